@@ -1,5 +1,5 @@
-# Each target makes its own .venv first; the stamps depend on pyproject.toml and on what the explorer's page is
-# built from, so it is done again when these change.
+# Each target creates .venv first. The stamps depend on pyproject.toml and on the sources of the
+# explorer's page, so a change to these installs clew again.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml $(PAGE) | $(BIN)/python
 	$(PIP) install --editable '.[test,models]'
 	@touch $@
 
-# Light: neither torch nor the tools of the tests. Nothing to do where these are there.
+# A small environment, without torch and the tools of the tests.
 $(DEMO): pyproject.toml $(PAGE) | $(BIN)/python
 	$(PIP) install --editable '.[demo]'
 	@touch $@
@@ -32,12 +32,12 @@ $(BENCH): pyproject.toml $(PAGE) $(STAMP)
 	$(PIP) install --editable '.[bench]'
 	@touch $@
 
-setup: $(STAMP) ## make .venv and install clew with what its tests need
+setup: $(STAMP) ## create .venv and install clew with its test dependencies
 
-demo: $(DEMO) ## compile two real networks, compare them with ONNX Runtime, follow one layer down
+demo: $(DEMO) ## compile two real networks, compare them with ONNX Runtime, trace one layer
 	$(BIN)/python tools/demo.py
 
-lint: $(STAMP) ## format, lint, types, directions and circles of import, access to files; types and tests of the page
+lint: $(STAMP) ## format, lint, types, import directions and cycles, file access; the page's types and tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -46,17 +46,17 @@ lint: $(STAMP) ## format, lint, types, directions and circles of import, access 
 	$(BIN)/python tools/import_circles.py
 	$(BIN)/python tools/build_explorer.py --check
 
-test: lint ## all checks, then all tests, the quickest first
+test: lint ## all checks, then all tests, the fastest first
 	$(BIN)/pytest --quiet tests/test_smoke.py
 	$(BIN)/pytest --quiet -n 2 --dist worksteal
 
-# MINUTES=60 WORKERS=2: the counts and what failed are in .cache/fuzz, and the next run goes on there.
+# MINUTES=60 WORKERS=2: counts and failures are in .cache/fuzz, where the next run continues.
 MINUTES ?= 1
 WORKERS ?= 1
 fuzz: $(STAMP) ## random graphs on all engines for MINUTES with WORKERS, until two disagree
 	$(BIN)/python -m fuzz run --minutes $(MINUTES) --workers $(WORKERS)
 
-bench: $(BENCH) ## time clew against its peers, interleaved, on this machine
+bench: $(BENCH) ## benchmark clew and its peers, interleaved, on this machine
 	$(BIN)/python benchmarks/peers.py
 
 clean: ## remove .venv, caches and exported models

@@ -1,5 +1,5 @@
-"""What checking indices costs: kernels that read indices, with `bounds="check"` and `"clamp"`, in
-turns: `python benchmarks/bounds.py [--rounds 400]`.
+"""The cost of checking indices: kernels that read indices, with `bounds="check"` and `"clamp"`,
+alternately: `python benchmarks/bounds.py [--rounds 400]`.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def model(op: str, arrays: list[Array], attrs: dict[str, Any]) -> Module:
 
 
 def seconds(run: Any, arrays: list[Array], count: int) -> float:
-    """Returns the time of one of `count` runs."""
+    """Returns the time of one run, averaged over `count` runs."""
     start = time.perf_counter()
     for _ in range(count):
         run(*arrays)
@@ -83,7 +83,7 @@ def seconds(run: Any, arrays: list[Array], count: int) -> float:
 
 
 def main() -> None:
-    """Prints the best of each few turns, on average, and the median quotient of a turn."""
+    """Prints the average of the best turns, and the median ratio of a turn."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=400)
     rounds = -(-parser.parse_args().rounds // _GROUP) * _GROUP

@@ -2,11 +2,11 @@
 
     python benchmarks/compile_time.py --models light_resnet50,bert_base --rounds 3
 
-Every compilation runs in a process of its own; "cold" has an empty cache folder, "warm" the folder
-that the cold one left. Load (reading the file, building the graph) and compile are added; importing
-clew is shown apart. The trace's cost compares cold compilations that alternate with and without it,
-by the processor time that clew's own code takes: the kernel's work for fresh memory differs by half
-a second from one process to the next, whatever runs in it.
+Every compilation runs in its own process. "cold" has an empty cache folder, "warm" the folder
+filled by the cold one. Load (reading the file, building the graph) and compile are added up;
+importing clew is shown separately. The cost of the trace is the difference between alternating cold
+compilations with and without it, in processor time of clew's own code: the operating system's time
+for fresh memory varies by half a second between processes.
 """
 
 import json
@@ -61,7 +61,7 @@ def compile_once(path: Path, cache: Path, trace: bool) -> dict[str, float]:
 
 
 def measure(name: str, path: Path, rounds: int) -> Timing:
-    """Returns the timing of the model at `path`; the order of with and without trace alternates."""
+    """Returns the timing of the model at `path`; runs with and without trace alternate."""
     cold: dict[bool, list[float]] = {True: [], False: []}
     used: dict[bool, list[float]] = {True: [], False: []}
     warm, imports = [], []

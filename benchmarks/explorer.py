@@ -1,13 +1,13 @@
 """Measures the explorer's page in a browser: `python benchmarks/explorer.py [MODEL.onnx ...]`.
 
-Without models: ResNet-50 and BERT-base of the zoo, and a generated one of 10,000 nodes. For each it
-serves the model as `clew explore` does, waits until it is compiled, and measures in headless
+Without models: ResNet-50 and BERT-base of the zoo, and a generated one of 10,000 nodes. It
+serves each model as `clew explore` does, waits until it is compiled, and measures in headless
 Chromium (drawing in software, as on a machine without a GPU):
 
 - first paint: from navigation until the first panes show their text;
 - hover: from the mouse event until the frame after the highlights changed, over text and graph;
-- frames a second while the graph, with every group open, is panned and zoomed for three seconds;
-- the time that laying out the graph took, and the heap after all that.
+- frames per second while the graph, with every group open, is panned and zoomed for three seconds;
+- the time for the graph's layout, and the heap at the end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _SIZE: Final[ViewportSize] = {"width": 1280, "height": 720}
 _COMPILE_S: Final = 600
 _PATIENCE_MS: Final = 60_000
 
-# The page's time when all panes show what they have.
+# The page's time when all panes show their contents.
 _PAINTED: Final = """() => {
   const panes = [...document.querySelectorAll(".pane")];
   const full = (pane) => {
@@ -58,7 +58,7 @@ _PAINTED: Final = """() => {
   };
   return panes.length && panes.every(full) ? performance.now() : false;
 }"""
-# Notes the time from a mouse event to the frame after something was lit or drawn because of it.
+# Records the time from a mouse event to the first frame after the change it caused.
 _WATCH: Final = """() => {
   const found = (window.hovers = { begun: 0, times: [] });
   const painted = new MessageChannel();
@@ -81,7 +81,7 @@ _WATCH: Final = """() => {
   for (const canvas of document.querySelectorAll(".graph-canvas"))
     new MutationObserver(changed).observe(canvas, lit);
 }"""
-# Pans along the graph, then zooms out and in, by an event a frame; returns each frame's time.
+# Pans along the graph, then zooms out and in, one event per frame; returns the time of each frame.
 _MOVE: Final = """async ([milliseconds, zoom]) => {
   const canvas = document.querySelector(".graph-canvas");
   const box = canvas.getBoundingClientRect();
@@ -110,7 +110,7 @@ def main(
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,
 ) -> None:
-    """Prints a table of figures, a column a model."""
+    """Prints a table of figures, one column per model."""
     rows = []
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         chosen = models or _default(Path(folder))
@@ -136,7 +136,7 @@ def _default(folder: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _served(model: Path) -> Iterator[str]:
-    """Serves a model until it is compiled, and then on; gives the page's URL."""
+    """Serves a model and yields the page's URL once it is compiled."""
     command = [sys.executable, "-c", "from clew.cli.app import main; main()", "explore"]
     process = subprocess.Popen(
         [*command, str(model), "--no-browser", "--threads", "1"],
@@ -167,7 +167,7 @@ def _state(url: str) -> str:
 def _measure(page: Page, url: str) -> dict[str, Any]:
     session = page.context.new_cdp_session(page)
     found: dict[str, Any] = {}
-    # What is asked of a build for the first time is worked out then: both are what a user sees.
+    # A build computes some answers on the first request: users see both times.
     for name in ("first paint, first time", "first paint"):
         page.goto("about:blank")
         page.goto(url)
@@ -200,7 +200,7 @@ def _measure(page: Page, url: str) -> dict[str, Any]:
 
 
 def _open(page: Page, url: str) -> None:
-    """Goes to a URL that may differ in its hash alone, and waits for its panes."""
+    """Opens a URL that may differ only in its hash, and waits for its panes."""
     page.goto("about:blank")
     page.goto(url)
     page.wait_for_function(_PAINTED, polling="raf")
@@ -213,7 +213,7 @@ def _last(page: Page, url: str) -> int:
 
 
 def _hovers(page: Page, where: str, count: int = 50) -> str:
-    """Moves the mouse to places all over an element; says how long highlights took."""
+    """Moves the mouse to places all over an element; returns the times of highlights."""
     page.evaluate(_WATCH)
     box = page.locator(where).first.bounding_box()
     assert box is not None

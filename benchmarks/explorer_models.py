@@ -1,7 +1,7 @@
-"""Writes models for figures of the explorer: `python benchmarks/explorer_models.py OUT.onnx`.
+"""Writes a model for the explorer's figures: `python benchmarks/explorer_models.py OUT.onnx`.
 
-The model has 200 named blocks with residuals, about 10,000 nodes in all: as many as exporters give
-large users' models, in the shape that these have.
+The model has 200 named blocks with residuals, about 10,000 nodes in total, like large exported
+models.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ BRANCHES: Final = 6
 
 @dataclass
 class _Writer:
-    """Nodes and parameters of a graph while it grows."""
+    """Nodes and parameters of a graph under construction."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     parameters: list[onnx.TensorProto] = field(default_factory=list)
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
 
     def node(self, operator: str, name: str, *inputs: str) -> str:
-        """Adds an operator; returns what it results in."""
+        """Adds an operator; returns its result."""
         result = f"{name}_output"
         self.nodes.append(helper.make_node(operator, list(inputs), [result], name=name))
         return result

@@ -1,12 +1,13 @@
-"""Extracts parts of networks and runs them alone: every kernel, random layer ranges, partitions.
+"""Extracts parts of networks and runs them alone: every kernel, random ranges of layers,
+partitions.
 
     python benchmarks/extracting.py
     python benchmarks/extracting.py --models resnet18,if_branches --ranges 10
 
-Every kernel is written as text, read back, compiled to the same kernel, and gives the captured
-bits. Random ranges of layers give the captured bits too; some of them are also written as text and
-as ONNX, run by ONNX Runtime (ORT), and compiled with all optimizations. The parts of a random
-partition, run in sequence, give the bits of the whole. Ends with 1 when anything differs.
+Every kernel is written as text, read, compiled to the same kernel, and gives the captured bits.
+Random ranges of layers also give the captured bits; some of them are also written as text and as
+ONNX, run by ONNX Runtime (ORT), and compiled with all optimizations. The parts of a random
+partition, run in sequence, give the bits of the whole. Exits with 1 if anything differs.
 """
 
 import random
@@ -43,15 +44,15 @@ MODELS = (
     "if_branches",
     "loop_recurrence",
 )
-# How far ONNX Runtime's results may be from the captured ones.
+# The largest error of ONNX Runtime's results, relative to the captured ones.
 _TOLERANCE = 1e-3
-# Inputs that are tried to see kernels of all branches run.
+# The number of inputs tried in order to run kernels in all branches.
 _SEEDS = 8
 
 
 @dataclass
 class Tally:
-    """How many of what was tried came out as captured; what did not."""
+    """The number of attempts and of matches with the captured values, and the failures."""
 
     done: int = 0
     right: int = 0
@@ -70,7 +71,7 @@ class Tally:
 
 @dataclass
 class Proof:
-    """What came out for one model. `idle` are kernels in branches that no input took."""
+    """The results for one model. `idle` are kernels in branches that no input took."""
 
     model: str
     layers: int = 0
@@ -103,8 +104,8 @@ class Proof:
 
 
 def prove(model: str, ranges: int, each: int, seed: int = 0) -> Proof:
-    """Returns what came out for a model of the zoo: all kernels, so many ranges, every `each`-th of
-    them in all forms, and a partition.
+    """Returns the results for a model of the zoo: all kernels, `ranges` ranges (every `each`-th in
+    all forms), and a partition.
     """
     start = time.perf_counter()
     proof = Proof(model)
@@ -205,7 +206,7 @@ def _partition(proof: Proof, drawn: random.Random) -> None:
 
 
 def table(proofs: list[Proof]) -> Table:
-    """Returns the table of what came out."""
+    """Returns the table of results."""
     made = Table(box=None, pad_edge=False)
     made.add_column("model")
     heads = (
@@ -227,7 +228,7 @@ def table(proofs: list[Proof]) -> Table:
 
 
 def complaints(proofs: list[Proof]) -> Iterator[str]:
-    """Yields what went wrong."""
+    """Yields the failures."""
     for proof in proofs:
         for tally in proof.tallies:
             yield from (f"{proof.model}: {what}" for what in tally.wrong)
@@ -235,11 +236,11 @@ def complaints(proofs: list[Proof]) -> Iterator[str]:
 
 def main(
     models: Annotated[str, typer.Option(help="Names in the zoo, with commas.")] = ",".join(MODELS),
-    ranges: Annotated[int, typer.Option(help="Random ranges of layers a model.")] = 50,
-    each: Annotated[int, typer.Option(help="Of these, one of so many in all forms.")] = 5,
-    seed: Annotated[int, typer.Option(help="Of what is drawn.")] = 0,
+    ranges: Annotated[int, typer.Option(help="Random ranges of layers per model.")] = 50,
+    each: Annotated[int, typer.Option(help="Test every n-th of these in all forms.")] = 5,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
-    """Proves that parts run alone as they ran in the whole."""
+    """Checks that parts run alone as they do in the whole model."""
     proofs = []
     for name in models.split(","):
         with progress.status(name):

@@ -1,4 +1,5 @@
-"""A random forest against ONNX Runtime, in turns: `python benchmarks/forest.py [--trees 100] ...`.
+"""Compares a random forest with ONNX Runtime, alternately:
+`python benchmarks/forest.py [--trees 100] ...`.
 
 Trees are complete, with random features and thresholds: every case takes `depth` steps in each.
 """
@@ -51,7 +52,7 @@ def forest(trees: int, depth: int, features: int, rows: int) -> onnx.ModelProto:
 
 
 def main() -> None:
-    """Prints medians in ms and their quotient."""
+    """Prints medians in ms and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__)
     for name, default in (("trees", 100), ("depth", 8), ("features", 32), ("rows", 1000)):
         parser.add_argument(f"--{name}", type=int, default=default)

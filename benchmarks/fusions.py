@@ -1,9 +1,9 @@
-"""Times users' fusions against the default one: kernels, and time of a run, in turns.
+"""Times users' fusions against the default: kernels, and time of a run, measured alternately.
 
     python benchmarks/fusions.py
 
-Blocks of Inception v1 stacked in a kernel each; reductions around a small batched product melted;
-convolution, clip and cast as an accelerator asks for them.
+Cases: blocks of Inception v1, each stacked in one kernel; reductions around a small batched
+product, melted; convolution, clip and cast, as accelerators fuse them.
 """
 
 import itertools
@@ -57,7 +57,7 @@ def @main(
 
 @dataclass(frozen=True)
 class Case:
-    """A model and a pattern of what is to be one kernel."""
+    """A model and a pattern that should become one kernel."""
 
     name: str
     module: Any

@@ -1,13 +1,13 @@
-"""Times single kernels against what the machine allows, measured in the same turns.
+"""Times single kernels and the limits of the machine, measured in the same turns.
 
     python benchmarks/kernels.py --groups gemm,conv --threads 1
     python benchmarks/kernels.py --markdown docs/performance.md
 
 Each case is a model of one operator. Products and convolutions are shown as a share of the FMA
-peak; FLOPs are the operator's own, so Winograd's rate may exceed the peak. What only moves data is
-a share of the bandwidth of a copy (of a read, for matrix-vector products) over as many bytes.
-Converting the layout of a model's own input and output is left out: within a network it is not
-there. `peer` is the time that OpenVINO's profile gives the operator's node.
+peak; FLOPs are the operator's own, so Winograd's rate may exceed the peak. Data movement is shown
+as a share of the bandwidth of a copy (of a read, for matrix-vector products) over the same number
+of bytes. The layout conversion of the model's own input and output is not included, since it does
+not occur within a network. `peer` is the time of the operator's node in OpenVINO's profile.
 """
 
 import json
@@ -73,7 +73,7 @@ _BLOCKS = (
     (32, 192, 32, 28, 1),
     (96, 576, 96, 14, 1),
 )
-# (rows, columns): beyond every cache that one program can count on, and within L2.
+# (rows, columns): beyond every cache that one program can rely on, and within L2.
 _LARGE, _SMALL = (32_768, 768), (256, 512)
 _CONVERSIONS = {"layout_transform", "pad"}
 _TITLES = {
@@ -93,9 +93,10 @@ _GROUPS = tuple(_TITLES)
 
 @dataclass(frozen=True)
 class Case:
-    """One operator to measure. `pattern` names the bandwidth it is compared with; none: the peak.
+    """One operator to measure. `pattern` names the bandwidth to compare with; if None, it is the
+    peak.
 
-    `options` are those of `clew.compile`. `call` times whole calls, and ONNX Runtime's.
+    `options` are those of `clew.compile`. `call` times whole calls, also of ONNX Runtime.
     """
 
     group: str
@@ -109,7 +110,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Row:
-    """Medians of one case. `rate` and `limit` are GFLOP/s, or GB/s where `unit` says so."""
+    """Medians of one case. `rate` and `limit` are GFLOP/s, or GB/s if `unit` says so."""
 
     group: str
     name: str
@@ -123,13 +124,13 @@ class Row:
 
     @property
     def share(self) -> float:
-        """How much of the limit is reached."""
+        """The share of the limit that is reached."""
         return self.rate / self.limit if self.limit else 0.0
 
 
 @dataclass(frozen=True)
 class _Prepared:
-    """A compiled case: what runs it once and returns nanoseconds, and its work."""
+    """A compiled case: a function that runs it once and returns nanoseconds, and its work."""
 
     kernel_ns: Callable[[], float]
     work: float
@@ -155,7 +156,7 @@ def main(
     wanted = groups.split(",")
     for group in wanted:
         if group not in _GROUPS:
-            raise typer.BadParameter(f"no group {group!r}; there are {', '.join(_GROUPS)}")
+            raise typer.BadParameter(f"no group {group!r}; groups are {', '.join(_GROUPS)}")
     peak, bandwidth = FmaPeak(), Bandwidth()
     rows: list[Row] = []
     for count in [int(word) for word in threads.split(",")]:
@@ -179,7 +180,7 @@ def main(
 
 
 def cases() -> Iterator[Case]:
-    """Yields the cases that this clew has kernels for."""
+    """Yields the cases that this version of clew has kernels for."""
     for shape in _PRODUCTS:
         label = "×".join(map(str, shape))
         yield Case("gemm", label, partial(single_op.product, *shape))
@@ -210,7 +211,7 @@ def cases() -> Iterator[Case]:
 
 
 def _others() -> Iterator[Case]:
-    """Operators that move data, at sizes of networks that have them."""
+    """Yields operators that move data, at sizes from real networks."""
     made: dict[str, Callable[[], OneOp]] = {
         "NCHW to NHWC 64@112": partial(single_op.permuted, 1, 64, 112, 112, order=(0, 2, 3, 1)),
         "NHWC to NCHW 64@112": partial(single_op.permuted, 1, 112, 112, 64, order=(0, 3, 1, 2)),
@@ -254,13 +255,13 @@ def _convolutions() -> Iterator[Case]:
 def measured(
     chosen: Sequence[Case], threads: int, rounds: int, peak: FmaPeak, bandwidth: Bandwidth
 ) -> list[Row]:
-    """Returns a row per case. In each round every case has a turn, and its limit right after."""
+    """Returns one row per case. In each round, every case has a turn, followed by its limit."""
     prepared: dict[str, _Prepared] = {}
     failures: dict[str, str] = {}
     for case in chosen:
         try:
             prepared[case.name] = _prepare(case, threads, peak, bandwidth)
-        except Exception as failure:  # one operator must not end the others' figures
+        except Exception as failure:  # one operator must not end the benchmark
             failures[case.name] = f"{type(failure).__name__}: {failure}".splitlines()[0]
     for _ in range(rounds):
         for ready in prepared.values():
@@ -336,8 +337,8 @@ def _median_us(call: Callable[[], object]) -> float:
 
 
 def _onnxruntime_call(path: Path, made: OneOp, threads: int) -> Callable[[], float] | None:
-    """Returns what runs ONNX Runtime and gives a call's microseconds; None where it has no such
-    operator, or is not installed.
+    """Returns a function that runs ONNX Runtime and returns a call's microseconds; None if it lacks
+    the operator or is not installed.
     """
     try:
         import onnxruntime  # noqa: PLC0415 - optional
@@ -348,14 +349,14 @@ def _onnxruntime_call(path: Path, made: OneOp, threads: int) -> Callable[[], flo
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(str(path), options, ["CPUExecutionProvider"])
-    except Exception:  # whatever it says of an operator that it lacks
+    except Exception:  # any error for an unsupported operator
         return None
     return partial(_median_us, partial(session.run, None, {"x": made.x}))
 
 
 def _openvino_node(path: Path, made: OneOp, threads: int) -> Callable[[], float] | None:
-    """Returns what runs OpenVINO and gives its profile's microseconds of the convolution; None
-    where it is not installed.
+    """Returns a function that runs OpenVINO and returns the convolution's microseconds in its
+    profile; None if it is not installed.
     """
     try:
         import openvino  # noqa: PLC0415 - optional

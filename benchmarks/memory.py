@@ -1,10 +1,10 @@
-"""Compares the resident memory of clew and its peers, each in a process of its own.
+"""Compares the resident memory of clew and its peers, each in its own process.
 
     python benchmarks/memory.py --models light_resnet50,bert_base
 
-"load" is the highest memory while the model is loaded and compiled, "run" while it runs afterwards,
-both beyond what the engine's import alone takes; "whole" includes that. clew's compilation is
-already in the disk cache, as at any start but the first.
+"load" is the peak memory while the model is loaded and compiled, "run" while it runs afterwards,
+both in addition to the memory after importing the engine; "whole" includes that. clew's compilation
+is already in the disk cache, as on any start except the first.
 """
 
 import json
@@ -52,7 +52,7 @@ def main(
     models: Annotated[
         str, typer.Option(help="Names of the zoo's models.")
     ] = "light_resnet50,bert_base",
-    engines: Annotated[str, typer.Option(help="Engines, the first is compared with.")] = (
+    engines: Annotated[str, typer.Option(help="Engines; the first is the baseline.")] = (
         "onnxruntime,clew"
     ),
     threads: Annotated[int, typer.Option(min=1)] = 1,

@@ -1,11 +1,11 @@
-"""Tells whether a change of clew changes the machine code of kernels, and of which.
+"""Compares the machine code of kernels before and after a change to clew.
 
     python benchmarks/object_code.py write before.json
     python benchmarks/object_code.py write after.json
     python benchmarks/object_code.py compare before.json after.json
 
-A change that only moves code within clew leaves every hash as it is. Models are the zoo's; targets
-are this machine and the named ones, for which code is written and compiled but never run.
+A change that only moves code within clew leaves every hash unchanged. Models are the zoo's; targets
+are this machine and the named ones, for which code is compiled but not run.
 """
 
 import hashlib
@@ -47,8 +47,8 @@ def hashes_of(model: str, target: str, precision: str) -> dict[str, str]:
 
 
 def hash_of(object_code: bytes) -> str:
-    """Returns the hash of what an ELF object loads: code and constants. Symbols are not part of it:
-    they have the kernel's key in them.
+    """Returns the hash of the loaded sections of an ELF object: code and constants. Symbols are
+    excluded, since they contain the kernel's key.
     """
     digest = hashlib.sha256()
     for section in ELFFile(io.BytesIO(object_code)).iter_sections():

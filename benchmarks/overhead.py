@@ -1,8 +1,8 @@
-"""Times calls of models with next to nothing to compute: what a call costs beyond its kernels.
+"""Times calls of models with very little to compute: the overhead of a call.
 
     python benchmarks/overhead.py
 
-The models are chains of one and of eight operators on 64 floats, some ten nanoseconds each.
+The models are chains of one and of eight operators on 64 floats, about ten nanoseconds each.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Times matching, rewriting and partitioning of long graphs: how they grow, and what a node costs.
+"""Times matching, rewriting and partitioning of long graphs: how time grows, and the cost per node.
 
     python benchmarks/patterns.py --lengths 1000,10000
 
@@ -47,7 +47,7 @@ def graph(length: int) -> Function:
 
 
 def rewritten(function: Function) -> tuple[int, int]:
-    """Returns how many nodes twenty rules were tried on, and the steps that took."""
+    """Returns the number of nodes tried with twenty rules, and the number of steps."""
     rewriter = RuleRewriter(TWENTY)
     rewriter.rewrite_function(function)
     return rewriter.visits, rewriter.steps
@@ -68,9 +68,9 @@ def main(
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,
 ) -> None:
-    """Prints median milliseconds, microseconds a node, and the matcher's steps a node."""
+    """Prints median milliseconds, microseconds per node, and the matcher's steps per node."""
     table = Table(title="patterns, medians", title_justify="left")
-    for header in ("work", "nodes", "ms", "µs a node", "steps a node"):
+    for header in ("work", "nodes", "ms", "µs per node", "steps per node"):
         table.add_column(header, justify="left" if header == "work" else "right")
     rows = []
     for length in (int(word) for word in lengths.split(",")):

@@ -3,14 +3,14 @@
     python benchmarks/peers.py --models light_resnet50,bert_base --threads 1,2 --json out.json
     python benchmarks/peers.py --markdown docs/performance.md
 
-For each model and thread count all engines load the same weights and take turns; the table shows
-the median call, how its time compares with the first engine's, the rate, its share of the FMA peak
-that was measured in the same turns, and how far the outputs lie from ONNX Runtime's. FLOPs are
-those of Conv, Gemm and MatMul. At the end stands, for each model, how many times as fast as the
-fastest peer clew is, with the geometric mean and the least of these ratios.
+For each model and thread count, all engines load the same weights and run alternately. The table
+shows the median call, its ratio to the first engine's, the rate, its share of the FMA peak measured
+in the same turns, and the difference of the outputs from ONNX Runtime's. FLOPs are those of Conv,
+Gemm and MatMul. The last table shows, for each model, the fastest peer's time divided by clew's,
+with the geometric mean and the minimum of these ratios.
 
 `--precision bf16` compares clew's bf16 with OpenVINO's own choice; ONNX Runtime stays at f32, and
-errors are against it. The exit code is 1 when clew failed or an engine's outputs disagree.
+errors are relative to it. The exit code is 1 if clew fails or an engine's outputs disagree.
 """
 
 import json
@@ -39,13 +39,13 @@ DEFAULT_MODELS = (
 )
 _TOLERANCES = {"f32": 1e-3, "bf16": 1e-1, "auto": 1e-1}
 _FASTER = "clew"
-# Inputs that take turns, so that what was kept for one of them serves no other.
+# The number of inputs used in turn, so that results cached for one do not help another.
 _FEEDS = 3
 
 
 @dataclass(frozen=True)
 class Result:
-    """What was measured of one model at one thread count."""
+    """The measurements of one model at one thread count."""
 
     model: str
     threads: int
@@ -58,11 +58,11 @@ def main(
     threads: Annotated[str, typer.Option(help="Thread counts.")] = "1,2",
     rounds: Annotated[int, typer.Option(help="Turns of each engine.", min=1)] = 10,
     only: Annotated[
-        str, typer.Option("--engines", help="Engines, the first is compared with.")
+        str, typer.Option("--engines", help="Engines; the first is the baseline.")
     ] = "clew,onnxruntime,openvino,torch",
     precision: Annotated[str, typer.Option(help=" or ".join(PRECISIONS))] = "f32",
     tolerance: Annotated[
-        float | None, typer.Option(help="Largest relative error; 1e-3, and 0.1 beyond f32.")
+        float | None, typer.Option(help="Largest relative error; default 1e-3, or 0.1 if not f32.")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
@@ -77,7 +77,7 @@ def main(
     _choices(precision, list(PRECISIONS), "precision")
     for engine in chosen:
         if not engine.installed:
-            progress.print(f"{engine.name} is not installed and left out")
+            progress.print(f"{engine.name} is not installed and is skipped")
     present = [engine for engine in chosen if engine.installed]
     names = list(dict.fromkeys(name for word in models.split(",") for name in _models(word)))
     accepted = _TOLERANCES[precision] if tolerance is None else tolerance
@@ -91,7 +91,7 @@ def main(
         console.print(_table(batch, accepted))
         console.print(_leads_table(batch))
         results += batch
-        if json_file:  # after each thread count, so that little is lost where the run is ended
+        if json_file:  # after each thread count, so an interrupted run loses little
             json_file.write_text(json.dumps(_rows(results, precision), indent=1) + "\n")
         if document:
             fill(document, f"peers {precision}", _document(results))
@@ -103,12 +103,12 @@ def _choices(text: str, known: list[str], kind: str) -> list[str]:
     words = text.split(",")
     for word in words:
         if word not in known:
-            raise typer.BadParameter(f"no {kind} {word!r}; there are {', '.join(known)}")
+            raise typer.BadParameter(f"no {kind} {word!r}; known: {', '.join(known)}")
     return words
 
 
 def _models(word: str) -> list[str]:
-    """Returns the models that a word of `--models` means: one name, a group, or the default."""
+    """Returns the models for a word of `--models`: a name, a group, or the default."""
     if word == "default":
         return DEFAULT_MODELS.split(",")
     if word in zoo.groups():
@@ -123,11 +123,11 @@ def _threads(count: int) -> str:
 def measured(
     name: str, threads: int, chosen: list[Engine], rounds: int, peak: FmaPeak, precision: str
 ) -> Result:
-    """Returns what was measured of a model. Whatever fails is in it, and ends nothing."""
+    """Returns the measurements of a model, including failures, which do not end the benchmark."""
     try:
         path, feeds = zoo.path(name), [zoo.inputs(name, seed) for seed in range(_FEEDS)]
         flops = model_flops(path)
-    except Exception as failure:  # an exporter's, of any kind
+    except Exception as failure:  # any exception of an exporter
         text = f"{type(failure).__name__}: {failure}".splitlines()[0]
         return Result(name, threads, 0.0, Measured((Figures("model", text),), ()))
     serving = [e for e in chosen if e.from_file or name in zoo.names("exported")]
@@ -137,7 +137,7 @@ def measured(
 
 
 def _is_wrong(figures: Figures, accepted: float) -> bool:
-    """Whether clew failed, or outputs disagree. What a peer cannot run is its own affair."""
+    """Whether clew failed, or outputs disagree. A peer's failure does not count."""
     if figures.failure:
         return figures.engine in (_FASTER, "model")
     return figures.error > accepted
@@ -153,7 +153,7 @@ def _rows(results: Sequence[Result], precision: str) -> list[dict[str, object]]:
             "gflop": r.gflop,
             "peak_gflops": r.measured.peak_gflops,
             **asdict(f),
-            # JSON has no NaN: nothing to compare with.
+            # JSON has no NaN: there is no reference.
             "error": f.error if f.error == f.error else None,
         }
         for r in results
@@ -234,7 +234,9 @@ def _leads_table(results: Sequence[Result]) -> Table:
 
 
 def _document(results: Sequence[Result]) -> str:
-    """Returns the tables of a document, one per thread count: models down, engines across."""
+    """Returns the tables of a document, one per thread count, with models as rows and engines as
+    columns.
+    """
     parts = [circumstances()]
     for count in dict.fromkeys(r.threads for r in results):
         batch = [r for r in results if r.threads == count]

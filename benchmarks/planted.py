@@ -1,10 +1,10 @@
-"""Plants defects in clew, one at a time, and has `clew.bisect` find them in whole networks.
+"""Plants defects in clew, one at a time, and runs `clew.bisect` on whole networks to find them.
 
     python benchmarks/planted.py
     python benchmarks/planted.py --models light_resnet50,bert_base --plants scaled,tail
 
-A row says what was found, whether it is what was planted (kind, pass and layer), how many operators
-are left of the model, whether these still fail, and the seconds it took.
+A row shows the result, whether it is the planted defect (kind, pass and layer), the number of
+operators in the reduced model, whether it still fails, and the seconds.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TINY = (
 
 @dataclass
 class Planted:
-    """Options to compile with, and what is to be found: layers of which one is named."""
+    """Options to compile with, and the expected result: layers, one of which must be named."""
 
     kind: str
     options: dict[str, Any]
@@ -57,7 +57,7 @@ class Planted:
 
 
 def victims(module: Module, fits: Callable[[Call], bool]) -> list[Call]:
-    """Returns operator calls of f32 tensors that serve one layer and that a plant can be put at."""
+    """Returns calls of f32 operators that serve one layer and can be changed."""
     return [
         n
         for n in post_order(module.main.body)
@@ -106,7 +106,7 @@ def _pass(
 
 
 def _rebuilt(module: Module, victim: Call, change: Callable[[Call], Expr]) -> Module:
-    """Returns the module changed behind the back of the trace."""
+    """Returns the changed module, without telling the trace."""
     made: dict[int, Expr] = {p.id: p for p in module.main.params}
     for node in post_order(module.main.body):
         if node.id in made or isinstance(node, Function):
@@ -157,7 +157,7 @@ def _overflowing(new: Call) -> Expr:
 
 @contextmanager
 def wrong_fold() -> Iterator[Planted]:
-    """Folded matrices have their rows in reverse."""
+    """Reverses the rows of folded matrices."""
     right = fold_constant._constant
 
     def wrong(value: Any, type_: Any) -> Constant:
@@ -173,7 +173,7 @@ def wrong_fold() -> Iterator[Planted]:
 
 @contextmanager
 def tail() -> Iterator[Planted]:
-    """Splitting a loop drops what does not fill a whole tile."""
+    """Splitting a loop drops the iterations that do not fill a whole tile."""
 
     def split(nest: Any, simplifier: Any, *, loop: str, factor: int, tail: str = "peel") -> Any:
         def rewrite(at: For) -> Stmt:
@@ -189,7 +189,7 @@ def tail() -> Iterator[Planted]:
 
 @contextmanager
 def polynomial() -> Iterator[Planted]:
-    """Polynomials of exp, erf and tanh are off."""
+    """Makes polynomials of exp, erf and tanh inaccurate."""
     names = ("EXP_F32", "ERF_SMALL_F32", "TANH_F32")
     wrong: dict[str, Any] = {n: tuple(c * 1.5 for c in getattr(polynomials, n)) for n in names}
     with patch.multiple(polynomials, **wrong):
@@ -198,7 +198,7 @@ def polynomial() -> Iterator[Planted]:
 
 @contextmanager
 def overlap() -> Iterator[Planted]:
-    """Buffers share memory while they are alive."""
+    """Lets buffers share memory while both are in use."""
     right = memory.plan_arena
 
     def plan(lifetimes: Any) -> Any:
@@ -215,7 +215,7 @@ def overlap() -> Iterator[Planted]:
 
 @contextmanager
 def share() -> Iterator[Planted]:
-    """With several threads nobody does the last piece of a kernel's work."""
+    """With several threads, skips the last piece of a kernel's work."""
     right = grid._ranges
 
     def ranges(whole: tuple[int, int], most: int) -> list[tuple[int, int]]:
@@ -227,7 +227,7 @@ def share() -> Iterator[Planted]:
 
 @contextmanager
 def tensor_form() -> Iterator[Planted]:
-    """The tensor form of attention, which has a reference of its own, is another one's."""
+    """Makes the tensor expression of attention, which has a separate reference, wrong."""
     ops = [clew.get_op("nn.attention")]
     before = [op.compute for op in ops]
 
@@ -263,9 +263,7 @@ PLANTS: dict[str, Callable[[], Any]] = {
 
 
 def bisected(model: str, plant: str, seconds: float) -> tuple[Planted, Verdict, bool, float]:
-    """Returns what was planted in a model, what was found, whether what is left fails, and the
-    seconds.
-    """
+    """Returns the planted defect, the verdict, whether the reduced model fails, and the seconds."""
     start = time.perf_counter()
     with PLANTS[plant]() as planted:
         verdict = clew.bisect(
@@ -280,7 +278,7 @@ def bisected(model: str, plant: str, seconds: float) -> tuple[Planted, Verdict, 
 
 
 def named(planted: Planted, verdict: Verdict) -> bool:
-    """Whether the verdict is what was planted."""
+    """Whether the verdict names the planted defect."""
     layers = not planted.layers or bool(set(planted.layers) & set(verdict.layers))
     return verdict.kind == planted.kind and layers and planted.pass_name in ("", verdict.pass_name)
 
@@ -290,13 +288,13 @@ def main(
     plants: Annotated[str, typer.Option(help="Defects.")] = ",".join(PLANTS),
     seconds: Annotated[float, typer.Option(help="Time for each reduction.")] = 20.0,
 ) -> None:
-    """Shows a table of models and defects."""
+    """Prints a table of models and defects."""
     table = Table("model", "planted", "found", "at", "operators", "fails", "s", box=None)
     count = right = absent = 0
     for model in models.split(","):
         for plant in plants.split(","):
             planted, verdict, fails, took = bisected(model, plant, seconds)
-            if verdict.kind == "none":  # nothing in the model comes by there
+            if verdict.kind == "none":  # the defect does not affect this model
                 absent += 1
                 continue
             count += 1

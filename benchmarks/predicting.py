@@ -1,10 +1,10 @@
-"""Predicts models that the predictor has not seen, and compares with what they take.
+"""Predicts models that the predictor has not seen, and compares with measured times.
 
 `python benchmarks/predicting.py --table TABLE.parquet [--markdown docs/predict.md]`
 
-Measures drawn networks, the zoo's models and five held-out ones into the table (what it has
-already is left out, so it may be stopped), learns without the held-out models and their siblings,
-and predicts those from their files.
+Measures random networks, the zoo's models and five held-out ones into the table (skipping what it
+already has, so it may be interrupted), learns without the held-out models and their siblings, and
+predicts the held-out models from their files.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from clew.predict.table import columns_of, columns_of_table, read_table
 from harness.report import circumstances, console, fill, markdown, progress
 
 HELD_OUT = ("light_resnet50", "mobilenet_v2", "bert_base", "gpt2", "light_squeezenet")
-# Of the same families as those, and in no table that is learned from.
+# Of the same families as the held-out models, and so also excluded from training.
 SIBLINGS = ("resnet18", "resnet_tiny", "resnet50_batch8", "mobilenet_tiny", "bert_tiny",
             "distilbert", "bert_base_batch8", "gpt2_tiny", "gpt2_decode")  # fmt: skip
 LEARNED = ("light_shufflenet", "light_densenet121", "light_inception_v1", "light_inception_v2",
@@ -45,8 +45,8 @@ LEARNED = ("light_shufflenet", "light_densenet121", "light_inception_v1", "light
 
 @dataclass(frozen=True)
 class Row:
-    """One held-out model: milliseconds of a call, predicted without and with the times of kernels
-    that the table has; shares of kernels within 10 %, and of their time.
+    """One held-out model: milliseconds of a call, predicted without and with the measured times of
+    kernels in the table; shares of kernels within 10 %, and of their time.
     """
 
     model: str
@@ -63,23 +63,23 @@ class Row:
 
     @property
     def error(self) -> float:
-        """How far the prediction without look-ups is off, relative."""
+        """The relative error of the prediction without look-ups."""
         return self.predicted_ms / self.measured_ms - 1
 
     @property
     def looked_up_error(self) -> float:
-        """How far the prediction with look-ups is off, relative."""
+        """The relative error of the prediction with look-ups."""
         return self.looked_up_ms / self.measured_ms - 1
 
 
 def main(
-    table: Annotated[Path, typer.Option(help="Table to make, or to go on with.")],
-    networks: Annotated[int, typer.Option(help="Drawn networks.", min=0)] = 120,
-    seed: Annotated[int, typer.Option(help="Seed of the first.", min=0)] = 0,
+    table: Annotated[Path, typer.Option(help="Table to create or extend.")],
+    networks: Annotated[int, typer.Option(help="Random networks.", min=0)] = 120,
+    seed: Annotated[int, typer.Option(help="Seed of the first network.", min=0)] = 0,
     threads: Annotated[str, typer.Option(help="Thread counts.")] = "1,2",
-    minutes: Annotated[float | None, typer.Option(help="Measure for so long at most.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Time limit for measuring.")] = None,
     lock: Annotated[
-        Path | None, typer.Option(help="File to lock while measuring, where machines are shared.")
+        Path | None, typer.Option(help="File to lock while measuring, for shared machines.")
     ] = None,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the rows to this file.")
@@ -88,7 +88,7 @@ def main(
         Path | None, typer.Option("--markdown", help="Also put the tables into this document.")
     ] = None,
 ) -> None:
-    """Prints predicted and measured times of models that were left out of the table."""
+    """Prints predicted and measured times of models left out of the table."""
     counts = tuple(int(word) for word in threads.split(","))
     asked = Wanted(threads=counts, minutes=minutes)
     models = [_of_zoo(name) for name in (*HELD_OUT, *LEARNED)]

@@ -1,14 +1,15 @@
-"""Checks what a profile promises, on models of the zoo and on long chains.
+"""Checks the guarantees of a profile, on models of the zoo and on long chains.
 
     python benchmarks/profiling.py --models mobilenet_v2,bert_base
     python benchmarks/profiling.py --chains 1000,10000 --models ""
 
-For each model, on one thread: the kernels' (and host steps') share of a plain run's wall time, how
-much slower the timers make a run, and whether the layers' times add up to the kernels'. Plain runs
-and runs with timers take turns. Then chains of so many operators, with a kernel for each and fused:
-the seconds of CPU that a profile takes beyond its runs, one of sampling included, and to write it.
+For each model, on one thread: the share of kernels (and host steps) in a plain run's wall time, the
+slowdown by timers, and whether the layers' times add up to the kernels'. Plain runs and runs with
+timers alternate. Then, for chains of operators, with one kernel per operator and fused: the seconds
+of CPU time that a profile takes in addition to its runs, including one of sampling, and the time to
+write it.
 
-The exit code is 1 when sums differ, or where a run of more than a millisecond is off by more than
+The exit code is 1 if sums differ, or if a run of more than a millisecond is off by more than
 `--tolerance` or slower by more than `--overhead`.
 """
 
@@ -37,13 +38,13 @@ DEFAULT_MODELS = (
     "light_inception_v2,light_vgg19,mobilenet_v2,vit_base,bert_base,gpt2,llama_small,"
     "convnext_tiny,keyword_spotting"
 )
-# Below that the call, and a stamp of ten nanoseconds, are no longer small.
+# Below this, the call and a stamp of ten nanoseconds are not negligible.
 _LONG_NS = 1e6
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What a model's profile adds up to."""
+    """The sums of a model's profile."""
 
     model: str
     kernels: int
@@ -56,7 +57,9 @@ class Sums:
 
 @dataclass(frozen=True)
 class Scale:
-    """What profiling a chain takes: seconds of CPU in all, beyond its runs, and of its exports."""
+    """The cost of profiling a chain: seconds of CPU time in total, in addition to its runs, and of
+    its exports.
+    """
 
     operators: int
     fuse: str
@@ -72,13 +75,13 @@ def main(
     chains: Annotated[str, typer.Option(help="Lengths of chains.")] = "1000,10000",
     threads: Annotated[int, typer.Option(min=1)] = 1,
     repeats: Annotated[int | None, typer.Option(min=1, help="Rounds.")] = None,
-    tolerance: Annotated[float, typer.Option(help="Of the sum of kernels' times.")] = 0.03,
-    overhead: Annotated[float, typer.Option(help="Of the timers.")] = 0.01,
+    tolerance: Annotated[float, typer.Option(help="Allowed error of the kernels' sum.")] = 0.03,
+    overhead: Annotated[float, typer.Option(help="Allowed slowdown by timers.")] = 0.01,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,
 ) -> None:
-    """Prints sums against wall times, and how profiling scales."""
+    """Prints sums against wall times, and the scaling of profiling."""
     sums = [_sums(name, threads, repeats) for name in models.split(",") if name]
     if sums:
         console.print(_sums_table(sums, threads))
@@ -152,7 +155,8 @@ def _seconds(work: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-# Of the wall time of plain runs; and of those with timers, which noise spares: they are the same.
+# Relative to plain runs, and to those with timers, which noise affects less, since the runs are the
+# same.
 _SHARES = ("in kernels", "of timed runs")
 
 

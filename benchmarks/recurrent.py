@@ -1,5 +1,6 @@
-"""LSTM, GRU, and RNN against ONNX Runtime, one thread each, in turns and with new values at every
-call: `python benchmarks/recurrent.py [--layers lstm gru] [--hidden 64 256] [--lengths 10 100]`.
+"""Compares LSTM, GRU, and RNN with ONNX Runtime, one thread each, alternately and with new values
+on every call:
+`python benchmarks/recurrent.py [--layers lstm gru] [--hidden 64 256] [--lengths 10 100]`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _TURN_S: Final = 4e-3
 
 
 def model(op: str, hidden: int, batch: int, length: int, *, both: bool) -> onnx.ModelProto:
-    """Returns one layer that reads as many numbers as it keeps, weights at the scale of torch's."""
+    """Returns one layer whose input has the size of its state, with weights at the scale of
+    torch's.
+    """
     rng = np.random.default_rng(0)
     ways, gates, scale = 1 + both, _GATES[op], 1 / math.sqrt(hidden)
     shapes = {
@@ -39,7 +42,7 @@ def model(op: str, hidden: int, batch: int, length: int, *, both: bool) -> onnx.
     ]
     options: dict[str, Any] = {"direction": "bidirectional"} if both else {}
     if op == "GRU":
-        options["linear_before_reset"] = 1  # as torch's
+        options["linear_before_reset"] = 1  # as in torch
     node = helper.make_node(op, ["x", *shapes], ["y"], hidden_size=hidden, **options)
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
@@ -53,7 +56,7 @@ def model(op: str, hidden: int, batch: int, length: int, *, both: bool) -> onnx.
 
 
 def compared(made: onnx.ModelProto) -> tuple[float, float, float]:
-    """Returns the seconds of a call of clew's and of ONNX Runtime's, and the largest difference."""
+    """Returns the seconds of a call of clew and of ONNX Runtime, and the largest difference."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     session = ort.InferenceSession(made.SerializeToString(), options)

@@ -1,8 +1,8 @@
-"""Shows every kernel of a model under its roof: the FMA peak, or the bandwidth that it needs.
+"""Shows every kernel of a model with its roof: the FMA peak, or the bandwidth of a memory level.
 
     python benchmarks/rooflines.py --models light_resnet50,bert_base --markdown docs/performance.md
 
-The same table as `clew bench` prints, for models of the zoo. Uses of the same code are one row.
+Prints the table of `clew bench` for models of the zoo. Uses of the same code share a row.
 """
 
 import statistics
@@ -25,7 +25,7 @@ _PEAKS = 5
 
 @dataclass(frozen=True)
 class Result:
-    """One model's kernels and what the machine allowed then."""
+    """One model's kernels and the machine's limits during the run."""
 
     model: str
     threads: int
@@ -35,7 +35,7 @@ class Result:
 
     @property
     def limits(self) -> str:
-        """A line on what the machine allows."""
+        """A line about the machine's limits."""
         speeds = ", ".join(f"{level.name} {level.gbps:.0f}" for level in self.levels)
         total = sum(roof.microseconds for roof in self.roofs) / 1e3
         return (
@@ -48,12 +48,12 @@ def main(
     models: Annotated[str, typer.Option(help="Names of the zoo.")] = "light_resnet50,bert_base",
     threads: Annotated[int, typer.Option(min=1)] = 1,
     precision: Annotated[str, typer.Option(help="f32, bf16 or auto")] = "f32",
-    most: Annotated[int, typer.Option("--kernels", help="Kernels shown of each.", min=1)] = 15,
+    most: Annotated[int, typer.Option("--kernels", help="Kernels shown per model.", min=1)] = 15,
     document: Annotated[
         Path | None, typer.Option("--markdown", help="Also put the tables into this document.")
     ] = None,
 ) -> None:
-    """Prints the kernels that take longest, and how near their limit each is."""
+    """Prints the kernels that take longest, with their times relative to their limits."""
     results = [measured(name, threads, precision) for name in models.split(",")]
     for result in results:
         console.print(roofs_table(result.roofs[:most], result.limits))
@@ -62,7 +62,7 @@ def main(
 
 
 def measured(name: str, threads: int, precision: str) -> Result:
-    """Returns a model's kernels with their limits, which are measured before and after them."""
+    """Returns a model's kernels and the limits, which are measured before and after them."""
     progress.print(name)
     peak, bandwidth = FmaPeak(), Bandwidth()
     feed = zoo.inputs(name)

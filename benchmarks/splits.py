@@ -1,7 +1,8 @@
-"""Checks splits by sampling against what is known: `python benchmarks/splits.py`.
+"""Checks splits by sampling against known ones: `python benchmarks/splits.py`.
 
-The truth is a ratio by construction, or what a kernel takes with and without a part, in turns. The
-two need not agree: a part that overlaps with another costs less than it takes alone.
+The truth is a ratio by construction, or the difference between a kernel's times with and without a
+part, measured alternately. The two need not agree: a part that overlaps with another costs less
+than it takes alone.
 """
 
 import itertools
@@ -27,7 +28,7 @@ def _split(case: KnownSplit, seconds: float, threads: int) -> Split:
 
 
 def _by_difference(case: KnownSplit, rounds: int, threads: int) -> dict[str, float]:
-    """Returns the shares by which a kernel without a part is faster."""
+    """Returns each part's share as the relative difference of the times with and without it."""
     models = {"": case.whole, **case.without}
     compiled = {name: case.compile(text, threads) for name, text in models.items()}
     runs: dict[str, Any] = {}
@@ -39,10 +40,10 @@ def _by_difference(case: KnownSplit, rounds: int, threads: int) -> dict[str, flo
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="Of sampling, for each kernel.")] = 0.5,
+    seconds: Annotated[float, typer.Option(help="Seconds of sampling per kernel.")] = 0.5,
     rounds: Annotated[int, typer.Option(help="Turns of each timing.", min=1)] = 15,
     threads: Annotated[int, typer.Option(min=1)] = 1,
-    only: Annotated[str, typer.Option(help="Kernels whose name has this.")] = "",
+    only: Annotated[str, typer.Option(help="Only kernels whose name contains this.")] = "",
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file.")
     ] = None,

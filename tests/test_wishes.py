@@ -148,7 +148,7 @@ def a_pass(pattern: Any, **options: Any) -> Any:
 def test_a_pass_whose_rules_fit_nothing_says_so() -> None:
     (warning,) = warned(lambda: compiled(extend=[a_pass(NOWHERE)]))
     assert warning.code == "I308"
-    assert "the pass mine changes nothing: its rule drop fits nothing" in warning.message
+    assert "the pass mine changes nothing: its rule drop matches nothing" in warning.message
     assert "wanted:" in warning.hint
     assert not warned(lambda: compiled(extend=[a_pass(NOWHERE, required=False)]))
 
@@ -157,7 +157,7 @@ def test_a_pass_that_comes_too_late_says_which_pass_was_first() -> None:
     twice = is_op("negative")(is_op("negative")(x))
     (warning,) = warned(lambda: compiled(NEGATED, extend=[a_pass(twice, before="FuseOps")]))
     assert warning.code == "I308"
-    assert "fitted 1 place (twice) until SimplifyExpr took their operators" in warning.message
+    assert "matched 1 place (twice) until SimplifyExpr removed the operators" in warning.message
     assert "before='SimplifyExpr'" in warning.hint
     assert not warned(lambda: compiled(NEGATED, extend=[a_pass(twice, before="SimplifyExpr")]))
 
@@ -168,12 +168,12 @@ def test_a_pass_that_comes_too_late_says_which_pass_was_first() -> None:
 def test_a_required_fusion_that_fits_nothing_is_an_error() -> None:
     error = refused(lambda: compiled(extend=[a_fusion(NOWHERE)]))
     assert error.code == "U030"
-    assert "the fusion mine is required and fits nothing" in error.message
-    assert "nearest to fitting" in error.hint
+    assert "the fusion mine is required and matches nothing" in error.message
+    assert "nearest match" in error.hint
     optional = a_fusion(NOWHERE, required=False)
     assert not warned(lambda: compiled(extend=[optional]))
     remarks = [r.text for s in compiled(extend=[optional]).build.stages for r in s.remarks]
-    assert "the fusion mine fits nothing" in remarks
+    assert "the fusion mine matches nothing" in remarks
 
 
 def test_a_model_of_free_sizes_says_so_when_it_is_built() -> None:
@@ -198,7 +198,7 @@ def test_a_fusion_whose_operators_another_fusion_took_says_which() -> None:
 
     (warning,) = warned(lambda: compiled(extend=[first, a_fusion(is_op("nn.relu")(x))]))
     assert warning.code == "I305"
-    assert "the fusion mine fits 2 places, all taken by first before it" in warning.message
+    assert "the fusion mine matches 2 places, all taken earlier by first" in warning.message
 
 
 def test_a_fusion_that_prevents_others_says_what_it_costs() -> None:
@@ -206,7 +206,7 @@ def test_a_fusion_that_prevents_others_says_what_it_costs() -> None:
     (warning,) = warned(lambda: compiled(extend=[alone]))
     assert warning.code == "I306"
     assert "mine: 2 kernels become 4" in warning.message
-    assert "can no longer be one kernel: conv1 + act1; conv2 + act2" in warning.message
+    assert "can no longer share a kernel: conv1 + act1; conv2 + act2" in warning.message
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ClewWarning)
         model = compiled(extend=[alone])
@@ -264,7 +264,7 @@ def test_a_reference_named_after_nothing_says_so() -> None:
     options: dict[str, Any] = {"runs": 1, "reduce": False, "threads": 1}
     (warning,) = warned(lambda: clew.bisect(module, inputs, reference=reference, **options))
     assert warning.code == "I314"
-    assert "'pwoer' is no output and no layer" in warning.message
+    assert "'pwoer' is neither an output nor a layer" in warning.message
     assert "did you mean power" in warning.hint
 
 

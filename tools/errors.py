@@ -46,7 +46,7 @@ SUMMARIES: Final = {
     "I212": "an upload or a request's body has more bytes than are taken",
     "I215": "too much is asked for at once: builds, jobs, uploads or followers of jobs",
     "I265": "a result that a run asks for has more bytes than the budget, or the machine, allows",
-    "I266": "a loop takes more turns than the budget allows",
+    "I266": "a loop takes more iterations than the budget allows",
     "I269": "an operator on the host does more operations than the budget allows",
     "I305": "all that a fusion fits is in kernels of other fusions",
     "I307": "an option names a layer that the model lacks; a warning for a glob",

@@ -1,1 +1,3 @@
-"""What the benchmark scripts share: engines, interleaved timing, the FMA peak, counted FLOPs."""
+"""Code shared by the benchmark scripts: engines, alternating measurement, the FMA peak, counted
+FLOPs.
+"""

@@ -1,6 +1,7 @@
-"""Compiles one model in a process of its own and prints the seconds as JSON.
+"""Compiles one model in a separate process and prints the seconds as JSON.
 
-`python -m harness.compile_child MODEL TRACE` where TRACE is 1 or 0. The cache is the environment's.
+`python -m harness.compile_child MODEL TRACE`, where TRACE is 1 or 0. The cache is that of the
+environment.
 """
 
 import json
@@ -10,10 +11,10 @@ import time
 
 
 def main() -> None:
-    """Prints {import_s, load_s, compile_s, user_s}, the last without what the system takes."""
+    """Prints {import_s, load_s, compile_s, user_s}; the last excludes system time."""
     path, trace = sys.argv[1], sys.argv[2] == "1"
     start = time.perf_counter()
-    import clew  # noqa: PLC0415 - the import is one of the things timed
+    import clew  # noqa: PLC0415 - the import is timed, too
 
     _ = clew.load, clew.compile  # public names are imported when first used
     imported, before = time.perf_counter(), os.times().user

@@ -14,7 +14,7 @@ def engines() -> dict[str, Engine]:
 
 
 def _torch(path: Path, threads: int, precision: str) -> Runner:
-    """Compiled; bf16 by autocast, f32 otherwise."""
+    """Runs the compiled module; bf16 by autocast, f32 otherwise."""
     import torch  # noqa: PLC0415 - optional
 
     from zoo import workloads  # noqa: PLC0415 - only this engine needs the zoo

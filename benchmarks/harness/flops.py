@@ -12,8 +12,8 @@ Shape = tuple[int, ...]
 def model_flops(path: Path) -> int:
     """Returns the FLOPs of one run: two for each multiply-add of Conv, Gemm and MatMul.
 
-    Everything else is left out, as is usual, so the rate of a model full of cheap operators reads
-    low. Shapes must be static.
+    As usual, other operators do not count, so the rate of a model with many cheap operators is low.
+    Shapes must be static.
     """
     model = onnx.shape_inference.infer_shapes(onnx.load(path), strict_mode=True)
     shapes = _shapes(model.graph)

@@ -1,4 +1,4 @@
-"""Fused kernels whose split is known: by construction, or from times with and without a part."""
+"""Fused kernels with a known split: by construction, or from times with and without a part."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.profile.split import Split
 
 @clew.register_op("known.chain", overwrite=True)
 def chain(x: te.Tensor, *, steps: int = 1) -> te.Tensor:
-    """`steps` multiplications and additions, each waiting for the one before."""
+    """`steps` multiplications and additions, each dependent on the previous one."""
 
     def value(*index: Any) -> Any:
         result = x[index]
@@ -29,7 +29,7 @@ def chain(x: te.Tensor, *, steps: int = 1) -> te.Tensor:
 
 @clew.register_op("known.exps", overwrite=True)
 def exps(x: te.Tensor, *, times: int = 1) -> te.Tensor:
-    """exp(-x), again and again."""
+    """exp(-x), repeatedly."""
 
     def value(*index: Any) -> Any:
         result = x[index]
@@ -49,12 +49,12 @@ def first_sum(x: te.Tensor, *, count: int = 1) -> te.Tensor:
 
 @dataclass(frozen=True)
 class KnownSplit:
-    """A kernel and what is known of it.
+    """A kernel, and the known facts about it.
 
     `whole` is its text, `weights` its constants, and `parts` the layer of each part. `given` has
-    the parts' shares where they are known by construction. `without` has the text of what remains
-    without a part, whose share is what that is faster by. `fusion` and `mode` say how to have the
-    whole in one kernel, where that is not what clew does.
+    the parts' shares if they are known by construction. `without` has the text without a part; that
+    part's share is the difference in time. `fusion` and `mode` fuse the whole into one kernel, if
+    clew does not do so by default.
     """
 
     name: str
@@ -67,7 +67,7 @@ class KnownSplit:
     weights: Mapping[str, Any] = field(default_factory=dict)
 
     def compile(self, text: str, threads: int = 1) -> clew.CompiledModel:
-        """Returns the whole, or what remains, compiled."""
+        """Returns the whole, or the rest, compiled."""
         extend: list[Any] = []
         if self.fusion is not None:
 
@@ -98,8 +98,8 @@ def _program(
     result: str,
     weights: Mapping[str, Any] | None = None,
 ) -> str:
-    """Returns the text of a program whose operators are numbered `%0`; the last is its
-    result, of the type given.
+    """Returns the text of a program whose operators are numbered `%0` and so on; the last gives the
+    result, of type `result`.
     """
     constants = [
         f"  %{name}: f32[{', '.join(map(str, w.shape))}] = const @{name}  // parameter {name}"
@@ -117,7 +117,7 @@ def _program(
 
 
 def _chained(operators: Sequence[str], x: str, result: str = "") -> str:
-    """Returns the text of operators each of which reads (as `$`) the one before."""
+    """Returns the text of a chain of operators, each of which reads the previous one (as `$`)."""
     lines = [op.replace("$", f"%{n - 1}" if n else "%x") for n, op in enumerate(operators)]
     return _program({"x": x}, lines, result or x)
 

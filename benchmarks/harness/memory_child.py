@@ -1,4 +1,4 @@
-"""Loads and runs one model in a process of its own and prints its resident memory as JSON.
+"""Loads and runs one model in a separate process and prints its resident memory as JSON.
 
 `python -m harness.memory_child ENGINE MODEL INPUTS THREADS`, INPUTS an .npz file. Linux only.
 """
@@ -33,7 +33,9 @@ def main() -> None:
 
 
 def _resident(field: str) -> int:
-    """Returns this process's resident memory in bytes: now `VmRSS`, at its highest `VmHWM`."""
+    """Returns this process's resident memory in bytes: `VmRSS` is the current value, `VmHWM` the
+    peak.
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         key, _, value = line.partition(":")
         if key == field:
@@ -42,7 +44,7 @@ def _resident(field: str) -> int:
 
 
 def _forget_peak() -> None:
-    """Sets the high-water mark to the memory in use now."""
+    """Resets the peak to the memory currently in use."""
     Path("/proc/self/clear_refs").write_text("5")
 
 

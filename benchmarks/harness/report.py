@@ -1,4 +1,4 @@
-"""Where the scripts print: tables to stdout, progress to stderr, and tables into documents."""
+"""Output of the scripts: tables to stdout, progress to stderr, and tables in documents."""
 
 import datetime
 import re
@@ -14,12 +14,12 @@ from clew.support.settings import usable_cpus
 console = Console(width=None if sys.stdout.isatty() else 120)
 progress = Console(stderr=True)
 
-# Of LLVM's features those that decide what kernels are written.
+# The LLVM features that affect the choice of kernels.
 _FEATURES = ("avx2", "fma", "avx512f", "avx512vnni", "avx512bf16", "amx-bf16", "amx-int8")
 
 
 def circumstances(target: Target | None = None) -> str:
-    """Returns the day and what the machine offers, but no name of it."""
+    """Returns the date and the machine's relevant features, without its name."""
     here = target or host()
     features = [f for f in _FEATURES if here.has(f)]
     caches = f"L1 {here.l1_bytes >> 10} KiB, L2 {here.l2_bytes >> 10} KiB a core"
@@ -31,15 +31,17 @@ def circumstances(target: Target | None = None) -> str:
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: int = 0) -> str:
-    """Returns a table; all columns but the first so many hold numbers, where `numbers` is given."""
+    """Returns a table. If `numbers` is given, all columns after the first `numbers` hold
+    numbers.
+    """
     aligned = ["---:" if numbers and n >= numbers else "---" for n in range(len(columns))]
     lines = [columns, aligned, *rows]
     return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in row) + " |" for row in lines)
 
 
 def fill(document: Path, section: str, text: str) -> None:
-    """Puts text between `<!-- begin SECTION -->` and `<!-- end SECTION -->` of a document; adds
-    both at its end where they are missing, and the document.
+    """Puts text between `<!-- begin SECTION -->` and `<!-- end SECTION -->` of a document; appends
+    the markers, or creates the document, if missing.
     """
     begin, end = f"<!-- begin {section} -->", f"<!-- end {section} -->"
     whole = document.read_text() if document.exists() else ""

@@ -1,4 +1,4 @@
-"""Models of one operator, to measure single kernels with."""
+"""Models of one operator, for measuring single kernels."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-_OPSET = 23  # the first that has RMSNormalization
+_OPSET = 23  # the first with RMSNormalization
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ def one_op(
     more_outputs: Sequence[str] = (),
     attributes: Mapping[str, Any] | None = None,
 ) -> OneOp:
-    """Returns the model; the weights are constants. `relu` adds a ReLU, which is to be fused.
+    """Returns the model; the weights are constants. `relu` adds a ReLU, which should be fused.
 
-    `inputs` are the operator's, where they are not x and the weights w0, w1, ... in order;
-    `more_outputs` are results that nobody asks for.
+    `inputs` are the operator's inputs if they are not x and the weights w0, w1, ... in order;
+    `more_outputs` are unused results.
     """
     names = [f"w{n}" for n in range(len(weights))]
     outputs = ["z" if relu else "y", *more_outputs]
@@ -55,7 +55,7 @@ def one_op(
     model.graph.output.append(y)
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
     result = inferred.graph.output[0].type
-    if not result.tensor_type.elem_type:  # operators that are functions are not looked into
+    if not result.tensor_type.elem_type:  # shape inference skips functions
         result.CopyFrom(helper.make_tensor_type_proto(kind, x.shape))
     return OneOp(inferred, x)
 
@@ -93,8 +93,8 @@ def convolution(
 def inverted_residual(
     channels: int, between: int, filters: int, size: int, stride: int = 1, clip: float = 6.0
 ) -> OneOp:
-    """Returns a block of MobileNetV2: a 1x1 convolution to `between` channels (left out where they
-    are those of the image), a depthwise 3x3, each with bias and clipped, and a 1x1 to `filters`.
+    """Returns a block of MobileNetV2: a 1x1 convolution to `between` channels (omitted if the image
+    has that many), a depthwise 3x3, each with bias and clipped, and a 1x1 to `filters`.
     """
     layers = [(channels, between, 1, 1)] if between != channels else []
     layers += [(between, between, 3, between), (between, filters, 1, 1)]
@@ -139,7 +139,7 @@ def softmax(rows: int, columns: int) -> OneOp:
 
 
 def layer_norm(rows: int, columns: int) -> OneOp:
-    """Returns rows normalized to mean 0 and deviation 1, scaled and shifted."""
+    """Returns rows normalized to mean 0 and standard deviation 1, scaled and shifted."""
     x, scale, shift = _normal(rows, columns), _normal(columns, seed=1), _normal(columns, seed=2)
     return one_op("LayerNormalization", x, scale, shift, attributes={"axis": -1})
 

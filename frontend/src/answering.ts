@@ -13,8 +13,8 @@ export interface Source {
   start(): Promise<Start>;
   /** `path` is a route of src/clew/explorer/routes.py, such as `stage/3`. */
   get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]>;
-  /** The turns that can be asked for of a layer's result, from 0, in order; null for all. */
-  turns(build: string, output: number, layer: string): Promise<readonly number[] | null>;
+  /** The iterations that can be asked for of a layer's result, from 0, in order; null for all. */
+  iterations(build: string, output: number, layer: string): Promise<readonly number[] | null>;
   diff(a: string, b: string): Promise<Diff>;
   /** Starts a build of a known model, or of files: the model, then those of its weights. Its job is in the answer. */
   build(model: string | readonly File[], options: Options, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo>;

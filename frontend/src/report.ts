@@ -35,8 +35,8 @@ export class Report implements AnswerSource {
     return contents.find<Answers[K]>(`${build}/${path}`);
   }
 
-  async turns(build: string, output: number, layer: string): Promise<readonly number[]> {
-    return (await this.contents).turns(build, output, layer);
+  async iterations(build: string, output: number, layer: string): Promise<readonly number[]> {
+    return (await this.contents).iterations(build, output, layer);
   }
 
   async diff(a: string, b: string): Promise<Diff> {
@@ -78,12 +78,12 @@ class Contents {
     return found as T;
   }
 
-  /** The turns of a layer's result that are held. */
-  turns(build: string, output: number, layer: string): number[] {
+  /** The iterations of a layer's result that are held. */
+  iterations(build: string, output: number, layer: string): number[] {
     const [before, after] = [`${build}/values/`, `/${output}/${layer}`];
     const held = Object.keys(this.held.answers).filter((path) => path.startsWith(before) && path.endsWith(after));
-    const turns = held.map((path) => path.slice(before.length, path.length - after.length)).filter((turn) => /^\d+$/.test(turn));
-    return turns.map(Number).sort((a, b) => a - b);
+    const iterations = held.map((path) => path.slice(before.length, path.length - after.length)).filter((iteration) => /^\d+$/.test(iteration));
+    return iterations.map(Number).sort((a, b) => a - b);
   }
 
   /** A story that is not held, told from the one that comes nearest: that of the first line of a

@@ -31,7 +31,7 @@ class Server implements Source {
     return this.json(`api/${build}/${[route, ...(rest.length ? [encodeURIComponent(rest.join("/"))] : [])].join("/")}`);
   }
 
-  turns(): Promise<null> {
+  iterations(): Promise<null> {
     return Promise.resolve(null);
   }
 

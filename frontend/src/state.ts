@@ -36,10 +36,10 @@ export const theme = signal<Theme>("auto");
 export const story = signal(true);
 export const threads = signal(false);
 /** Whether stories of layers show what these computed in a run; which result, and of a loop which
- * turn, from 0: null is the last. */
+ * iteration, from 0: null is the last. */
 export const values = signal(false);
 export const result = signal(0);
-export const turn = signal<number | null>(null);
+export const iteration = signal<number | null>(null);
 export const dialog = signal<Dialog>("");
 /** What was typed into the search: it is there when the search is opened again. */
 export const searched = signal("");

@@ -3,7 +3,7 @@
 import { batch, effect } from "@preact/signals";
 import { format, parse, type Here } from "./refs";
 import {
-  current, go, makePane, metric, panes, result, selected, story, theme, threads, turn, values,
+  current, go, makePane, metric, panes, result, selected, story, theme, threads, iteration, values,
   type Metric, type Pane, type PaneKind, type Theme,
 } from "./state";
 
@@ -47,7 +47,7 @@ export function write(): string {
   if (threads.value) query.set("threads", "1");
   if (values.value) query.set("values", "1");
   // As people count: from 1.
-  if (turn.value !== null) query.set("turn", String(turn.value + 1));
+  if (iteration.value !== null) query.set("iteration", String(iteration.value + 1));
   if (result.value) query.set("result", String(result.value));
   if (current.value !== "a") query.set("build", current.value);
   // As legible as a fragment may be (RFC 3986, section 3.5).
@@ -69,8 +69,8 @@ export function read(hash: string): void {
     if (at) go(at);
     else selected.value = null;
     values.value = query.get("values") === "1";
-    const wished = query.get("turn") ?? "";
-    turn.value = /^[1-9]\d{0,14}$/.test(wished) ? Number(wished) - 1 : null;
+    const wished = query.get("iteration") ?? "";
+    iteration.value = /^[1-9]\d{0,14}$/.test(wished) ? Number(wished) - 1 : null;
     const which = query.get("result") ?? "";
     result.value = /^\d{1,6}$/.test(which) ? Number(which) : 0;
   });

@@ -3,14 +3,15 @@
 export const VERSION = 1;
 
 /**
- * A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
+ * A figure for each layer, kernel, line of a loop nest and instruction; None if unknown.
  *
- * `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
- * empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
- * relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
- * empty lists where a level is not measured. `runs` says how often each kernel ran in a run, in
- * loops once a turn, where that was measured; its figure is of all of them. `total` is what shares
- * refer to, and `basis` says what figures rest on.
+ * `nodes` has the operators of each stage, with their own shares; it is empty for a stage that
+ * changed nothing, whose figures are those of the previous stage. `unit` is ns, flop, B, share (of
+ * peak, 0 to 1) or relative (error). `lines[k][n]` is that of line n + 1 of kernel k,
+ * `instructions` likewise; empty lists if a level is not measured. `runs` is how often each kernel
+ * ran per inference, in loops once per iteration, if that was measured; a kernel's figure covers
+ * all its runs. Shares refer to `total`; `basis` names the measurement or estimate behind the
+ * figures.
  */
 export interface Heat {
   readonly metric: "time" | "flops" | "bytes" | "peak" | "error";
@@ -27,7 +28,17 @@ export interface Heat {
 }
 
 /**
- * Figures of a stage's operators, as columns; those without any are left out.
+ * One iteration of a loop, from 0, out of `iterations` (None if that varies). `loop` is the
+ * loop's layer.
+ */
+export interface LoopIteration {
+  readonly loop: number;
+  readonly iteration: number;
+  readonly iterations: number | null;
+}
+
+/**
+ * Figures of a stage's operators, as columns; operators without a figure are left out.
  */
 export interface NodeFigures {
   readonly number: number[];
@@ -35,7 +46,7 @@ export interface NodeFigures {
 }
 
 /**
- * What profiling found, in short: wall time, that of kernels, and notes.
+ * A summary of a profile: wall time, kernel time, and notes.
  */
 export interface Profiled {
   readonly wall_ns: number;
@@ -47,7 +58,8 @@ export interface Profiled {
 }
 
 /**
- * What the machine gives, and what kernels reach. `bandwidths` are GB/s by level of memory.
+ * The machine's limits, and the throughput of kernels. `bandwidths` are GB/s by level of
+ * memory.
  */
 export interface Roofline {
   readonly peak_gflops: number;
@@ -58,8 +70,8 @@ export interface Roofline {
 }
 
 /**
- * A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit. It ran
- * `runs` times in a run, which took `ns` in all.
+ * A kernel under the roofline: `intensity` in FLOP per byte, reached `gflops`, and its limit.
+ * It ran `runs` times in a run of the model, for `ns` in total.
  */
 export interface RooflinePoint {
   readonly kernel: number;
@@ -72,7 +84,8 @@ export interface RooflinePoint {
 }
 
 /**
- * A piece of the timeline: `track` is kernels, operators or layers, `ref` what it shows.
+ * A slice of the timeline: `track` is kernels, operators or layers; `ref` is the thing
+ * shown.
  */
 export interface Slice {
   readonly track: string;
@@ -91,32 +104,23 @@ export interface Timeline {
 }
 
 /**
- * One turn of a loop, from 0, of `turns` (None where they vary); `loop` is the loop's layer.
- */
-export interface TurnOf {
-  readonly loop: number;
-  readonly turn: number;
-  readonly turns: number | null;
-}
-
-/**
- * What a result of a layer is in a run: its statistics, and its first elements as text.
+ * A result of a layer in a run: its statistics, and its first elements as text.
  *
- * `outputs` are the numbers of the results that the layer has. Of a layer in loops the value is
- * that of turn `turn`, from 0, of `turns` over all times that the loops were entered; outside
- * loops they are -1 and 0. `path` says which turn of each loop around it that is, outermost
- * first; it is empty where only a run tells. In a branch, `in_branch`, only turns that took it
- * count. Statistics are of the finite elements, None where there are none; `histogram` counts
- * these between `least` and `most`.
+ * `outputs` are the numbers of the layer's results. For a layer in loops the value is that of
+ * iteration `iteration`, from 0, out of `iterations`, both counted over all entries of the loops;
+ * outside loops they are -1 and 0. `path` is the iteration of each surrounding loop, outermost
+ * first; it is empty if only a run determines it. In a branch (`in_branch`) only iterations that
+ * took the branch count. Statistics cover the finite elements and are None if there are none;
+ * `histogram` counts them between `least` and `most`.
  */
 export interface Values {
   readonly layer: string;
   readonly output: number;
   readonly outputs: number[];
   readonly type: string;
-  readonly turn: number;
-  readonly turns: number;
-  readonly path: TurnOf[];
+  readonly iteration: number;
+  readonly iterations: number;
+  readonly path: LoopIteration[];
   readonly in_branch: boolean;
   readonly elements: number;
   readonly least: number | null;
@@ -131,9 +135,10 @@ export interface Values {
 }
 
 /**
- * A layer of the user's model. `group` is its name's path, outermost first, without itself.
+ * A layer of the user's model. `group` is the path in its name, outermost first, without
+ * itself.
  *
- * `fate` is `alive`, `merged`, `folded`, `dead` or the like, `fate_text` says it in words.
+ * `fate` is `alive`, `merged`, `folded`, `dead` or similar; `fate_text` describes it in words.
  */
 export interface Layer {
   readonly name: string;
@@ -145,10 +150,10 @@ export interface Layer {
 }
 
 /**
- * A stage on the film strip: `nodes` after it, and the computed difference to the one before.
+ * A stage on the film strip: `nodes` after it, and its difference to the previous stage.
  *
- * `rewritten` counts nodes that others took the place of; these are in neither `added` nor
- * `removed`. `remarks` counts what the pass has to say.
+ * `rewritten` counts replaced nodes, which are in neither `added` nor `removed`. `remarks` counts
+ * the pass's remarks.
  */
 export interface StageInfo {
   readonly index: number;
@@ -165,9 +170,10 @@ export interface StageInfo {
 
 /**
  * One use of a kernel, in order of execution. `ops` are its operators' names in order and
- * `numbers` their nodes in the last stage; `distinct` numbers kernels with equal code alike.
+ * `numbers` their nodes in the last stage. Kernels with equal code have the same number
+ * `distinct`.
  *
- * `rules` are the schedule rules that were chosen, `call` is the number of its call's node.
+ * `rules` are the chosen schedule rules; `call` is the number of the kernel's call node.
  */
 export interface KernelInfo {
   readonly index: number;
@@ -189,20 +195,20 @@ export interface KernelInfo {
  * A layer that is a loop, or became one (LSTM). `parent` is the place in `Overview.loops` of
  * the loop around it, -1 for none.
  *
- * `turns` says how often its body runs each time that it is entered, None where only a run tells;
- * `layers` are those of its body, those in loops within it included; `kernels` run in it.
+ * `iterations` is the trip count of one entry, None if only a run determines it. `layers` are
+ * those of its body, including those of nested loops; `kernels` run in it.
  */
 export interface Loop {
   readonly layer: number;
   readonly parent: number;
-  readonly turns: number | null;
+  readonly iterations: number | null;
   readonly layers: number[];
   readonly kernels: number[];
 }
 
 /**
- * The rest of the film strip: how much there is of each level below the graph, over distinct
- * kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
+ * The rest of the film strip: the size of each level below the graph, over distinct kernels,
+ * and the seconds spent making it. `instructions_of` counts those of each kernel of
  * `Overview.kernels`.
  */
 export interface CodeTotals {
@@ -217,11 +223,11 @@ export interface CodeTotals {
 }
 
 /**
- * How a build was made: what `clew.compile` takes.
+ * The options of a build: arguments of `clew.compile`.
  *
- * `extend` names files among those that the command line gave (`Choices.extensions`): a page
- * cannot name others, as they are programs. `schedules` has recorded steps, a line each, by the
- * name of a kernel or a glob.
+ * `extend` names files among those that the command line gave (`Choices.extensions`). A page
+ * cannot name others, because they are programs. `schedules` has recorded steps, one per line, by
+ * the name of a kernel or a glob.
  */
 export interface Options {
   readonly target: string;
@@ -238,11 +244,11 @@ export interface Options {
 }
 
 /**
- * What the page needs first: layers, stages, kernels and loops of a build; a loop stands before
- * those in it.
+ * The data that the page needs first: layers, stages, kernels and loops of a build; a loop
+ * stands before its inner loops.
  *
- * `model` is the file's name, without its folder. `passes` are all that the pass list has, with
- * whether each ran.
+ * `model` is the file's name, without its folder. `passes` are all passes of the pass list, each
+ * with whether it ran.
  */
 export interface Overview {
   readonly version: number;
@@ -263,11 +269,12 @@ export interface Overview {
 /**
  * The nodes of a stage, as columns, in the order of their lines.
  *
- * `kind` is `Call`, `Constant`, `Var`, `Function` and so on, `title` the operator's name;
- * `layers` those a node serves, `marks` those whose result it *is*; `inputs` the numbers it reads;
- * `functions` those of the functions it holds (a fused function, branches, parts of a loop);
- * `parent` is the number of the function it stands in (-1: the main one); `kernel` the kernel that
- * computes it (last stage only, else -1); `born` the stage that made it.
+ * `kind` is `Call`, `Constant`, `Var`, `Function` and so on; `title` is the operator's name;
+ * `layers` are those that a node serves, `marks` those whose result it *is*; `inputs` are the
+ * numbers of the nodes that it reads; `functions` those of the functions that it holds (a fused
+ * function, branches, parts of a loop); `parent` is the number of the function that contains it
+ * (-1: the main one); `kernel` is the kernel that computes it (last stage only, else -1); `born`
+ * is the stage that made it.
  */
 export interface Nodes {
   readonly number: number[];
@@ -285,7 +292,7 @@ export interface Nodes {
 }
 
 /**
- * Why a pass did or did not do something, about a node (-1 where it is in no stage kept).
+ * A pass's reason for an action or omission, about a node (-1 if it is in no kept stage).
  */
 export interface RemarkLine {
   readonly number: number;
@@ -305,8 +312,8 @@ export interface Stage {
 }
 
 /**
- * Links from the stage before, as columns; `same` is 1 where the new node computes the old
- * one's value. Nodes in both stages are linked without being listed. Unchanged stages: empty.
+ * Links from the stage before, as columns; `same` is 1 if the new node computes the old node's
+ * value. Nodes in both stages are linked implicitly. Empty for unchanged stages.
  */
 export interface StageLinks {
   readonly old: number[];
@@ -315,11 +322,11 @@ export interface StageLinks {
 }
 
 /**
- * What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
- * and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
+ * Links between nodes over all stages. `born` and `last` are, by a node's number, the first and
+ * last stage that has it, and `layers` those it serves; `stages[0]` is empty.
  *
- * Stages between have it, too, but for `away`: rows of a number, the first stage without the node
- * and the one that it is back in. Hardly any pass brings a node back.
+ * The stages between them have the node, too, except as listed in `away`: rows of a node's number,
+ * the first stage without it, and the stage where it is back. Few passes bring a node back.
  */
 export interface Links {
   readonly born: number[];
@@ -330,8 +337,8 @@ export interface Links {
 }
 
 /**
- * A value that layer `source` hands to layer `target`: -1 stands for the model's inputs, and as
- * a target for its outputs.
+ * A value that layer `target` reads from layer `source`. A source of -1 stands for the model's
+ * inputs, a target of -1 for its outputs.
  */
 export interface ModelEdge {
   readonly source: number;
@@ -340,7 +347,8 @@ export interface ModelEdge {
 }
 
 /**
- * The model as its file has it: text, a line or more for each layer, and what layers hand on.
+ * The model as in its file: its text, one or more lines per layer, and the edges between
+ * layers.
  *
  * `line_layers` gives for each line the layer it is about (-1: none).
  */
@@ -351,11 +359,11 @@ export interface Source {
 }
 
 /**
- * A kernel's loop nest, LLVM text and instructions, one line an element.
+ * A kernel's loop nest, LLVM text and instructions, one line per element.
  *
  * `loop_op` gives for each line of the nest the position in the kernel's `ops` that it computes,
- * -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give
- * the line of the nest behind each (0: unknown).
+ * or -1 if it serves all of them (heads of loops that operators share). `llvm_loop` and `asm_loop`
+ * give the line of the nest behind each line (0: unknown).
  */
 export interface Code {
   readonly kernel: number;
@@ -369,7 +377,7 @@ export interface Code {
 }
 
 /**
- * A primitive, as `split(loop='mm.i', factor=12)`, and the loop nest after it.
+ * A primitive, such as `split(loop='mm.i', factor=12)`, and the loop nest after it.
  *
  * `loop_op` is as in `Code`.
  */
@@ -381,10 +389,10 @@ export interface ScheduleStep {
 }
 
 /**
- * The recorded schedule of a kernel; step 0 has no text: it is the nest before all others. A
- * last step without `primitive` is the nest simplified, as code is generated from it.
+ * The recorded schedule of a kernel. Step 0 has no text: it is the nest before all primitives.
+ * A last step without `primitive` is the simplified nest, from which code is generated.
  *
- * `primitives` are those there are, each with its signature and the first line of its description.
+ * `primitives` are all primitives, each with its signature and the first line of its description.
  */
 export interface ScheduleView {
   readonly kernel: number;
@@ -394,7 +402,7 @@ export interface ScheduleView {
 }
 
 /**
- * A piece of a sentence; with a `ref` it leads somewhere, `code` is set in fixed width.
+ * A piece of a sentence. With a `ref` it is a link; `code` is set in a fixed-width font.
  */
 export interface Part {
   readonly text: string;
@@ -411,7 +419,7 @@ export interface Sentence {
 }
 
 /**
- * A part of a story under a heading; `kind` picks an icon: import, pass, kernel, time, ...
+ * A part of a story under a heading; `kind` selects an icon: import, pass, kernel, time, ...
  */
 export interface Section {
   readonly kind: string;
@@ -421,7 +429,7 @@ export interface Section {
 }
 
 /**
- * The life of a layer or kernel, or, backwards, what a line of code comes from.
+ * The story of a layer or kernel, or the origin of a line of code.
  */
 export interface Story {
   readonly about: string;
@@ -431,8 +439,8 @@ export interface Story {
 }
 
 /**
- * Something that can be found: `kind` is layer, kernel, operator, attribute, dtype, shape,
- * remark, stage, parameter; `text` is matched and shown, `detail` is shown beside it.
+ * An entry of the search: `kind` is layer, kernel, operator, attribute, dtype, shape, remark,
+ * stage, parameter; `text` is matched and shown, `detail` is shown beside it.
  */
 export interface Entry {
   readonly kind: string;
@@ -442,18 +450,18 @@ export interface Entry {
 }
 
 /**
- * All that the search looks through, but for the lines of panes.
+ * All entries of the search, except lines of panes.
  *
- * What many nodes have, such as a dtype, is there with the first few of them. A layer's `detail`
- * is its operator type, which is matched as well.
+ * A value that many nodes share, such as a dtype, is listed with the first few of them. A layer's
+ * `detail` is its operator type, which is matched as well.
  */
 export interface Index {
   readonly entries: Entry[];
 }
 
 /**
- * A layer of one or both builds: -1 where a build lacks it. `kinds` are what differs (weights,
- * fusion, layout, time, values, ...), `sentences` say how.
+ * A layer of one or both builds; -1 if a build lacks it. `kinds` are the kinds of difference
+ * (weights, fusion, layout, time, values, ...), `sentences` describe them.
  */
 export interface LayerChange {
   readonly a: number;
@@ -480,7 +488,7 @@ export interface Diff {
 }
 
 /**
- * A coded error, with where it arose. `layer`, `stage` and `pass_name` may be empty.
+ * A coded error and its location. `layer`, `stage` and `pass_name` may be empty.
  */
 export interface ErrorInfo {
   readonly code: string;
@@ -492,7 +500,7 @@ export interface ErrorInfo {
 }
 
 /**
- * A build that the page knows: `id` is a, b, c, ...; `model` a file's name.
+ * A build in the page: `id` is a, b, c, ...; `model` is a file's name.
  *
  * `state` is `compiling`, `ready`, `failed` or `cancelled`. `job` is the job that compiles it.
  */
@@ -506,8 +514,8 @@ export interface BuildInfo {
 }
 
 /**
- * Asks for a build (`POST api/builds`) of a model that `Choices.models` names. A file is posted
- * as `application/octet-stream`, with `name` and `options` (JSON) in the query.
+ * Requests a build (`POST api/builds`) of a model in `Choices.models`. A file is posted as
+ * `application/octet-stream`, with `name` and `options` (JSON) in the query.
  */
 export interface NewBuild {
   readonly model: string;
@@ -515,7 +523,7 @@ export interface NewBuild {
 }
 
 /**
- * Asks for the difference of two builds (`POST api/diff`), with times and with errors.
+ * Requests the difference of two builds (`POST api/diff`), with times and with errors.
  */
 export interface NewDiff {
   readonly a: string;
@@ -525,14 +533,14 @@ export interface NewDiff {
 }
 
 /**
- * A job was begun: its events are at `api/jobs/JOB/events`, what it gives at `.../result`.
+ * A started job: its events are at `api/jobs/JOB/events`, its result at `.../result`.
  */
 export interface Started {
   readonly job: string;
 }
 
 /**
- * What the form for a new build offers. `extensions` are files to extend a build with.
+ * The choices of the form for a new build. `extensions` are files to extend a build with.
  */
 export interface Choices {
   readonly targets: string[];
@@ -545,7 +553,7 @@ export interface Choices {
 }
 
 /**
- * Which builds there are. `live` is false in a report: it can neither compile nor measure.
+ * The existing builds. `live` is false in a report, which can neither compile nor measure.
  */
 export interface Start {
   readonly version: number;
@@ -558,7 +566,7 @@ export interface Start {
 /**
  * Progress of a job, as a server-sent event: `kind` is progress, done, failed or cancelled.
  *
- * `fraction` is None where the end is not known.
+ * `fraction` is None if the end is unknown.
  */
 export interface JobEvent {
   readonly kind: "progress" | "done" | "failed" | "cancelled";
@@ -569,8 +577,8 @@ export interface JobEvent {
 }
 
 /**
- * What an edited schedule did: the kernel's time before and after, interleaved, whether results
- * are the same bits, and their relative error; with the nest and code it gave.
+ * The effect of an edited schedule: the kernel's time before and after, measured interleaved;
+ * whether results have the same bits, and their relative error; the resulting nest and code.
  */
 export interface ScheduleTrial {
   readonly kernel: number;
@@ -586,15 +594,15 @@ export interface ScheduleTrial {
 export interface Answers {
   /** `overview`: layers, stages and kernels */
   readonly overview: Overview;
-  /** `totals`: how much code the kernels have */
+  /** `totals`: the amount of the kernels' code */
   readonly totals: CodeTotals;
   /** `stage/{stage}`: a stage's graph IR */
   readonly stage: Stage;
-  /** `links`: what became of nodes, stage by stage */
+  /** `links`: links between nodes, stage by stage */
   readonly links: Links;
-  /** `source`: the model as its file has it */
+  /** `source`: the model as in its file */
   readonly source: Source;
-  /** `index`: all that can be searched for */
+  /** `index`: all entries of the search */
   readonly index: Index;
   /** `story/{ref}`: the story of a layer or kernel */
   readonly story: Story;
@@ -604,9 +612,9 @@ export interface Answers {
   readonly code: Code;
   /** `heat/{metric}`: figures to color by, such as time */
   readonly heat: Heat;
-  /** `values/{which}`: a layer's value: TURN/RESULT/LAYER */
+  /** `values/{which}`: a layer's value: ITERATION/RESULT/LAYER */
   readonly values: Values;
-  /** `roofline`: kernels under the machine's roofs */
+  /** `roofline`: kernels and the machine's roofline */
   readonly roofline: Roofline;
   /** `timeline`: one run: layers, kernels, operators */
   readonly timeline: Timeline;

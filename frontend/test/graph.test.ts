@@ -371,13 +371,13 @@ test("OKLCH as RGB", () => {
   assert.match(layerRgb(true, 3), /^#[0-9a-f]{6}$/);
 });
 
-test("layers of a loop's body stand in a box with its name and turns, loops in loops in theirs", () => {
+test("layers of a loop's body stand in a box with its name and iterations, loops in loops in theirs", () => {
   const names = ["before", "outer", "inner", "deep", "beside"];
   const overview = {
     ...overviewOf(names.map((name) => layer(name))),
     loops: [
-      { layer: 1, parent: -1, turns: null, layers: [2, 3, 4], kernels: [] },
-      { layer: 2, parent: 0, turns: 40, layers: [3], kernels: [] },
+      { layer: 1, parent: -1, iterations: null, layers: [2, 3, 4], kernels: [] },
+      { layer: 2, parent: 0, iterations: 40, layers: [3], kernels: [] },
     ],
   };
   const pairs = [[-1, 0], [0, 3], [3, 2], [2, 4], [4, 1], [1, -1]] as const;
@@ -391,12 +391,12 @@ test("layers of a loop's body stand in a box with its name and turns, loops in l
   assert.deepEqual(path("before"), []);
   assert.deepEqual(path("outer"), ["outer: loop"]);
   assert.deepEqual(path("beside"), ["outer: loop"]);
-  assert.deepEqual(path("inner"), ["outer: loop", "inner: 40 turns"]);
-  assert.deepEqual(path("deep"), ["outer: loop", "inner: 40 turns"]);
+  assert.deepEqual(path("inner"), ["outer: loop", "inner: 40 iterations"]);
+  assert.deepEqual(path("deep"), ["outer: loop", "inner: 40 iterations"]);
 });
 
 test("a layer that became a loop has a box of its own", () => {
-  const overview = { ...overviewOf([layer("lstm")]), loops: [{ layer: 0, parent: -1, turns: 7, layers: [], kernels: [] }] };
+  const overview = { ...overviewOf([layer("lstm")]), loops: [{ layer: 0, parent: -1, iterations: 7, layers: [], kernels: [] }] };
   const graph = modelGraph(overview, [{ source: -1, target: 0, value: "x" }], null);
-  assert.deepEqual(graph.clusters.map((cluster) => cluster.title), ["lstm: 7 turns"]);
+  assert.deepEqual(graph.clusters.map((cluster) => cluster.title), ["lstm: 7 iterations"]);
 });

@@ -109,16 +109,16 @@ test("zooming keeps the time under the mouse, moving stays in the run", () => {
   assert.ok(marks({ from: 0, to: 1000 }).length >= 3);
 });
 
-test("a kernel in a loop has its turns and the time of one", () => {
+test("a kernel in a loop has its iterations and the time of one", () => {
   const looped = { ...heat([], [4000, 500]), runs: [40, 1] };
   assert.equal(loopedIn(looped), true);
   assert.equal(loopedIn(heat([], [4000, 500])), false);
-  assert.match(ranked(overview, looped, "kernels")[0]?.detail ?? "", /^40 turns of 100 ns · /);
-  assert.doesNotMatch(ranked(overview, looped, "kernels")[1]?.detail ?? "", /turn/);
+  assert.match(ranked(overview, looped, "kernels")[0]?.detail ?? "", /^40 iterations of 100 ns · /);
+  assert.doesNotMatch(ranked(overview, looped, "kernels")[1]?.detail ?? "", /iteration/);
   const columns = columnsOf(overview, true, false, true);
   const [first] = rowsOf(overview, looped, null);
   const shown = new Map(columns.map((column) => [column.key, column]));
-  assert.equal(first && shown.get("turns")?.text(first), "40");
-  assert.equal(first && shown.get("turn")?.text(first), "100 ns");
-  assert.equal(columnsOf(overview, true, false).some((column) => column.key === "turns"), false);
+  assert.equal(first && shown.get("iterations")?.text(first), "40");
+  assert.equal(first && shown.get("iteration")?.text(first), "100 ns");
+  assert.equal(columnsOf(overview, true, false).some((column) => column.key === "iterations"), false);
 });

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { batch } from "@preact/signals";
-import { makePane, metric, panes, result, selected, story, theme, threads, turn, values } from "../src/state";
+import { makePane, metric, panes, result, selected, story, theme, threads, iteration, values } from "../src/state";
 import { paneText, read, readPane, write } from "../src/url";
 
 test("panes are read as they are written", () => {
@@ -27,7 +27,7 @@ test("the whole state comes back from its URL", () => {
     story.value = false;
     threads.value = true;
     values.value = true;
-    turn.value = 2;
+    iteration.value = 2;
     result.value = 1;
   });
   const text = write();
@@ -40,23 +40,23 @@ test("the whole state comes back from its URL", () => {
     story.value = true;
     threads.value = false;
     values.value = false;
-    turn.value = null;
+    iteration.value = null;
     result.value = 0;
   });
   read(`#${text}`);
   assert.equal(write(), text);
   assert.deepEqual(panes.value.map(paneText), ["a/model:0", "a/stage:13!graph", "b/loops:7"]);
   assert.deepEqual(selected.value, { build: "a", ref: { kind: "layer", name: "a/b c&d=#é:1" } });
-  assert.ok(text.includes("values=1&turn=3&result=1"), text);
-  assert.deepEqual([values.value, turn.value, result.value], [true, 2, 1]);
+  assert.ok(text.includes("values=1&iteration=3&result=1"), text);
+  assert.deepEqual([values.value, iteration.value, result.value], [true, 2, 1]);
   assert.ok(!story.value && threads.value && theme.value === "light");
 });
 
 test("a hash that says nonsense is left out, not taken over", () => {
-  read("#p=a/model:0&p=x&heat=love&theme=pink&at=nothing&values=yes&turn=0&result=-1");
+  read("#p=a/model:0&p=x&heat=love&theme=pink&at=nothing&values=yes&iteration=0&result=-1");
   assert.deepEqual(panes.value.map(paneText), ["a/model:0"]);
   assert.equal(metric.value, "");
-  assert.deepEqual([values.value, turn.value, result.value], [false, null, 0]);
+  assert.deepEqual([values.value, iteration.value, result.value], [false, null, 0]);
   assert.equal(theme.value, "auto");
   assert.equal(selected.value, null);
 });

@@ -1,4 +1,4 @@
-"""clew: a deep-learning compiler in which every value can be followed, from layer to instruction.
+"""clew: a deep-learning compiler that traces every value from layer to instruction.
 
 ```python
 import clew
@@ -8,7 +8,7 @@ compiled = clew.compile(model, threads=2)
 outputs = compiled.run({"input": x})
 ```
 
-Names are loaded when first used, so that `import clew` (and `clew --help`) costs next to nothing.
+Names are loaded on first use, which keeps `import clew` (and `clew --help`) fast.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from clew.support.budgets import Budgets
     from clew.tap import Taps, tap_states
 
-# Modules that pages name as attributes: `clew.pipelines.pipeline()`, whatever was imported before.
+# Submodules available as attributes, such as `clew.pipelines.pipeline()`, without an import.
 _ROOMS: Final = ("ir", "loop", "ops", "passes", "patterns", "pipelines", "predict", "target", "te")
 _HOMES: Final = {
     "Backend": "clew.backends.backend",
@@ -110,7 +110,7 @@ _HOMES: Final = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loads a public name from its module, once."""
+    """Loads a public name from its module on first access."""
     home = _HOMES.get(name)
     if name in _ROOMS:
         return importlib.import_module(f"{__name__}.{name}")
@@ -121,9 +121,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Returns all public names, those that are not loaded yet, too: what editors and notebooks
-    offer.
-    """
+    """Returns all public names, including those not loaded yet, for editors and notebooks."""
     return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 

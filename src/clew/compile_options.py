@@ -1,7 +1,7 @@
-"""How a model is read and compiled, as plain data: what the command line and the page ask for.
+"""Options for loading and compiling a model, as plain data for the command line and the explorer.
 
-Every command and every worker of the explorer turns it into arguments here, so that an option of
-`clew.compile` reaches all of them or none.
+Every command and every worker of the explorer converts them to arguments here, so a new option of
+`clew.compile` reaches all of them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _LONGEST_SCHEDULE_BYTES = 1 << 20
 class CompileOptions:
     """Options of `clew.load` (`shapes`, `links`) and `clew.compile` (all others).
 
-    `extend` are Python files with passes, fusions and schedules. `schedules` holds recorded steps,
-    a line each, by the name of a kernel or a glob of names.
+    `extend` lists Python files with passes, fusions and schedules. `schedules` maps the name of a
+    kernel, or a glob of names, to recorded steps, one per line.
     """
 
     target: str = "cpu"
@@ -41,7 +41,7 @@ class CompileOptions:
     cache: bool = True
 
     def __str__(self) -> str:
-        """What is made otherwise than by default, in words: threads and the cache are not said."""
+        """The options that differ from their defaults, in words, except threads and the cache."""
         lists = ("keep_f32", "required", "disabled", "extend", "schedules", "shapes")
         words = [f"opt level {self.opt_level}"]
         words += [self.precision] if self.precision != "f32" else []
@@ -84,9 +84,9 @@ class CompileOptions:
 
 
 def read_schedule(file: Path) -> str:
-    """Returns the steps of a schedule that was saved to a file.
+    """Returns the schedule steps saved in a file.
 
-    Errors: I341 for a file that cannot be read, or is no text.
+    Errors: I341 for a file that cannot be read or is not text.
     """
     try:
         with open_plain(file) as stream:

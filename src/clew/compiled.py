@@ -44,6 +44,7 @@ from clew.runtime.model import (
 )
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
+from clew.schedules import Decision
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import in_force
 from clew.support.errors import GraphTypeError, Hint, InputError, locate
@@ -54,7 +55,7 @@ from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
 
 Array = np.ndarray[Any, Any]
-# Builds for different sizes that a model with symbolic sizes keeps.
+# The number of builds that a model with symbolic sizes keeps.
 _KEPT_BUILDS = 32
 
 
@@ -74,12 +75,12 @@ class Kernel:
 
     @property
     def name(self) -> str:
-        """Unique in the model."""
+        """The kernel's name, unique in the model."""
         return self._use.name
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The model's layers it works for, in the order of its operators, and then of the model."""
+        """The model's layers it serves, ordered by its operators, then by the model."""
         found: dict[str, None] = {}
         order = self._build.layer_order
         for node in self.calls:
@@ -89,60 +90,60 @@ class Kernel:
 
     @property
     def call(self) -> Call:
-        """Its call in the last stage's graph; by its id the trace tells uses of kernels apart."""
+        """The kernel's call in the last stage's graph. The trace identifies uses by its id."""
         return self._use.call
 
     @property
     def function(self) -> Any:
-        """The primitive function, of this use, in the last stage's graph."""
+        """The primitive function of this use, in the last stage's graph."""
         return self._use.call.op
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """Its operators' calls in order, in the last stage's graph."""
+        """The calls of the kernel's operators in order, in the last stage's graph."""
         return tuple(operator_calls(self.function))
 
     @property
     def ops(self) -> tuple[str, ...]:
-        """Names of its operators in order."""
+        """Names of the kernel's operators in order."""
         return tuple(c.op_name for c in self.calls)
 
     @property
     def key(self) -> str:
-        """Hash of all that its native code depends on: equal keys, one kernel."""
+        """Hash of everything the native code depends on. Uses with equal keys share a kernel."""
         return self._use.source.key
 
     @property
     def target(self) -> Target:
-        """The machine it is compiled for."""
+        """The machine the kernel is compiled for."""
         return self._use.source.target
 
     @property
     def threads(self) -> int:
-        """How many threads its grid may be divided among."""
+        """The maximum number of threads that share the kernel's grid."""
         return self._build.segments[self._use.segment].pool.threads
 
     @property
     def code(self) -> KernelCode:
-        """Its phases, and the memory they need."""
+        """The kernel's phases, and the memory they need."""
         return self._build.binaries[self.key].code
 
     @property
     def tensors(self) -> tuple[Any, ...]:
-        """Its outputs as tensor expressions over its inputs: what it computes, unscheduled."""
+        """The kernel's outputs as unscheduled tensor expressions over its inputs."""
         return self._use.source.stages.outputs
 
     @property
     def multiplies_tiles(self) -> bool:
-        """Whether it sums products of bf16, and its target has a unit that multiplies these."""
+        """Whether the kernel sums products of bf16 on a target that has a matrix unit for bf16."""
         products = product_dtypes_of(self.tensors)
         multiplies = self._use.source.target.tile_shape("bf16", "bf16") is not None
         return multiplies and set(products) == {"bf16"}
 
     @property
     def loops(self) -> str:
-        """The scheduled loop nest as text. Where several uses share it, the first line says which
-        use this is.
+        """The scheduled loop nest as text. If several uses share the kernel, the first line says
+        which use this is.
         """
         lines = self._use.source.printed.lines
         return "\n".join(named_lines(lines, self.name, self._build.same_code[self.key])) + "\n"
@@ -153,11 +154,16 @@ class Kernel:
         return self._use.source.schedule
 
     @property
+    def choices(self) -> tuple[Decision, ...]:
+        """The rules that were used, each with its space of choices and the values it took."""
+        return self._use.source.plan.decisions
+
+    @property
     def rules(self) -> tuple[str, ...]:
-        """Names of the schedule rules that were chosen."""
+        """Names of the schedule rules that were applied."""
         source = self._use.source
-        # To schedule a kernel again takes longer than to read what the cache says of it. A schedule
-        # by hand may have got another name since.
+        # Reading the rules from the cache is faster than scheduling the kernel again. A manual
+        # schedule may have been renamed since.
         return source.rules if source.by_hand else self._build.binaries[self.key].rules
 
     @property
@@ -167,17 +173,17 @@ class Kernel:
 
     @property
     def object_code(self) -> bytes:
-        """The ELF object that is linked."""
+        """The ELF object that is linked into the program."""
         return self._build.binaries[self._use.source.key].object.data
 
     @property
     def asm(self) -> str:
-        """The instructions, disassembled from the object that is linked."""
+        """The instructions, disassembled from the linked object."""
         return disassemble(self.object_code).text
 
     @property
     def traced(self) -> UseTrace:
-        """Its loop nest, LLVM text and instructions line by line, as the trace links them."""
+        """Loop nest, LLVM text and instructions line by line, as the trace links them."""
         return next(t for t in kernel_traces(self._build) if t.call == self.call.id)
 
 
@@ -190,8 +196,8 @@ class CompiledModel(ProfiledModel[Kernel]):
     ```
 
     Calls may come from several threads at once. A model with symbolic sizes, or with inputs whose
-    values decide sizes (`inputs` marks these), is built for what it meets; the last 32 builds are
-    kept. `builds_made` counts them all.
+    values decide sizes (`inputs` marks these), makes one build per set of sizes and deciding values
+    that it is called with; it keeps the last 32. `builds_made` counts them all.
     """
 
     def __init__(self, module: Module | DeferredModule, options: Options, cache: Cache) -> None:
@@ -227,10 +233,10 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def module(self) -> Module:
-        """The model's graph as imported. Where values of inputs decide what graph it is: that of
+        """The model's graph as imported. If values of inputs decide the graph, this is the graph of
         the last run.
 
-        Errors: I044 for such a model that has not run yet.
+        Errors: I044 if values of inputs decide the graph and the model has not run yet.
         """
         if isinstance(self._model, Module):
             return self._model
@@ -241,7 +247,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         return tuple(map(self._input_names.index, module.deciding))
 
     def _decide_by(self, positions: tuple[int, ...]) -> None:
-        """Notes which inputs' values decide sizes."""
+        """Records which inputs' values decide sizes."""
         self._by_value = positions
         for number, given in enumerate(self._inputs):
             given.decides = number in positions
@@ -255,7 +261,7 @@ class CompiledModel(ProfiledModel[Kernel]):
             module = self._model.module_for(dict(zip(self._input_names, arrays, strict=True)))
         found = {*self._by_value, *self._deciding(self._model), *deciding_params(module.main)}
         positions = tuple(sorted(found))
-        if positions != self._by_value:  # keys of builds before say too little
+        if positions != self._by_value:  # keys of earlier builds lack the new positions
             self._builds.clear()
             self._decide_by(positions)
         return self._make(
@@ -273,7 +279,9 @@ class CompiledModel(ProfiledModel[Kernel]):
         return build
 
     def _tell(self, module: Module, build: Build) -> None:
-        """Raises, or issues as a warning once, that something was asked for in vain."""
+        """Raises an error, or issues a warning once, for each request of the user that had no
+        effect.
+        """
         unmet = list(build.unmet)
         if not isinstance(self._model, Module):
             names = kept_layers(self.options.passes)
@@ -292,18 +300,18 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether there is a build for each set of sizes (and deciding values) of the inputs."""
+        """Whether the model makes one build per set of input sizes (and deciding values)."""
         return self._symbolic
 
     @property
     def is_built(self) -> bool:
-        """Whether there are kernels to look at: not so for symbolic sizes before the first run."""
+        """Whether kernels exist: a model with symbolic sizes has none before its first run."""
         return self._last is not None or not self._symbolic
 
     @property
     def from_cache(self) -> bool:
-        """Whether the program was found in the disk cache whole. The passes have not run then; they
-        do when somebody asks for what only they know (`build`, `kernels`, `trace`).
+        """Whether the whole program came from the disk cache. In that case the passes have not run
+        yet; they run when `build`, `kernels` or `trace` is first read.
         """
         return self._stored is not None
 
@@ -318,17 +326,17 @@ class CompiledModel(ProfiledModel[Kernel]):
         return next((key for key, build in self._builds.items() if build is self._last), None)
 
     def build_for(self, inputs: Mapping[str, Any] | Sequence[Any]) -> Build:
-        """Returns the build for the sizes (and deciding values) of these inputs, in order or by
-        name, made if new.
+        """Returns the build for the sizes (and deciding values) of these inputs, given in order or
+        by name. Makes the build if it does not exist yet.
 
-        Errors: as of a call.
+        Errors: those of a call.
         """
         return self._build_for(self.checked(list(self.named_inputs(inputs).values())))
 
     def _build_for(self, arrays: Sequence[Array]) -> Build:
         """Returns the build for checked inputs.
 
-        Errors: I042 when sizes contradict each other.
+        Errors: I042 if sizes contradict each other.
         """
         if not self._symbolic:
             return self.build
@@ -367,7 +375,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         return shown
 
     def recompiled(self, **changes: Any) -> CompiledModel:
-        """Returns the same module compiled with other `Options`, by the names of their fields."""
+        """Returns the same module compiled with other `Options`, given by field name."""
         made = CompiledModel(self._model, replace(self.options, **changes), self._cache)
         made._told.update(self._told)
         return made
@@ -376,7 +384,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def build(self) -> Build:
-        """The build: the only one, or the one of the last run.
+        """The build: the only one, or the build of the last run.
 
         Errors: I044 for a model with symbolic sizes that has not run yet.
         """
@@ -400,7 +408,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def trace(self) -> Trace:
-        """What became of every layer, from the model to instructions, and back.
+        """The trace of every layer, from the model to instructions and back.
 
         Errors: I044 (see `build`); I045 for a model compiled with `trace=False`.
         """
@@ -427,7 +435,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def graph(self) -> ExecutorGraph:
         """Returns the executor as data (`clew.ExecutorGraph`): nodes, kernels, operators at each
-        stage, layers. Of a model with symbolic sizes, that of the last build.
+        stage, layers. For a model with symbolic sizes, it describes the last build.
 
         Errors: I044 (see `build`).
         """
@@ -441,28 +449,28 @@ class CompiledModel(ProfiledModel[Kernel]):
         *inputs: Any,
         output: int | None = None,
         force: bool = False,
-        turns: bool = False,
+        iterations: bool = False,
         **named: Any,
     ) -> Any:
         """Returns values of layers in a run: `compiled.tap("conv1", x)`.
 
-        Inputs are given as in a call. One name gives its value
-        (`output` says which, of several); a list of names, or a pattern (`block1/*`), gives
-        `clew.Taps`, a mapping. Nothing is compiled otherwise for it: what a kernel writes to memory
-        is read there, and brought to the layer's own layout and dtype. What stays inside a kernel
-        is refused with the reason and the nearest values in memory, unless `force`: then just that
-        kernel is cut there, for this call. In a branch or loop it is the last value; with `turns`
-        those in loops have an axis more, the first: the turns in order (a list where their shapes
-        differ).
+        Inputs are given as in a call. One name returns its value (`output` selects one of several
+        results); a list of names, or a pattern (`block1/*`), returns `clew.Taps`, a mapping. The
+        program is not changed: `tap` reads values that kernels write to memory, and converts them
+        to the layer's own layout and dtype. For a value inside a kernel it raises an error with the
+        reason and the nearest values in memory, unless `force` is set; then that kernel is cut
+        there, for this call only. For layers in branches and loops it returns the last value; with
+        `iterations`, values in loops get a leading axis, the iterations in order (a list if their
+        shapes differ).
 
         Errors: I070 (no such layer), I150 (inside a kernel), I151 (no longer computed), I152 (a
-        pattern that fits no layer), I153 (`output`), I154 (`force` cannot break it), I155 (it did
-        not run), I045 (`trace=False`), and those of a run.
+        pattern that matches no layer), I153 (`output`), I154 (`force` cannot cut there), I155 (the
+        layer did not run), I045 (`trace=False`), and those of a run.
         """
-        checked = self.checked(inputs, named, options=("output", "force", "turns"))
+        checked = self.checked(inputs, named, options=("output", "force", "iterations"))
         if self._symbolic:
             self._build_for(checked)
-        return room("tap")(self, layers, checked, output=output, force=force, turns=turns)
+        return room("tap")(self, layers, checked, output=output, force=force, iterations=iterations)
 
     def report(
         self,
@@ -472,12 +480,12 @@ class CompiledModel(ProfiledModel[Kernel]):
         inputs: Any = None,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> None:
-        """Writes the explorer's page with all that it shows of this model as one HTML file, which
-        opens without clew or a network. `profile` measures runs for it.
+        """Writes the explorer's page, with everything it shows about this model, as one HTML file
+        that opens without clew or a network. With `profile`, the report includes measured runs.
 
-        `inputs` are those of the runs, by name or in order; those that a mapping lacks are drawn,
-        at the sizes of `shapes` (by input), else of the last run. Of a model with symbolic sizes
-        the page shows the build for these.
+        `inputs` are the inputs of these runs, by name or in order. Inputs missing from a mapping
+        are drawn at random, at the sizes in `shapes` (by input), else at those of the last run. For
+        a model with symbolic sizes, the page shows the build for these inputs.
 
         Errors: I045 (see `trace`), I040 to I043 (`inputs`), I303 (`shapes`), I061 (inputs that
         cannot be drawn), I250 (the page was not built), I251 (the file).
@@ -492,28 +500,28 @@ class CompiledModel(ProfiledModel[Kernel]):
         browser: bool = False,
         block: bool = False,
     ) -> Any:
-        """Serves the explorer's page of this model from this process, and returns what has its
-        `url` and `stop()` (`clew.explorer.serving.Explored`); it is a context manager, too.
+        """Serves the explorer's page for this model from this process. Returns an object with `url`
+        and `stop()` (`clew.explorer.serving.Explored`), which is also a context manager.
 
-        The page is `clew explore`'s: only this machine reaches it (`host`), and only with the
-        secret in its URL. Port 0 is a free one. `browser` opens it; `block` prints the URL and
-        returns when it was stopped, or interrupted. Builds that are made from the page live in
-        processes of their own, and lack passes, fusions and schedules given here.
+        The page is that of `clew explore`: only this machine reaches it (`host`), and only with the
+        secret in its URL. Port 0 selects a free port. `browser` opens the page. `block` prints the
+        URL and returns when the server is stopped or interrupted. Builds made from the page run in
+        their own processes, without the passes, fusions and schedules given here.
 
         Errors: I044 and I045 (see `trace`), I225 (host or port), I343 (port).
         """
         return room("explore")(self, port=port, host=host, browser=browser, block=block)
 
     def build_with(self, module: Module, options: Options) -> Build:
-        """Returns a build of its own of a module, with this model's cache and threads."""
+        """Returns a separate build of a module, with this model's cache and threads."""
         return build_module(module, options, self._cache, self._pool, None)
 
     # --- keeping ---
 
     def save(self, path: str | Path) -> None:
-        """Writes the model, with every build made so far, to a file for `clew.load_compiled`.
+        """Writes the model and every build made so far to a file for `clew.load_compiled`.
 
-        By custom its name ends in `.clew`.
+        By convention, the file's name ends in `.clew`.
 
         Errors: I044 (no build yet), C050 (the file), C058, C059 and C071 (steps and regions that
         cannot be saved).
@@ -530,7 +538,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
 
 def _saved_uses(build: Build) -> list[SavedUse]:
-    """Returns what a saved model keeps of a build's kernels."""
+    """Returns the part of a build's kernels that a saved model keeps."""
     return [
         SavedUse(use.name, kernel.layers, kernel.ops, use.source.key, use.segment, use.step)
         for use, kernel in ((use, Kernel(use, build)) for use in build.uses)

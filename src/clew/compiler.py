@@ -1,4 +1,4 @@
-"""`compile`: a model to native code, as straight-line calls."""
+"""`compile`: compiles a model to native code, as straight-line calls."""
 
 from __future__ import annotations
 
@@ -58,32 +58,31 @@ def compile(
     """Returns the model compiled for a target.
 
     `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. `opt_level` 0 to
-    3 chooses passes (`passes` replaces the list, `required` and `disabled` name single ones);
-    `fuse=None` puts each operator in a kernel of its own. `extend` has what you add: passes
-    (`graph_pass`), fusions (`fusion`), schedules (`schedule_for`), backends (`Backend`), and Python
-    files that hold these, as a list `extend` or at their top level. `precision` is what
-    convolutions and matrix products multiply in: `f32`, `bf16`, `f16` (both summed in f32), or
-    `auto`, `bf16` where the target has instructions for it; `keep_f32` names layers (or globs of
-    them) to leave alone.
+    3 selects passes (`passes` replaces the list; `required` and `disabled` name single passes).
+    `fuse=None` puts each operator in its own kernel. `extend` adds passes (`graph_pass`), fusions
+    (`fusion`), schedules (`schedule_for`), backends (`Backend`), and Python files that define these
+    in a list `extend` or at top level. `precision` is the dtype of the operands of convolutions and
+    matrix products: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the
+    target has instructions for it. `keep_f32` names layers (or globs of them) that stay in f32.
     `inputs` gives shapes for a file's symbolic inputs, and `links` says which links to external
-    data are followed, both as for `clew.load`. `trace=False` records no lineage and changes no byte
-    of code. `guard` runs every buffer behind guard pages (for tests), right at its end or start.
-    `bounds` is how values that are read as indices are treated: with `check` one out of range ends
-    the run in I320, with `clamp` it is held inside. `budgets` bound what a file, its compilation
-    and its runs may ask for (`Budgets.strict()` for files from anywhere). Where values or shapes
-    that only a run tells decide what graph a file holds (docs/deciding-inputs.md), it is imported
-    when it is called. `backends` take regions of the graph before the CPU does, the first one first
-    (docs/adding-a-backend.md).
+    data are followed, both as for `clew.load`. `trace=False` records no lineage and does not change
+    the generated code. `guard` places every buffer between guard pages (for tests), aligned to its
+    end or start. `bounds` selects the treatment of values used as indices: with `check`, an index
+    out of range ends the run with I320; with `clamp`, it is clamped. `budgets` limit the resources
+    a file, its compilation and its runs may use (`Budgets.strict()` for untrusted files). If the
+    graph depends on values or shapes known only during a run (docs/deciding-inputs.md), the model
+    is imported when it is called. `backends` take regions of the graph before the CPU does, in
+    their order (docs/adding-a-backend.md).
 
-    What is asked for and means nothing in this model is an error where it is an exact name or a
-    required fusion, and a `ClewWarning` where it may be meant for several models: a glob, a
-    schedule, a pass (docs/names.md).
+    A request that has no effect in this model is an error if it is an exact name or a required
+    fusion. It is a `ClewWarning` if it may be meant for several models: a glob, a schedule, a pass
+    (docs/names.md).
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 and I176 (`extend`), I307 (`keep_f32`), I310 (`inputs` of a module), I311 (`required` and
     `disabled`), I320 (an index among constants), I321 (`bounds`), I350 to I352 (`backends`), C070
-    (a backend that fails to compile a region), U020, U030 and U031 (a fusion that is not legal, or
-    has no place), C140 and C141 (`budgets`), and those of loading.
+    (a backend that fails to compile a region), U020, U030 and U031 (a fusion that is illegal or
+    does not match), C140 and C141 (`budgets`), and those of loading.
     """
     machine = target_of(target)
     extend = extensions_of(extend)
@@ -98,8 +97,8 @@ def compile(
     if isinstance(model, (Module, DeferredModule)) and inputs:
         raise InputError(
             "I310",
-            "inputs= gives shapes for a file, and the model is loaded already",
-            hint="give them to clew.load(file, inputs={...})",
+            "inputs= gives shapes for a file, but the model is already loaded",
+            hint="pass them to clew.load(file, inputs={...})",
         )
     chosen, schedules = extended(chosen, extend)
     _check_names(module, chosen, keep_f32, required, disabled, replaced=passes is not None)
@@ -137,9 +136,9 @@ def _check_names(
     *,
     replaced: bool,
 ) -> None:
-    """Checks names that are known to mean nothing before anything is built.
+    """Checks the names that can be checked before a build.
 
-    Errors: I020 (no such pass), I307 (no such layer), I311 (a pass that is required and disabled).
+    Errors: I020 (no such pass), I307 (no such layer), I311 (a pass both required and disabled).
     """
     known = [Specialize.__name__, *(p.name for p in passes)]
     unknown = [name for name in (*required, *disabled) if name not in known]
@@ -169,7 +168,7 @@ def passes_for(
     passes: Sequence[Pass] | None = None,
     backends: Sequence[Backend] = (),
 ) -> list[Pass]:
-    """Returns the passes that these arguments of `compile` ask for, before what `extend` adds.
+    """Returns the passes that these arguments of `compile` select, without those of `extend`.
 
     Errors: I011, I013.
     """

@@ -1,29 +1,29 @@
-"""What users add to a compilation (passes, fusions, schedules), each put where it takes part."""
+"""Inserts users' passes, fusions and schedules into a compilation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from clew.backends.backend import Backend
-from clew.build.schedule_choice import ScheduleFor, of_fusion
+from clew.build.schedule_choice import ScheduleFor, of_fusion, of_rule
 from clew.passes.base import Pass
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.fuse_regions import FuseRegions
 from clew.passes.fusion.mark_fusions import Fusion, MarkFusions
 from clew.passes.user_pass import GraphPass, placed
+from clew.schedules import Rule
 from clew.support.errors import InputError
 from clew.support.files import run_program
 
-Extension: TypeAlias = GraphPass | Fusion | ScheduleFor | Backend
-_EXTENSIONS: Final = (GraphPass, Fusion, ScheduleFor, Backend)
+Extension: TypeAlias = GraphPass | Fusion | ScheduleFor | Rule[Any] | Backend
+_KINDS: Final = (GraphPass, Fusion, ScheduleFor, Rule, Backend)
 
 
 def extensions_of(items: Iterable[Extension | str | Path]) -> list[Extension]:
-    """Returns extensions; a Python file is replaced by those it holds.
-
-    A file holds its list `extend`, or, without one, every extension at its top level in order.
+    """Returns extensions. A Python file is replaced by the extensions it defines: its list
+    `extend`, or, without one, every extension at its top level, in order.
 
     Errors: I176 for a file that does not exist, fails, or holds no extension.
     """
@@ -38,7 +38,7 @@ def _in_file(file: Path) -> list[Extension]:
         raise InputError("I176", f"there is no Python file {str(file)!r} to extend with")
     try:
         names = run_program(file)
-    except (Exception, SystemExit) as error:  # whatever a user's program raises
+    except (Exception, SystemExit) as error:  # a user's program may raise anything
         raise InputError(
             "I176",
             f"{str(file)!r} cannot be run: {type(error).__name__}: {error}",
@@ -47,7 +47,7 @@ def _in_file(file: Path) -> list[Extension]:
     listed = names.get("extend")
     if isinstance(listed, (list, tuple)):
         return list(listed)
-    found = [v for v in names.values() if isinstance(v, _EXTENSIONS)]
+    found = [v for v in names.values() if isinstance(v, _KINDS)]
     if not found:
         raise InputError(
             "I176",
@@ -61,25 +61,27 @@ def _in_file(file: Path) -> list[Extension]:
 def extended(
     passes: Sequence[Pass], items: Sequence[Extension | str | Path]
 ) -> tuple[list[Pass], list[ScheduleFor]]:
-    """Returns the passes with users' passes and fusions in their places, and the schedules, those
-    of fusions first. Backends among the items are for `compile`, which places their regions.
+    """Returns the passes with users' passes and fusions inserted, and the schedules, those of
+    fusions first. `compile` itself handles the backends among the items.
 
-    Errors: I020 for a pass's place that there is not; I084 for what is no extension, I085 for two
-    fusions of one name; I176 (see `extensions_of`).
+    Errors: I020 for an unknown place of a pass; I084 for an item that is not an extension; I085 for
+    two fusions with one name; I176 (see `extensions_of`).
     """
     added = extensions_of(items)
     for item in added:
-        if not isinstance(item, _EXTENSIONS):
+        if not isinstance(item, _KINDS):
             raise InputError(
                 "I084",
-                f"{item!r} is nothing that a compilation can be extended with",
-                hint="it takes what graph_pass, fusion and schedule_for return, backends, files",
+                f"{item!r} cannot extend a compilation",
+                hint="pass results of graph_pass, fusion, schedule_for; backends; or Python files",
             )
     fusions = tuple(x for x in added if isinstance(x, Fusion))
     names = [f.name for f in fusions]
     if len(set(names)) < len(names):
         raise InputError(
-            "I085", f"two fusions of one name: {', '.join(names)}", hint="names tell kernels apart"
+            "I085",
+            f"two fusions have the same name: {', '.join(names)}",
+            hint="fusion names identify kernels",
         )
     result = placed(passes, [x for x in added if isinstance(x, GraphPass)])
     if fusions:
@@ -88,4 +90,5 @@ def extended(
         result.insert(fuse, FuseRegions(fusions, rest))
         result.insert(0, MarkFusions(fusions))
     schedules = [of_fusion(f.name, f.schedule) for f in fusions if f.schedule is not None]
-    return result, [*schedules, *(x for x in added if isinstance(x, ScheduleFor))]
+    schedules += [x for x in added if isinstance(x, ScheduleFor)]
+    return result, [*schedules, *(of_rule(x) for x in added if isinstance(x, Rule))]

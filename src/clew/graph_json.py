@@ -1,5 +1,5 @@
-"""The executor of a compiled model as data, what can be asked of it, and its operators in a few
-words: `conv2d 3x3 /2 3→16 NCHW→NCHW16c f32`.
+"""The executor of a compiled model as data, with queries, and one-line summaries of operators:
+`conv2d 3x3 /2 3→16 NCHW→NCHW16c f32`.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from clew.support.writing import write_text
 
 Facts = Mapping[str, Any]
 KERNEL: Final = "kernel"
-"""What a node is (`op`) that runs a kernel."""
-# Attributes that are said in another form.
+"""The `op` of a node that runs a kernel."""
+# Attributes that the summary shows in another form.
 _SAID = frozenset(("strides", "padding", "dilation", "groups", "kernel", "channels", "units"))
 _LONGEST = 24
 
 
 @dataclass(frozen=True, repr=False)
 class ExecutorGraph(Shown):
-    """The executor of a compiled model as data: `document` is what `graph.json` holds."""
+    """The executor of a compiled model as data: `document` is the content of `graph.json`."""
 
     document: Mapping[str, Any]
 
@@ -43,7 +43,7 @@ class ExecutorGraph(Shown):
     def write(self, path: str | Path) -> None:
         """Writes the document to a file.
 
-        Errors: I120 when the file cannot be written.
+        Errors: I120 if the file cannot be written.
         """
         text = json.dumps(self.document, separators=(",", ":"), allow_nan=False)
         try:
@@ -53,25 +53,25 @@ class ExecutorGraph(Shown):
 
     @cached_property
     def nodes(self) -> dict[str, Mapping[str, Any]]:
-        """Every node by name, those of branches and loops included."""
+        """Every node by name, including those of branches and loops."""
         graphs = [self.document, *self.document["graphs"]]
         return {node["name"]: node for graph in graphs for node in graph["nodes"]}
 
     @property
     def kernels(self) -> list[Mapping[str, Any]]:
-        """The nodes that are kernels, in order."""
+        """The nodes that run kernels, in order."""
         return [n for n in self.nodes.values() if n["op"] == KERNEL]
 
     @property
     def layers(self) -> list[Mapping[str, Any]]:
-        """The model's layers, each with what became of it and the nodes that work for it."""
+        """The model's layers, each with its fate and the nodes that compute it."""
         found: list[Mapping[str, Any]] = self.document["layers"]
         return found
 
     def node(self, name: str) -> Mapping[str, Any]:
         """Returns a node.
 
-        Errors: I121 for a name that no node has.
+        Errors: I121 if no node has the name.
         """
         found = self.nodes.get(name)
         if found is None:
@@ -83,7 +83,7 @@ class ExecutorGraph(Shown):
     def layer(self, name: str) -> Mapping[str, Any]:
         """Returns a layer.
 
-        Errors: I070 for a layer the model lacks, with similar names.
+        Errors: I070 if the model lacks the layer; the hint gives similar names.
         """
         found = {layer["name"]: layer for layer in self.layers}
         if name in found:
@@ -103,15 +103,15 @@ class ExecutorGraph(Shown):
         return [rows[o["operator"]] for o in node.get("ops", ())]
 
     def summary(self, operator: Mapping[str, Any]) -> str:
-        """Returns an operator's facts in a few words: `conv2d 3x3 /2 3→16 NCHW→NCHW16c f32`."""
+        """Returns a one-line summary of an operator: `conv2d 3x3 /2 3→16 NCHW→NCHW16c f32`."""
         return summary(operator)
 
     def typed(self, value: Mapping[str, Any]) -> str:
-        """Returns a value's type as the text form has it: `f32[1, 1, 8, 8, 16]:NCHW16c`."""
+        """Returns a value's type in the text form: `f32[1, 1, 8, 8, 16]:NCHW16c`."""
         return typed(value)
 
     def history(self, operator: Mapping[str, Any]) -> list[tuple[str, list[Mapping[str, Any]]]]:
-        """Returns for one of a node's `ops` the stages that changed it, and what it was then."""
+        """Returns the stages that changed an operator of a node, each with its form there."""
         rows, stages = self.document["operators"], self.document["stages"]
         return [
             (stages[c["stage"]], [rows[r] for r in c["operators"]])
@@ -120,7 +120,7 @@ class ExecutorGraph(Shown):
 
 
 def summary(facts: Facts) -> str:
-    """Returns an operator's name and what tells it from others of the name, on one line."""
+    """Returns an operator's name and distinguishing facts on one line."""
     words = [str(facts["op"]).rpartition(".")[2], *_window(facts), *_product(facts)]
     if "kernel" in facts and "m" in facts and "channels_in" in facts:
         words.append(f"{facts['channels_in']}→{facts['channels_out']}")
@@ -128,7 +128,7 @@ def summary(facts: Facts) -> str:
 
 
 def typed(facts: Facts) -> str:
-    """Returns a value's type as the text form has it: `f32[1, 64]:NC`."""
+    """Returns a value's type in the text form: `f32[1, 64]:NC`."""
     if "shape" not in facts:
         return str(facts.get("type", "tuple"))
     layout = f":{facts['layout']}" if facts.get("layout") else ""
@@ -151,7 +151,7 @@ def _window(facts: Facts) -> list[str]:
 
 
 def _product(facts: Facts) -> list[str]:
-    """Returns rows, columns and depth of a product that is no convolution."""
+    """Returns rows, columns and depth of a product that is not a convolution."""
     if "kernel" in facts or "m" not in facts:
         return []
     batch = [f"{facts['batch']} of"] if facts["batch"] != 1 else []
@@ -159,7 +159,7 @@ def _product(facts: Facts) -> list[str]:
 
 
 def _attributes(facts: Facts) -> list[str]:
-    """Returns the attributes not said already that differ from the declaration's defaults."""
+    """Returns the attributes that differ from their defaults and are not shown in another form."""
     try:
         defaults: Mapping[str, Any] = get_op(facts["op"]).defaults
     except GraphTypeError:
@@ -185,7 +185,7 @@ def _layouts(facts: Facts) -> list[str]:
 
 
 def _dtypes(facts: Facts) -> list[str]:
-    """Returns the dtype of the result, and that of what it is computed from where it is another."""
+    """Returns the dtype of the result, and that of the operands if it differs."""
     after = facts.get("dtype")
     inputs = [i.get("dtype") for i in facts.get("inputs", ())]
     read = list(dict.fromkeys(d for d in inputs if d))
@@ -195,7 +195,7 @@ def _dtypes(facts: Facts) -> list[str]:
 
 
 def _short(values: Sequence[Any]) -> str:
-    """Returns one number for equal ones, all of them otherwise."""
+    """Returns one number if all are equal, else all of them."""
     return str(values[0]) if len(set(map(str, values))) == 1 else ",".join(map(str, values))
 
 

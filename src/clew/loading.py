@@ -1,7 +1,7 @@
-"""`load_compiled`: a saved model, ready to run, without the half of clew that compiles.
+"""`load_compiled`: loads a saved model without importing the compiler.
 
-Only a model that calls operators between its kernels needs the operators' package, and only one
-with kernels of shapes that a run tells the rest of the compiler.
+The operators' package is imported only if the model calls operators between kernels, and the rest
+of the compiler only if the shapes of some kernels are known only during the run.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from clew.support.errors import CompileError, InputError
 from clew.support.rooms import room
 from clew.support.shown import counted
 
-# What reading a text that contradicts itself runs into.
+# Exceptions from reading inconsistent text.
 _CONTRADICTIONS = (
     KeyError, TypeError, ValueError, IndexError, AttributeError, AssertionError, RecursionError,
     OverflowError, MemoryError,
@@ -39,9 +39,9 @@ _CONTRADICTIONS = (
 
 
 class LoadedModel(ProfiledModel[LoadedKernel]):
-    """A saved model. It is called like the compiled model that was saved.
+    """A saved model, called like the compiled model that was saved.
 
-    A model with symbolic sizes runs at those sizes that had been built when it was saved.
+    A model with symbolic sizes runs only at sizes that were built before it was saved.
     """
 
     def __init__(
@@ -64,21 +64,21 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
 
     @property
     def kernels(self) -> list[LoadedKernel]:
-        """The kernels in the order they run; with several sizes those of the last run.
+        """The kernels in the order they run; with several sizes, those of the last run.
 
-        Errors: I044 when there are several sizes and none has run yet.
+        Errors: I044 if there are several sizes and none has run yet.
         """
         if self._last is None:
             raise InputError(
                 "I044",
-                f"the model is built for {len(self._builds)} sizes and has not run at any yet",
+                f"the model is built for {len(self._builds)} sizes and has not run yet",
                 hint="run it once",
             )
         return list(self._last.kernels)
 
     @property
     def program(self) -> Program:
-        """The program of a model that has one build."""
+        """The program of a model with a single build."""
         assert self._last is not None, "several builds"
         return self._last.program
 
@@ -114,16 +114,16 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
 def load_compiled(
     path: str | Path, threads: int | None = None, *, backends: Sequence[Any] = ()
 ) -> LoadedModel:
-    """Returns a model that `save` has written, ready to run with a number of threads. `backends`
-    are those that it was compiled with (docs/adding-a-backend.md).
+    """Returns a model written by `save`, ready to run with a number of threads. `backends` are
+    those it was compiled with (docs/adding-a-backend.md).
 
-    Its constants are pages of the file, which processes that load it share; replacing the file is
-    safe, shortening it in place while a model runs is not. The file holds native code: load only
-    files that you trust.
+    Its constants are pages of the file, shared by all processes that load it. Replacing the file is
+    safe; truncating it in place while a model runs is not. The file contains native code: load only
+    files you trust.
 
-    Errors: I012 (threads), C050 to C054 (the file), C055 (it contradicts itself), C056 and C057 (it
-    is for other machines), C061 (an operator that is not registered), C072 (a backend that is
-    missing), C003 (linking).
+    Errors: I012 (threads), C050 to C054 (the file), C055 (inconsistent contents), C056 and C057
+    (made for another machine), C061 (an operator that is not registered), C072 (a missing
+    backend), C003 (linking).
     """
     return _loaded(lambda: read_container(Path(path)), str(path), threads, backends)
 
@@ -131,8 +131,8 @@ def load_compiled(
 def load_opened(
     file: BinaryIO, threads: int | None, *, checked: bool, backends: Sequence[Any] = ()
 ) -> LoadedModel:
-    """Returns the model in an open file, as `load_compiled` does. `checked` leaves out the
-    checksum, which reads the whole file, for who knows that it fits.
+    """Returns the model in an open file, as `load_compiled` does. `checked` skips the checksum,
+    which reads the whole file, for callers that have verified the file.
 
     Errors: as `load_compiled`.
     """
@@ -168,7 +168,7 @@ def _model(container: Container, builds: Sequence[LoadedBuild]) -> LoadedModel:
 
 
 def _host_resolver() -> HostResolver:
-    """Imports the operators and returns what finds one."""
+    """Imports the operators and returns the function that finds one by name."""
     resolver: HostResolver = room("saved_step")
     return resolver
 

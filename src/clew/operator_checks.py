@@ -1,4 +1,4 @@
-"""`clew.check_op`: one operator through what clew's tests do with every operator of its own."""
+"""`clew.check_op`: runs clew's own operator tests on one operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_POINTS: Final = 20_000
 
 @dataclass(frozen=True, repr=False)
 class OpReport(Shown):
-    """What was checked of an operator: a line each."""
+    """The result of the checks of an operator, one line each."""
 
     op: str
     kind: Kind
@@ -51,17 +51,17 @@ class OpReport(Shown):
 
 
 def check_op(op: Op | str, *samples: Sample) -> OpReport:
-    """Checks an operator on samples, those it was declared with and these, and returns a report.
+    """Checks an operator on its declared samples and on the given ones, and returns a report.
 
     Each sample goes through type inference, with known and with symbolic sizes; the reference and
-    `compute`, which must agree; native code at optimization levels 0 and 3, alone and between
-    other operators, with forbidden pages right before or behind every buffer; and the trace, which
-    must account for everything. A sample with `error` must raise that code.
+    `compute`, which must agree; native code at optimization levels 0 and 3, alone and between other
+    operators, with inaccessible pages right before or after every buffer; and the trace, which must
+    account for everything. A sample with `error` must raise that code.
 
-    Errors: I087 without a sample that is good. T020 (results that are not what the types say), T021
-    (reference and compute), T022 (symbolic sizes), T023 (an error that is another), T024 (native
-    code), T025 (the trace), T026 (another exception), T027 (reads outside an
-    operand), and the operator's own: the message names the sample.
+    Errors: I087 (no sample without `error`), T020 (results that do not match the types), T021
+    (reference and compute differ), T022 (symbolic sizes), T023 (a different error), T024 (native
+    code), T025 (the trace), T026 (another exception), T027 (reads outside an operand), and the
+    operator's own. The message names the sample.
     """
     op = get_op(op) if isinstance(op, str) else op
     numbered = list(enumerate((*op.samples, *samples)))
@@ -70,7 +70,7 @@ def check_op(op: Op | str, *samples: Sample) -> OpReport:
     if not good:
         raise InputError(
             "I087",
-            f"{op.name} has no sample that it could be checked on",
+            f"{op.name} has no sample to check",
             hint="clew.check_op(op, clew.Sample(f32(4, 8), alpha=0.1)), with clew.ops.common.f32",
         )
     for number, sample in bad:
@@ -107,7 +107,7 @@ def _described(sample: Sample) -> str:
 
 
 def _run(op: Op, number: int, sample: Sample, check: Callable[[Op, Sample], None]) -> None:
-    """Runs a check; whatever goes wrong names the sample."""
+    """Runs a check and adds the sample to any error."""
     where = f"sample {number} ({_described(sample)})"
     try:
         check(op, sample)
@@ -118,13 +118,13 @@ def _run(op: Op, number: int, sample: Sample, check: Callable[[Op, Sample], None
         raise GraphTypeError(
             "T026",
             f"{where}: {op.name} failed: {type(error).__name__}: {error}",
-            hint="this is a mistake of its compute or reference for such inputs",
+            hint="its compute or reference fails for these inputs",
         ) from error
 
 
 def _check_accesses(op: Op, sample: Sample) -> None:
-    """Checks, element by element, that `compute` reads within its operands: native code that does
-    not would end the process. Samples of many elements take too long.
+    """Checks, element by element, that `compute` reads within its operands: native code that reads
+    elsewhere would crash the process. Skips samples with many elements.
 
     Errors: T027.
     """
@@ -141,7 +141,7 @@ def _check_accesses(op: Op, sample: Sample) -> None:
         raise GraphTypeError(
             "T027",
             f"{op.name}: {error}",
-            hint="te.select(inside, x[i], 0.0) reads only where its condition holds",
+            hint="te.select(inside, x[i], 0.0) reads only where the condition holds",
         ) from error
 
 
@@ -164,14 +164,14 @@ def _check_native(op: Op, sample: Sample) -> None:
                 threads=1,
                 cache=False,
                 guard=side,
-                # It wants models of plain layouts.
+                # AlterLayout expects plain layouts.
                 disabled=() if plain else ("AlterLayout",),
             )
             with np.errstate(all="ignore"):
                 what = wrong_output(model, compiled.run(model.inputs))
             if what:
                 raise GraphTypeError(
-                    "T024", f"{op.name} compiled at level {level} is not its reference\n{what}"
+                    "T024", f"{op.name} at level {level} differs from its reference\n{what}"
                 )
             gaps = compiled.trace.check()
             if gaps:

@@ -1,4 +1,4 @@
-"""The ordered pass lists, each line saying why."""
+"""The ordered pass lists, with a reason for each line."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def pipeline(
     target: Target | None = None,
     backends: Sequence[Backend] = (),
 ) -> list[Pass]:
-    """Returns the passes in order, for the pass manager to choose from by level.
+    """Returns the passes in order. The pass manager selects from them by optimization level.
 
-    0: what is needed to run. 1: fewer, fused kernels. 2: less arithmetic. 3: layouts for vectors.
-    `precision` is the dtype that products are of: `auto` is the one that `target` multiplies
-    fastest (this machine, if there is no target). `keep_f32` names layers that stay in f32.
-    `backends` are those beside the CPU and the host, which take regions in this order.
+    Level 0: required to run. 1: fewer, fused kernels. 2: less arithmetic. 3: vector layouts.
+    `precision` is the dtype of products' operands: `auto` is the one that `target` multiplies
+    fastest (this machine without a target). `keep_f32` names layers that stay in f32. `backends`
+    are those besides the CPU and the host, which take regions in this order.
     """
     if precision == "auto":
         precision = fastest_float(target or host())
@@ -57,33 +57,33 @@ def pipeline(
     if precision != "f32":
         products = ConvertPrecision(precision, tuple(keep_f32))
     return [
-        UnrollLoops(),  # loops of unknown sizes become what all others look at
-        FoldEmpty(),  # before all rules: no pass or rule below has to expect sizes of 0
-        InlineComposites(),  # what no pass before took is operators again, for all that follow
-        SimplifyInference(),  # training's operators have no kernels
-        NarrowIntegers(),  # while it is plain to see what weights are made of
-        FoldConstant(),  # arithmetic on weights goes first: the patterns below meet constants
-        FoldStructure(),  # with all sizes known that will be: what follows looks for tensors
-        SimplifyExpr(),  # fewer spellings for the patterns
-        EliminateCommonSubexpr(),  # a pattern's repeated operand is one node
-        CanonicalizeOps(),  # blocks whole again, matrix products as layers
+        UnrollLoops(),  # first: loops whose sizes vary by iteration become plain operators
+        FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
+        InlineComposites(),  # composites no earlier pass took become plain operators again
+        SimplifyInference(),  # operators for training have no kernels
+        NarrowIntegers(),  # while the origin of weights is still visible
+        FoldConstant(),  # folds arithmetic on weights, so that later patterns see constants
+        FoldStructure(),  # all sizes that will be known are known; later passes expect tensors
+        SimplifyExpr(),  # fewer forms for the patterns to match
+        EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
+        CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
         *_placement(target, backends),  # on whole layers, before any is rewritten for the CPU
-        MeltAttention(),  # on whole softmaxes; heads are plain to see before products are combined
-        FoldScaleAxis(),  # batch norms into weights, once they and the layers are plain to see
-        SplitTransposed(),  # with scales in the weights: it hides the channels from them
-        CombineParallelMatmul(),  # on final weights
-        DeadCode(),  # no layout is converted for what nobody reads
-        SkipPadding(),  # on final weights, before windows of one tap are known for products
-        FlattenClips(),  # on final weights; what follows knows images
-        products,  # on whole layers with their final weights, and before weights are packed
-        AlterLayout(),  # with all operators settled that have a layout of their own
-        SelectConvAlgorithm(),  # on blocks, which transforms and products of parts read and write
-        DecomposeOps(),  # what has no kernel of its own, once patterns have looked for it whole
-        FoldConstant(),  # packed and concatenated weights
-        DeadCode(),  # what folding left
-        InlineComposites(),  # what a pass among these put together: kernels call no functions
+        MeltAttention(),  # needs whole softmaxes, and heads before products are combined
+        FoldScaleAxis(),  # folds batch norms into weights, once both are visible
+        SplitTransposed(),  # after scales are in the weights: it hides the channels from them
+        CombineParallelMatmul(),  # needs final weights
+        DeadCode(),  # so that no layout is converted for an unused value
+        SkipPadding(),  # needs final weights; before windows of one tap become products
+        FlattenClips(),  # needs final weights; later passes expect images
+        products,  # needs whole layers with final weights; before weights are packed
+        AlterLayout(),  # after all operators with their own layouts are final
+        SelectConvAlgorithm(),  # on blocks, which transforms and bf16x3 products read and write
+        DecomposeOps(),  # operators without kernels, after patterns have matched them whole
+        FoldConstant(),  # packs and concatenates weights
+        DeadCode(),  # removes what folding left unused
+        InlineComposites(),  # composites that a pass above built: kernels call no functions
         FuseOps(mode="none" if opt_level == 0 else "auto"),  # late: it hides operators in kernels
-        PlaceParts(),  # last: it goes by which kernels there are, and in what order
+        PlaceParts(),  # last: it depends on the kernels and their order
     ]
 
 
@@ -103,7 +103,7 @@ def _placement(target: Target | None, backends: Sequence[Backend]) -> list[Pass]
 
 
 def pipeline_of_kernel(specialize: Specialize) -> list[Pass]:
-    """Returns the passes over the operators of a kernel whose sizes a run has told: they become
-    kernels anew, as with all sizes known some are views, or nothing.
+    """Returns the passes for a kernel whose sizes became known during a run. Its operators are
+    fused again, since with known sizes some become views or disappear.
     """
     return [specialize, FoldEmpty(), DecomposeOps(), FoldConstant(), FuseOps(), PlaceParts()]

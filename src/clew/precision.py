@@ -1,4 +1,6 @@
-"""Which layers a narrow precision's error comes from, and the fewest to keep in f32 for a bound."""
+"""Finds the layers that cause a narrow precision's error, and the fewest to keep in f32 for a
+bound.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ _NARROW: Final = ("bf16", "f16")
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far outputs are from those in f32.
+    """The deviation of outputs from those in f32.
 
     `worst` is the largest difference in any output and input set, relative to that output's largest
-    magnitude: the error of `clew bench`. `rms` is the Euclidean length of the differences relative
-    to that of the output, its root mean square over the input sets, of the output where that is
-    largest; it varies far less from input to input.
+    magnitude, as in `clew bench`. `rms` is the Euclidean length of the differences relative to that
+    of the output: the root mean square over the input sets, for the output where it is largest. It
+    varies far less from input to input.
     """
 
     worst: float
@@ -41,12 +43,12 @@ class Deviation:
 
 @dataclass(frozen=True)
 class LayerError:
-    """What a layer does to the error.
+    """A layer's effect on the error.
 
-    `names` has several where no name is common to all products of a layer. `alone` is the error
-    where only this layer is narrow, `share` its part of the sum of all squared `alone.rms`.
-    `without` is the error of the network where only this layer is not narrow (it may exceed that of
-    the whole network, as roundings cancel by chance); None where not asked for.
+    `names` has several names if no single name is common to all products of a layer. `alone` is the
+    error when only this layer is narrow; `share` is its part of the sum of all squared `alone.rms`.
+    `without` is the error of the network when only this layer is not narrow, or None if not
+    requested. It may exceed the error of the whole network, since rounding errors cancel by chance.
     """
 
     names: tuple[str, ...]
@@ -58,9 +60,9 @@ class LayerError:
 @dataclass(frozen=True)
 class Kept:
     """The layers to keep in f32 for a bound, as `clew.compile(keep_f32=...)` takes them, and the
-    error that is left.
+    remaining error.
 
-    `met` is False where keeping every layer that has a name is not enough.
+    `met` is False if keeping every named layer is not enough.
     """
 
     bound: float
@@ -73,9 +75,9 @@ class Kept:
 class PrecisionReport(Shown):
     """The error of a narrow precision, layer by layer, the largest `alone.rms` first.
 
-    `error` is the whole network's; `independent` the `rms` that its layers would cause together if
-    their errors had nothing to do with each other: the root of the sum of squares. `kept` is None
-    where no bound was given.
+    `error` is that of the whole network. `independent` is the `rms` that its layers would cause
+    together if their errors were independent: the root of the sum of squares. `kept` is None
+    without a bound.
     """
 
     precision: str
@@ -108,15 +110,15 @@ def precision_report(
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> PrecisionReport:
-    """Returns which layers of a model the error of a narrow precision comes from.
+    """Returns which layers of a model cause the error of a narrow precision.
 
-    The model is compiled once a layer, with all others in f32, and once more for each of the
-    `savings` layers that cause most, with all others narrow. Variants share kernels through the
-    disk cache. `inputs` are given by name, in order as a tuple, or as a list of several such sets:
-    one set says little of a single layer, as roundings are chance. With a `bound` on the network's
-    `Deviation.worst`, `kept` has the fewest layers to keep in f32 for it, in the order of what they
-    cause, found by bisection. Other arguments are those of `clew.compile` (`options` takes the rest
-    of these); layers in `keep_f32` stay in f32 throughout.
+    The model is compiled once per layer, with all other layers in f32. For each of the `savings`
+    layers that cause the most error, it is compiled once more, with all other layers narrow.
+    Variants share kernels through the disk cache. `inputs` are given by name, in order as a tuple,
+    or as a list of several such sets; a single set says little about one layer, since rounding
+    errors are random. With a `bound` on the network's `Deviation.worst`, bisection finds the fewest
+    layers to keep in f32, taken in the order of the error they cause (`kept`). `options` takes the
+    other arguments of `clew.compile`. Layers in `keep_f32` stay in f32 throughout.
 
     Errors: I013 (not a narrow precision), I047 (no inputs, or no output of floats), and those of
     compiling and running.
@@ -154,10 +156,10 @@ def precision_report(
 
 @dataclass
 class _Narrowed:
-    """An instrument that notes the layers of the products that become narrow.
+    """An instrument that records the layers of products that become narrow.
 
-    What is built with an instrument is not kept in the disk cache, only its kernels are: nobody
-    wants a copy of all weights for each layer there.
+    The disk cache keeps the kernels of a model built with an instrument but not the whole build,
+    which would hold a copy of all weights per layer.
     """
 
     layers: list[tuple[str, ...]] = field(default_factory=list)
@@ -173,7 +175,7 @@ class _Narrowed:
 
 
 class _Variants:
-    """The model with this layer or that in f32. Each variant is compiled and measured once."""
+    """Variants of the model with some layers in f32. Each is compiled and measured once."""
 
     def __init__(
         self,
@@ -187,13 +189,13 @@ class _Variants:
         self._options = options
         self._exact, _ = self._outputs("all in f32", "f32", ())
         if not all(self._exact):
-            raise InputError("I047", "no output is of floats", hint="give those before the argmax")
+            raise InputError("I047", "no output has floats", hint="use outputs before the argmax")
         found, seen = self._outputs(f"all in {precision}", precision, ())
         self._errors: dict[tuple[str, ...], Deviation] = {(): self._error(found)}
         self.layers = _layers(seen.layers, _product_names(module))
 
     def error(self, what: str, keep: Iterable[str]) -> Deviation:
-        """Returns the error where layers stay in f32; `what` says so to who waits."""
+        """Returns the error with the layers `keep` in f32; `what` is shown as progress."""
         names = tuple(sorted(keep))
         if names not in self._errors:
             found, _ = self._outputs(what, self._precision, names)
@@ -203,7 +205,7 @@ class _Variants:
     def _outputs(
         self, what: str, precision: str, names: Sequence[str]
     ) -> tuple[list[dict[str, Any]], _Narrowed]:
-        """Returns the outputs of floats for each input set, and which layers were narrow."""
+        """Returns the float outputs for each input set, and the layers that were narrow."""
         self._say(what)
         seen = _Narrowed()
         keep = (*self._options["keep_f32"], *map(glob.escape, names))
@@ -223,7 +225,7 @@ class _Variants:
 
 
 def _ranked(variants: _Variants) -> list[LayerError]:
-    """Returns the layers by the error that each causes alone, the largest first."""
+    """Returns the layers, sorted by the error each causes alone, the largest first."""
     every = [name for names in variants.layers for name in names]
     found = []
     for number, names in enumerate(variants.layers):
@@ -236,7 +238,7 @@ def _ranked(variants: _Variants) -> list[LayerError]:
 
 
 def _keep(variants: _Variants, layers: Sequence[LayerError], bound: float) -> Kept:
-    """Returns the fewest layers to keep, of those that cause most."""
+    """Returns the fewest layers to keep, taken in the given order."""
 
     def first(count: int) -> tuple[str, ...]:
         return tuple(name for layer in layers[:count] for name in layer.names)
@@ -244,7 +246,7 @@ def _keep(variants: _Variants, layers: Sequence[LayerError], bound: float) -> Ke
     def left(count: int) -> Deviation:
         return variants.error(f"the first {count} of {len(layers)} layers in f32", first(count))
 
-    low, high = 0, len(layers)  # too few or just enough, and enough
+    low, high = 0, len(layers)  # `low` may be too few, `high` is enough
     while low < high:
         middle = (low + high) // 2
         if left(middle).worst <= bound:
@@ -258,9 +260,9 @@ def _keep(variants: _Variants, layers: Sequence[LayerError], bound: float) -> Ke
 def _layers(
     products: Iterable[tuple[str, ...]], preferred: frozenset[str]
 ) -> list[tuple[str, ...]]:
-    """Returns the names that tell layers apart: products with a name in common are one layer.
+    """Returns names that identify layers: products with a name in common form one layer.
 
-    The name of an operator that is a product in the model goes before others.
+    The name of an operator that is a product in the model takes precedence.
     """
     groups: list[list[tuple[str, ...]]] = []
     for names in products:
@@ -280,7 +282,7 @@ def _layers(
 
 
 def _product_names(module: Module) -> frozenset[str]:
-    """Returns the names of layers that are products as the model was imported."""
+    """Returns the names of layers that are products in the imported model."""
     return frozenset(name for call in products_of(module) for name in layer_names(call))
 
 
@@ -290,4 +292,4 @@ def _nth(text: str, number: int, count: int) -> str:
 
 def _is_float(value: Any) -> bool:
     dtype = getattr(value, "dtype", None)
-    return dtype is not None and dtype.kind in "fV"  # V: bfloat16 and its like
+    return dtype is not None and dtype.kind in "fV"  # V: bfloat16 and similar types

@@ -1,6 +1,6 @@
 """Models whose runs can be profiled.
 
-The room that profiles stands on compiled models, and is loaded when first asked for.
+The profiler depends on compiled models, so it is loaded on the first call.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 from clew.runtime.model import K, Model
 from clew.support.rooms import room
 
-if TYPE_CHECKING:  # for editors; it stands above this module
+if TYPE_CHECKING:  # for type checkers only: a higher module
     from clew.profile.report import Profile
 
 _OPTIONS: Final = ("repeats", "warmup", "sample", "mode", "roofline", "on_progress")
 
 
 class ProfiledModel(Model[K]):
-    """A model that says what its runs spend their time in; `last_profile` is what it last said."""
+    """A model with the method `profile`; `last_profile` is its last result."""
 
     last_profile: Profile | None = None
 
@@ -34,19 +34,18 @@ class ProfiledModel(Model[K]):
         on_progress: Callable[[str], None] | None = None,
         **named: Any,
     ) -> Profile:
-        """Returns where the time of runs with these inputs, given as in a call, goes
-        (`clew.Profile`): kernels, operators, layers. Without inputs they are drawn, at the sizes of
-        the last run where sizes are named.
+        """Returns where the time of runs with these inputs goes (`clew.Profile`): kernels,
+        operators, layers. Inputs are given as in a call. Without inputs, random ones are drawn;
+        symbolic sizes are those of the last run.
 
-        Runs with timers and without take turns, `repeats` times (as often as a second allows, at
-        least 20), after `warmup` runs. `sample` says whether, and for how many seconds, the
-        instructions that fused kernels run are sampled, which tells what their operators take;
-        without it that is estimated. `mode` is `fused`, `unfused` (the same model with a kernel for
-        each operator) or `both`, side by side. `roofline` compares kernels with what the machine
-        gives. Of a saved model there are kernels' times alone.
+        Timed and plain runs alternate, `repeats` times (default: as many as fit in one second, at
+        least 20), after `warmup` runs. `sample` says whether, and for how many seconds, to sample
+        the instructions of fused kernels, which gives the time of their operators; without
+        sampling, operators' times are estimated. `mode` is `fused`, `unfused` (the same model with
+        one kernel per operator) or `both`, side by side. `roofline` compares kernels with the
+        limits of the machine. A saved model has only kernel times.
 
-        Errors: those of a call; I110 (mode), I111 (a saved model unfused), I116
-        (numbers that are none).
+        Errors: those of a call; I110 (mode), I111 (a saved model unfused), I116 (invalid numbers).
         """
         found: Profile = room("profile")(
             self,

@@ -1,6 +1,7 @@
-"""What modules call that stands above them (`clew.support.rooms`), each loaded when called.
+"""Registers functions that lower modules call in higher ones (`clew.support.rooms`).
 
-It stands above all of clew but the command line; `import clew` loads it, and nothing that it names.
+This module is above all of clew except the command line. `import clew` imports this module, but the
+modules it names are imported on their first call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Versions: of clew, and of what generated code depends on, which keys the cache."""
+"""Versions of clew and of the code that generates native code; both are parts of cache keys."""
 
 from __future__ import annotations
 
@@ -7,24 +7,28 @@ from pathlib import Path
 from typing import Final
 
 VERSION: Final = "0.1.0"
-# The folders whose code decides what a function compiles to.
-_DECIDING: Final = ("build", "codegen", "loop", "machine", "ops", "schedules", "te")
+# The folders whose code determines a function's native code.
+_DECIDING: Final = (
+    "backends", "build", "codegen", "cost", "loop", "machine", "ops", "schedules", "te",
+)  # fmt: skip
 
 
 @cache
 def codegen_version() -> str:
-    """Returns a string that differs wherever the same function may give other native code."""
+    """Returns a string that changes with any code that affects a function's native code."""
     return _digest(_DECIDING)
 
 
 @cache
 def package_version() -> str:
-    """Returns a string that differs wherever the same model may be compiled to another program."""
+    """Returns a string that changes with any code that affects a model's program."""
     return _digest(("",))
 
 
 def _digest(folders: tuple[str, ...]) -> str:
-    """Returns a digest of sizes and times of source files: an edit never meets a stale object."""
+    """Returns a digest of the sizes and times of source files, so an edit invalidates cached
+    objects.
+    """
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, which `import clew` does without
 
     root = Path(__file__).parent

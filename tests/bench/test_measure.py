@@ -83,7 +83,7 @@ def test_a_build_for_new_values_is_a_failure() -> None:
 
     prepares = {"clew": lambda: Runner(run, lambda: len(built))}
     (found,) = measure(prepares, 0, 1, 1, Constant(), FEEDS, min_turn_s=0).figures
-    assert "error[C095] 3 inputs that differ in their values alone took 3 builds" in found.failure
+    assert "error[C095] 3 inputs that differ only in their values took 3 builds" in found.failure
 
 
 def test_a_model_that_nobody_runs_has_failures_only() -> None:

@@ -100,5 +100,5 @@ def mlp() -> tuple[Module, dict[str, Any]]:
 
 
 def loop() -> tuple[Module, dict[str, Any]]:
-    """Doubles its input at each turn."""
+    """Doubles its input at each iteration."""
     return clew.load(onnx.parser.parse_model(LOOP)), {"x": np.ones((2, 3), np.float32)}

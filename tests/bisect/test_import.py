@@ -1,4 +1,4 @@
-"""Layers that were read wrongly, against ONNX Runtime and against files of values."""
+"""Incorrectly imported layers, against ONNX Runtime and against files of values."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_a_users_pass_that_puts_another_operator_in_place() -> None:
     assert "nn.silu" in verdict.node
 
 
-def test_a_loop_is_entered_at_the_turn_that_fails() -> None:
+def test_a_loop_is_entered_at_the_iteration_that_fails() -> None:
     @rule(is_op("nn.relu")(x))
     def clipped(match: Any) -> Expr:
         return op("clip")(match[x], min=0.0, max=20.0)
@@ -79,8 +79,8 @@ def test_a_loop_is_entered_at_the_turn_that_fails() -> None:
     verdict = found(nets.loop(), extend=[limiter])
     check(verdict, "pass", "limiter", "Loop_2/body/Relu_2", most=1)
     assert verdict.reduced is not None
-    assert verdict.reduced.turns == (4,)  # of 2, 4, 8, 16, 32
-    assert "at turn 4 of a loop" in str(verdict)
+    assert verdict.reduced.iterations == (4,)  # of 2, 4, 8, 16, 32
+    assert "at iteration 4 of a loop" in str(verdict)
 
 
 def test_padding_that_is_off_by_one() -> None:

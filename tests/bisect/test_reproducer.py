@@ -53,7 +53,7 @@ def test_a_users_pass_goes_along(tmp_path: Path) -> None:
         env=dict(os.environ),
     )
     assert done.returncode == 1, done.stderr
-    assert "off what it should be" in done.stdout
+    assert "off the expected result" in done.stdout
     (folder / "wrong_pass.py").unlink()
     with pytest.raises(ClewError) as raised:
         replay(folder)

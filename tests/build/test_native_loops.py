@@ -29,7 +29,7 @@ Array = np.ndarray[Any, Any]
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'
 
 MODELS = {
-    # A state that changes, one that stays, one that swaps, a stack of each turn.
+    # A state that changes, one that stays, one that swaps, a stack of each iteration.
     "states": """agraph (float[3,4] x, float[4] w) => (float[3,4] a, float[3,4] b, float[5,3,4] s) {
         n = Constant <value = int64 {5}> ()
         yes = Constant <value = bool {1}> ()
@@ -68,7 +68,7 @@ MODELS = {
             q = Identity (u)
         }>
     }""",
-    # No turn: the state is what it was, the stack has no rows.
+    # No iteration: the state is what it was, the stack has no rows.
     "never": """agraph (float[4] x) => (float[4] y, float[0,4] s) {
         n = Constant <value = int64 {0}> ()
         yes = Constant <value = bool {1}> ()
@@ -80,7 +80,7 @@ MODELS = {
             r = Identity (u2)
         }>
     }""",
-    # A loop in a loop, a branch in it, by the number of the turn.
+    # A loop in a loop, a branch in it, by the number of the iteration.
     "nested": """agraph (float[2,4] x) => (float[2,4] y, float[3,2,4] s) {
         n = Constant <value = int64 {3}> ()
         m = Constant <value = int64 {2}> ()
@@ -206,7 +206,7 @@ def test_saved_they_give_the_same(name: str, tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, other)
 
 
-def test_each_turn_is_seen() -> None:
+def test_each_iteration_is_seen() -> None:
     compiled = clew.compile(clew.load(model("stacked")), threads=1)
     (feed,) = feeds("stacked")[:1]
     seen: list[Array] = []
@@ -217,11 +217,11 @@ def test_each_turn_is_seen() -> None:
     assert any(isinstance(v, tuple) and len(v) == 3 for v in values.values())
 
 
-def test_values_are_tapped_by_turn() -> None:
+def test_values_are_tapped_by_iteration() -> None:
     compiled = clew.compile(clew.load(model("stacked")), threads=1)
     (feed,) = feeds("stacked")[:1]
     layer = "Loop_2/body/Sin_1"
-    every = compiled.tap(layer, feed, turns=True)
+    every = compiled.tap(layer, feed, iterations=True)
     np.testing.assert_array_equal(every, compiled.run(feed)["s"])
     np.testing.assert_array_equal(compiled.tap(layer, feed), every[-1])
 
@@ -232,17 +232,17 @@ def test_links_inside_are_verified(name: str) -> None:
     report = compiled.trace.verify(feeds(name)[2])
     assert report.ok
     assert report.checked
-    assert not report.skipped or name in ("nested", "never")  # what no turn comes to
+    assert not report.skipped or name in ("nested", "never")  # what no iteration comes to
 
 
-def test_turns_are_timed_and_counted() -> None:
+def test_iterations_are_timed_and_counted() -> None:
     compiled = clew.compile(clew.load(model("nested")), threads=1)
     (feed,) = feeds("nested")[:1]
     (segment,) = compiled.build.segments
     labels = [step.label for step in segment.plan.steps]
-    turns = dict(zip(labels, segment.turns(list(feed.values())), strict=True))
-    assert sorted(turns.values())[-1] == 6
-    assert turns["negative"] == 1
+    iterations = dict(zip(labels, segment.iterations(list(feed.values())), strict=True))
+    assert sorted(iterations.values())[-1] == 6
+    assert iterations["negative"] == 1
     profile = compiled.profile(feed, repeats=5)
     assert {row.runs for row in profile.kernels} >= {6.0, 1.0}
 
@@ -305,14 +305,14 @@ def damaged(plan: SegmentPlan) -> Iterator[tuple[int, Flow]]:
             case FlowKind.TEST | FlowKind.JUMP | FlowKind.UNLESS:
                 yield place, replace(flow, target=place)
                 yield place, replace(flow, target=len(plan.order))
-            case FlowKind.TURN:
+            case FlowKind.NEXT:
                 yield place, replace(flow, target=0)
                 yield place, replace(flow, loop=flow.loop + 1)
             case FlowKind.COPY:
                 yield from ((place, replace(flow, size_bytes=n)) for n in (-8, 1 << 40))
         if flow.kind is not FlowKind.END:
             yield place, replace(flow, args=flow.args[:-1])
-        if flow.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.TURN):
+        if flow.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.NEXT):
             counter = replace(flow.args[0], kind=BufferKind.OUTPUT, index=0)
             yield place, replace(flow, args=(counter, *flow.args[1:]))
 

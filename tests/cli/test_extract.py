@@ -78,7 +78,7 @@ def test_kernels_nodes_and_patterns(capsys: pytest.CaptureFixture[str], tmp_path
         assert told["layers"]
         assert all(check["passed"] for check in told["checks"])
     for wrong, said in (
-        ((f"{pattern}:NONE"), "a int, no pattern"),
+        ((f"{pattern}:NONE"), "a int, not a pattern"),
         ((f"{pattern}:ACTS"), "ACTS"),
         (("nowhere.at_all:X"), "No module named"),
         (("nn.relu(add(*)"), "column"),
@@ -103,12 +103,12 @@ def test_given_inputs_are_captured(capsys: pytest.CaptureFixture[str], tmp_path:
     ("arguments", "code", "said"),
     [
         (("--from", "node_rel"), "I130", "near it are"),
-        (("--from", "{last}", "--to", "{first}"), "I132", "wrong way round"),
+        (("--from", "{last}", "--to", "{first}"), "I132", "is reversed"),
         (("--pattern", "tanh(*)"), "I146", "no match"),
-        (("--kernel", "conv"), "I141", "no kernel is called"),
-        (("--nodes", "1:1000"), "I143", "which are 0:"),
-        ((), "I144", "nothing says which part"),
-        (("--from", "{first}", "-o", "part.bin"), "I135", "no suffix"),
+        (("--kernel", "conv"), "I141", "no kernel is named"),
+        (("--nodes", "1:1000"), "I143", "executor's nodes, 0:"),
+        ((), "I144", "no part is chosen"),
+        (("--from", "{first}", "-o", "part.bin"), "I135", "not have the suffix"),
         (("--from", "{first}", "-o", "/dev/null/part.txt"), "I138", "cannot write"),
     ],
 )

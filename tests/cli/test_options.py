@@ -206,13 +206,13 @@ def test_a_saved_model_is_compiled_already(
     (tmp_path / "m.clew").write_bytes(b"")
     code, _, err = command(capsys, "run", tmp_path / "m.clew", *given)
     assert code == 2
-    assert "compiled already" in err
+    assert "already compiled" in err
 
 
 def test_help_keeps_them_apart(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = command(capsys, "profile", "--help")
     assert code == 0
-    own, compiling = out.split("How the model is compiled:")
+    own, compiling = out.split("Compile options:")
     assert "--repeats" in own
     assert "--extend" in compiling
 

@@ -60,7 +60,7 @@ def small_caches(target: Target) -> Target:
 def test_any_transpose(shape: tuple[int, ...], order: tuple[int, ...], dtype: str) -> None:
     x = values(shape, dtype)
     for target in (host(), small_caches(host())):
-        schedule, _ = schedule_kernel(transpose(shape, order, dtype), target)
+        schedule = schedule_kernel(transpose(shape, order, dtype), target).schedule
         for side in GuardSide:
             found = run(schedule.finished(), [x], target, side, 2)
             np.testing.assert_array_equal(found, x.transpose(order))
@@ -73,7 +73,7 @@ def test_transposes_of_narrower_vectors(name: str, dtype: str) -> None:
     target = replace(narrow, triple=host().triple)
     for shape, order in TURNS[:4]:
         x = values(shape, dtype)
-        schedule, _ = schedule_kernel(transpose(shape, order, dtype), target)
+        schedule = schedule_kernel(transpose(shape, order, dtype), target).schedule
         found = run(schedule.finished(), [x], target, GuardSide.END, 1)
         np.testing.assert_array_equal(found, x.transpose(order))
 
@@ -83,7 +83,7 @@ def test_a_tail_joins_a_transpose() -> None:
     x, y = te.placeholder((m, n), "f32", "x"), te.placeholder((n, m), "f32", "y")
     turned = te.compute((n, m), lambda i, j: x[j, i], "turned")
     total = te.compute((n, m), lambda i, j: turned[i, j] * 2.0 + y[i, j], "total")
-    schedule, _ = schedule_kernel(lower("add", [x, y], [total]), host())
+    schedule = schedule_kernel(lower("add", [x, y], [total]), host()).schedule
     rng = np.random.default_rng(0)
     arrays = [rng.standard_normal(s).astype(np.float32) for s in ((m, n), (n, m))]
     found = run(schedule.finished(), arrays, host(), GuardSide.END, 2)
@@ -97,7 +97,7 @@ def scaled(n: int) -> Nest:
 
 def test_large_outputs_go_past_the_caches() -> None:
     for target, past in ((host(), False), (small_caches(host()), True)):
-        nest = schedule_kernel(scaled(1000), target)[0].finished()
+        nest = schedule_kernel(scaled(1000), target).schedule.finished()
         assert any(isinstance(s, Store) and s.nontemporal for s in walk(nest.body)) is past
 
 
@@ -143,7 +143,7 @@ def test_lanes_in_a_known_order_are_one_load() -> None:
     even, odd = arrays[0][:, ::2], arrays[0][:, 1::2]
     expected = np.stack((even * arrays[1] - odd, odd * arrays[1] + even), 2).reshape(rows, n)
     for target in (host(), replace(target_of("cpu-avx2"), triple=host().triple)):
-        schedule, _ = schedule_kernel(nest, target)
+        schedule = schedule_kernel(nest, target).schedule
         for side in GuardSide:
             found = run(schedule.finished(), arrays, target, side, 2)
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
@@ -155,7 +155,7 @@ def test_a_run_may_be_one_element(first: int) -> None:
     shape = (3, 17)
     x = te.placeholder(shape, "f32", "x")
     rolled = te.compute(shape, lambda i, j: x[i, (j + first) % 17], "y")
-    schedule, _ = schedule_kernel(lower("roll", [x], [rolled]), host())
+    schedule = schedule_kernel(lower("roll", [x], [rolled]), host()).schedule
     array = values(shape, "f32")
     for side in GuardSide:
         found = run(schedule.finished(), [array], host(), side, 1)

@@ -62,7 +62,7 @@ def test_native_products(product: Product, lacking: tuple[str, ...]) -> None:
     target = target_without(lacking)
     for tail in ("", "bf16") if product.data == "bf16" else ("", "f32"):
         nest, arrays, expected = plain(product, tail)
-        schedule, _ = schedule_kernel(nest, target)
+        schedule = schedule_kernel(nest, target).schedule
         sides: tuple[GuardSide, ...] = ("end", "start")
         for side, threads in zip(sides, (2, 1), strict=True):
             found = run(schedule.finished(), arrays, target, side, threads)
@@ -73,7 +73,8 @@ def test_code_for_tiles_runs_as_loops_elsewhere() -> None:
     if host().tile_shape("bf16", "bf16") is None:
         pytest.skip("this machine has no matrix tiles")
     nest, arrays, expected = plain(dense(19, 40, 64), "bf16")
-    schedule, rules = schedule_kernel(nest, host())
+    plan = schedule_kernel(nest, host())
+    schedule, rules = plan.schedule, plan.rules
     assert rules == ("tiles",)
     found = run(schedule.finished(), arrays, target_without(("amx", "avx512bf16")), "end", 1)
     np.testing.assert_array_equal(found, expected)
@@ -93,7 +94,7 @@ def test_instructions_are_used(product: Product, instruction: str) -> None:
     if target.tile_shape(product.data, product.weight) is None:
         pytest.skip("this machine has no matrix tiles")
     nest, _, _ = plain(product)
-    schedule, _ = schedule_kernel(nest, target)
+    schedule = schedule_kernel(nest, target).schedule
     finished = schedule.finished()
     made = emit_kernel(finished, print_nest(finished), "k", target.triple, features=target.features)
     assert instruction in made.llvm

@@ -164,7 +164,8 @@ def test_bands_are_read_within_what_is_set(block: Block, l2_bytes: int) -> None:
     inputs = [placeholder(a.shape, "f32", f"in{n}") for n, a in enumerate(arrays)]
     nest = lower("block", inputs, [_tensor(_kernel(small), inputs)])
     target: Target = replace(host(), l2_bytes=l2_bytes)
-    schedule, rules = schedule_kernel(nest, target)
+    plan = schedule_kernel(nest, target)
+    schedule, rules = plan.schedule, plan.rules
     assert rules == ("separable",)
     (expected,) = interpret(nest, arrays)
     (found,) = interpret(schedule.finished(), arrays)

@@ -96,7 +96,7 @@ def compiled_down(make: Callable[[], tuple[list[Tensor], Tensor]]) -> tuple[int,
     with calls_counted() as calls:
         inputs, output = make()
         kind_of([output])
-        schedule, _ = schedule_kernel(lower("kernel", inputs, [output]), target)
+        schedule = schedule_kernel(lower("kernel", inputs, [output]), target).schedule
         nest = schedule.finished()
         printed = print_nest(nest)
         made = emit_kernel(nest, printed, "kernel", target.triple, features=target.features)
@@ -280,7 +280,7 @@ def test_random_shared_parts_compute_what_they_say(seed: int) -> None:
     guarded.vectorize(guarded.split("made.i", 8, tail="guard")[1])
     unrolled = Schedule(nest)
     unrolled.unroll(unrolled.split("made.i", 2, tail="peel")[1])
-    ruled, _ = schedule_kernel(nest, host())
+    ruled = schedule_kernel(nest, host()).schedule
     side = list(GuardSide)[seed % len(GuardSide)]
     for schedule in (Schedule(nest), guarded, unrolled, ruled):
         found = run(schedule.finished(), arrays, host(), side, 2)

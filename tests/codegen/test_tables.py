@@ -13,8 +13,8 @@ from clew.loop.lower import lower
 from clew.machine.target import host
 from clew.ops.images.regions import roi_align
 from clew.runtime.guard import GuardSide
+from clew.schedules.library.stages import stage_infos
 from clew.schedules.plan import schedule_kernel
-from clew.schedules.shape import stage_infos
 
 REGIONS = np.array([[0, 0, 3, 3], [1.5, -2, 9, 4], [4, 4, 1, 1], [-9, 2, -5, 30]], "f4")
 
@@ -37,7 +37,7 @@ def test_places_and_weights_of_regions(channels: int, layout: str, side: GuardSi
     draw = np.random.default_rng(0)
     x = draw.standard_normal(nest.inputs[0].shape).astype("f4")
     arrays = [x, REGIONS, np.zeros(4, "i8")]
-    schedule, _ = schedule_kernel(nest, target)
+    schedule = schedule_kernel(nest, target).schedule
     # The tables are made for all regions at once: they stand beside the loops of the result.
     made = {b.name.split(".")[-1]: b.shape for b in schedule.nest.temporaries}
     for name in ("at_y", "at_x", "weights_y", "weights_x"):
@@ -52,5 +52,5 @@ def test_a_short_computation_is_done_where_it_is_read() -> None:
     scale, x = te.placeholder((8,), "f32", "scale"), te.placeholder((512, 8), "f32", "x")
     doubled = te.compute((8,), lambda i: scale[i] * 2.0, "doubled")
     y = te.compute((512, 8), lambda i, j: x[i, j] * doubled[j], "y")
-    schedule, _ = schedule_kernel(lower("k", [scale, x], [y]), host())
+    schedule = schedule_kernel(lower("k", [scale, x], [y]), host()).schedule
     assert list(stage_infos(schedule)) == ["y"]

@@ -136,7 +136,8 @@ def test_the_schedule_keeps_the_values(tile: int, size: tuple[int, int]) -> None
     w = placeholder(weight.shape, "f32", "w")
     out = op.compute(x, w, tile=tile, padding=padding)
     assert not isinstance(out, tuple)
-    scheduled, rules = schedule_kernel(lower("winograd", [x, w], [out]), host())
+    plan = schedule_kernel(lower("winograd", [x, w], [out]), host())
+    scheduled, rules = plan.schedule, plan.rules
     assert rules == ("winograd",)
     (found,) = interpret(scheduled.finished(), [image, weight])
     expected = op.run_reference([image, weight], {"tile": tile, "padding": padding})

@@ -108,6 +108,27 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
     assert [n for n in named if not (ROOT / n).exists()] == []
 
 
+def test_the_source_map_names_files_of_its_folders() -> None:
+    package = ROOT / "src" / "clew"
+    missing = []
+    for section in re.split("^## ", (ROOT / "docs" / "source-map.md").read_text(), flags=re.M)[1:]:
+        title = section.splitlines()[0]
+        folders = [package / name for name in re.findall(r"`(\w+)/`", title)]
+        for name in re.findall(r"`([\w/.-]+(?:\.py|\.ts|/))`", section):
+            places = [*folders, package, ROOT, ROOT / "frontend" / "src"]
+            if not any((place / name).exists() for place in places) and not any(
+                list(folder.rglob(name.rstrip("/"))) for folder in folders
+            ):
+                missing.append(f"{title}: {name}")
+    assert missing == []
+
+
+def test_every_folder_of_the_package_is_in_the_source_map() -> None:
+    text = (ROOT / "docs" / "source-map.md").read_text()
+    folders = [p.parent.name for p in (ROOT / "src" / "clew").glob("*/__init__.py")]
+    assert [f for f in folders if not re.search(rf"^## .*`{f}/`", text, re.M)] == []
+
+
 def test_every_folder_of_the_package_is_in_the_architecture() -> None:
     text = (ROOT / "docs" / "architecture.md").read_text()
     folders = [p.parent.name for p in (ROOT / "src" / "clew").glob("*/__init__.py")]

@@ -60,7 +60,7 @@ def test_nothing_is_shown_before_it_is_measured(session: Session, route: str) ->
     with pytest.raises(ClewError) as caught:
         answer(Session(session.compiled, model="resnet_tiny"), route)
     assert caught.value.code == "I230"
-    assert "profile first" in caught.value.hint
+    assert "use Measure on the page first" in caught.value.hint
 
 
 def test_errors_are_compared_before_they_are_shown(session: Session) -> None:

@@ -73,7 +73,7 @@ def test_layers_between_those_of_a_kernel_are_taken_along(file: Path) -> None:
     chosen = form.around(["act", "residual"])
     names_of = [form.cutter.names[n] for n in sorted(chosen.numbers)]
     assert names_of == ["act", "second", "residual"]
-    assert chosen.notes == ("layer second, which lies between, is taken along",)
+    assert chosen.notes == ("layer second is between them and is included",)
     with pytest.raises(InputError, match=r"I133"):
         form.exactly(["act", "residual"])
 

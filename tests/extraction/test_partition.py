@@ -56,7 +56,7 @@ def test_parts_with_options_of_their_own(file: Path) -> None:
         np.testing.assert_allclose(value, wanted[name], rtol=5e-2, atol=5e-2)
     y, z = compiled(X)
     assert (y.shape, z.shape) == ((2, 4), (2, 8))
-    with pytest.raises(InputError, match=r"I149.*options for 1 parts are given, there are 2"):
+    with pytest.raises(InputError, match=r"I149.*options for 1 parts are given, but there are 2"):
         made.compile([{}])
     with pytest.raises(InputError, match=r"I041.*missing x; unknown q"):
         compiled.run({"q": X})
@@ -143,7 +143,7 @@ def test_what_is_no_partition(file: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=r"I138"):
         made.save(tmp_path / "file" / "parts")
-    with pytest.raises(InputError, match=r"I139.*holds no partition"):
+    with pytest.raises(InputError, match=r"I139.*does not contain a partition"):
         clew.load_partition(tmp_path / "nowhere")
     made.save(tmp_path / "parts")
     manifest = tmp_path / "parts" / "manifest.json"
@@ -156,7 +156,7 @@ def test_what_is_no_partition(file: Path, tmp_path: Path) -> None:
     told = json.loads(manifest.read_text())
     told["parts"][0]["options"] = {"thread": 1}
     manifest.write_text(json.dumps(told))
-    with pytest.raises(InputError, match=r"I149.*part0.txt asks for thread"):
+    with pytest.raises(InputError, match=r"I149.*part0.txt has the option thread"):
         clew.load_partition(tmp_path / "parts")
     told["parts"][0]["options"] = {}
     manifest.write_text(json.dumps(told))

@@ -206,7 +206,7 @@ def test_what_a_pass_found_of_a_function_outlives_loops_in_it() -> None:
         ],
         "body",
         [
-            helper.make_tensor_value_info("turn", kind, []),
+            helper.make_tensor_value_info("iteration", kind, []),
             helper.make_tensor_value_info("on", TensorProto.BOOL, []),
             helper.make_tensor_value_info("sum", kind, []),
         ],
@@ -329,7 +329,7 @@ def test_loops_over_a_size_that_is_worked_out() -> None:
     np.testing.assert_allclose(found, interpret(module, {"x": x})["y"], rtol=1e-4, atol=1e-4)
 
 
-def test_a_loop_that_never_turns_keeps_the_sizes_of_its_states() -> None:
+def test_a_loop_of_no_iterations_keeps_the_sizes_of_its_states() -> None:
     """What it stacks was of no elements in any axis whose size only the run tells."""
     flag, state = TensorProto.BOOL, TensorProto.FLOAT
     body = helper.make_graph(
@@ -340,7 +340,7 @@ def test_a_loop_that_never_turns_keeps_the_sizes_of_its_states() -> None:
         ],
         "body",
         [
-            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("iteration", TensorProto.INT64, []),
             helper.make_tensor_value_info("on", flag, []),
             helper.make_tensor_value_info("s", state, None),
         ],
@@ -417,7 +417,7 @@ def test_slices_from_behind_of_axes_that_are_shorter(begin: int, end: int, step:
 
 
 def test_the_interpreter_ends_loops_where_a_run_does() -> None:
-    """A loop of 2^62 turns had no end in it."""
+    """A loop of 2^62 iterations had no end in it."""
     body = helper.make_graph(
         [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Exp", ["v"], ["w"])],
         "body",

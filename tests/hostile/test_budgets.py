@@ -152,7 +152,7 @@ WRONG = ["", "nodes", "nodes=", "nodes=-1", "nodes=1x", "_x=1", f"nodes={'9' * 5
 
 @pytest.mark.parametrize("text", WRONG)
 def test_texts_that_are_no_budget(text: str) -> None:
-    with pytest.raises(InputError, match="is no budget"):
+    with pytest.raises(InputError, match="is not a budget"):
         read_budgets([text])
 
 

@@ -1,11 +1,11 @@
-"""Which loops are around nodes, and how often they turn."""
+"""The loops around nodes, and how often they run their bodies."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from clew.frontends import onnx
-from clew.ir.loops import in_branches, loops_around, turns_of
+from clew.ir.loops import in_branches, iterations_of, loops_around
 from clew.ir.visit import post_order
 from zoo import loops
 
@@ -17,14 +17,14 @@ def test_loops_are_told_outermost_first(tmp_path: Path) -> None:
     assert trips == {(), (3,), (3, 40)}
     assert around[main.params[0].id] == ()
     deepest = max(around.values(), key=len)
-    assert turns_of(deepest) == 120
-    assert turns_of(()) == 1
+    assert iterations_of(deepest) == 120
+    assert iterations_of(()) == 1
 
 
-def test_turns_that_only_a_run_tells_are_unknown(tmp_path: Path) -> None:
+def test_iterations_that_only_a_run_tells_are_unknown(tmp_path: Path) -> None:
     main = onnx.load(loops.ended(tmp_path / "ended.onnx")).main
     around = loops_around(main)
-    assert turns_of(max(around.values(), key=len)) is None
+    assert iterations_of(max(around.values(), key=len)) is None
 
 
 def test_branches_inside_loops_are_told_from_others(tmp_path: Path) -> None:

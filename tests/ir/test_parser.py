@@ -51,9 +51,9 @@ ERRORS = {
         (body("%0: q7[2] = const [1]", "return %0"), 2, 7, "no type 'q7'"),
         (body("%0: f32[-2] = var", "return %0"), 2, 11, "a dimension is negative"),
         (body("%0: f32[2 // 0] = var", "return %0"), 2, 13, "division by zero"),
-        (body("%0 = %x(%y)", "return %0"), 2, 8, "%x is no function"),
+        (body("%0 = %x(%y)", "return %0"), 2, 8, "%x is not a function"),
         (body("%0 = @f", "return %0"), 2, 8, "a global needs its function type"),
-        (body("%0 = add(%x)", "// conv1", "return %0"), 3, 3, "a span comment stands behind"),
+        (body("%0 = add(%x)", "// conv1", "return %0"), 3, 3, "a span comment must follow"),
         ("def @f() {", 1, 11, "expected a statement or return, found 'the end'"),
         ("def @f(%x: f32[2]) {\n return %x\n}\n", 4, 1, "has no function @main"),
     ],
@@ -69,13 +69,13 @@ ERRORS = {
         (body("return %x") + "\n" + body("return %x"), 4, 5, "@main is defined twice"),
     ],
     "P005": [
-        (body("%0: f32[2] = const [1.0]", "return %0"), 2, 16, "does not fit f32[2]"),
-        (body("%0: i8[1] = const [300]", "return %0"), 2, 15, "does not fit i8[1]"),
-        (body("%0: u4[1] = const [16]", "return %0"), 2, 15, "does not fit u4[1]"),
+        (body("%0: f32[2] = const [1.0]", "return %0"), 2, 16, "does not match f32[2]"),
+        (body("%0: i8[1] = const [300]", "return %0"), 2, 15, "does not match i8[1]"),
+        (body("%0: u4[1] = const [16]", "return %0"), 2, 15, "does not match u4[1]"),
         (body("%0: bool[1] = const [2]", "return %0"), 2, 17, "expected true or false"),
-        (body("%0: f32[9] = const @c9", "return %0"), 2, 22, "not among the constants"),
+        (body("%0: f32[9] = const @c9", "return %0"), 2, 22, "not among the given constants"),
         (body("%0: f32[2] = const @c0", "return %0"), 2, 16, "@c0 is float64[3]"),
-        (body("%0: f32[99999999999999999999] = const splat 1.0", "return %0"), 2, 35, "not fit"),
+        (body("%0: f32[99999999999999999999] = const splat 1.0", "return %0"), 2, 35, "not match"),
     ],
     "P006": [
         (body("%0: f32[3] = add(%x)", "return %0"), 2, 16, "declared f32[3], but it is f32[2]"),
@@ -112,7 +112,7 @@ def test_an_error_shows_the_line_and_a_caret() -> None:
         "  line 2, column 12\n"
         "      %0 = add(%z)\n"
         "               ^\n"
-        "  hint: functions are closed: what they use comes in as a parameter"
+        "  hint: functions are closed: pass outer values as parameters"
     )
 
 

@@ -78,7 +78,8 @@ def _tensors(p: Product) -> tuple[list[Tensor], Tensor]:
         return te.sum(te.cast(wide, left) * te.cast(wide, right), [co, kh, kw, ci])
 
     shape = (1, p.outputs // block, p.m, p.n, block)
-    return [a, w], te.compute(shape, pixel, "conv", axes=("n", "o", "y", "x", "c"))
+    return [a, w], te.compute(shape, pixel, "conv", layout=f"NCHW{shape[-1]}c",
+                              axes=("n", "o", "y", "x", "c"))  # fmt: skip
 
 
 def plain(p: Product, tail: str = "") -> tuple[Nest, list[Array], Array]:

@@ -57,7 +57,7 @@ def test_what_is_read_has_been_set() -> None:
 def test_loop_variables_end_with_their_loops() -> None:
     i = Index("i", 4)
     store = Store(_OUT, (i,), _ONE, "out")
-    with pytest.raises(AssertionError, match="loop variable i out of its loop"):
+    with pytest.raises(AssertionError, match="loop variable i outside its loop"):
         _run(_loop("serial", store, i), store)
 
 

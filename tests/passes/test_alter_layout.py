@@ -287,4 +287,4 @@ def test_each_conversion_says_why(kit: Any) -> None:
     manager = kit.PassManager([AlterLayout()], target=kit.lanes())
     manager.run(kit.module([x], y))
     texts = [r.text for r in manager.stages[-1].remarks]
-    assert texts == ["NCHW -> NCHW16c: nn.conv2d wants it so", "NCHW16c -> NCHW: Tuple wants it so"]
+    assert texts == ["NCHW -> NCHW16c: required by nn.conv2d", "NCHW16c -> NCHW: required by Tuple"]

@@ -105,11 +105,11 @@ GROWING = """<ir_version: 9, opset_import: ["" : 18]>
 agraph (float[n,2] x, float[1,1] bound) => (float[m,1,2] y) {
     counts = Shape (x)
     zero = Constant <value = int64 {0}> ()
-    turns = Gather (counts, zero)
+    iterations = Gather (counts, zero)
     yes = Constant <value = bool {1}> ()
     first = Constant <value = int64[1] {0}> ()
     none = Slice (x, first, first)
-    kept, unread = Loop (turns, yes, none, x) <body = inner
+    kept, unread = Loop (iterations, yes, none, x) <body = inner
         (int64 i, bool c, float[k,2] some, float[n,2] other)
         => (bool c2, float[j,2] more, float[n,2] next) {
         c2 = Identity (c)

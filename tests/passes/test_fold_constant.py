@@ -82,7 +82,7 @@ def test_growing_folds_are_left_to_the_run(kit: Any) -> None:
     given = kit.module([], y)
     manager = kit.PassManager([FoldConstant(max_growth_elems=100)])
     assert manager.run(given) is given
-    assert "4000 elements would be stored for 4" in manager.stages[-1].remarks[0].text
+    assert "it would store 4000 elements for 4" in manager.stages[-1].remarks[0].text
     assert kit.op_names(kit.apply(given, FoldConstant())) == []
 
 

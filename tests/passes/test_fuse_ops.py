@@ -44,18 +44,18 @@ def test_an_anchor_takes_its_tail_and_the_residual_add(kit: Any) -> None:
 
 
 def test_a_tail_reads_a_piece_that_an_index_chooses(kit: Any) -> None:
-    steps, turn = kit.var("steps", 5, 4, 8), kit.var("turn", dtype="i64")
+    steps, iteration = kit.var("steps", 5, 4, 8), kit.var("iteration", dtype="i64")
     state = kit.var("state", 4, 16)
 
     def fused(piece: Expr) -> list[str]:
         product = kit.layer("nn.dense", state, kit.const(kit.random(8, 16)))
-        module = kit.module([steps, columns, turn, state], kit.layer("add", piece, product))
+        module = kit.module([steps, columns, iteration, state], kit.layer("add", piece, product))
         return names(kit.apply(module, FuseOps()))
 
     columns = kit.var("columns", 4, 8, 5)
-    assert fused(kit.layer("gather", steps, turn)) == ["gather_dense_add"]
+    assert fused(kit.layer("gather", steps, iteration)) == ["gather_dense_add"]
     # Elements of several places, which vectors would have to gather.
-    assert sorted(fused(kit.layer("gather", columns, turn, axis=2))) == ["dense_add", "gather"]
+    assert sorted(fused(kit.layer("gather", columns, iteration, axis=2))) == ["dense_add", "gather"]
 
 
 def test_sizes_that_a_run_tells_are_no_part_of_a_kernel(kit: Any) -> None:

@@ -152,7 +152,7 @@ def test_the_same_failure_has_one_reproducer(given: Module, tmp_path: Path) -> N
             PassManager([Broken()], reproducers=tmp_path).run(given)
         folders.add(caught.value.hint)
     (folder,) = tmp_path.iterdir()
-    assert folders == {f"this is a mistake of the pass; {folder} holds what reproduces it"}
+    assert folders == {f"this is a bug in the pass; {folder} holds a reproducer"}
 
 
 def test_reproducers_are_bounded(given: Module, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_verify_sees_what_is_wrong(given: Module) -> None:
     x = given.main.params[0]
     with pytest.raises(AssertionError, match="listed twice"):
         verify(Module({"main": Function([x, x], Tuple([x]))}))
-    with pytest.raises(AssertionError, match="returns 1 values, and names 2"):
+    with pytest.raises(AssertionError, match="returns 1 values but names 2"):
         verify(Module({"main": Function([x], Tuple([x]), {"outputs": ("a", "b")})}))
 
 

@@ -1,4 +1,4 @@
-"""Loops whose sizes follow from the number of a turn, and those that stay loops."""
+"""Loops whose sizes follow from the number of an iteration, and those that stay loops."""
 
 from __future__ import annotations
 

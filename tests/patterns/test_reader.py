@@ -1,4 +1,4 @@
-"""Patterns from words."""
+"""Patterns parsed from text."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_what_prints_is_read() -> None:
         ("nn.relu(*))", "ended before this, at column 11"),
         ("nn.relu(!)", "without meaning, at column 9"),
         ("add(#1, *)", "#1 stands for nothing yet, at column 5"),
-        ("(" * 200, "nested too deep"),
+        ("(" * 200, "nested too deeply"),
     ],
 )
 def test_what_is_no_pattern(text: str, said: str) -> None:

@@ -39,7 +39,7 @@ def test_a_models_kernels_are_measured(
     assert (said["networks"], said["rows"]) == (1, read_table(table).num_rows)
     code, out, _ = _run(capsys, *words[:-1])
     assert code == 0
-    assert "had already" in out
+    assert "skipped" in out
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_model_is_predicted(
     predictor = tmp_path / "p.clewp"
     code, out, _ = _run(capsys, "predict", "--train", str(lawful), "-o", str(predictor))
     assert code == 0
-    assert "networks left out" in out
+    assert "networks held out" in out
     words = ("predict", str(model), "--predictor", str(predictor), "--threads", "1")
     code, out, _ = _run(capsys, *words)
     assert code == 0
@@ -74,14 +74,14 @@ def test_a_model_is_predicted(
     assert json.loads(out)["total_ns"] == pytest.approx(said["total_ns"])
 
 
-def test_a_loops_turns_are_shown(
+def test_a_loops_iterations_are_shown(
     lawful: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ("predict", "--table", str(lawful), "--threads", "1")
     _, out, _ = _run(capsys, *words, str(loops.scan(tmp_path / "scan.onnx", 40)))
-    assert "µs a turn" in out
+    assert "µs/iteration" in out
     _, out, err = _run(capsys, *words, str(loops.ended(tmp_path / "ended.onnx")))
-    assert "only a run tells" in err
+    assert "known only during a run" in err
     assert "?" in out
 
 

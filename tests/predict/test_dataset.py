@@ -46,11 +46,11 @@ def test_kernels_are_measured_alone_too(measured: Path) -> None:
     assert names[0] == names[1]
 
 
-def test_a_kernel_in_a_loop_is_measured_by_the_turn(tmp_path: Path) -> None:
-    def latency(turns: int) -> float:
-        model = loops.scan(tmp_path / f"scan{turns}.onnx", turns)
-        subject = Subject(f"scan{turns}", "loops", lambda: onnx.load(model), turns)
-        path = tmp_path / f"{turns}.parquet"
+def test_a_kernel_in_a_loop_is_measured_by_the_iteration(tmp_path: Path) -> None:
+    def latency(iterations: int) -> float:
+        model = loops.scan(tmp_path / f"scan{iterations}.onnx", iterations)
+        subject = Subject(f"scan{iterations}", "loops", lambda: onnx.load(model), iterations)
+        path = tmp_path / f"{iterations}.parquet"
         collect(path, Wanted(turns=1), subjects=[subject])
         rows = [r for r in read_table(path).to_pylist() if r["mode"] == "program"]
         (row,) = [r for r in rows if "matmul" in "".join(r["ops"]) or "dense" in r["kernel"]]

@@ -131,26 +131,26 @@ def test_a_model_is_predicted_without_a_run(lawful: Path, small_module: Any) -> 
     assert [k["kernel"] for k in found.to_json()["kernels"]] == [k.kernel for k in found.kernels]
 
 
-def test_kernels_in_loops_count_as_often_as_they_turn(lawful: Path, tmp_path: Path) -> None:
+def test_kernels_in_loops_count_once_an_iteration(lawful: Path, tmp_path: Path) -> None:
     made = train(lawful, host(), 1, checked=False)
 
     def found(path: Path) -> Forecast:
         return forecast(onnx.load(path), [made], threads=1)
 
     few, many = (found(loops.nested(tmp_path / "n.onnx", 3, n)) for n in (20, 40))
-    assert [k.turns for k in few.kernels] == [60]
-    assert [k.turns for k in many.kernels] == [120]
+    assert [k.iterations for k in few.kernels] == [60]
+    assert [k.iterations for k in many.kernels] == [120]
     assert many.kernels[0].ns == pytest.approx(2 * few.kernels[0].ns)
     assert many.total_ns - many.overhead_ns == pytest.approx(2 * (few.total_ns - few.overhead_ns))
     beside = found(loops.scan(tmp_path / "s.onnx", 40))
-    assert [k.turns for k in beside.kernels] == [40, 1]
+    assert [k.iterations for k in beside.kernels] == [40, 1]
 
 
-def test_a_loop_that_a_value_ends_has_times_of_one_turn(lawful: Path, tmp_path: Path) -> None:
+def test_a_loop_that_a_value_ends_has_times_of_one_iteration(lawful: Path, tmp_path: Path) -> None:
     made = train(lawful, host(), 1, checked=False)
     found = forecast(onnx.load(loops.ended(tmp_path / "e.onnx")), [made], threads=1)
-    assert {k.turns for k in found.kernels} == {None}
-    assert any("times are of one turn" in note for note in found.notes)
+    assert {k.iterations for k in found.kernels} == {None}
+    assert any("times are those of one iteration" in note for note in found.notes)
 
 
 def test_unfamiliar_kernels_are_named(lawful: Path, small_module: Any) -> None:
@@ -235,7 +235,7 @@ def test_a_predictor_that_gives_no_number(lawful: Path, columns: Any, tmp_path: 
         replace(made, measured=dict.fromkeys(columns["key"], 1e6)),
         replace(made, errors=replace(made.errors, total=1e6)),
     ):
-        with pytest.raises(InputError, match=r"I332.*no finite number") as caught:
+        with pytest.raises(InputError, match=r"I332.*not a finite number") as caught:
             wrong.predict(columns)
         assert "clew predict --train" in caught.value.hint
     save_predictors(tmp_path / "p.clewp", [replace(made, overhead=float("nan"))])

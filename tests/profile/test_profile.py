@@ -191,7 +191,7 @@ def test_a_saved_model_has_times_of_kernels_and_says_so(tmp_path: Path) -> None:
     assert any("saved model" in note for note in profile.notes)
     assert {o.basis for o in profile.operators} == {"alone", "undivided"}
     assert [k.name for k in profile.kernels] == [k.name for k in loaded.kernels]
-    with pytest.raises(InputError, match="cannot be compiled anew") as caught:
+    with pytest.raises(InputError, match="cannot be compiled again") as caught:
         loaded.profile(*arrays("keyword_spotting"), mode="both")
     assert caught.value.code == "I111"
 

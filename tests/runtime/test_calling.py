@@ -85,9 +85,14 @@ def test_one_argument_holds_inputs_by_name_or_in_order(inputs: Any, tmp_path: Pa
 
 Call = Callable[[clew.CompiledModel], Any]
 WRONG: dict[str, tuple[Call, str, str, str]] = {
-    "few": (lambda m: m(X), "I040", "1 inputs given, the model has 2", "inputs are x, y"),
-    "many": (lambda m: m(X, Y, X), "I040", "3 inputs given, the model has 2", "inputs are x, y"),
-    "none": (lambda m: m(), "I040", "0 inputs given, the model has 2", "inputs are x, y"),
+    "few": (lambda m: m(X), "I040", "1 inputs given, but the model has 2", "inputs are x, y"),
+    "many": (
+        lambda m: m(X, Y, X),
+        "I040",
+        "3 inputs given, but the model has 2",
+        "inputs are x, y",
+    ),
+    "none": (lambda m: m(), "I040", "0 inputs given, but the model has 2", "inputs are x, y"),
     "missing": (lambda m: m({"x": X}), "I041", "missing y", "inputs are x, y"),
     "unknown": (lambda m: m(X, Y=Y), "I041", "missing y; unknown Y", "did you mean y?"),
     "option": (lambda m: m.profile(X, Y, repeat=3), "I041", "unknown repeat", "mean repeats?"),
@@ -141,7 +146,7 @@ def test_drawn_inputs_have_the_sizes_of_the_last_run() -> None:
     assert [a.shape for a in model.drawn()] == [(2, 4), (2, 4)]
     assert [a.shape for a in model.drawn(shapes={"y": (7, 4)})] == [(7, 4), (7, 4)]
     assert model.drawn({"x": X})[0] is X
-    with pytest.raises(InputError, match="input 'x' is to have shape") as caught:
+    with pytest.raises(InputError, match="shapes gives input 'x' the shape") as caught:
         model.drawn(shapes={"x": (7, 5)})
     assert caught.value.code == "I303"
     assert "[n, 4]" in caught.value.message

@@ -140,7 +140,7 @@ def test_timers_that_the_system_refuses_leave_nothing(monkeypatch: pytest.Monkey
         create(record, thread if record is sampling._record(0) else 1, interval_ns)
 
     monkeypatch.setattr(sampling._Record, "create_timer", refuse_the_second)
-    with pytest.raises(InputError, match="gives no timer") as error, Sampler(shared_pool(2)):
+    with pytest.raises(InputError, match="provides no timer") as error, Sampler(shared_pool(2)):
         pass
     assert error.value.code == "I117"
     assert (action(), timers()) == before
@@ -148,7 +148,7 @@ def test_timers_that_the_system_refuses_leave_nothing(monkeypatch: pytest.Monkey
 
 def test_one_at_a_time() -> None:
     with Sampler(ThreadPool(1)):
-        with pytest.raises(InputError, match="another sampling") as error, Sampler(ThreadPool(1)):
+        with pytest.raises(InputError, match="another sampler") as error, Sampler(ThreadPool(1)):
             pass
         assert error.value.code == "I118"
         found: list[str] = []
@@ -296,7 +296,7 @@ def test_sampling_again_and_again_beside_other_calls(run_python) -> None:  # typ
 
 def test_there_is_an_error_where_there_is_no_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "_triple", lambda: "arm64-apple-darwin")
-    with pytest.raises(InputError, match="no sampling on arm64") as error, Sampler(ThreadPool(1)):
+    with pytest.raises(InputError, match="not supported on arm64") as error, Sampler(ThreadPool(1)):
         pass
     assert error.value.code == "I117"
 

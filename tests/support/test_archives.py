@@ -98,7 +98,7 @@ HEADERS = {
     "a sum": head(shape="(1+1,)"),
     "a call": head(shape="__import__('os').getpid()"),
     "negative": head(shape="(-1,)"),
-    "a truth value": head(shape="(True,)"),
+    "a Boolean": head(shape="(True,)"),
     "no tuple": head(shape="2"),
     "two commas": head(shape="(2,,)"),
     "a long number": head(shape=f"({'9' * 5000},)"),
@@ -149,7 +149,7 @@ def test_absurd_shapes_take_no_memory(tmp_path: Path, shape: str, dtype: str) ->
 
 def test_a_shape_beyond_the_bytes_that_are_there(tmp_path: Path) -> None:
     path = written(tmp_path / "a.npy", npy(head(shape="(1000000,)"), bytes(16)))
-    with pytest.raises(ValueError, match="its array needs 4000000 bytes, it has 16"):
+    with pytest.raises(ValueError, match="its array needs 4000000 bytes, but it has 16"):
         read_array(path)
 
 
@@ -161,10 +161,10 @@ def test_other_files(tmp_path: Path) -> None:
         (b"\x93NUM", "ends too early"),
         (b"\x93NUMPY\x09\0\0\0", "version 9"),
         (b"\x93NUMPY\x02\0\xff\xff\xff\xff", "4294967295 bytes"),
-        (b"abcdefghijklmn", "no .npy file"),
-        (b"\x80\x04\x95" + bytes(100), "no .npy file"),  # a pickle
+        (b"abcdefghijklmn", "not a .npy file"),
+        (b"\x80\x04\x95" + bytes(100), "not a .npy file"),  # a pickle
         ((tmp_path / "a.npz").read_bytes(), "an archive of several arrays"),
-        (npy(head("|b1", shape="(2,)"), b"\1\2"), "neither true nor false"),
+        (npy(head("|b1", shape="(2,)"), b"\1\2"), "neither 0 nor 1"),
     ):
         with pytest.raises(ValueError, match=reason):
             read_array(written(path, data))
@@ -248,7 +248,9 @@ def archive_of(**changes: Any) -> bytes:
 )  # fmt: skip
 def test_lists_of_entries_that_lie(changes: dict[str, int]) -> None:
     assert Archive(archive_of())["x"].shape == (1000,)
-    with pytest.raises(ValueError, match=r"damaged|archive|encrypted|too early|more bytes|no .npy"):
+    with pytest.raises(
+        ValueError, match=r"damaged|archive|encrypted|too early|more bytes|differs|not a .npy"
+    ):
         Archive(archive_of(**changes))["x"]
 
 
@@ -258,7 +260,7 @@ def test_two_entries_of_one_name() -> None:
         archive.writestr("x.npy", b"1")
         with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("x.npy", b"2")
-    with pytest.raises(ValueError, match="two entries of the name"):
+    with pytest.raises(ValueError, match="two entries named"):
         Archive(stream.getvalue())
 
 

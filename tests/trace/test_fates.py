@@ -97,7 +97,7 @@ def test_a_node_from_nothing_is_a_gap() -> None:
     assert "abs came from nothing in Stray" in gaps
     unrecorded = StageRecord("Off", stray, None, 0.0, (), first)
     assert [g.text for g in trace_of([first, unrecorded]).check()] == [
-        "what became what was not recorded"
+        "its lineage was not recorded"
     ]
 
 

@@ -11,9 +11,9 @@ from onnx import TensorProto, helper, numpy_helper
 FEATURES = 16
 
 
-def scan(path: Path, turns: int = 40) -> Path:
-    """Writes a scan named `walk` over `turns` rows. Its body has the layers `mix`, `squash` and
-    `keep`; after it stands `total`. Turn n of `keep` adds row n of the input.
+def scan(path: Path, iterations: int = 40) -> Path:
+    """Writes a scan named `walk` over `iterations` rows. Its body has the layers `mix`, `squash`,
+    and `keep`; after it stands `total`. Iteration n of `keep` adds row n of the input.
     """
     body = helper.make_graph(
         [
@@ -37,7 +37,7 @@ def scan(path: Path, turns: int = 40) -> Path:
     graph = helper.make_graph(
         nodes,
         "scan",
-        [_value("start", [1, FEATURES]), _value("rows", [turns, 1, FEATURES])],
+        [_value("start", [1, FEATURES]), _value("rows", [iterations, 1, FEATURES])],
         [_value("last", [1, FEATURES]), _value("y", [])],
         [numpy_helper.from_array(weight, "weight")],
     )
@@ -84,8 +84,8 @@ def nested(path: Path, outer: int = 3, inner: int = 40) -> Path:
 
 
 def ended(path: Path) -> Path:
-    """Writes a loop named `grow` that turns until a value is large: only a run tells how often.
-    Its body has the layer `double`; from ones it turns 7 times.
+    """Writes a loop named `grow` that runs until a value is large: only a run determines the trip
+    count. Its body has the layer `double`; from ones it runs 7 times.
     """
     counters = [helper.make_tensor_value_info("i", TensorProto.INT64, [])]
     going = [helper.make_tensor_value_info(n, TensorProto.BOOL, []) for n in ("a", "b")]
@@ -112,7 +112,7 @@ def ended(path: Path) -> Path:
     return _save(graph, path)
 
 
-def branched(path: Path, turns: int = 40) -> Path:
+def branched(path: Path, iterations: int = 40) -> Path:
     """Writes a loop named `turning` whose body takes the branch of `rare` or of `often` after the
     layer `always`, and beside the loop a branch with the layer `aside`.
     """
@@ -156,21 +156,21 @@ def branched(path: Path, turns: int = 40) -> Path:
         [_value("y", state)],
         [
             numpy_helper.from_array(np.array(0, np.float32), "zero"),
-            numpy_helper.from_array(np.array(turns, np.int64), "trips"),
+            numpy_helper.from_array(np.array(iterations, np.int64), "trips"),
         ],
     )  # fmt: skip
     return _save(graph, path)
 
 
-def recurrent(path: Path, turns: int = 40) -> Path:
-    """Writes a layer `lstm` over `turns` steps."""
+def recurrent(path: Path, iterations: int = 40) -> Path:
+    """Writes a layer `lstm` over `iterations` steps."""
     draw = np.random.default_rng(2)
     shapes = {"w": (1, 4 * FEATURES, FEATURES), "r": (1, 4 * FEATURES, FEATURES)}
     graph = helper.make_graph(
         [helper.make_node("LSTM", ["x", "w", "r"], ["y"], name="lstm", hidden_size=FEATURES)],
         "recurrent",
-        [_value("x", [turns, 1, FEATURES])],
-        [_value("y", [turns, 1, 1, FEATURES])],
+        [_value("x", [iterations, 1, FEATURES])],
+        [_value("y", [iterations, 1, 1, FEATURES])],
         [
             numpy_helper.from_array(draw.standard_normal(shape).astype(np.float32) / 4, name)
             for name, shape in shapes.items()

@@ -53,7 +53,7 @@ function Pointed({ here, build }: { readonly here: Here; readonly build: Build }
       <span class="grow" />
       <span class="dim">{counts(reach, kernels.length, overview.kernels[kernels[0] ?? -1]?.name ?? "")}</span>
       {share && share.basis === "time" && <b>{percent(share.share)} of the kernels' time</b>}
-      {share?.turns && <span class="dim">{share.turns}</span>}
+      {share?.iterations && <span class="dim">{share.iterations}</span>}
     </>
   );
 }

@@ -172,7 +172,7 @@ class Reading {
     }));
   }
 
-  /** A loop's layer with its number of turns, "" for what is no loop. */
+  /** A loop's layer with its number of iterations, "" for what is no loop. */
   private turning(place: number): string {
     const layers = this.nodes.layers[place] ?? [];
     const loop = this.nodes.kind[place] === "While" && this.overview.loops.find((one) => layers.includes(one.layer));

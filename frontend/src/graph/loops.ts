@@ -3,9 +3,9 @@
 import type { Loop, Overview } from "../wire";
 import type { ClusterTree } from "./clusters";
 
-/** `walk: 40 turns`, or `grow: loop` where only a run tells how often it turns. */
+/** `walk: 40 iterations`, or `grow: loop` if only a run determines its trip count. */
 export function loopTitle(name: string, loop: Loop): string {
-  return `${name}: ${loop.turns === null ? "loop" : `${loop.turns} ${loop.turns === 1 ? "turn" : "turns"}`}`;
+  return `${name}: ${loop.iterations === null ? "loop" : `${loop.iterations} ${loop.iterations === 1 ? "iteration" : "iterations"}`}`;
 }
 
 /** Says for each layer in which cluster it stands: in that of its innermost loop, below it in its group. */

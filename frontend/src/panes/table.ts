@@ -8,7 +8,7 @@ export interface Row {
   readonly kernel: KernelInfo;
   readonly ns: number | null;
   readonly share: number | null;
-  /** How often it ran, in loops once a turn; null where that was not measured. */
+  /** How often it ran, in loops once per iteration; null if that was not measured. */
   readonly runs: number | null;
   readonly instructions: number | null;
 }
@@ -41,12 +41,12 @@ export function columnsOf(overview: Overview, measured: boolean, counted: boolea
       value: (r) => r.share ?? -1, text: (r) => (r.share === null ? "" : `${(r.share * 100).toFixed(1)} %`),
     } : null,
     looped ? {
-      key: "turns", title: "turns", about: "How often it ran in a run: in loops once a turn", width: 56, right: true,
+      key: "iterations", title: "iterations", about: "How often it runs per inference: in loops once per iteration", width: 76, right: true,
       value: (r) => r.runs ?? -1, text: (r) => (r.runs === null ? "" : String(Math.round(r.runs))),
     } : null,
     looped ? {
-      key: "turn", title: "a turn", about: "Measured time of one turn", width: 66, right: true,
-      value: (r) => turn(r) ?? -1, text: (r) => (turn(r) === null ? "" : time(turn(r) ?? 0)),
+      key: "iteration", title: "per iteration", about: "Measured time of one iteration", width: 88, right: true,
+      value: (r) => iteration(r) ?? -1, text: (r) => (iteration(r) === null ? "" : time(iteration(r) ?? 0)),
     } : null,
     {
       key: "name", title: "kernel", about: "The kernel's name, from its operators", width: 190, right: false,
@@ -65,7 +65,7 @@ export function columnsOf(overview: Overview, measured: boolean, counted: boolea
       value: (r) => r.kernel.bytes, text: (r) => count(r.kernel.bytes),
     },
     measured ? {
-      key: "rate", title: "GFLOP/s", about: "FLOPs by measured time, of all turns", width: 64, right: true,
+      key: "rate", title: "GFLOP/s", about: "FLOPs by measured time, over all iterations", width: 64, right: true,
       value: (r) => rate(r) ?? -1, text: (r) => (rate(r) === null ? "" : (rate(r) ?? 0).toFixed(1)),
     } : null,
     {
@@ -100,7 +100,7 @@ function rate(row: Row): number | null {
   return row.ns ? (row.kernel.flops * (row.runs ?? 1)) / row.ns : null;
 }
 
-function turn(row: Row): number | null {
+function iteration(row: Row): number | null {
   return row.ns === null || !row.runs ? null : row.ns / row.runs;
 }
 

@@ -14,10 +14,10 @@ export function timeText(ns: number): string {
   return `${digits(ns)} ns`;
 }
 
-/** What a kernel takes each turn, such as `40 turns of 1.20 µs`; empty where it ran once. */
-export function turnsText(ns: number | null | undefined, runs: number | null | undefined): string {
+/** A kernel's time per iteration, such as `40 iterations of 1.20 µs`; empty if it ran once. */
+export function iterationsText(ns: number | null | undefined, runs: number | null | undefined): string {
   if (!runs || runs <= 1 || ns === null || ns === undefined) return "";
-  return `${Math.round(runs).toLocaleString("en")} turns of ${timeText(ns / runs)}`;
+  return `${Math.round(runs).toLocaleString("en")} iterations of ${timeText(ns / runs)}`;
 }
 
 /** `b` against `a`, as a factor; empty where one of them is nothing. */

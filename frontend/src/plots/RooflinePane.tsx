@@ -6,7 +6,7 @@ import { heatIn, isMeasured } from "../heat";
 import { paneKeys } from "../panekeys";
 import type { PaneProps } from "../panes/props";
 import { point as pointAt, reachIn, show } from "../state";
-import { timeText, turnsText } from "../parts/figures";
+import { timeText, iterationsText } from "../parts/figures";
 import { percent } from "../story/shares";
 import type { Overview, Roofline } from "../wire";
 import { ErrorBox } from "../parts/ErrorBox";
@@ -188,14 +188,14 @@ function Told({ overview, roofline, group }: { readonly overview: Overview; read
   const total = roofline.points.reduce((sum, point) => sum + point.ns, 0);
   const kernel = overview.kernels[group.kernels[0] ?? -1];
   const alone = group.kernels.length === 1 && roofline.points.find((point) => point.kernel === group.kernels[0]);
-  const turns = alone ? turnsText(alone.ns, alone.runs) : "";
+  const iterations = alone ? iterationsText(alone.ns, alone.runs) : "";
   return (
     <>
       <b>{group.name}</b>
       {kernel && <p class="dim">{group.kernels.length > 1 ? `${group.kernels.length} kernels, as ${kernel.name}` : kernel.name}</p>}
       {kernel && <p>{layersText(overview, kernel, 3)}</p>}
       <p>
-        {timeText(group.ns)}, {percent(total ? group.ns / total : 0)} of the kernels' time{turns && `; ${turns}`}
+        {timeText(group.ns)}, {percent(total ? group.ns / total : 0)} of the kernels' time{iterations && `; ${iterations}`}
       </p>
       <p>
         {rounded(group.gflops)} GFLOP/s at {group.intensity.toPrecision(3)} FLOP per byte

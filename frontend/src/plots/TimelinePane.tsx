@@ -9,7 +9,7 @@ import type { PaneProps } from "../panes/props";
 import { ErrorBox } from "../parts/ErrorBox";
 import { format, parse, type Ref } from "../refs";
 import { metric, point, reachIn, selected, show } from "../state";
-import { timeText, turnsText } from "../parts/figures";
+import { timeText, iterationsText } from "../parts/figures";
 import { percent } from "../story/shares";
 import type { Reach } from "../thread";
 import type { Overview, Slice, Timeline } from "../wire";
@@ -178,7 +178,7 @@ function Run({ pane, build, overview, timeline }: RunProps) {
           <Tip x={over.x} y={over.y + LANE - 6}>
             <b>{over.slice.text}</b>
             <p>{timeText(over.slice.ns)}, {percent(over.slice.ns / (timeline.wall_ns || span))} of the run</p>
-            <Turns build={build} slice={over.slice} />
+            <Iterations build={build} slice={over.slice} />
             <p class="dim">{over.track.slice(0, -1)}, from {timeText(over.slice.start_ns)}</p>
           </Tip>
         )}
@@ -236,15 +236,15 @@ function Lane({ build, overview, track, y, pieces, enter, choose }: LaneProps) {
   );
 }
 
-/** How often a kernel of a loop ran, and what a turn took. */
-function Turns({ build, slice }: { readonly build: Build; readonly slice: Slice }) {
-  const text = turnsOf(build, slice);
+/** How often a kernel of a loop ran, and what an iteration took. */
+function Iterations({ build, slice }: { readonly build: Build; readonly slice: Slice }) {
+  const text = iterationsOf(build, slice);
   return text ? <p>{text}</p> : null;
 }
 
-function turnsOf(build: Build, slice: Slice): string {
+function iterationsOf(build: Build, slice: Slice): string {
   const ref = parse(slice.ref);
-  return ref?.kind === "kernel" ? turnsText(slice.ns, value(build.heat("time").value)?.runs[ref.kernel]) : "";
+  return ref?.kind === "kernel" ? iterationsText(slice.ns, value(build.heat("time").value)?.runs[ref.kernel]) : "";
 }
 
 /** A name in a slice, as much of it as fits, on a ground of its own so that it reads on any color. */
@@ -310,7 +310,7 @@ function Longest({ build, overview, slices, view, span, pick }: LongestProps) {
             </span>
             <span class="rank-detail">
               {kernel?.layers.slice(0, 4).map((layer) => <i key={layer} class="dot" style={{ background: layerColor(layer) }} />)}
-              {kernel && [turnsOf(build, slice), slice.text].filter(Boolean).join(" · ")}
+              {kernel && [iterationsOf(build, slice), slice.text].filter(Boolean).join(" · ")}
             </span>
           </li>
         );

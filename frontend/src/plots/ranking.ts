@@ -1,6 +1,6 @@
 // What has most of a figure: layers, kernels, or types of operators, in order.
 
-import { turnsText } from "../parts/figures";
+import { iterationsText } from "../parts/figures";
 import type { Ref } from "../refs";
 import type { Heat, Overview } from "../wire";
 import { doing, layersText } from "./words";
@@ -38,7 +38,7 @@ function byKernel(overview: Overview, heat: Heat): Row[] {
   return overview.kernels.map((kernel, n) => ({
     ref: { kind: "kernel", kernel: n },
     title: doing(overview, kernel),
-    detail: [turnsText(heat.kernels[n], heat.runs[n]), layersText(overview, kernel, NAMED)].filter(Boolean).join(" · "),
+    detail: [iterationsText(heat.kernels[n], heat.runs[n]), layersText(overview, kernel, NAMED)].filter(Boolean).join(" · "),
     layers: kernel.layers,
     figure: heat.kernels[n] ?? 0,
   }));

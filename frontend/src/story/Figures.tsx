@@ -23,7 +23,7 @@ export function Figures({ build, about }: { readonly build: Build; readonly abou
           <div class="track">
             <div class="fill" style={{ width: `${Math.max(0.5, share.share * 100)}%` }} />
           </div>
-          {share.turns && <div class="share-turns dim">{share.turns}</div>}
+          {share.iterations && <div class="share-iterations dim">{share.iterations}</div>}
         </div>
       )}
       {overview && changed.some(Boolean) && (

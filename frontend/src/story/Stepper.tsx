@@ -1,29 +1,29 @@
-// Steps through the turns of a loop: first, previous, a typed number, next, last. Arrows do the same.
+// Steps through the iterations of a loop: first, previous, a typed number, next, last. Arrows do the same.
 
 import { Icon } from "../parts/Icon";
-import { nearest, stepped, typed, type Step, type Turns } from "./turns";
+import { nearest, stepped, typed, type Step, type Iterations } from "./iterations";
 
 interface StepperProps {
-  readonly turns: Turns;
-  /** The turn that is shown, from 0. */
+  readonly iterations: Iterations;
+  /** The iteration that is shown, from 0. */
   readonly at: number;
-  readonly onTurn: (turn: number) => void;
+  readonly onIteration: (iteration: number) => void;
 }
 
 const KEYS: Readonly<Record<string, Step>> = { ArrowLeft: "previous", ArrowRight: "next", Home: "first", End: "last" };
 
-export function Stepper({ turns, at, onTurn }: StepperProps) {
+export function Stepper({ iterations, at, onIteration }: StepperProps) {
   const to = (step: Step): void => {
-    const turn = stepped(turns, at, step);
-    if (turn !== at) onTurn(turn);
+    const iteration = stepped(iterations, at, step);
+    if (iteration !== at) onIteration(iteration);
   };
   const button = (step: Step, icon: "first" | "back" | "forward" | "last") => (
     <button
       class="quiet"
-      title={`${step[0]?.toUpperCase()}${step.slice(1)} turn`}
-      aria-label={`${step[0]?.toUpperCase()}${step.slice(1)} turn`}
+      title={`${step[0]?.toUpperCase()}${step.slice(1)} iteration`}
+      aria-label={`${step[0]?.toUpperCase()}${step.slice(1)} iteration`}
       // Not `disabled`, which would take the keyboard from whoever steps to the end.
-      aria-disabled={stepped(turns, at, step) === at}
+      aria-disabled={stepped(iterations, at, step) === at}
       onClick={() => to(step)}
     >
       <Icon name={icon} />
@@ -33,7 +33,7 @@ export function Stepper({ turns, at, onTurn }: StepperProps) {
     <div
       class="stepper"
       role="group"
-      aria-label="Turn of the loop"
+      aria-label="Iteration of the loop"
       onKeyDown={(event) => {
         const step = KEYS[event.key];
         const typing = event.target instanceof HTMLInputElement;
@@ -46,21 +46,21 @@ export function Stepper({ turns, at, onTurn }: StepperProps) {
       {button("first", "first")}
       {button("previous", "back")}
       <label>
-        turn
+        iteration
         <input
           type="number"
           min={1}
-          max={turns.total}
+          max={iterations.total}
           value={at + 1}
-          aria-label={`Turn, of ${turns.total}`}
+          aria-label={`Iteration, of ${iterations.total}`}
           onChange={(event) => {
-            const turn = typed(event.currentTarget.value);
-            const found = turn === null ? at : nearest(turns, turn);
+            const iteration = typed(event.currentTarget.value);
+            const found = iteration === null ? at : nearest(iterations, iteration);
             event.currentTarget.value = String(found + 1);
-            if (found !== at) onTurn(found);
+            if (found !== at) onIteration(found);
           }}
         />
-        of {turns.total.toLocaleString("en")}
+        of {iterations.total.toLocaleString("en")}
       </label>
       {button("next", "forward")}
       {button("last", "last")}

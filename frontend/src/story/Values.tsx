@@ -1,4 +1,4 @@
-// What a layer computed in a run: statistics and first elements of its value, in loops by the turn.
+// The value that a layer computed in a run: statistics and first elements, in loops per iteration.
 // Nothing is asked for before someone wants to see values: the model runs for them.
 
 import { useEffect, useState } from "preact/hooks";
@@ -6,10 +6,10 @@ import { errorInfo, LOADING, value, type Asked, type Build } from "../builds";
 import { digits } from "../parts/figures";
 import { ErrorBox } from "../parts/ErrorBox";
 import { RefLink } from "../parts/RefLink";
-import { result, turn, values } from "../state";
+import { result, iteration, values } from "../state";
 import type { Values as Shown } from "../wire";
 import { Stepper } from "./Stepper";
-import { nearest } from "./turns";
+import { nearest } from "./iterations";
 
 export function Values({ build, layer }: { readonly build: Build; readonly layer: string }) {
   const open = values.value;
@@ -23,7 +23,7 @@ export function Values({ build, layer }: { readonly build: Build; readonly layer
   );
 }
 
-/** Turns of a result that are held; `null` stands for all. */
+/** Iterations of a result that are held; `null` stands for all. */
 interface Known {
   readonly output: number;
   readonly held: readonly number[] | null;
@@ -34,7 +34,7 @@ function Held({ build, layer }: { readonly build: Build; readonly layer: string 
   const output = result.value;
   useEffect(() => {
     let wanted = true;
-    void build.source.turns(build.id, output, layer).then((held) => wanted && setKnown({ output, held }));
+    void build.source.iterations(build.id, output, layer).then((held) => wanted && setKnown({ output, held }));
     return () => (wanted = false);
   }, [output]);
   if (known?.output !== output) return <p class="empty">Reading …</p>;
@@ -51,9 +51,9 @@ interface ValueProps {
 function Value({ build, layer, output, held }: ValueProps) {
   const [attempt, setAttempt] = useState(0);
   const [asked, setAsked] = useState<Asked<Shown>>(LOADING);
-  // What was there stays until the next turn is: stepping does not flicker.
+  // What was there stays until the next iteration is: stepping does not flicker.
   const [last, setLast] = useState<Shown | null>(null);
-  const wished = turn.value;
+  const wished = iteration.value;
   const which = wished === null ? "last" : held ? (held.length ? nearest({ total: 0, held }, wished) : "last") : wished;
   useEffect(() => {
     let wanted = true;
@@ -79,13 +79,13 @@ function Value({ build, layer, output, held }: ValueProps) {
   const shown = asked.state === "ready" ? asked.value : last;
   if (!shown) return <p class="empty">Running the model …</p>;
   return (
-    <div class="value" data-state={asked.state} data-turn={shown.turn + 1}>
+    <div class="value" data-state={asked.state} data-iteration={shown.iteration + 1}>
       {shown.outputs.length > 1 && <Outputs outputs={shown.outputs} output={output} />}
-      {shown.turns > 0 && (
+      {shown.iterations > 0 && (
         <>
-          <Stepper turns={{ total: shown.turns, held }} at={shown.turn} onTurn={(to) => (turn.value = to)} />
+          <Stepper iterations={{ total: shown.iterations, held }} at={shown.iteration} onIteration={(to) => (iteration.value = to)} />
           <Where build={build} shown={shown} />
-          {held && held.length < shown.turns && <p class="dim">{`This report has ${held.length} of ${shown.turns} turns: clew explore shows all.`}</p>}
+          {held && held.length < shown.iterations && <p class="dim">{`This report has ${held.length} of ${shown.iterations} iterations: clew explore shows all.`}</p>}
         </>
       )}
       <Statistics shown={shown} />
@@ -108,18 +108,18 @@ function Outputs({ outputs, output }: { readonly outputs: readonly number[]; rea
   );
 }
 
-/** Which loops the turns are of: of loops in each other the turn of each. */
+/** The loops that an iteration belongs to; for nested loops, the iteration of each. */
 function Where({ build, shown }: { readonly build: Build; readonly shown: Shown }) {
   const layers = value(build.overview.value)?.layers ?? [];
-  if (shown.in_branch) return <p class="dim">Of the turns that took the branch it is in.</p>;
-  if (!shown.path.length) return <p class="dim">Counted over all turns of the loops around it: only a run tells how these are divided.</p>;
+  if (shown.in_branch) return <p class="dim">Only iterations that took its branch count.</p>;
+  if (!shown.path.length) return <p class="dim">Counted over all iterations of the loops around it: only the run determines the trip count of each.</p>;
   const several = shown.path.length > 1;
   return (
-    <p class="dim turn-path">
-      {shown.path.map(({ loop, turn: at, turns }, n) => (
+    <p class="dim iteration-path">
+      {shown.path.map(({ loop, iteration: at, iterations }, n) => (
         <span key={loop}>
           {n > 0 && ", in it "}
-          {several && `turn ${at + 1}${turns === null ? "" : ` of ${turns}`} of `}
+          {several && `iteration ${at + 1}${iterations === null ? "" : ` of ${iterations}`} of `}
           {!several && "of the loop "}
           <RefLink build={build.id} to={`layer:${layers[loop]?.name ?? ""}`} code>
             {layers[loop]?.name}

@@ -1,7 +1,7 @@
 // Figures that stand beside a story: its share of the time, and the stages in which it changed.
 
 import { value, type Build } from "../builds";
-import { digits, timeText, turnsText } from "../parts/figures";
+import { digits, timeText, iterationsText } from "../parts/figures";
 import { nodeFigure } from "../plots/nodes";
 import type { Ref } from "../refs";
 import type { Heat, Overview } from "../wire";
@@ -9,8 +9,8 @@ import type { Reach } from "../thread";
 
 export interface Share {
   readonly share: number;
-  /** Such as `40 turns of 31.0 µs`, for a kernel in a loop. */
-  readonly turns: string;
+  /** Such as `40 iterations of 31.0 µs`, for a kernel in a loop. */
+  readonly iterations: string;
   /** Such as "1.24 ms of 31.8 ms". */
   readonly text: string;
   /** What the figure rests on: measured time, or arithmetic where nothing was measured. */
@@ -34,7 +34,7 @@ export function shareOf(build: Build, ref: Ref): Share | null {
     if (ns === null || !total) return null;
     return {
       share: ns / total,
-      turns: ref.kind === "kernel" ? turnsText(ns, heat.runs[ref.kernel]) : "",
+      iterations: ref.kind === "kernel" ? iterationsText(ns, heat.runs[ref.kernel]) : "",
       text: `${timeText(ns)} of ${timeText(total)}`,
       basis: "time",
     };
@@ -43,7 +43,7 @@ export function shareOf(build: Build, ref: Ref): Share | null {
   const total = overview.kernels.reduce((s, k) => s + k.flops, 0);
   const kernel = overview.kernels[ref.kernel];
   if (!kernel || !total) return null;
-  return { share: kernel.flops / total, turns: "", text: `${count(kernel.flops)}FLOP of ${count(total)}FLOP`, basis: "work" };
+  return { share: kernel.flops / total, iterations: "", text: `${count(kernel.flops)}FLOP of ${count(total)}FLOP`, basis: "work" };
 }
 
 function timeAt(heat: Heat, overview: Overview, ref: Ref): number | null {

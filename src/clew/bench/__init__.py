@@ -1,1 +1,3 @@
-"""Measuring: engines that take turns, and what the machine could do at best in those turns."""
+"""Benchmarks: engines measured alternately, and the machine's limits measured in the same
+rounds.
+"""

@@ -1,8 +1,8 @@
-"""The engines that are compared: each loads a model's file and returns what runs it.
+"""The compared engines: each loads a model file and returns a runner.
 
-Inputs are given at each run, so that values can change from run to run: an engine that compiles
-anew for new values shows it. Each engine is imported where it is prepared, so that none weighs on a
-process that runs another, and none needs to be installed.
+Inputs are passed on each run, so values can change from run to run; this exposes engines that
+compile again for new values. Each engine is imported when it is prepared, so none affects a process
+that runs another, and none needs to be installed.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Outputs = list[np.ndarray]  # in the order of the graph's outputs
 
 @dataclass(frozen=True)
 class Runner:
-    """`run` returns the outputs for inputs. `builds` counts how often the model was built so far,
-    by an engine that may do it again when it is run.
+    """`run` returns the outputs for inputs. `builds` counts the builds of the model so far, for
+    engines that may build again during a run.
     """
 
     run: Callable[[Feed], Outputs]
@@ -33,15 +33,15 @@ class Runner:
 
 
 PRECISIONS: Final = ("f32", "bf16", "auto")
-"""f32: products of 32-bit floats. bf16: products of bfloat16. auto: what the engine finds best."""
+"""f32: products of 32-bit floats. bf16: products of bfloat16. auto: the engine's choice."""
 
 
 @dataclass(frozen=True)
 class Engine:
     """`prepare(path, threads, precision)` returns a runner of the model at `path`.
 
-    `needs` are the modules it imports. An engine that is not `from_file` runs the module which the
-    file was exported from, and so serves only models that have one.
+    `needs` are the modules it imports. An engine that is not `from_file` runs the module that the
+    file was exported from, and so supports only models that have one.
     """
 
     name: str
@@ -70,12 +70,12 @@ def _clew(path: Path, threads: int, precision: str) -> Runner:
 
 
 def runner_of(compiled: CompiledModel) -> Runner:
-    """Returns what runs a compiled model."""
+    """Returns a runner of a compiled model."""
     return Runner(lambda feed: list(compiled.run(feed).values()), lambda: compiled.builds_made)
 
 
 def _onnxruntime(path: Path, threads: int, precision: str) -> Runner:
-    """Its CPU provider has f32 kernels for f32 models, whatever the precision: the reference."""
+    """Its CPU provider runs f32 kernels for f32 models, whatever the precision: the reference."""
     import onnxruntime  # noqa: PLC0415 - optional
 
     options = onnxruntime.SessionOptions()
@@ -93,7 +93,9 @@ def _onnxruntime(path: Path, threads: int, precision: str) -> Runner:
 
 
 def _openvino(path: Path, threads: int, precision: str) -> Runner:
-    """f32 is asked for; otherwise it chooses, which is bf16 where the machine multiplies that."""
+    """Requests f32 if given; otherwise the engine chooses, which is bf16 if the machine supports
+    it.
+    """
     import openvino  # noqa: PLC0415 - optional
 
     properties: dict[str, Any] = {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": threads}

@@ -1,4 +1,4 @@
-"""Counts the FLOPs of a model's convolutions and matrix products, from what its operators say."""
+"""Counts the FLOPs of a model's convolutions and matrix products from its tensor expressions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from clew.te.analysis import Kind, product_flops_of
 
 
 def model_flops(build: Build) -> int:
-    """Returns the FLOPs of one run of the model as it was imported: two for each multiply-add.
+    """Returns the FLOPs of one run of the imported model: two for each multiply-add.
 
-    All else is left out, as is usual, so that every engine's rate counts the same work, however it
-    computes. Both branches of a condition count, the body of a loop once.
+    As usual, nothing else counts, so the rates of all engines refer to the same work, whatever they
+    compute. Both branches of a condition count; the body of a loop counts once.
     """
     for stage in build.stages:
         found = module_flops(stage.module)
@@ -26,7 +26,7 @@ def model_flops(build: Build) -> int:
 
 
 def module_flops(module: Module) -> int | None:
-    """Returns the FLOPs of a graph's sums of products; None where sizes are not settled yet."""
+    """Returns the FLOPs of a graph's sums of products; None if sizes are unknown."""
     whole = expand(module, lambda node: isinstance(node.op, Op) and node.op.compute is None)  # type: ignore[attr-defined]
     total = 0
     for node in post_order([function for _, function in whole], into_functions=True):

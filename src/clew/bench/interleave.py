@@ -1,4 +1,4 @@
-"""Times several functions against each other, turn by turn, so that all see the same machine."""
+"""Times several functions alternately, so all see the same state of the machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-_PAUSE_S = 0.02  # lets another engine's spinning workers go to sleep
+_PAUSE_S = 0.02  # lets another engine's spinning threads go to sleep
 
 
 def interleaved_ns(
@@ -19,8 +19,8 @@ def interleaved_ns(
     """Returns the times of single calls, in nanoseconds, by name.
 
     Each round gives every function one turn, in an order that rotates from round to round. A turn
-    is a pause, one call that is not counted, then calls until `min_turn_s` is over. `on_round`
-    runs once a round, after a pause of its own.
+    is a pause, one uncounted call, then calls until `min_turn_s` has passed. `on_round` runs once
+    per round, after its own pause.
     """
     names = list(functions)
     times: dict[str, list[int]] = {name: [] for name in names}

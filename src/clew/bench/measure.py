@@ -1,4 +1,4 @@
-"""Times engines on one model, turn by turn, with the FMA peak measured in the same turns."""
+"""Times engines on one model alternately, with the FMA peak measured in the same rounds."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from clew.support.difference import relative_error
 from clew.support.errors import CompileError
 
 REFERENCE: Final = "onnxruntime"
-"""The engine whose f32 outputs the others are compared with, where it takes part."""
+"""The engine whose f32 outputs are the reference, if it takes part."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured of one engine. `failure` says why there is nothing.
+    """The results of one engine. `failure` is the reason if there are none.
 
-    Times are milliseconds of single calls. `gflops` counts the model's own products whatever the
-    engine computes, `peak_share` is that rate over the FMA peak; both are 0 where the model's FLOPs
-    are not known. `error` is the worst output's largest difference from the reference's, relative
-    to its largest value; NaN where there is no reference.
+    Times are milliseconds of single calls. `gflops` counts the model's own products, whatever the
+    engine computes; `peak_share` is that rate divided by the FMA peak. Both are 0 if the model's
+    FLOPs are unknown. `error` is the largest difference of the worst output from the reference's,
+    relative to its largest value; NaN without a reference.
     """
 
     engine: str
@@ -50,11 +50,11 @@ class Measured:
 
     @property
     def peak_gflops(self) -> float:
-        """The median of the peaks; 0 where nothing ran."""
+        """The median of the peaks; 0 if nothing ran."""
         return statistics.median(self.peaks) if self.peaks else 0.0
 
     def of(self, engine: str) -> Figures | None:
-        """Returns an engine's figures where it ran."""
+        """Returns an engine's results if it ran."""
         return next((f for f in self.figures if f.engine == engine and not f.failure), None)
 
     def lead(self, engine: str) -> tuple[float, str] | None:
@@ -76,11 +76,12 @@ def measure(
     feeds: Sequence[Feed],
     min_turn_s: float = 0.05,
 ) -> Measured:
-    """Returns the figures of the engines by name, of a model of so many FLOPs.
+    """Returns the results of the engines by name, for a model with `flops` FLOPs.
 
-    Every engine is prepared and run once with each of `feeds`, inputs of the same shapes and other
-    values; then they take turns, with the next inputs at each call. What one raises is its
-    `failure` and ends nothing; so is a build for new values. The peak is of `threads` threads.
+    Every engine is prepared and run once with each of `feeds`, inputs of the same shapes and
+    different values; then they run alternately, with the next inputs at each call. An exception
+    becomes the engine's `failure` and does not end the benchmark; so does a build for new values.
+    The peak is that of `threads` threads.
     """
     runners, failures = _prepared(prepares, feeds)
     errors = dict.fromkeys(runners, math.nan)
@@ -117,12 +118,14 @@ def measure(
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Returns the geometric mean of positive numbers, the mean that ratios have."""
+    """Returns the geometric mean of positive numbers, the appropriate mean for ratios."""
     return math.exp(statistics.fmean(map(math.log, values)))
 
 
 def flat(values: Sequence[Any]) -> Outputs:
-    """Returns outputs as a list of copied arrays: sequences spread out, absent ones left out."""
+    """Returns outputs as a list of copied arrays: sequences are flattened, absent values
+    omitted.
+    """
     found: Outputs = []
     for value in values:
         if isinstance(value, (list, tuple)):
@@ -133,7 +136,7 @@ def flat(values: Sequence[Any]) -> Outputs:
 
 
 def in_turn(runner: Runner, feeds: Sequence[Feed]) -> Callable[[], Outputs]:
-    """Returns what runs a model with the next inputs at each call, the first after the last."""
+    """Returns a function that runs a model with the next inputs at each call, cyclically."""
     following = itertools.cycle(feeds)
     return lambda: runner.run(next(following))
 
@@ -141,8 +144,8 @@ def in_turn(runner: Runner, feeds: Sequence[Feed]) -> Callable[[], Outputs]:
 def _prepared(
     prepares: Mapping[str, Callable[[], Runner]], feeds: Sequence[Feed]
 ) -> tuple[dict[str, Runner], dict[str, str]]:
-    """Returns runners that ran once with all inputs, and for the others the first line of what went
-    wrong.
+    """Returns runners that ran once with all inputs, and for the others the first line of the
+    error.
     """
     runners: dict[str, Runner] = {}
     failures: dict[str, str] = {}
@@ -150,7 +153,7 @@ def _prepared(
         try:
             runner = prepare()
             _warm(runner, feeds)
-        except Exception as failure:  # whatever one engine raises must not end the comparison
+        except Exception as failure:  # no exception of one engine may end the comparison
             lines = f"{type(failure).__name__}: {failure}".splitlines()
             failures[name] = lines[0].strip()
         else:
@@ -159,7 +162,10 @@ def _prepared(
 
 
 def _warm(runner: Runner, feeds: Sequence[Feed]) -> None:
-    """Errors: C095 where an engine builds the model again for inputs that differ in values only."""
+    """Runs an engine once with all inputs.
+
+    Errors: C095 if it builds the model again for inputs that differ only in values.
+    """
     runner.run(feeds[0])
     built = runner.builds()
     for feed in feeds[1:]:
@@ -167,15 +173,15 @@ def _warm(runner: Runner, feeds: Sequence[Feed]) -> None:
     if runner.builds() != built:
         raise CompileError(
             "C095",
-            f"{len(feeds)} inputs that differ in their values alone took "
+            f"{len(feeds)} inputs that differ only in their values took "
             f"{runner.builds() - built + 1} builds",
             hint="compiled.inputs says whose value decides sizes",
         )
 
 
 def _errors(outputs: Mapping[str, Outputs]) -> dict[str, float]:
-    """Returns each engine's error against the reference, or the last engine where that is not
-    there; NaN where there is only one.
+    """Returns each engine's error against the reference, or against the last engine if there is no
+    reference; NaN if there is only one.
     """
     if len(outputs) < 2:
         return dict.fromkeys(outputs, math.nan)

@@ -1,4 +1,4 @@
-"""How near each kernel comes to what the machine allows.
+"""Compares each kernel with the limits of the machine.
 
 Source: Williams, Waterman and Patterson, Roofline: An Insightful Visual Performance Model for
 Multicore Architectures, 2009.
@@ -17,7 +17,7 @@ from clew.te.analysis import bytes_of, flops_of
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel does at least: FLOPs of its expressions, bytes of its operands."""
+    """A kernel's minimum work: FLOPs of its expressions, bytes of its operands."""
 
     flops: int
     bytes: int
@@ -25,11 +25,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Roof:
-    """One kernel under its roof, over all its uses in the model.
+    """The roof of one kernel, over all its uses in the model.
 
-    `share` is of the model's kernels' time. `limit` is what would stop it first: "compute", or the
-    level of memory that holds its operands. `limit_share` is the time that this limit alone would
-    take, over the time measured; above 1 where operands come from a nearer level.
+    `share` is relative to the time of the model's kernels. `limit` is the binding limit: "compute",
+    or the memory level that holds its operands. `limit_share` is the time at that limit divided by
+    the measured time; it exceeds 1 if operands come from a nearer level.
     """
 
     kernel: str
@@ -55,9 +55,10 @@ def work_of(kernel: Kernel) -> Work:
 def rooflines(
     times: Sequence[KernelTime[Kernel]], peak_gflops: float, levels: list[Level]
 ) -> list[Roof]:
-    """Returns the kernels, those that take longest in all first; uses of the same code are one.
+    """Returns the kernels, sorted by total time, the longest first; uses with the same code are
+    merged.
 
-    `peak_gflops` is of all threads.
+    `peak_gflops` is the peak of all threads.
     """
     same: dict[bytes, list[KernelTime[Kernel]]] = {}
     for time in times:

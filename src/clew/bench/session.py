@@ -1,4 +1,4 @@
-"""One model on one machine: clew beside its peers, and every kernel under its roof."""
+"""Benchmarks one model on one machine: clew and its peers, and every kernel's roof."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PEERS = ("onnxruntime", "openvino")
 
 @dataclass(frozen=True)
 class Run:
-    """The figures of one thread count. `missing` are peers that are not installed."""
+    """The results for one thread count. `missing` are peers that are not installed."""
 
     threads: int
     gflop: float
@@ -35,7 +35,7 @@ class Run:
     missing: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what `clew bench --json` says of it."""
+        """Returns the results as `clew bench --json` prints them."""
         return {
             "threads": self.threads,
             "gflop": self.gflop,
@@ -48,10 +48,10 @@ class Run:
 
 @dataclass
 class Session:
-    """A model that is measured at several thread counts with the same inputs.
+    """A model measured at several thread counts with the same inputs.
 
     `path` is the file that `module` was loaded from, for the peers. `inputs` returns several inputs
-    by name for a compiled model, of the same shapes and other values; it is asked once.
+    by name for a compiled model, of the same shapes but different values; it is called once.
     `options` are those of `clew.compile`.
     """
 
@@ -63,7 +63,7 @@ class Session:
     say: Callable[[str], None] = lambda text: None
 
     def runs(self, counts: Sequence[int]) -> list[Run]:
-        """Returns the figures for each thread count.
+        """Returns the results for each thread count.
 
         Errors: I013 (precision), and those of compiling and running the model.
         """
@@ -76,7 +76,7 @@ class Session:
         compiled = compile(self.module, **given)
         if not feeds:
             feeds += self.inputs(compiled)
-        compiled.run(feeds[0])  # builds a model with named sizes
+        compiled.run(feeds[0])  # also builds a model with named sizes
         flops = model_flops(compiled.build)
         known = engines()
         prepares: dict[str, Callable[[], Runner]] = {"clew": lambda: runner_of(compiled)}
@@ -95,7 +95,7 @@ class Session:
 
 
 def machine() -> dict[str, Any]:
-    """Returns what matters of this machine."""
+    """Returns the relevant facts about this machine."""
     here = host()
     return {
         "cpu": here.cpu,

@@ -1,17 +1,17 @@
 """`clew.bisect`: from a wrong result to the stage, pass, node, kernel or schedule step at fault.
 
-`search.py` has the function, and the order of the searches, from the outside in: `import_search.py`
-for a layer that was read wrongly, `stage_search.py` for the node that a pass changed,
-`program_search.py` for what runs, with `kernel_search.py` for one kernel and `thread_search.py` for
-what threads share. All of them are functions of a `session.py`: the compiled model and what was
-compared until now. `smallest.py` cuts down what they find, `facts.py` says what it is.
+`search.py` has the function and the order of the searches, from the outside in: `import_search.py`
+for a layer imported incorrectly, `stage_search.py` for the node that a pass changed,
+`program_search.py` for the program, with `kernel_search.py` for one kernel and `thread_search.py`
+for memory shared by threads. All are functions of a `session.py`: the compiled model and the
+comparisons so far. `smallest.py` reduces what they find, and `facts.py` describes it.
 
-They ask `imports.py`, `stages.py` (values of the stages), `kernels.py` (a run, kernel by kernel)
-and `inside.py` (tensor expressions, schedule steps and machine code of one kernel) what is wrong,
-`references.py` and `onnx_reference.py` what should be, `numbers.py` how far off that may be.
-`cases.py` has parts of graphs that run alone, `checks.py` what it means that one fails, `reduce.py`
-makes it as small as it can be (`reduced.py`), `reproducer.py` writes it to a folder and runs it
-again. `verdict.py` has what is said. The folder is not called `bisect`, as `clew.bisect` is the
+They find errors with `imports.py`, `stages.py` (values of the stages), `kernels.py` (a run, kernel
+by kernel) and `inside.py` (tensor expressions, schedule steps and machine code of one kernel).
+`references.py` and `onnx_reference.py` give the expected values, `numbers.py` the allowed errors.
+`cases.py` has parts of graphs that run alone, `checks.py` defines when one fails, `reduce.py` makes
+it as small as possible (`reduced.py`), and `reproducer.py` writes it to a folder and runs it again.
+`verdict.py` has the result. The folder is not called `bisect` because `clew.bisect` is the
 function.
 """
 

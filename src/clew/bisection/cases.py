@@ -1,4 +1,6 @@
-"""Parts of graphs that run alone: modules cut out of others, what they read, and should give."""
+"""Parts of graphs that run alone: modules cut out of others, with their inputs and expected
+outputs.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class Case:
 
     @property
     def operators(self) -> int:
-        """How many calls of operators the module holds, those inside functions too."""
+        """The number of operator calls in the module, including those inside functions."""
         functions = [f for _, f in self.module]
         return sum(map(is_operator_call, post_order(functions, into_functions=True)))
 
@@ -55,7 +57,7 @@ def is_operator_call(node: Expr) -> bool:
 
 
 def is_unit(node: Expr) -> bool:
-    """Whether a node computes something: all but what puts values together and takes them apart."""
+    """Whether a node computes something, unlike tuples and projections."""
     return isinstance(node, (Call, If, While))
 
 
@@ -71,12 +73,12 @@ def cut(
     wrap: Callable[[Function], Function] | None = None,
     results: Collection[int] = (),
 ) -> Case:
-    """Returns the nodes `members` of a function's body as a module of their own.
+    """Returns the nodes `members` of a function's body as a separate module.
 
-    What they read from outside becomes inputs, with the `values` it had (by id of the node);
-    constants stay. What is read outside of them, or by nobody, is what the module gives: or only
-    `results` of that, where given. `wrap` makes another function of the members' (a kernel), which
-    the module then calls.
+    Values read from outside become inputs, with their `values` (by id of the node); constants stay.
+    The module's outputs are the values used outside the members, or unused; if `results` is given,
+    only those among them. `wrap` makes a function of the members into another (a kernel), which the
+    module then calls.
     """
     cutter = _Cutter(function, frozenset(members), values)
     outputs = [n for n in cutter.outputs() if not results or n.id in results]
@@ -107,8 +109,8 @@ class _Cutter:
         self.inputs: dict[str, Any] = {}
 
     def outputs(self) -> list[Expr]:
-        """Returns the members whose values are read outside, by the result or by nobody, in order;
-        of tuples the fields.
+        """Returns the members whose values are used outside, by the result, or not at all, in
+        order; for tuples, their fields.
         """
         inside: set[int] = set()
         outside: set[int] = set()
@@ -130,7 +132,7 @@ class _Cutter:
         return found
 
     def _parts(self, node: Expr) -> Iterable[Expr]:
-        """Returns the nodes that a value is put together from."""
+        """Returns the nodes that a value consists of."""
         stack = [node]
         while stack:
             current = stack.pop()
@@ -144,7 +146,7 @@ class _Cutter:
                 yield current
 
     def of(self, node: Expr) -> Expr:
-        """Returns a node of the new module for one of the old."""
+        """Returns the node of the new module for a node of the old one."""
         order: list[tuple[Expr, bool]] = [(node, False)]
         while order:
             current, ready = order.pop()
@@ -207,20 +209,20 @@ class _Cutter:
 
 
 def _static(type_: Type, value: Any) -> Type:
-    """Returns a tensor's type with the sizes that its value has."""
+    """Returns a tensor's type with the sizes of its value."""
     if not isinstance(type_, TensorType) or type_.is_static:
         return type_
     return TensorType(tuple(np.shape(value)), type_.dtype, type_.layout)
 
 
-# --- other shapes ---------------------------------------------------------------------------------
+# --- smaller shapes -------------------------------------------------------------------------------
 
 
 def resized(case: Case, old: int, new: int, *, constants: bool) -> Case | None:
     """Returns the case with every axis of `old` elements cut to the first `new`, in inputs and, if
-    asked, in constants and in shapes that attributes name; without what it should give.
+    requested, in constants and in shapes given by attributes; without expected outputs.
 
-    None where the operators do not take that.
+    None if the operators do not allow it.
     """
     kinds = {p.name: p.type for p in case.module.main.params}
     inputs = {n: _resized(v, kinds[n], old, new) for n, v in case.inputs.items()}
@@ -248,13 +250,13 @@ def resized(case: Case, old: int, new: int, *, constants: bool) -> Case | None:
 
     try:
         main = _retyped(case.module.main, params, attrs_of, constant_of)
-    except Exception:  # whatever an operator says to shapes that do not fit
+    except Exception:  # any error of an operator whose shapes do not match
         return None
     return Case(Module({"main": main}), inputs, {})
 
 
 def _resized(value: Any, type_: Type, old: int, new: int) -> Any:
-    """Returns an array with axes cut; those that its layout has in blocks stay as they are."""
+    """Returns an array with axes cut, except those that its layout splits into blocks."""
     array = np.asarray(value)
     layout = type_.layout if isinstance(type_, TensorType) else ""
     axes = parse_layout(layout).axes if layout else ("",) * array.ndim
@@ -278,7 +280,7 @@ def _retyped(
     attrs_of: Callable[[Attrs], Attrs],
     constant_of: Callable[[Constant], Expr],
 ) -> Function:
-    """Returns a function over other parameters, every node typed anew."""
+    """Returns a function with other parameters; all types are inferred again."""
     made: dict[int, Expr] = {p.id: n for p, n in zip(function.params, params, strict=True)}
     for node in post_order(function.body):
         if node.id in made or isinstance(node, Function):
@@ -299,14 +301,14 @@ def _retyped(
                 case Call():
                     made[node.id] = Call(node.op, children, attrs_of(node.attrs))
                 case If() | While():
-                    raise ValueError("branches and loops keep their shapes")
+                    raise ValueError("branches and loops cannot change their shapes")
                 case _:
                     made[node.id] = rebuild(node, children)
     return Function(params, made[function.body.id], function.attrs, span=function.span)
 
 
 def sizes(case: Case) -> list[int]:
-    """Returns the sizes of axes of the inputs, those first that the most elements depend on."""
+    """Returns the sizes of the inputs' axes; those that most elements depend on come first."""
     weight: dict[int, float] = {}
     for value in case.inputs.values():
         shape = np.shape(value)
@@ -316,12 +318,12 @@ def sizes(case: Case) -> list[int]:
     return sorted(weight, key=lambda size: (-weight[size], size))
 
 
-# --- less inside kernels --------------------------------------------------------------------------
+# --- fewer operators in kernels -------------------------------------------------------------------
 
 
 def without_inner(case: Case) -> Iterator[Case]:
-    """Yields the case with one operator less in one of its kernels, which reads an operand of that
-    operator, or a further input, instead, or gives the operand; without what it should give.
+    """Yields the case with one operator removed from one of its kernels: its value is replaced by
+    one of its operands or a new input, or the kernel returns the operand; without expected outputs.
     """
     main = case.module.main
     calls = [n for n in post_order(main.body) if isinstance(n, Call) and isinstance(n.op, Function)]
@@ -336,7 +338,7 @@ def without_inner(case: Case) -> Iterator[Case]:
                     less = Function(inner.params, node, inner.attrs, span=inner.span)
                     try:
                         yield _with_call(case, call, less, call.args)
-                    except ClewError:  # others read the result as well
+                    except ClewError:  # others also use the result
                         continue
         for node in post_order(inner.body):
             if node is inner.body or not is_operator_call(node):
@@ -369,7 +371,7 @@ def _substituted(inner: Function, node: Expr, replacement: Expr) -> Function:
 def _with_call(
     case: Case, call: Call, inner: Function, args: Sequence[Expr], more: Sequence[Var] = ()
 ) -> Case:
-    """Returns the case with another function called, without parameters that nobody reads."""
+    """Returns the case with another function called, without unused parameters."""
     read = {n.id for n in post_order(inner.body)}
     pairs = [(p, a) for p, a in zip(inner.params, args, strict=True) if p.id in read]
     function = Function([p for p, _ in pairs], inner.body, inner.attrs, span=inner.span)

@@ -1,4 +1,4 @@
-"""What it means that a part of a model fails, so that it can be tried again on smaller ones."""
+"""Defines when a part of a model fails, for use on smaller parts."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def worst(expected: Mapping[str, Any], found: Mapping[str, Any]) -> float:
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Whatever numpy warns of, wrong values are looked for here."""
+    """Suppresses NumPy's warnings: wrong values are expected here."""
     with np.errstate(all="ignore"):
         yield
 
 
 @dataclass(frozen=True)
 class Check(ABC):
-    """A way to run a module that gives what is wrong. More than `tolerance` counts as wrong."""
+    """A way to run a module that shows the failure. An error above `tolerance` is a failure."""
 
     tolerance: float
 
@@ -50,7 +50,7 @@ class Check(ABC):
     def error(
         self, module: Module, inputs: Mapping[str, Any], expected: Mapping[str, Any]
     ) -> float:
-        """Returns the largest error of any output in any run, up to the first that is wrong."""
+        """Returns the largest error of any output in any run; stops after the first wrong run."""
         largest = 0.0
         with quietly():
             for found in self.outputs(module, inputs):
@@ -62,7 +62,7 @@ class Check(ABC):
 
 @dataclass(frozen=True)
 class PassCheck(Check):
-    """Interprets a module after one pass; it should give what it did before."""
+    """Interprets a module after one pass; the outputs should be those before the pass."""
 
     changes: Pass
     target: Any
@@ -76,7 +76,7 @@ class PassCheck(Check):
 
 @dataclass(frozen=True)
 class ValueCheck(Check):
-    """Interprets a module as it is; it should give what a reference says."""
+    """Interprets a module unchanged; the outputs should be those of a reference."""
 
     def outputs(self, module: Module, inputs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield interpret(module, inputs)
@@ -84,8 +84,8 @@ class ValueCheck(Check):
 
 @dataclass(frozen=True)
 class BuildCheck(Check):
-    """Compiles a module of kernels as it is, runs it, several times where threads may race; it
-    should give what the interpreter does.
+    """Compiles a module of kernels unchanged and runs it, several times if threads may race; the
+    outputs should be those of the interpreter.
     """
 
     options: Options
@@ -112,7 +112,7 @@ class BuildCheck(Check):
 def _poisoned(
     instruction: Instruction, inputs: Sequence[Any], run: Callable[[], Sequence[Any]]
 ) -> Sequence[Any]:
-    """Runs a segment into arrays of NaN, so that what it does not write is wrong for certain."""
+    """Runs a segment into arrays of NaN, so elements it does not write are certainly wrong."""
     if not isinstance(instruction, RunSegment):
         return run()
     segment = instruction.segment

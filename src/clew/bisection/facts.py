@@ -1,4 +1,4 @@
-"""What a verdict says of a fault in the program: its node, kernel, operators and layers."""
+"""A verdict's facts about a fault in the program: its node, kernel, operators and layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clew.ir.visit import post_order
 
 
 def facts_of(session: Session, fault: Fault) -> dict[str, Any]:
-    """Returns what is known of a fault, by the names of a verdict's fields."""
+    """Returns the known facts about a fault, by the names of a verdict's fields."""
     found: dict[str, Any] = {
         "stage": session.last,
         "node": session.text(session.last, fault.node),
@@ -35,7 +35,7 @@ def layers_in(node: Expr) -> tuple[str, ...]:
 
 
 def _layers_of_call(call: Call) -> tuple[str, ...]:
-    """Returns the layers of the kernel or the operator that is called, not of its arguments."""
+    """Returns the layers of the called kernel or operator, without those of its arguments."""
     if isinstance(call.op, Function):
         return layers_in(call.op)
     return layers_in(

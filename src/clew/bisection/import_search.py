@@ -1,4 +1,4 @@
-"""The search in the import: the layer that was read wrongly."""
+"""The search in the import: finds the layer that was imported incorrectly."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _CULPRITS: Final = 10
 
 
 def search_import(session: Session, reference: Reference) -> Verdict:
-    """Returns the first layer whose imported form is not the reference's."""
+    """Returns the first layer whose imported form differs from the reference."""
     session.say(f"comparing layers with {reference.text}")
     wrong = wrong_layers(session.build.stages[0].module, session.arrays, reference)
     if not wrong:
-        text = "the imported graph is wrong; the reference has no layer's value that shows where"
+        text = "the imported graph is wrong; the reference has no layer values that show where"
         return session.verdict("import", text, stage=0)
     first = wrong[0]
     what = f"{first.op} {first.layer}".strip()
-    session.evidence.append(f"{len(wrong)} layers are not what their own inputs give; {what} first")
+    session.evidence.append(f"{len(wrong)} layers are wrong on right inputs; {what} first")
     facts: dict[str, Any] = {
         "stage": 0,
         "node": session.text(0, first.node),
@@ -38,7 +38,7 @@ def search_import(session: Session, reference: Reference) -> Verdict:
         ),
         "reduced": _smallest(session, first, reference),
     }
-    text = f"the layer {first.layer} ({first.op or 'no operator'}) was read wrongly"
+    text = f"the layer {first.layer} ({first.op or 'no operator'}) was imported incorrectly"
     return session.verdict("import", text, **facts)
 
 
@@ -49,7 +49,7 @@ def _smallest(session: Session, first: WrongLayer, reference: Reference) -> Redu
     check = ValueCheck(first.due)
     try:
         made = onnx_case(first, reference)
-    except ClewError:  # a layer that cannot be read without those around it
+    except ClewError:  # a layer that cannot be imported without its neighbors
         made = None
     if made is not None:
         case, data = made

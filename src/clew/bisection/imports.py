@@ -1,4 +1,4 @@
-"""The first layer whose imported form is not what the reference says of it."""
+"""Finds the first layer whose imported form differs from the reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clew.ir.visit import post_order
 
 @dataclass(frozen=True)
 class WrongLayer:
-    """A result of a layer that differs although what the layer reads does not."""
+    """A layer's result that differs although the layer's operands do not."""
 
     layer: str
     output: int
@@ -33,8 +33,8 @@ class WrongLayer:
 
 
 def wrong_layers(module: Module, inputs: Sequence[Any], reference: Reference) -> list[WrongLayer]:
-    """Returns the layers that differ from the reference, given its values for what they read, in
-    the order of the graph.
+    """Returns the layers that differ from the reference when given the reference's values of their
+    operands, in the order of the graph.
     """
     layers = reference.layers()
     true: dict[int, tuple[str, int, str]] = {}
@@ -66,7 +66,7 @@ def wrong_layers(module: Module, inputs: Sequence[Any], reference: Reference) ->
 
 
 def layer_case(module: Module, wrong: WrongLayer, reference: Reference) -> Case | None:
-    """Returns the operators of a layer alone, with what the reference says they should give."""
+    """Returns the operators of a layer alone, with the reference's results."""
     members = {
         n.id for n in post_order(module.main.body) if is_unit(n) and wrong.layer in n.span.layers
     }
@@ -81,7 +81,7 @@ def layer_case(module: Module, wrong: WrongLayer, reference: Reference) -> Case 
 
 
 def onnx_case(wrong: WrongLayer, reference: Reference) -> tuple[Case, bytes] | None:
-    """Returns a layer alone as a model file, read, with ONNX Runtime's result."""
+    """Returns a layer alone as a model file, imported, with ONNX Runtime's result."""
     if reference.file is None:
         return None
     values = reference.raw()

@@ -1,4 +1,6 @@
-"""Inside one kernel that is wrong: its operators' tensor forms, its schedule, its machine code."""
+"""Looks inside one wrong kernel: its operators' tensor expressions, its schedule, its machine
+code.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,17 @@ from clew.support.errors import ClewError
 from clew.te.interpret import evaluate
 
 Say = Callable[[str], None]
-# What is more takes minutes: elements of an index grid, iterations of an interpreted nest.
+# Limits, beyond which a check takes minutes: elements of an index grid, iterations of an
+# interpreted nest.
 _MOST_GRID: Final = 20_000_000
 _MOST_POINTS: Final = 150_000
-# Elements of an axis where a kernel is made small to be interpreted.
+# The size of axes of a kernel reduced for interpretation.
 _FEW: Final = 5
 
 
 @dataclass(frozen=True)
 class Inside:
-    """What is wrong with a kernel: `compute`, `schedule` or `codegen`; the operator or the step."""
+    """The fault of a kernel: `compute`, `schedule` or `codegen`; the operator or the step."""
 
     kind: str
     summary: str
@@ -46,7 +49,7 @@ class Inside:
 
 
 def look_inside(case: Case, check: BuildCheck, say: Say) -> Inside:
-    """Returns why a kernel alone, in a module of its own, does not compute its function."""
+    """Returns the reason why a kernel, in a separate module, does not compute its function."""
     (use,) = check.build(case.module).uses
     source, function = use.source, use.call.op
     assert isinstance(function, Function)
@@ -69,7 +72,7 @@ def look_inside(case: Case, check: BuildCheck, say: Say) -> Inside:
         results = evaluate(stages.outputs, dict(zip(stages.inputs, operands, strict=True)))
         if (error := off(results)) > due:
             evidence.append(f"its tensor expressions together are off by {error:.2g}")
-            text = "its operators' tensor expressions, put together, are not its function"
+            text = "its operators' tensor expressions are right only one by one"
             return Inside("compute", text, evidence=tuple(evidence))
         evidence.append("its tensor expressions are right")
     found = _interpreted(source, operands, off, due, evidence, say)
@@ -78,7 +81,7 @@ def look_inside(case: Case, check: BuildCheck, say: Say) -> Inside:
     step, whole = _first_compiled(case, check, source, say, evidence)
     if found is None:
         if whole:
-            evidence.append("the loop nest is too large to be interpreted: machine code decides")
+            evidence.append("the loop nest is too large to interpret: testing machine code instead")
             return _machine(step, tuple(evidence))
         text = f"machine code is wrong from {step} on"
         return Inside("schedule" if step else "codegen", text, step, evidence=tuple(evidence))
@@ -93,7 +96,7 @@ def _machine(step: str, evidence: tuple[str, ...]) -> Inside:
 def _wrong_operator(
     function: Function, operands: Sequence[Any], evidence: list[str]
 ) -> Inside | None:
-    """Returns the first operator whose `compute` is not its reference on the operands it has."""
+    """Returns the first operator whose `compute` differs from its reference on its operands."""
     calls = operator_calls(function)
     needed = {a.id for c in calls for a in c.args} | {c.id for c in calls}
     values = interpret_values(function, operands, needed)
@@ -110,17 +113,17 @@ def _wrong_operator(
         made = op.compute(*inputs, **call.attrs)
         tensors = list(made) if isinstance(made, tuple) else [made]
         if _points(lower(op.name, inputs, tensors)) > _MOST_GRID:
-            evidence.append(f"{op.name} is too large for its tensor expression to be evaluated")
+            evidence.append(f"{op.name} is too large to evaluate its tensor expression")
             continue
         results = evaluate(tensors, dict(zip(inputs, args, strict=True)))
         error = error_of(values[call.id], tuple(results) if isinstance(made, tuple) else results[0])
         checked += 1
         if error > due_of(dtypes_of(call.type), narrow_in(call.args)):
-            text = f"{op.name}: its tensor expression is off its reference by {error:.2g}"
+            text = f"{op.name}: its tensor expression differs from its reference by {error:.2g}"
             evidence.append(text)
             return Inside("compute", text, op=op.name, layers=tuple(call.layers))
     if checked:
-        evidence.append(f"{checked} operators' tensor expressions are their references")
+        evidence.append(f"{checked} operators' tensor expressions agree with their references")
     return None
 
 
@@ -140,7 +143,7 @@ def _interpreted(
     evidence: list[str],
     say: Say,
 ) -> Inside | None:
-    """Returns what the loop interpreter says of nest and schedule; None if they are too large."""
+    """Returns the loop interpreter's result for nest and schedule; None if they are too large."""
     if _points(source.nest) > _MOST_POINTS:
         return None
     problems: dict[int, str] = {}
@@ -159,11 +162,11 @@ def _interpreted(
     steps = source.schedule.steps
     if wrong(source.nest, 0):
         evidence.append(f"the plain loop nest: {problems[0]}")
-        text = f"the plain loop nest is not its tensor expressions: {problems[0]}"
+        text = f"the plain loop nest differs from its tensor expressions: {problems[0]}"
         return Inside("schedule", text, "lowering")
     if not wrong(source.scheduled_nest, len(steps)):
         evidence.append(f"the loop nest is right, plain and after {len(steps)} schedule steps")
-        return Inside("codegen", "the scheduled loop nest is right, and its machine code is not")
+        return Inside("codegen", "the scheduled loop nest is right, but its machine code is wrong")
     history = source.schedule.history
     low, high = 0, len(steps)
     if not wrong(history[-1], high):
@@ -183,10 +186,10 @@ def _interpreted(
 
 
 def racing_step(case: Case, check: BuildCheck, say: Say) -> tuple[str, str]:
-    """Returns the step of a kernel's schedule from which on iterations that run at once share
-    elements, and how they do; two empty texts where they do not, or that cannot be told.
+    """Returns the step of a kernel's schedule that lets concurrent iterations share elements, and
+    how they do; two empty texts if there is none or it cannot be determined.
 
-    The loop interpreter tells, on shapes that are small enough for it.
+    Uses the loop interpreter, on shapes that are small enough for it.
     """
     small: Case | None = case
     for size in sizes(case):
@@ -216,8 +219,8 @@ def racing_step(case: Case, check: BuildCheck, say: Say) -> tuple[str, str]:
 def _first_compiled(
     case: Case, check: BuildCheck, source: KernelSource, say: Say, evidence: list[str]
 ) -> tuple[str, bool]:
-    """Returns the step of the schedule from which on machine code is wrong, and whether it is so
-    even without any.
+    """Returns the step of the schedule from which on machine code is wrong, and whether it is wrong
+    even without a schedule.
     """
     steps = source.schedule.steps
 
@@ -227,7 +230,7 @@ def _first_compiled(
         options = replace(check.options, schedules=(schedule,))
         try:
             error = replace(check, options=options).error(case.module, case.inputs, case.expected)
-        except (ClewError, AssertionError):  # a nest that is no kernel yet
+        except (ClewError, AssertionError):  # a nest that is not yet a kernel
             return False
         return error > check.tolerance
 

@@ -1,4 +1,4 @@
-"""The search in one kernel that is wrong: alone, on one thread and on several, and inside."""
+"""The search in one wrong kernel: alone, on one thread and on several, and inside it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from clew.runtime.cache import Cache
 
 
 def search_kernel(session: Session, fault: Fault) -> Verdict:
-    """Returns why a kernel does not compute its function on the operands it has in the program."""
+    """Returns the reason why a kernel does not compute its function on the operands it has in the
+    program.
+    """
     name = fault.name
     session.evidence.append(
         f"kernel {name} is {fault.error:.2g} off the reference of its function, on the "
-        "operands it really had; all before it are right"
+        "operands it had in the run; all earlier kernels are right"
     )
     case = alone(fault.function, fault.operands, fault.expected)
     threads = session.options.threads
     single = session.check(fault.due, 1)
     session.say(f"running {name} alone")
     if _fails(single, case):
-        session.evidence.append(f"{name} alone, on one thread, is wrong as well")
+        session.evidence.append(f"{name} alone, on one thread, is also wrong")
         anew = replace(single, cache=Cache(None))
         if session.cache.root is not None and not _fails(anew, case):
-            text = f"kernel {name} in the disk cache is wrong, and compiled anew it is right"
+            text = f"kernel {name} in the disk cache is wrong, but right when compiled again"
             return session.verdict(
                 "codegen", f"{text}: clew cache clear", **facts_of(session, fault)
             )
@@ -44,7 +46,7 @@ def search_kernel(session: Session, fault: Fault) -> Verdict:
     check = session.check(fault.due, threads)
     facts = facts_of(session, fault)
     facts["reduced"] = smallest_around(session, check, session.last, fault.node, kernels=True)
-    text = f"kernel {name} is right alone, and wrong in the memory that the program gives it"
+    text = f"kernel {name} is right alone, but wrong in the program's memory"
     return session.verdict("memory", text, **facts)
 
 
@@ -53,7 +55,7 @@ def _fails(check: BuildCheck, case: Case) -> bool:
 
 
 def _inside(session: Session, fault: Fault, case: Case, check: BuildCheck) -> Verdict:
-    """Returns what is wrong in the kernel, made small first, so that it can be interpreted."""
+    """Returns what is wrong in the kernel, reduced first so it can be interpreted."""
     facts = facts_of(session, fault)
     reduced = smallest_kernel(session, check, fault)
     if reduced is not None:

@@ -1,5 +1,5 @@
-"""A run of the program, kernel by kernel: the first that does not compute its function, or reads
-what is not there any more.
+"""Examines a run of the program, kernel by kernel: finds the first kernel that does not compute its
+function, or reads overwritten memory.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """A kernel, or a host step's node, that is wrong.
+    """A wrong kernel, or a wrong node of a host step.
 
-    `kind` is `kernel` (its results are not its function of its operands), `operand` (an operand is
-    not what was computed for it: `lost` is the node whose value is lost) or `host`. `operands`
-    and `expected` are arrays.
+    `kind` is `kernel` (its results are not its function of its operands), `operand` (an operand was
+    overwritten: `lost` is the node whose value is lost) or `host`. `operands` and `expected` are
+    arrays.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class Fault:
 
     @property
     def name(self) -> str:
-        """The kernel's name, or the operator's of a host step."""
+        """The kernel's name, or the name of a host step's operator."""
         return self.node.op_name if self.use is None else self.use.name
 
     @property
@@ -57,7 +57,7 @@ class Fault:
 
 @dataclass
 class Examination:
-    """What a run showed: faults in the order of the run, and errors of kernels that are right."""
+    """The result of an examination: faults in the order of the run, and errors of right kernels."""
 
     faults: list[Fault] = field(default_factory=list)
     errors: list[tuple[KernelUse, float]] = field(default_factory=list)
@@ -65,10 +65,10 @@ class Examination:
 
 
 def examine(build: Build, arrays: Sequence[Any], say: Say, most: int = 1) -> Examination:
-    """Returns what is wrong in a run: the first `most` faults of kernels.
+    """Returns the first `most` faults of kernels in a run.
 
-    Each kernel's results are compared with the interpreter's on the operands it really had, and
-    these with what was computed for it before.
+    Each kernel's results are compared with the interpreter's on the operands it actually had, and
+    these operands with the values computed for them earlier.
     """
     seen = Examination()
     memory = _Memory(build.stages[-1].module.main, arrays)
@@ -109,12 +109,12 @@ def _wrong(ran: Ran, seen: Examination) -> Fault | None:
 
 
 def due_of_function(function: Function) -> float:
-    """Returns what rounding may do to a kernel."""
+    """Returns the error that rounding may cause in a kernel."""
     return due_of(dtypes_of(function.body.type), narrow_in(post_order(function.body)))
 
 
 def examine_hosts(build: Build, arrays: Sequence[Any]) -> list[Fault]:
-    """Returns the operators between kernels that did not give what their references do."""
+    """Returns the operators between kernels whose results differ from their references."""
     main: Function = build.stages[-1].module.main
     found: list[Fault] = []
     steps = [
@@ -145,7 +145,7 @@ def examine_hosts(build: Build, arrays: Sequence[Any]) -> list[Fault]:
 
 
 class _Memory:
-    """What was computed so far, by node, and so what a kernel's operands should be."""
+    """The values computed so far, by node, and thus the expected operands of kernels."""
 
     def __init__(self, main: Function, arrays: Sequence[Any]) -> None:
         self._known: dict[int, Any] = dict(zip((p.id for p in main.params), arrays, strict=True))
@@ -153,13 +153,13 @@ class _Memory:
         self._bound = {n.var.id: n.value for n in post_order(main.body) if isinstance(n, Let)}
 
     def put(self, call: Call, results: Sequence[Any]) -> None:
-        """Keeps the results of a call of the main function."""
+        """Stores the results of a call of the main function."""
         if call.id in self._own:
             many = isinstance(call.type, TupleType)
             self._known[call.id] = tuple(results) if many else results[0]
 
     def lost(self, call: Call, operands: Sequence[Any]) -> tuple[Expr, float] | None:
-        """Returns an operand that is not what was computed for it, and how far it is off."""
+        """Returns an operand that differs from the value computed for it, and the error."""
         if call.id not in self._own or len(operands) != len(call.args):
             return None
         for arg, operand in zip(call.args, operands, strict=True):
@@ -200,7 +200,7 @@ def _same_bits(a: Any, b: Any) -> bool:
 
 
 def alone(function: Function, operands: Sequence[Any], expected: Any) -> Case:
-    """Returns a kernel as a module of its own."""
+    """Returns a kernel as a separate module."""
     params = [Var(f"x{n}", p.type, span=p.span) for n, p in enumerate(function.params)]
     call = Call(function, params)
     many = isinstance(expected, tuple)

@@ -1,4 +1,4 @@
-"""How far values may be apart: tolerances that come from dtypes."""
+"""Tolerances for differences of values, derived from dtypes."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from clew.ir.visit import post_order
 from clew.trace.verify import difference
 
 FLOOR: Final = 1e-6
-"""Magnitudes below this are rounding errors of something larger."""
+"""Smaller magnitudes are rounding errors of larger values."""
 
-# What rounding may do to one operator or kernel: sums in another order, or a result on the other
-# side of a step. What is rounded on the way moves a result less than what it is rounded to.
+# The error that rounding may cause in one operator or kernel: a different order of summation, or a
+# result rounded to the other side. Rounding of intermediate values has less effect than rounding of
+# the result.
 _DUE_WIDE: Final = 1e-4
 _DUE: Final = {"f16": 4 * 2.0**-10, "bf16": 4 * 2.0**-7}
 _ON_THE_WAY: Final = 1 / 4
-# Of a whole network's outputs.
+# The same for a whole network's outputs.
 _WHOLE: Final = {"f16": 2e-2, "bf16": 1e-1}
 _WHOLE_WIDE: Final = 1e-3
 NARROW: Final = ("f16", "bf16")
@@ -30,7 +31,7 @@ NARROW: Final = ("f16", "bf16")
 def error_of(reference: Any, value: Any) -> float:
     """Returns the largest difference, relative to the largest magnitude in `reference`.
 
-    Infinite where shapes, NaN or infinities differ.
+    Infinite if shapes, NaN or infinities differ.
     """
     with np.errstate(all="ignore"):
         return difference(reference, value, FLOOR)
@@ -53,16 +54,16 @@ def narrow_in(nodes: Iterable[Expr]) -> set[str]:
 
 
 def due_of(results: Iterable[str], inside: Iterable[str] = ()) -> float:
-    """Returns what rounding may do to one operator or kernel with results of these dtypes, and
-    values of others on the way to them.
+    """Returns the error that rounding may cause in one operator or kernel with results of these
+    dtypes, and intermediate values of others.
     """
     final = max((_DUE.get(d, _DUE_WIDE) for d in results), default=_DUE_WIDE)
     return max(final, *(_DUE.get(d, 0.0) * _ON_THE_WAY for d in inside), _DUE_WIDE)
 
 
 def whole_tolerance(module: Module, narrowed: Iterable[str] = ()) -> float:
-    """Returns what rounding may do to the outputs of a whole network that is imported as `module`,
-    with products in the dtypes `narrowed`.
+    """Returns the error that rounding may cause in the outputs of a whole network imported as
+    `module`, with products in the dtypes `narrowed`.
     """
     functions = [f for _, f in module]
     narrow = narrow_in(post_order(functions, into_functions=True)) | set(narrowed)

@@ -1,4 +1,4 @@
-"""What ONNX Runtime makes of a model, layer by layer, and single layers cut out of its file."""
+"""ONNX Runtime's results for a model, layer by layer, and single layers cut out of its file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Layers:
     outputs: Mapping[str, tuple[str, ...]]
 
     def values(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns ONNX Runtime's values of all outputs of all layers by their names in the file.
+        """Returns ONNX Runtime's values of all layers' outputs, by their names in the file.
 
         Errors: I173.
         """
@@ -31,16 +31,16 @@ class Layers:
         return run(giving_out(self.model, wanted), inputs)
 
     def alone(self, layer: str, values: Mapping[str, Any]) -> tuple[bytes, dict[str, Any]] | None:
-        """Returns a model of one layer and its inputs, with `values` of what it reads; None for
-        layers inside functions and branches.
+        """Returns a model of one layer with its inputs, taken from `values`; None for layers inside
+        functions and branches.
         """
         return one_layer(self.model, self.outputs.get(layer, ()), values)
 
 
 def read(path: Path, outputs: Mapping[str, tuple[str, ...]]) -> Layers:
-    """Returns the file of a model that clew has loaded with its weights, for ONNX Runtime.
+    """Returns the file of a model that clew has loaded, with its weights, for ONNX Runtime.
 
-    Errors: I173 where it cannot be read any more.
+    Errors: I173 if it can no longer be read.
     """
     try:
         model = read_whole(path)
@@ -52,9 +52,9 @@ def read(path: Path, outputs: Mapping[str, tuple[str, ...]]) -> Layers:
 def run(
     model: ModelProto | Path, inputs: Mapping[str, Any], *, plain: bool = True
 ) -> dict[str, Any]:
-    """Returns ONNX Runtime's outputs by name; with `plain` it rewrites nothing.
+    """Returns ONNX Runtime's outputs by name; with `plain`, without graph optimizations.
 
-    Errors: I173 where it is not installed or refuses the model.
+    Errors: I173 if it is not installed or rejects the model.
     """
     try:
         import onnxruntime  # noqa: PLC0415
@@ -74,7 +74,7 @@ def run(
     except InputError:
         raise
     except Exception as error:  # its exceptions have no common base but Exception
-        raise InputError("I173", f"ONNX Runtime refuses the model: {error}") from None
+        raise InputError("I173", f"ONNX Runtime rejects the model: {error}") from None
     return {o.name: v for o, v in zip(session.get_outputs(), values, strict=True)}
 
 
@@ -82,7 +82,7 @@ def _bytes(model: ModelProto) -> bytes:
     if model.ByteSize() > _MOST_BYTES:
         raise InputError(
             "I173",
-            "the model is too large to be handed to ONNX Runtime layer by layer",
+            "the model is too large to run in ONNX Runtime layer by layer",
             hint=Hint(
                 "compare with a file of layers' values: reference='values.npz'",
                 cli="compare with a file of layers' values: --against values.npz",

@@ -1,4 +1,4 @@
-"""The search in the program: a kernel, what is between kernels, or the memory that they share."""
+"""The search in the program: a kernel, a step between kernels, or their shared memory."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from clew.ir.visit import post_order
 
 
 def search_program(session: Session, wanted: Mapping[str, Any]) -> Verdict:
-    """Returns what is wrong in a program whose last stage is right; `wanted` are its outputs."""
+    """Returns the fault of a program whose last stage is right; `wanted` are its outputs."""
     session.evidence.append("the last stage, interpreted, is right: passes are not at fault")
     names = session.module.output_names
     fresh = dict(zip(names, session.build.program(session.arrays), strict=True))
     if session.compiled.from_cache and worst(wanted, fresh) <= session.tolerance:
-        text = "the compiled model in the disk cache is wrong, and compiled anew it is right"
+        text = "the compiled model in the disk cache is wrong, but right when compiled again"
         return session.verdict("codegen", f"{text}: clew cache clear")
     fault: Fault | None = None
     for _ in range(session.runs):
@@ -45,17 +45,17 @@ def search_program(session: Session, wanted: Mapping[str, Any]) -> Verdict:
 
 
 def _comes_first(session: Session, a: Fault, b: Fault) -> bool:
-    """Whether a node at fault is before another one."""
+    """Whether one fault's node comes before another's."""
     order = {n.id: k for k, n in enumerate(post_order(session.main(session.last)))}
     return order.get(a.node.id, 0) < order.get(b.node.id, len(order))
 
 
 def _host(session: Session, fault: Fault) -> Verdict:
-    """Returns the operator between kernels that is not its reference."""
+    """Returns the operator between kernels that differs from its reference."""
     facts = {**facts_of(session, fault), "ops": (fault.name,)}
     check = session.check(fault.due, session.options.threads)
     facts["reduced"] = smallest_around(session, check, session.last, fault.node)
-    text = f"{fault.name}, which runs between kernels, is off its reference"
+    text = f"{fault.name}, which runs between kernels, differs from its reference"
     return session.verdict("host", text, **facts)
 
 
@@ -63,7 +63,7 @@ def _host(session: Session, fault: Fault) -> Verdict:
 
 
 def _memory(session: Session, fault: Fault) -> Verdict:
-    """Returns whose result a kernel does not find any more, and what ran in between."""
+    """Returns the kernel whose result was overwritten, and the kernels that ran in between."""
     assert fault.lost is not None
     owner = _kernel_name(session, fault.lost)
     session.evidence.append(f"kernel {fault.name} reads what is no longer {owner}'s result")
@@ -78,32 +78,32 @@ def _memory(session: Session, fault: Fault) -> Verdict:
 
 
 def _kernel_name(session: Session, node: Expr) -> str:
-    """Returns the kernel that computes a node, or what it is a view of."""
+    """Returns the kernel that computes a node, or the source of a view."""
     names = {u.call.id: u.name for u in session.build.uses}
     behind = [names[n.id] for n in post_order(node) if n.id in names]
     return names.get(node.id) or (behind[-1] if behind else "an input")
 
 
 def _between(session: Session, owner: str, reader: str) -> list[str]:
-    """Returns the kernels that ran after one and before another, the last first."""
+    """Returns the kernels that ran between two others, the last first."""
     names = [u.name for u in session.build.uses]
     start = names.index(owner) + 1 if owner in names else 0
     return names[start : names.index(reader)][::-1]
 
 
 def _least_due(error: float) -> float:
-    """Returns what a smaller part may be off, as a lost operand has no rounding of its own."""
+    """Returns the allowed error of a smaller part: a lost operand has no rounding error."""
     return min(1e-4, error / 4) if np.isfinite(error) else 1e-4
 
 
-# --- no kernel ------------------------------------------------------------------------------------
+# --- no faulty kernel -----------------------------------------------------------------------------
 
 
 def _no_fault(
     session: Session, wanted: Mapping[str, Any], errors: Sequence[tuple[KernelUse, float]]
 ) -> Verdict:
-    """Returns the verdict on outputs that are wrong where each kernel, with its error in `errors`,
-    is right: threads, or roundings that add up.
+    """Returns the verdict on wrong outputs with every kernel right (`errors` has their errors):
+    threads, or accumulated rounding.
     """
     threads = session.options.threads
     session.evidence.append(f"all {len(errors)} kernels are right on the operands they had")
@@ -121,7 +121,7 @@ def _no_fault(
         assert isinstance(function, Function)
         rounding = session.base.error <= session.rounding
         if rounding or error > due_of_function(function) / 10:
-            text = f"rounding of kernels adds up; {use.name} most of all"
+            text = f"rounding accumulates over kernels, mostly in {use.name}"
             return session.verdict(
                 "precision", text, kernel=use.name, layers=layers_in(function), local_error=error
             )

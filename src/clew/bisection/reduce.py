@@ -1,4 +1,4 @@
-"""Delta debugging on graphs: the smallest part of a model that still fails."""
+"""Delta debugging on graphs: finds the smallest part of a model that still fails."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _SECONDS: Final = 60.0
 _SMALL: Final = (1, 2, 3)
 _LEFT: Final = 1e-2
 _ODD: Final = 64
-_MOST_TURNS: Final = 64
+_MOST_ITERATIONS: Final = 64
 
 
 @dataclass
 class Reducer:
-    """Tries cases against a check, within some time."""
+    """Tries cases against a check, within a time limit."""
 
     check: Check
     say: Callable[[str], None] = lambda text: None
@@ -39,18 +39,18 @@ class Reducer:
 
     @property
     def late(self) -> bool:
-        """Whether the time is over."""
+        """Whether the time limit has passed."""
         return time.monotonic() > self._until
 
     def fails(self, case: Case | None) -> bool:
-        """Whether a case shows what is looked for; what cannot be run does not."""
+        """Whether a case shows the failure; a case that cannot run does not."""
         if case is None or not case.expected:
             return False
         self.tried += 1
         self.say(f"reducing: {case.operators} operators, attempt {self.tried}")
         try:
             error = self.check.error(case.module, case.inputs, case.expected)
-        except Exception:  # another failure is not this one
+        except Exception:  # a different failure
             return False
         return error > self.check.tolerance
 
@@ -59,8 +59,8 @@ class Reducer:
     def neighborhood(
         self, function: Function, seeds: Collection[int], make: Callable[[set[int]], Case]
     ) -> set[int] | None:
-        """Returns the least of the growing surroundings of some nodes that fails alone; None where
-        even the whole function does not.
+        """Returns the smallest of the growing neighborhoods of some nodes that fails alone; None if
+        even the whole function does not fail.
         """
         near = _Neighbors(function)
         members = {s for s in seeds if s in near.units}
@@ -76,7 +76,7 @@ class Reducer:
         return None
 
     def smaller(self, members: set[int], make: Callable[[set[int]], Case]) -> set[int]:
-        """Returns a subset that fails and of which no node can be left out."""
+        """Returns a subset that fails and from which no node can be removed."""
         current = sorted(members)
         chunk = max(1, len(current) // 2)
         while True:
@@ -93,7 +93,7 @@ class Reducer:
             chunk = max(1, chunk // 2)
 
     def smaller_kernels(self, case: Case) -> Case:
-        """Returns the case with fewer operators in its kernels, as long as it fails."""
+        """Returns the case with fewer operators in its kernels that still fails."""
         progress = True
         while progress and not self.late:
             progress = False
@@ -104,26 +104,26 @@ class Reducer:
                     break
         return case
 
-    # --- inside of a loop ---
+    # --- inside a loop ---
 
     def inside_loop(self, case: Case) -> tuple[Case, int] | None:
-        """Returns what a loop, which alone the case holds, does at the first turn that fails by
-        itself, and the number of that turn; None where there is no such loop or turn.
+        """Returns the body of the case's only loop at the first iteration that fails alone,
+        and that iteration's number; None if there is no such loop or iteration.
         """
         loops = units(case.module.main)
         if len(loops) != 1 or not isinstance(loops[0], While):
             return None
-        for turn, made in enumerate(_turns(case, loops[0])):
-            if self.late or turn == _MOST_TURNS:
+        for iteration, made in enumerate(_iterations(case, loops[0])):
+            if self.late or iteration == _MOST_ITERATIONS:
                 return None
             if self.fails(made):
-                return made, turn
+                return made, iteration
         return None
 
     # --- fewer outputs, less of each ---
 
     def fewer_outputs(self, case: Case, make: Callable[[Sequence[str]], Case]) -> Case:
-        """Returns the case with one output alone, if one alone fails."""
+        """Returns the case with a single output, if one fails alone."""
         if len(case.expected) > 1:
             for name in case.expected:
                 if self.fails(one := make([name])):
@@ -131,7 +131,7 @@ class Reducer:
         return case
 
     def smaller_sizes(self, case: Case) -> Case:
-        """Returns the case with shorter axes, as long as it fails: each size in turn, twice."""
+        """Returns the case with shorter axes that still fails: reduces each size in turn, twice."""
         for _ in range(2):
             before = case
             for size in sizes(case):
@@ -142,7 +142,7 @@ class Reducer:
         return case
 
     def _shorter(self, case: Case, size: int) -> tuple[Case, int] | None:
-        """Returns the case with one size made less, and what it is then."""
+        """Returns the case with one size reduced, and the new size."""
         few = (*_SMALL, size // 4, size // 2, *((size - 1,) if size <= _ODD else ()))
         for new in dict.fromkeys(n for n in few if 0 < n < size):
             for constants in (False, True):
@@ -155,8 +155,8 @@ class Reducer:
         return None
 
 
-def _turns(case: Case, loop: While) -> Iterator[Case]:
-    """Yields each turn of a loop as a module of its own, with what it is given in the case."""
+def _iterations(case: Case, loop: While) -> Iterator[Case]:
+    """Yields each iteration of a loop as a separate module, with its inputs in the case."""
     main, body = case.module.main, loop.body
     names = [p.name for p in body.params]
     if not isinstance(body.body, Tuple) or len(set(names)) < len(names):
@@ -166,20 +166,18 @@ def _turns(case: Case, loop: While) -> Iterator[Case]:
     given = {p.id: case.inputs[p.name] for p in main.params}
     known = given | interpret_values(main, list(given.values()), {i.id for i in loop.init})
     state = [i.data if isinstance(i, Constant) else known[i.id] for i in loop.init]
-    goes_on, turn = interpreted(loop.cond), 0
-    while bool(goes_on(values := [np.asarray(turn, np.int64), *state], {})):
+    goes_on, iteration = interpreted(loop.cond), 0
+    while bool(goes_on(values := [np.asarray(iteration, np.int64), *state], {})):
         made = with_expected(Case(module, dict(zip(names, values, strict=True)), {}))
         if made is None:
             return
         yield made
         state = list(made.expected.values())[: len(state)]
-        turn += 1
+        iteration += 1
 
 
 def _says_something(smaller: Case, case: Case) -> bool:
-    """Whether outputs are not all about zero, where they were more before: an error relative to
-    that would mean little.
-    """
+    """Whether no output shrank to near zero, since errors relative to such values mean little."""
     return all(
         _largest(smaller.expected[n]) >= _LEFT * _largest(v) for n, v in case.expected.items()
     )
@@ -194,13 +192,13 @@ def _largest(value: Any) -> float:
 
 
 def with_expected(case: Case) -> Case | None:
-    """Returns the case with what the interpreter makes of it; None where it cannot, or makes
-    something of another shape than its type: an operator was given what does not fit together.
+    """Returns the case with the interpreter's results; None if it fails, or gives a result of
+    another shape than its type because operands do not match.
     """
     try:
         with quietly():
             expected = interpret(case.module, case.inputs)
-    except Exception:  # shapes that an operator's reference does not take
+    except Exception:  # shapes that an operator's reference rejects
         return None
     types = [f.type for f in case.module.main.body.children]
     fits = all(
@@ -213,7 +211,7 @@ def with_expected(case: Case) -> Case | None:
 def _made(make: Callable[[set[int]], Case], members: set[int]) -> Case | None:
     try:
         return make(members)
-    except Exception:  # a part that cannot stand alone: a value that nobody has captured
+    except Exception:  # a part that cannot stand alone: it needs a value that was not captured
         return None
 
 
@@ -222,12 +220,12 @@ def maker(
     values: Mapping[int, Any],
     wrap: Callable[[Function], Function] | None = None,
 ) -> Callable[[set[int]], Case]:
-    """Returns what cuts sets of nodes out of a function."""
+    """Returns a function that cuts sets of nodes out of a function."""
     return lambda members: cut(function, members, values, wrap)
 
 
 class _Neighbors:
-    """Which nodes of a function read which, past tuples."""
+    """The neighbors of each node of a function, through tuples."""
 
     def __init__(self, function: Function) -> None:
         self.units: set[int] = set()
@@ -247,7 +245,7 @@ class _Neighbors:
                 parts[node.id] = behind
 
     def grown(self, members: Iterable[int]) -> set[int]:
-        """Returns the members and all next to them."""
+        """Returns the members and their neighbors."""
         found = set(members)
         for member in list(found):
             found |= self._near.get(member, set())

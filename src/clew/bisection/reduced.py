@@ -1,4 +1,4 @@
-"""The part of a model that fails alone, as a bisection ends with it."""
+"""The part of a model that fails alone, the result of a bisection."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from clew.support.shown import Brief
 class Reduced(Brief):
     """The part of the model that fails alone.
 
-    `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (of an
-    import: the layers of `onnx`, the part of the model's own file). `error` is what is wrong now.
-    Where it is a part of a loop, `turns` says at which turn its inputs are those of the model: from
-    0, outer loops first.
+    `module` takes `inputs` and should give `expected`; `operators` counts its operator calls (for
+    an import: the layers of `onnx`, the part of the model's own file). `error` is the current
+    error. For a part of a loop, `iterations` are the iterations of the loops, from 0 and outer
+    loops first, at which its inputs are those of the model.
     """
 
     module: Module
@@ -30,15 +30,15 @@ class Reduced(Brief):
     error: float
     check: Check
     onnx: bytes | None = None
-    turns: tuple[int, ...] = ()
+    iterations: tuple[int, ...] = ()
 
     def fails(self) -> bool:
-        """Whether it still does, here and now."""
+        """Whether it still fails, on this machine and with this version."""
         return self.check.error(self.module, self.inputs, self.expected) > self.check.tolerance
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as JSON knows it: infinities and NaN become text."""
+    """Returns a value for JSON: infinities and NaN become text."""
     if isinstance(value, Mapping):
         return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""What a result is compared with: ONNX Runtime, a file of values, level 0, or the interpreter."""
+"""References for a result: ONNX Runtime, a file of values, level 0, or the interpreter."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ Values = dict[str, Any]
 
 @dataclass
 class Reference:
-    """The outputs that a model should give, by name, and as far as known what its layers give.
+    """The correct outputs of a model, by name, and, if known, the correct values of its layers.
 
-    `text` names it. `layers` returns values by layer and number of the output. `of_import` says
-    that it knows what the model means better than clew's reading of it.
+    `text` names the reference. `layers` returns values by layer and output number. `of_import` says
+    whether the reference can also judge clew's import of the model.
     """
 
     text: str
@@ -48,11 +48,11 @@ def reference_of(
     options: Mapping[str, Any],
     load_options: Mapping[str, Any],
 ) -> Reference | None:
-    """Returns the reference that a user names: one of `NAMES`, a file, or outputs by name; None for
+    """Returns the reference given by a user: one of `NAMES`, a file, or outputs by name; None for
     the interpreter, whose outputs are those of the first stage.
 
-    Errors: I170 for what is none of these, I171 for a file that cannot be read or has no output,
-    I173 (ONNX Runtime), I174 for a model that is no ONNX file.
+    Errors: I170 for an unknown reference, I171 for a file that cannot be read or has no output,
+    I173 (ONNX Runtime), I174 for a model that is not an ONNX file.
     """
     if isinstance(wanted, Mapping):
         return _of_values("the given values", dict(wanted), module)
@@ -75,7 +75,7 @@ def reference_of(
 
 
 def of_the_machine(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a compilation that say where it runs, not what it makes."""
+    """Returns the options of a compilation that describe the machine and do not affect results."""
     return {n: v for n, v in options.items() if n in _OF_THE_MACHINE}
 
 
@@ -92,13 +92,13 @@ def _stored(path: Path) -> Values:
 
 
 def _check_layers(names: Sequence[str], text: str, module: Module) -> None:
-    """Warns of values that are named after no layer: nothing is compared with them."""
+    """Warns about values whose names match no layer, since nothing is compared with them."""
     known = layers_of(module)
     for name in names:
         layer, _, number = name.rpartition(":")
         if name not in known and not (number.isdecimal() and layer in known):
             hint = did_you_mean(name, [*module.output_names, *known], "outputs and layers")
-            message = f"{text}: {name!r} is no output and no layer, and is not compared"
+            message = f"{text}: {name!r} is neither an output nor a layer, and is not compared"
             warn(ClewWarning("I314", message, hint=hint))
 
 
@@ -107,7 +107,7 @@ def _of_values(text: str, values: Values, module: Module) -> Reference:
     if not outputs:
         raise InputError(
             "I171",
-            f"{text}: no value is called like an output",
+            f"{text}: no value has the name of an output",
             hint=f"the outputs are {', '.join(module.output_names)}",
         )
     layers = {(n, 0): v for n, v in values.items() if n not in outputs}
@@ -126,7 +126,7 @@ def _of_onnxruntime(
     if path is None or path.suffix.lower() != ".onnx":
         raise InputError(
             "I174",
-            "ONNX Runtime runs .onnx files, and the model is none",
+            "ONNX Runtime runs .onnx files, but the model is not one",
             hint="give the model as a path, or another reference",
         )
     names: dict[str, tuple[str, ...]] = {}

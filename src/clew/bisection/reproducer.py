@@ -1,5 +1,5 @@
-"""Reproducers: a folder with the part at fault, what it is given, what it should give, and a script
-that shows that it still does not.
+"""Reproducers: a folder with the part at fault, its inputs, its expected outputs, and a script that
+shows whether it still fails.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import numpy as np
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly
 from clew.bisection.reduced import Reduced, plain
 from clew.build.options import Options
-from clew.build.schedule_choice import ScheduleFor, recorded
+from clew.build.schedule_choice import ScheduleFor, of_rule, recorded
 from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.ir.textfile import load_module, save_module
 from clew.ir.types import from_numpy, to_numpy
 from clew.machine.target import Target
 from clew.passes.base import Pass
+from clew.schedules import Request, Rule
 from clew.support.archives import Archive
 from clew.support.errors import InputError
 from clew.support.files import read_bytes, read_json_file, reason_of, run_program
@@ -39,7 +40,7 @@ from pathlib import Path
 from clew.bisection.reproducer import replay
 
 error, tolerance = replay(Path(__file__).parent)
-print(f"{{error:.3g}} off what it should be; at most {{tolerance:.3g}} is rounding")
+print(f"{{error:.3g}} off the expected result; at most {{tolerance:.3g}} is rounding")
 sys.exit(error > tolerance)
 '''
 
@@ -51,7 +52,7 @@ def write(folder: Path, verdict: Mapping[str, Any], report: str, reduced: Reduce
     """Writes the reproducer of a verdict, given as JSON values and as Markdown, and returns the
     folder.
 
-    Errors: I172 when it cannot be written.
+    Errors: I172 if it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -82,7 +83,7 @@ def _write_reduced(reduced: Reduced, folder: Path) -> dict[str, Any]:
 
 
 def _record(check: Check, folder: Path) -> dict[str, Any]:
-    """Returns a check as JSON values; users' files that take part are copied."""
+    """Returns a check as JSON values; copies users' files that it needs."""
     found: dict[str, Any] = {"tolerance": check.tolerance}
     match check:
         case PassCheck():
@@ -120,12 +121,17 @@ def _pass_record(found: Pass, folder: Path) -> dict[str, Any]:
 def _schedule_record(found: ScheduleFor, folder: Path) -> dict[str, Any]:
     if callable(found.how):
         return {"file": _copied(found.how, folder), "name": found.name}
+    if isinstance(found.how, Rule):
+        return {"file": _copied(type(found.how), folder), "name": found.name}
+    if isinstance(found.how, Request):
+        choose = str(found.how)
+        return {"name": found.name, "choose": choose, "kernel": found.kernel, "ops": found.ops}
     steps = [str(step) for step in found.how]
     return {"name": found.name, "steps": steps, "kernel": found.kernel, "ops": found.ops}
 
 
 def _copied(thing: Any, folder: Path) -> str:
-    """Returns the name of a copy of the file that something of a user's is written in."""
+    """Returns the name of a copy of the file that defines a user's object."""
     with contextlib.suppress(TypeError, OSError):
         source = inspect.getsourcefile(thing)
         if source is not None and Path(source).is_file():
@@ -135,7 +141,7 @@ def _copied(thing: Any, folder: Path) -> str:
 
 
 def _save(path: Path, values: Mapping[str, Any]) -> None:
-    """Writes arrays; those of dtypes that numpy's files lack as unsigned integers."""
+    """Writes arrays; those of dtypes that NumPy's files do not support as unsigned integers."""
     stored = {}
     for name, value in values.items():
         array = np.ascontiguousarray(value)
@@ -159,10 +165,9 @@ def read_values(path: Path) -> dict[str, Any]:
 
 
 def replay(folder: Path) -> tuple[float, float]:
-    """Returns how far off the part in a folder is now, and what rounding may do to it.
+    """Returns the current error of the part in a folder, and the error that rounding may cause.
 
-    Errors: I175 for a folder without a reproducer, or one that needs a user's file that is not
-    there.
+    Errors: I175 for a folder without a reproducer, or one that needs a missing file of the user.
     """
     try:
         record = read_json_file(folder / "report.json")["check"]
@@ -172,7 +177,7 @@ def replay(folder: Path) -> tuple[float, float]:
         module = _module(record, folder)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            "I175", f"{str(folder)!r} holds no reproducer that can be run: {reason_of(error)}"
+            "I175", f"{str(folder)!r} has no reproducer that can be run: {reason_of(error)}"
         ) from None
     with quietly():
         return check.error(module, inputs, expected), check.tolerance
@@ -206,12 +211,12 @@ def _pass(record: Mapping[str, Any], folder: Path) -> Pass:
         return kind(**given)  # type: ignore[no-any-return]
     found = _of_users(record, folder)
     if not isinstance(found, Pass):
-        raise ValueError(f"{record['name']} is no pass")
+        raise ValueError(f"{record['name']} is not a pass")
     return found
 
 
 def _builtin(module: str, name: str) -> type[Any]:
-    """Returns the class of one of clew's own passes. Whoever compiles has imported all of them."""
+    """Returns the class of one of clew's own passes. The compiler has imported all of them."""
     kinds: list[type[Any]] = [Pass]
     while kinds:
         kind = kinds.pop()
@@ -225,18 +230,23 @@ def _schedule(record: Mapping[str, Any], folder: Path) -> ScheduleFor:
     if "steps" in record:
         steps = recorded(record["steps"])
         return ScheduleFor(record["name"], steps, record["kernel"], tuple(record["ops"]))
+    if "choose" in record:
+        request = Request.parse(record["choose"])
+        return ScheduleFor(record["name"], request, record["kernel"], tuple(record["ops"]))
     found = _of_users(record, folder)
+    if isinstance(found, Rule):
+        return of_rule(found)
     if not isinstance(found, ScheduleFor):
-        raise ValueError(f"{record['name']} is no schedule")
+        raise ValueError(f"{record['name']} is not a schedule")
     return found
 
 
 def _of_users(record: Mapping[str, Any], folder: Path) -> Any:
-    """Returns a pass or schedule of a name from the copy of a user's file."""
+    """Returns a pass or schedule by name from the copy of a user's file."""
     name = record["name"]
     if not record["file"]:
         raise ValueError(f"{name} was not made in a file")
     for value in run_program(folder / record["file"]).values():
-        if isinstance(value, (Pass, ScheduleFor)) and value.name == name:
+        if isinstance(value, (Pass, ScheduleFor, Rule)) and value.name == name:
             return value
-    raise ValueError(f"{record['file']} has no {name} at its top level")
+    raise ValueError(f"{record['file']} does not define {name} at its top level")

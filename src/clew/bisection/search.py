@@ -35,20 +35,20 @@ def bisect(
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Verdict:
-    """Returns where a model's result goes wrong.
+    """Returns the cause of a model's wrong result.
 
-    `inputs` are given by name, or in order as a tuple or list. `reference` is what the result
-    should be: `onnxruntime` (the model is then a path), `opt0` (the same model at level 0),
-    `interpreter` (numpy references on the graph as imported), a `.npz` file or a dictionary of
-    outputs by name, with values of layers by
-    the layers' names, if there are any. Outputs that are further off than `tolerance`, relative to
-    the largest magnitude of each, are wrong; by default it comes from the narrowest float in the
-    program. The program is run `runs` times: some defects show now and then. With `reduce` the part
-    at fault is made as small as it can be in about `seconds`. `shapes` are the `inputs` of
-    `clew.load`, `links` its `links`; `options` are those of `clew.compile`.
+    `inputs` are given by name, or in order as a tuple or list. `reference` gives the correct
+    result: `onnxruntime` (the model is then a path), `opt0` (the same model at level 0),
+    `interpreter` (NumPy references on the imported graph), or a `.npz` file or dictionary of
+    outputs by name, optionally with values of layers by layer name. An output is wrong if it is off
+    by more than `tolerance`, relative to its largest magnitude; the default depends on the
+    narrowest float in the program. The program is run `runs` times, since some defects are
+    intermittent. With `reduce`, the part at fault is made as small as possible in about `seconds`.
+    `shapes` are the `inputs` of `clew.load`, `links` its `links`; `options` are those of
+    `clew.compile`.
 
-    Errors: I040 and I041 (the inputs), I170, I171, I173, I174 (the reference), I176 (files to
-    extend with), and those of loading, compiling and running.
+    Errors: I040 and I041 (the inputs), I170, I171, I173, I174 (the reference), I176 (files of
+    extensions), and those of loading, compiling and running.
     """
     load_options: dict[str, Any] = {"links": links, **({"inputs": shapes} if shapes else {})}
     options = {**options, "extend": extensions_of(options.get("extend", ()))}
@@ -63,13 +63,13 @@ def bisect(
 
 
 def _search(session: Session, reference: Reference | None) -> Verdict:
-    """Returns the verdict; the reference is the interpreter where none is given."""
+    """Returns the verdict; the default reference is the interpreter."""
     if reference is None:
         reference = Reference("the interpreter", session.stages.outputs(0), of_import=False)
     wanted = reference.outputs
     session.base = replace(session.base, reference=reference.text, **_symptom(session, wanted))
     if not session.base.failed_runs:
-        return session.verdict("none", "the outputs are what they should be")
+        return session.verdict("none", "the outputs are correct")
     read = worst(wanted, session.stages.outputs(0))
     session.evidence.append(f"the graph as imported is {read:.2g} off {reference.text}")
     if read > session.tolerance:
@@ -90,8 +90,8 @@ def _search(session: Session, reference: Reference | None) -> Verdict:
 
 
 def _symptom(session: Session, wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns how far the outputs are off at most, and in how many runs they are wrong, by the
-    names of a verdict's fields.
+    """Returns the largest error of the outputs and the number of wrong runs, by the names of a
+    verdict's fields.
     """
     session.say("running the program")
     errors = [worst(wanted, session.first_outputs)]
@@ -102,7 +102,7 @@ def _symptom(session: Session, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _search_level_0(session: Session) -> Verdict:
-    """Returns what is wrong with level 0, where that is what is compared with."""
+    """Returns what is wrong at level 0, if level 0 is the reference."""
     session.say("bisecting level 0, which is wrong itself")
     other = Session(
         session.module,

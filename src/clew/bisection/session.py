@@ -1,4 +1,6 @@
-"""What all searches of one bisection share: the compiled model, its stages, what was compared."""
+"""The state shared by all searches of one bisection: the compiled model, its stages, the
+evidence.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,10 @@ from clew.trace.refs import NodeRef
 class Session:
     """A model, compiled with its trace and run once on some inputs.
 
-    `tolerance` is what the outputs may be off, `rounding` what they may be by default. `runs` says
-    how often a run is repeated that may go another way each time, `seconds` how long the part at
-    fault may be made smaller, 0 for not at all. `given` are options of `clew.compile`. Searches add
-    what they compared to `evidence`, in order; `base` is the verdict as far as the outputs tell it.
+    `tolerance` is the allowed error of the outputs, `rounding` its default. `runs` is the number of
+    repetitions of nondeterministic runs; `seconds` limits the reduction of the part at fault, with
+    0 for no reduction. `given` are options of `clew.compile`. Searches append their comparisons to
+    `evidence`, in order; `base` is the verdict known from the outputs.
 
     Errors: those of compiling and running.
     """
@@ -67,7 +69,7 @@ class Session:
         self.base = Verdict("none", 0.0, self.tolerance, "the interpreter", "")
 
     def verdict(self, kind: str, summary: str, **facts: Any) -> Verdict:
-        """Returns the verdict, with all that was compared until now."""
+        """Returns the verdict, with all evidence so far."""
         return replace(
             self.base, kind=kind, summary=summary, evidence=tuple(self.evidence), **facts
         )
@@ -85,7 +87,7 @@ class Session:
         return function
 
     def all_values(self, stage: int) -> dict[int, Any]:
-        """Returns the values of a stage's nodes by id, those of constants and parameters too."""
+        """Returns the values of a stage's nodes by id, including constants and parameters."""
         main = self.main(stage)
         constants = {n.id: n.data for n in post_order(main) if isinstance(n, Constant)}
         params = dict(zip((p.id for p in main.params), self.arrays, strict=True))
@@ -105,5 +107,7 @@ class Session:
     # --- kernels ---
 
     def check(self, due: float, threads: int, runs: int = 1) -> BuildCheck:
-        """Returns the check that compiles a part as this model was, for some number of threads."""
+        """Returns the check that compiles a part with this model's options, for a number of
+        threads.
+        """
         return BuildCheck(due, replace(self.options, threads=threads), runs, self.cache)

@@ -19,8 +19,8 @@ from clew.ir.visit import post_order
 def smallest_around(
     session: Session, check: Check, stage: int, node: Expr, *, kernels: bool = False
 ) -> Reduced | None:
-    """Returns the smallest part around a node of a stage that fails; with `kernels`, with as few
-    operators in each. None where nothing fails, or nothing is to be reduced.
+    """Returns the smallest failing part around a node of a stage; with `kernels`, also with as few
+    operators in each kernel as possible. None if nothing fails, or reduction is off.
     """
     if not session.seconds:
         return None
@@ -31,17 +31,17 @@ def smallest_around(
     if members is None:
         return None
     case = _with_fewer_outputs(reducer, make(reducer.smaller(members, make)))
-    turns: list[int] = []
+    iterations: list[int] = []
     while (found := reducer.inside_loop(case)) is not None:
-        case, turn = _smaller(reducer, found[0]), found[1]
-        turns.append(turn)
+        case, iteration = _smaller(reducer, found[0]), found[1]
+        iterations.append(iteration)
     if kernels:
         case = reducer.smaller_kernels(case)
-    return reduced(reducer.smaller_sizes(case), check, turns)
+    return reduced(reducer.smaller_sizes(case), check, iterations)
 
 
 def _smaller(reducer: Reducer, case: Case) -> Case:
-    """Returns a case with as few nodes and outputs as fail."""
+    """Returns the failing case with as few nodes and outputs as possible."""
     main = case.module.main
     own = {p.id: case.inputs[p.name] for p in main.params}
     wanted = {n.id for n in post_order(main.body)}
@@ -58,9 +58,7 @@ def _with_fewer_outputs(reducer: Reducer, case: Case) -> Case:
 
 
 def _seeds(main: Function, node: Expr) -> set[int]:
-    """Returns the node, or those that read it, as tuples and constants compute nothing themselves;
-    or all there are.
-    """
+    """Returns the node, or, for tuples and constants, the nodes that read it; or else all nodes."""
     own = units(main)
     found = {n.id for n in own if n.id == node.id}
     found = found or {n.id for n in own if any(c.id == node.id for c in n.children)}
@@ -68,8 +66,8 @@ def _seeds(main: Function, node: Expr) -> set[int]:
 
 
 def smallest_program(session: Session, check: BuildCheck, fault: Fault) -> Reduced | None:
-    """Returns the fewest nodes of the program with which a kernel loses its operand: of those from
-    the one that makes it to the kernel, or else of all.
+    """Returns the fewest nodes of the program with which a kernel loses its operand: from those
+    between the operand's producer and the kernel, or else from all.
     """
     if not session.seconds:
         return None
@@ -91,7 +89,7 @@ def smallest_program(session: Session, check: BuildCheck, fault: Fault) -> Reduc
 
 
 def smallest_kernel(session: Session, check: BuildCheck, fault: Fault) -> Reduced | None:
-    """Returns the fewest operators of a kernel that still are a wrong one."""
+    """Returns the fewest operators of a kernel with which it is still wrong."""
     if not session.seconds:
         return None
     function = fault.function
@@ -103,7 +101,7 @@ def smallest_kernel(session: Session, check: BuildCheck, fault: Fault) -> Reduce
 
     def kernel(inner: Function) -> Function:
         attrs = dict(function.attrs)
-        if len(units(inner)) < len(whole):  # numbers of its parts, which are fewer now
+        if len(units(inner)) < len(whole):  # the number of its parts, which is lower now
             attrs.pop("fusion", None)
             attrs.pop("stages", None)
         return Function(inner.params, inner.body, attrs)
@@ -115,8 +113,8 @@ def smallest_kernel(session: Session, check: BuildCheck, fault: Fault) -> Reduce
     return reduced(reducer.smaller_sizes(case), check)
 
 
-def reduced(case: Case, check: Check, turns: Sequence[int] = ()) -> Reduced | None:
-    """Returns a case as part of the verdict, found at some turns of loops in each other; None where
+def reduced(case: Case, check: Check, iterations: Sequence[int] = ()) -> Reduced | None:
+    """Returns a case as part of the verdict, for the given iterations of nested loops; None if
     it does not fail (any more).
     """
     try:
@@ -125,8 +123,9 @@ def reduced(case: Case, check: Check, turns: Sequence[int] = ()) -> Reduced | No
         return None
     if error <= check.tolerance:
         return None
+    found = tuple(iterations)
     return Reduced(
-        case.module, case.inputs, case.expected, case.operators, error, check, turns=tuple(turns)
+        case.module, case.inputs, case.expected, case.operators, error, check, iterations=found
     )
 
 

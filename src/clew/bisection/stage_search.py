@@ -1,4 +1,6 @@
-"""The search in the stages: the node that a pass changed, and whether that is but rounding."""
+"""The search in the stages: the node that a pass changed, and whether the change is only
+rounding.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,14 @@ _CULPRITS: Final = 10
 
 
 def search_stage(session: Session, before: int, after: int) -> Verdict:
-    """Returns what the pass did that made a wrong stage, `after`, of a right one, `before`."""
+    """Returns the pass's error that made the right stage `before` into the wrong stage `after`."""
     name = session.build.stages[after].name
-    session.evidence.append(f"the outputs part at stage {after}, {name}")
+    session.evidence.append(f"the outputs diverge at stage {after}, {name}")
     session.say(f"looking for the node that {name} changed")
     found = partings(session.stages, before, after)
     wrong = [p for p in found if p.excess > 1] or _moved_output(session, before, after)
     if not wrong and not found:
-        text = f"{name} changed the outputs, and nothing says what became what"
+        text = f"{name} changed the outputs and recorded no lineage"
         return session.verdict("pass", text, pass_name=name, stage=after)
     culprit, rounding = _culprit(session, before, after, wrong, found)
     old, new = culprit.old, culprit.new
@@ -38,7 +40,7 @@ def search_stage(session: Session, before: int, after: int) -> Verdict:
     layers = layers or session.compiled.trace.layers_of(NodeRef(before, culprit.old.id))
     session.evidence.append(
         f"{len(wrong)} of {len(found)} nodes there are off by more than rounding on operands "
-        "that are right"
+        "from the previous stage"
     )
     by_error = rounding or not wrong
     facts: dict[str, Any] = {
@@ -54,7 +56,7 @@ def search_stage(session: Session, before: int, after: int) -> Verdict:
     }
     where = f"{name} at {', '.join(layers[:3]) or 'a node of no layer'}"
     if not wrong:
-        text = f"rounding of {name} adds up; {', '.join(layers[:3])} most of all"
+        text = f"rounding of {name} accumulates, mostly at {', '.join(layers[:3])}"
     elif rounding:
         lost = "does not fit the dtype" if culprit.error > 1 else "loses more than one rounding"
         text = f"{where}: the value {lost}"
@@ -66,8 +68,8 @@ def search_stage(session: Session, before: int, after: int) -> Verdict:
 def _culprit(
     session: Session, before: int, after: int, wrong: Sequence[Parting], found: Sequence[Parting]
 ) -> tuple[Parting, bool]:
-    """Returns the node to name, and whether it is but rounded: the first that is wrong otherwise,
-    or the one that is rounded most.
+    """Returns the node to name, and whether its error is only rounding: the first with another
+    error, or the one with the largest rounding error.
     """
 
     def rounds(parting: Parting) -> bool:
@@ -75,7 +77,7 @@ def _culprit(
 
     first = wrong[0] if wrong else max(found, key=lambda p: p.error)
     if rounds(first):
-        # Everything is rounded a little: who did most of it is worth more than who was first.
+        # Every node is rounded a little: the largest contribution is more useful than the first.
         first = max(wrong or found, key=lambda p: p.error)
         if rounds(first):
             return first, True
@@ -83,7 +85,9 @@ def _culprit(
 
 
 def _moved_output(session: Session, before: int, after: int) -> list[Parting]:
-    """Returns the first output that is another one's value, which the pass left as it was."""
+    """Returns the first output that has the value of another output, which the pass left
+    unchanged.
+    """
     kept = session.compiled.trace.nodes(before)
     old, new = (outputs_of(session.build.stages[s].module) for s in (before, after))
     for a, b in zip(old, new, strict=False):
@@ -121,6 +125,6 @@ def _pass_of(session: Session, stage: int) -> Pass | None:
     manager = PassManager(
         options.passes, options.opt_level, required=options.required, disabled=options.disabled
     )
-    shift = session.last - len(manager.passes)  # sizes may be settled first
+    shift = session.last - len(manager.passes)  # the first stages may only substitute sizes
     position = stage - 1 - shift
     return manager.passes[position] if position >= 0 else None

@@ -1,9 +1,9 @@
-"""The first stage whose outputs part from those before it, and the first node there that does.
+"""Finds the first stage whose outputs are wrong, and the first wrong node there.
 
-A stage is evaluated by the interpreter; values of nodes that several stages share are computed
-once. Where the outputs part is found by bisection over the stages. In that stage every node that
-stands for one of the stage before is then evaluated *on the values of the stage before*, so that an
-error shows where it arises and nowhere after it.
+Stages are evaluated by the interpreter; values of nodes shared by several stages are computed once.
+Bisection over the stages finds the first wrong one. In that stage, every node that corresponds to a
+node of the previous stage is then evaluated *on the values of the previous stage*, so an error
+shows only where it arises.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _MOST_WIDE_NODES: Final = 200
 
 @dataclass(frozen=True)
 class Parting:
-    """A node of a stage and the one of the stage before that it stands for; `error` is that of its
-    value, computed from values of the stage before, and `due` what rounding may do to it.
+    """A node of a stage and the corresponding node of the previous stage. `error` is that of its
+    value computed from values of the previous stage; `due` is the error that rounding may cause.
     """
 
     old: Expr
@@ -42,7 +42,7 @@ class Parting:
 
     @property
     def excess(self) -> float:
-        """How many times larger the error is than it may be."""
+        """The error divided by the error allowed."""
         return self.error / self.due
 
 
@@ -61,7 +61,7 @@ class Stages:
         self.changed: list[int] = changed
 
     def values(self, stage: int) -> dict[int, Any]:
-        """Returns the values of the nodes of a stage, by id."""
+        """Returns the values of a stage's nodes, by id."""
         stage = max(s for s in self.changed if s <= stage)
         found = self._values.get(stage)
         if found is None:
@@ -79,23 +79,23 @@ class Stages:
         return found
 
     def value(self, stage: int, node: Expr) -> Any:
-        """Returns the value of a node of a stage; None where it has none."""
+        """Returns the value of a stage's node, or None if it has none."""
         return node.data if isinstance(node, Constant) else self.values(stage).get(node.id)
 
     def once(self, stage: int) -> frozenset[int]:
-        """Returns the nodes of a stage that have one value in a run."""
+        """Returns the nodes of a stage that have a single value in a run."""
         self.values(stage)
         return self._once[max(s for s in self.changed if s <= stage)]
 
     def pairs(self, before: int, after: int) -> dict[int, Expr]:
-        """Returns for nodes of a stage the nodes of the one before that they stand for."""
+        """Returns the corresponding nodes of an earlier stage, for nodes of a stage."""
         found = self._pairs.get((before, after))
         if found is None:
             found = self._pairs[before, after] = _pairs(self.trace, before, after)
         return found
 
     def forget(self, keep: Sequence[int]) -> None:
-        """Frees the values of all stages but some."""
+        """Frees the values of all stages except some."""
         self._values = {s: v for s, v in self._values.items() if s in keep}
 
     def outputs(self, stage: int) -> dict[str, Any]:
@@ -110,8 +110,8 @@ class Stages:
 
 
 def first_wrong(stages: Stages, wrong: Callable[[int], bool]) -> tuple[int, int] | None:
-    """Returns the last stage that is right and the one after it, which is wrong; None where the
-    last stage is right. The first stage is right.
+    """Returns the last right stage and the next one, which is wrong; None if the last stage is
+    right. The first stage is right by definition.
     """
     order = stages.changed
     low, high = 0, len(order) - 1
@@ -128,8 +128,8 @@ def first_wrong(stages: Stages, wrong: Callable[[int], bool]) -> tuple[int, int]
 
 
 def partings(stages: Stages, before: int, after: int) -> list[Parting]:
-    """Returns every node of a stage that stands for one of the stage before and was computed anew,
-    in the order of the graph, with its own error.
+    """Returns every recomputed node of a stage that corresponds to a node of the previous stage, in
+    the order of the graph, with its own error.
     """
     trace = stages.trace
     module: Module = trace.stages[after].module
@@ -165,7 +165,7 @@ def partings(stages: Stages, before: int, after: int) -> list[Parting]:
 
 
 def _taken(stages: Stages, before: int, after: int) -> list[Parting]:
-    """Returns the nodes that took the place of others and were there before."""
+    """Returns the nodes that replaced others and existed before."""
     trace = stages.trace
     olds: Mapping[int, Any] = trace.nodes(before)
     found = []
@@ -192,14 +192,14 @@ def _dtypes(node: Any) -> set[str]:
 
 
 def outputs_of(module: Module) -> tuple[Expr, ...]:
-    """Returns the nodes that a module's outputs are."""
+    """Returns the nodes of a module's outputs."""
     body = module.main.body
     return body.fields if isinstance(body, Tuple) else (body,)
 
 
 def _pairs(trace: Trace, before: int, after: int) -> dict[int, Expr]:
-    """Returns for nodes of a stage the nodes of the one before that they stand for: those of *same*
-    links, results of the same layers, and the outputs, whether or not a link says so.
+    """Returns the corresponding nodes of an earlier stage, for nodes of a stage: by *same* links,
+    as results of the same layers, and as outputs, even without a link.
     """
     olds: Mapping[int, Any] = trace.nodes(before)
     news: Mapping[int, Any] = trace.nodes(after)
@@ -228,7 +228,7 @@ def _pairs(trace: Trace, before: int, after: int) -> dict[int, Expr]:
 
 
 def _relaid(value: Any, source: Type, target: Type, like: Any) -> Any:
-    """Returns a value in another layout and dtype; None where it does not fit there."""
+    """Returns a value in another layout and dtype, or None if it cannot be converted."""
     if isinstance(target, TupleType):
         if not isinstance(source, TupleType) or len(source.fields) != len(target.fields):
             return None
@@ -240,7 +240,7 @@ def _relaid(value: Any, source: Type, target: Type, like: Any) -> Any:
         return value
     try:
         array = np.asarray(relayout(value, source, target, like))
-    except Exception:  # another rank, or a layout of other axes
+    except Exception:  # another rank, or a layout with other axes
         return None
     if array.shape != np.shape(like):
         return None
@@ -248,12 +248,12 @@ def _relaid(value: Any, source: Type, target: Type, like: Any) -> Any:
         return array.astype(to_numpy(target.dtype), copy=False)
 
 
-# --- what a pass put in the place of a node -------------------------------------------------------
+# --- the replacement of a node -------------------------------------------------------
 
 
 def region_of(new: Expr, pairs: Mapping[int, Expr], olds: Mapping[int, Any]) -> list[Expr]:
-    """Returns a node and those behind it, as far as the nodes that stand for one of the stage
-    before; uses after what they use.
+    """Returns a node and those behind it, up to the nodes that correspond to the previous stage;
+    uses after their operands.
     """
 
     def behind(node: Expr) -> list[Expr]:
@@ -268,7 +268,7 @@ def region_of(new: Expr, pairs: Mapping[int, Expr], olds: Mapping[int, Any]) -> 
 
 
 def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bool:
-    """Whether what parts would not, were all of it computed in f32."""
+    """Whether the error disappears when everything is computed in f32."""
     trace = stages.trace
     olds: Mapping[int, Any] = trace.nodes(before)
     pairs = stages.pairs(before, after)
@@ -284,7 +284,7 @@ def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bo
             old = pairs.get(node.id) or olds.get(node.id)
             true = stages.value(before, old) if old is not None else None
             if true is None or not isinstance(node.type, TensorType):
-                raise ValueError("a value that the stage before lacks")
+                raise ValueError("a value that the previous stage lacks")
             type_ = _wide_type(node.type)
             value = _relaid(true, old.type, type_, stages.value(after, node))  # type: ignore[union-attr]
             if value is None:
@@ -311,11 +311,11 @@ def is_rounding(stages: Stages, before: int, after: int, parting: Parting) -> bo
         body = made[parting.new.id]
         function = Function(params, body)
         wide = interpret_values(function, args, {body.id})[body.id]
-    except Exception:  # an operator that takes no f32 there
+    except Exception:  # an operator that does not support f32 there
         return parting.error <= parting.due
     true = stages.value(before, parting.old)
     back = _relaid(wide, body.type, _wide_type(parting.old.type), true)
-    # Constants are rounded already, where the pass did that itself: they cannot be made wide again.
+    # Constants rounded by the pass itself cannot be widened again.
     held = [n for n in region if isinstance(n, Constant) and n.tensor.dtype in NARROW]
     if any(not np.isfinite(n.data.astype(np.float32)).all() for n in held):
         return True
@@ -343,8 +343,8 @@ def _wide_constant(node: Constant) -> Expr:
 def traced_down(
     stages: Stages, before: int, after: int, old: Expr, new: Expr, due: float
 ) -> tuple[Expr, Expr]:
-    """Returns the first of two nodes that stand at the same place in graphs of the same form, and
-    part although their operands do not: for passes that say nothing of what became what.
+    """Returns the first two nodes at the same place in graphs of the same form that differ although
+    their operands do not: for passes that record no lineage.
     """
     pairs, olds = stages.pairs(before, after), stages.trace.nodes(before)
     while True:
@@ -353,7 +353,7 @@ def traced_down(
             alike = alike and old.op_name == new.op_name
         stand_for = [pairs.get(b.id) or olds.get(b.id) for b in new.children]
         turned = {a.id for a in old.children} == {o.id if o else 0 for o in stand_for}
-        if not alike or turned:  # or each operand is right, in another's place
+        if not alike or turned:  # also: each operand is right, but in another's place
             return old, new
         parted = None
         for a, b in zip(old.children, new.children, strict=True):

@@ -1,4 +1,6 @@
-"""The search in a program that is right on one thread: the kernel whose threads share elements."""
+"""The search in a program that is right on one thread: finds the kernel whose threads share
+elements.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,11 @@ from clew.ir.expr import Function
 from clew.ir.interpret import interpret_values
 
 RACES: Final = 100
-"""How often something runs that may be wrong now and then."""
+"""The number of runs of code that may fail intermittently."""
 
 
 def search_threads(session: Session) -> Verdict:
-    """Returns the kernel that is wrong on several threads, tried again and again; or the one whose
+    """Returns the kernel that is wrong on several threads in repeated runs, or the one whose
     schedule lets threads share elements.
     """
     threads = session.options.threads
@@ -46,14 +48,14 @@ def search_threads(session: Session) -> Verdict:
 
     observe(session.build, session.arrays, note)
     if not failing and not suspects:
-        text = f"the program is right on one thread and wrong on {threads}"
+        text = f"the program is right on one thread but wrong on {threads}"
         return session.verdict("threads", f"{text}; each kernel alone is right")
     return wrong_on_threads(session, *(failing or suspects)[0])
 
 
 def wrong_on_threads(session: Session, fault: Fault, step: str, problem: str) -> Verdict:
-    """Returns the verdict on a kernel that is wrong on several threads, with the step of its
-    schedule that shares elements and what is then wrong; both may be unknown.
+    """Returns the verdict on a kernel that is wrong on several threads, with the schedule step that
+    shares elements and the resulting problem; both may be unknown.
     """
     threads = session.options.threads
     facts = {**facts_of(session, fault), "step": step}
@@ -62,6 +64,6 @@ def wrong_on_threads(session: Session, fault: Fault, step: str, problem: str) ->
     if fault.error > fault.due:
         check = session.check(fault.due, threads, RACES)
         facts["reduced"] = smallest_kernel(session, check, fault)
-    text = f"kernel {fault.name} is right on one thread and wrong on {threads}"
+    text = f"kernel {fault.name} is right on one thread but wrong on {threads}"
     how = f": {problem}" if problem else ""
     return session.verdict("threads", f"{text}{how}", **facts)

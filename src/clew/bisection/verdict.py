@@ -1,4 +1,4 @@
-"""What a bisection says."""
+"""The result of a bisection."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from clew.bisection.reproducer import write
 from clew.support.shown import Shown
 
 KINDS: Final = {
-    "none": "the result is as it should be",
-    "import": "the model was read wrongly: the layer's converter or operator is not the model's",
+    "none": "the result is correct",
+    "import": "the import is wrong: the layer's converter or operator differs from the model",
     "pass": "a graph pass changed a value",
     "precision": "a value was rounded, in a narrower dtype or another order",
-    "compute": "an operator's tensor form is not its reference",
+    "compute": "an operator's tensor form differs from its reference",
     "schedule": "the loop nest is right before a schedule step and wrong after it",
-    "codegen": "the loop nest is right and its machine code is not",
-    "memory": "kernels are right alone and read what others have overwritten",
+    "codegen": "the loop nest is right, but its machine code is wrong",
+    "memory": "kernels are right alone, but read overwritten values",
     "threads": "results change with the number of threads or from run to run",
-    "host": "a step between kernels is not its operator",
-    "unknown": "the result is wrong, and every part of it is right on its own operands",
+    "host": "a step between kernels differs from its operator",
+    "unknown": "the result is wrong, but every part of it is right on its own operands",
 }
 
 
 @dataclass(frozen=True)
 class Culprit:
-    """A node whose value parts from what its operands' true values give.
+    """A node whose value differs from the one its right operands give.
 
-    `error` is relative to the largest magnitude, `due` what rounding may do there.
+    `error` is relative to the largest magnitude; `due` is the error that rounding may cause.
     """
 
     layers: tuple[str, ...]
@@ -42,15 +42,14 @@ class Culprit:
 
 @dataclass(frozen=True, repr=False)
 class Verdict(Shown):
-    """Where a result goes wrong.
+    """The place where a result goes wrong.
 
     `kind` is one of `KINDS`. `error` is that of the outputs against the reference, relative to the
-    largest magnitude of each; more than `tolerance` is wrong. What follows is filled in as far as
-    it applies: the stage and its pass, the node there before and after, the model's layers, the
-    kernel with its operators and the step of its schedule. `local_error` is the error of the
-    culprit on operands that are right, `due` what rounding may do there. `culprits` are further
-    places, the worst first where the kind is `precision`. `evidence` tells what was compared, in
-    order.
+    largest magnitude of each; more than `tolerance` is wrong. The other fields are set if they
+    apply: the stage and its pass, the node before and after it, the model's layers, the kernel with
+    its operators and the step of its schedule. `local_error` is the culprit's error on right
+    operands; `due` is the error that rounding may cause there. `culprits` are further places,
+    sorted by error if the kind is `precision`. `evidence` lists the comparisons, in order.
     """
 
     kind: str
@@ -79,7 +78,7 @@ class Verdict(Shown):
 
     @property
     def found(self) -> bool:
-        """Whether something is wrong and it is known where."""
+        """Whether something is wrong and its place is known."""
         return self.kind not in ("none", "unknown")
 
     def __str__(self) -> str:
@@ -88,7 +87,7 @@ class Verdict(Shown):
         return "\n".join(lines)
 
     def facts(self) -> dict[str, str]:
-        """Returns what is known, as text by name."""
+        """Returns the known facts, as text by name."""
         found: dict[str, str] = {}
         if self.runs:
             outputs = f"{self.error:.2g} off {self.reference} (at most {self.tolerance:.2g})"
@@ -113,10 +112,9 @@ class Verdict(Shown):
         if self.reduced is not None:
             plural = "s" * (self.reduced.operators != 1)
             text = f"{self.reduced.operators} operator{plural}, error {self.reduced.error:.2g}"
-            if self.reduced.turns:
-                text += (
-                    f", at turn {' of turn '.join(map(str, self.reduced.turns[::-1]))} of a loop"
-                )
+            if self.reduced.iterations:
+                numbers = map(str, self.reduced.iterations[::-1])
+                text += f", at iteration {' of iteration '.join(numbers)} of a loop"
             found["reduced to"] = text
         return found
 
@@ -137,16 +135,16 @@ class Verdict(Shown):
             document["reduced"] = {
                 "operators": self.reduced.operators,
                 "error": self.reduced.error,
-                "turns": list(self.reduced.turns),
+                "iterations": list(self.reduced.iterations),
                 "inputs": {n: list(np.shape(v)) for n, v in self.reduced.inputs.items()},
             }
         return plain(document)  # type: ignore[no-any-return]
 
     def write(self, folder: str | Path) -> Path:
-        """Writes a reproducer into a folder (made if need be) and returns it: `reproduce.py` exits
-        with 1 as long as the reduced model fails; `docs/bisect.md` lists the files.
+        """Writes a reproducer into a folder (created if needed) and returns it: `reproduce.py`
+        exits with 1 while the reduced model fails; `docs/bisect.md` lists the files.
 
-        Errors: I172 when the folder cannot be written.
+        Errors: I172 if the folder cannot be written.
         """
         return write(Path(folder), self.to_json(), _markdown(self), self.reduced)
 
@@ -158,12 +156,12 @@ def _markdown(verdict: Verdict) -> str:
         lines += ["", "## What was compared", ""]
         lines += [f"{n}. {text}" for n, text in enumerate(verdict.evidence, 1)]
     if verdict.culprits:
-        lines += ["", "## Where values part", "", "| layers | error | due |", "|---|---|---|"]
+        lines += ["", "## Where values diverge", "", "| layers | error | due |", "|---|---|---|"]
         lines += [
             f"| {', '.join(c.layers)} | {c.error:.2g} | {c.due:.2g} |" for c in verdict.culprits
         ]
     if verdict.reduced is not None:
         lines += ["", "## The part that fails alone", ""]
-        lines += ["`python reproduce.py` exits with 1 as long as it does.", "", "```"]
+        lines += ["`python reproduce.py` exits with 1 while it fails.", "", "```"]
         lines += [str(verdict.reduced.module).rstrip(), "```"]
     return "\n".join(lines) + "\n"

@@ -63,25 +63,25 @@ def observe(
     return _observe(build, inputs, note, only, lambda node, value: None)
 
 
-class Turns(list[Any]):
-    """The values that a node in a loop had, in order: of each turn, or of some and the last one.
+class Iterations(list[Any]):
+    """The values of a node in a loop, in order: of all iterations, or of some and the last one.
 
-    `places` says of which turns, from 0, `total` how many there were.
+    `places` holds the iterations' numbers, from 0; `total` is the number of iterations.
     """
 
     def __init__(self) -> None:
         self.places: list[int] = []
         self.total = 0
 
-    def of(self, values: Iterable[Any]) -> Turns:
-        """Returns other values of the same turns."""
-        found = Turns()
+    def of(self, values: Iterable[Any]) -> Iterations:
+        """Returns other values of the same iterations."""
+        found = Iterations()
         found.extend(values)
         found.places, found.total = self.places, self.total
         return found
 
     def note(self, value: Any, wanted: Collection[int] | None) -> None:
-        """Notes the value of the next turn. `wanted` says which are kept (all by default)."""
+        """Notes the value of the next iteration. `wanted` says which are kept (all by default)."""
         if wanted is not None and self.places and self.places[-1] not in wanted:
             self.pop()  # it was the last one until now
             self.places.pop()
@@ -95,21 +95,21 @@ def node_values(
     inputs: Sequence[Any],
     wanted: Collection[int] | None = None,
     *,
-    turns: bool | Collection[int] = False,
+    iterations: bool | Collection[int] = False,
 ) -> dict[int, Any]:
     """Returns what nodes of the last stage were in a run, by id: those outside kernels.
 
     These are the values that exist in memory: inputs, results of kernels and host steps, and what
     is part of them. Nodes of branches and loops have the last value they had, if they ran; with
-    `turns` those in loops have `Turns`: all, or those that a collection names. `wanted` are the
+    `iterations`, nodes in loops have `Iterations`: all, or those in a collection. `wanted` are the
     nodes asked for (all by default); ids of others are left out.
     """
     main = build.stages[-1].module.main
     reach = _Reach(main)
     asked = reach.nodes.keys() if wanted is None else wanted
     needed = reach.behind(asked)
-    some = None if isinstance(turns, bool) else turns
-    known = _Known(frozenset() if turns is False else reach.in_loops, some)
+    some = None if isinstance(iterations, bool) else iterations
+    known = _Known(frozenset() if iterations is False else reach.in_loops, some)
     for param, value in zip(main.params, inputs, strict=True):
         known.put(param.id, value)
 
@@ -136,26 +136,26 @@ def node_values(
 class _Known:
     """Values of nodes, as they come."""
 
-    def __init__(self, in_loops: Collection[int], turns: Collection[int] | None) -> None:
+    def __init__(self, in_loops: Collection[int], iterations: Collection[int] | None) -> None:
         self.values: dict[int, Any] = {}
         self._in_loops = in_loops
-        self._turns = turns
+        self._iterations = iterations
 
     def put(self, node: int, value: Any) -> None:
         """Notes a value: the last one, or the next one of a loop."""
         if node in self._in_loops:
-            self.values.setdefault(node, Turns()).note(value, self._turns)
+            self.values.setdefault(node, Iterations()).note(value, self._iterations)
         else:
             self.values[node] = value
 
 
 def _value_of(node: Expr, parts: Sequence[Any]) -> Any:
-    """As `_value`, for each turn where parts have several values."""
-    several = [part for part in parts if isinstance(part, Turns)]
+    """As `_value`, for each iteration where parts have several values."""
+    several = [part for part in parts if isinstance(part, Iterations)]
     if not several:
         return _value(node, parts)
     fewest = min(several, key=len)  # of a part that a branch gives, there may be fewer
-    rows = ([p[n] if isinstance(p, Turns) else p for p in parts] for n in range(len(fewest)))
+    rows = ([p[n] if isinstance(p, Iterations) else p for p in parts] for n in range(len(fewest)))
     return fewest.of(_value(node, row) for row in rows)
 
 

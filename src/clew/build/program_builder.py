@@ -41,7 +41,7 @@ from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import (
     Branch,
     Instruction,
-    NoTurns,
+    NoIterations,
     Program,
     Repeat,
     RunHost,
@@ -491,7 +491,7 @@ class ProgramBuilder:
             for axis, dim in enumerate(getattr(type_, "shape", ()))
             if (name := plain_size(dim)) is not None
         }
-        empty = tuple(_no_turns(t, told) for t in leaves(node.type)[states:])
+        empty = tuple(_no_iterations(t, told) for t in leaves(node.type)[states:])
         inputs = (*reads, *sizes.values())
         loop = Repeat(cond, program, inputs, outputs, node.scans, empty, node.id)
         self.instructions.append(loop)
@@ -525,21 +525,21 @@ class ProgramBuilder:
 
 
 def _keeps_types(node: While) -> bool:
-    """Whether the states of a loop have one type each: before it, in each turn and after it."""
+    """Whether each state of a loop has one type: before it, in each iteration and after it."""
     before = [t for arg in node.init for t in leaves(arg.type)]
     params = [t for p in node.body.params[1:] for t in leaves(p.type)]
     after = leaves(node.body.body.type)[: len(before)]
     return before == params == list(after)
 
 
-def _no_turns(type_: Type, told: Mapping[str, tuple[int, int]]) -> NoTurns:
+def _no_iterations(type_: Type, told: Mapping[str, tuple[int, int]]) -> NoIterations:
     """Returns the stack of no iterations. Sizes that only the body's results would tell are zero;
     `told` says which states tell some.
     """
     if isinstance(type_, UnrankedType):
-        return NoTurns((0,), to_numpy(type_.dtype))
+        return NoIterations((0,), to_numpy(type_.dtype))
     assert isinstance(type_, TensorType)
     sizes = tuple(
         d if isinstance(d, int) else told.get(plain_size(d) or "", 0) for d in type_.shape[1:]
     )
-    return NoTurns((0, *sizes), to_numpy(type_.dtype))
+    return NoIterations((0, *sizes), to_numpy(type_.dtype))

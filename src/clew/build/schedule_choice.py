@@ -16,9 +16,12 @@ from clew.loop.schedule import Schedule, Step
 from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.patterns import Pattern, find_all
+from clew.schedules import NO_REQUEST, Decision, Plan, Request, Rule, Settings, Space
 from clew.support.errors import ClewError, CompileError, InputError, ScheduleError, locate
 
 ScheduleFunction = Callable[..., Any]
+Planned = Callable[[Request, Sequence[Rule[Any]]], Plan]
+"""Gives the plan of a kernel with a user's choices and with further rules."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,12 +29,12 @@ class ScheduleFor:
     """A schedule and the kernels it is for: those that meet every condition given.
 
     `kernel` is a kernel's name or a glob, `ops` are operators that it holds, `pattern` is matched
-    against its operators. `how` is a function of `(schedule, target)`, or recorded steps; a
-    function returns False where clew's own rules are to do it.
+    against its operators. `how` is a function of `(schedule, target)`, recorded steps, choices of
+    rules, or a rule; a function returns False to leave a kernel to the rules.
     """
 
     name: str
-    how: ScheduleFunction | Sequence[Step | str]
+    how: ScheduleFunction | Sequence[Step | str] | Request | Rule[Any]
     kernel: str = ""
     ops: tuple[str, ...] = ()
     pattern: Pattern | None = None
@@ -61,18 +64,22 @@ class ScheduleFor:
             return False
         return self.pattern is None or bool(find_all(self.pattern, function))
 
-    def apply(
-        self, nest: Nest, target: Target, use: str = ""
-    ) -> tuple[Schedule, tuple[str, ...]] | None:
-        """Returns the schedule of a kernel and the name of the rule; None where the function left
-        it to clew. `use` names the kernel in errors.
+    def apply(self, nest: Nest, planned: Planned, target: Target, use: str = "") -> Plan | None:
+        """Returns the plan of a kernel; None where the function left it to the rules, or the rule
+        does not match. `planned` gives the plan by rules. `use` names the kernel in errors.
 
-        Errors: those of the primitives, with the kernel's name; C081 when the function fails.
+        Errors: those of the primitives and of requests, with the kernel's name; C081 when the
+        function fails.
         """
         with locate(stage=f"schedule {self.name} of kernel {use or nest.name}"):
             if not callable(self.how):
                 try:
-                    return Schedule.replay(nest, self.how), (self.name,)
+                    if isinstance(self.how, Request):
+                        return planned(self.how, ())
+                    if isinstance(self.how, Rule):
+                        plan = planned(NO_REQUEST, (self.how,))
+                        return plan if self.name in plan.rules else None
+                    return self._plan(Schedule.replay(nest, self.how))
                 except ScheduleError as error:
                     _name_use(error, nest, use)
                     raise
@@ -90,7 +97,10 @@ class ScheduleFor:
                     f"the schedule {self.name} failed: {type(error).__name__}: {error}",
                     hint="this is a mistake of the schedule; it was given:\n" + str(Schedule(nest)),
                 ) from error
-            return None if said is False else (schedule, (self.name,))
+            return None if said is False else self._plan(schedule)
+
+    def _plan(self, schedule: Schedule) -> Plan:
+        return Plan(schedule, (Decision(self.name, "", Space(), Settings({})),))
 
 
 def _name_use(error: ClewError, nest: Nest, use: str) -> None:
@@ -107,11 +117,14 @@ def schedule_for(
     op: str | Iterable[str] = (),
     pattern: Pattern | None = None,
     steps: str | Sequence[Step | str] | None = None,
+    choose: str = "",
     name: str = "",
     required: bool = True,
 ) -> Any:
     """Decorator: makes a function of `(schedule, target)` the schedule of the kernels that meet
-    every condition; with `steps` (text, a line each, or recorded ones) returns it at once.
+    every condition; with `steps` (text, a line each, or recorded ones) or `choose` returns it at
+    once. `choose` names rules and values of their choices, such as `matmul: rows=6 vectors=2`;
+    `kernel.choices` lists those of a kernel.
 
     ```python
     @clew.schedule_for(op="nn.softmax")
@@ -123,17 +136,24 @@ def schedule_for(
 
     Where no kernel meets the conditions a warning (I309) says so, unless `required=False`.
 
-    Errors: I081 where no condition is given; P020 for steps that do not parse.
+    Errors: I081 where no condition is given, or both steps and choices; P020 for steps that do not
+    parse, P021 for choices.
     """
     ops = (op,) if isinstance(op, str) else tuple(op)
     if not (kernel or ops or pattern is not None):
         raise InputError("I081", "no kernel is meant", hint="give kernel=, op= or pattern=")
 
-    def make(how: ScheduleFunction | Sequence[Step | str], called: str) -> ScheduleFor:
+    if steps is not None and choose:
+        raise InputError("I081", "both steps and choices", hint="give steps= or choose=")
+
+    def make(how: ScheduleFunction | Sequence[Step | str] | Request, called: str) -> ScheduleFor:
         return ScheduleFor(name or called, how, kernel, ops, pattern, required=required)
 
+    called = kernel or ops[0] if ops or kernel else "steps"
+    if choose:
+        return make(Request.parse(choose), called)
     if steps is not None:
-        return make(recorded(steps), kernel or ops[0] if ops or kernel else "steps")
+        return make(recorded(steps), called)
     return lambda function: make(function, function.__name__)
 
 
@@ -159,6 +179,11 @@ def of_fusion(name: str, how: ScheduleFunction | str | Sequence[Step | str]) -> 
     """Returns the schedule that a user's fusion brings along."""
     steps = how if callable(how) else recorded(how)
     return replace(ScheduleFor(name, steps), fusion=name)
+
+
+def of_rule(rule: Rule[Any]) -> ScheduleFor:
+    """Returns the schedule of the kernels that a user's rule matches."""
+    return ScheduleFor(rule.name, rule, kernel="*", required=False)
 
 
 def of_operators(function: Function, target: Target) -> list[ScheduleFor]:

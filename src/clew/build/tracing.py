@@ -66,7 +66,7 @@ def _verify(trace: Trace, inputs: Mapping[str, Any], rtol: float, atol: float) -
 def evaluate(
     module: Module, inputs: Mapping[str, Any], known: Mapping[int, Any], results: Results
 ) -> dict[int, Any]:
-    """Returns the values of the nodes that have one in a run: of those in loops, in the last turn.
+    """Returns the values of the nodes that ran; in loops, those of the last iteration.
 
     `results` are those of operators in the stages before.
 

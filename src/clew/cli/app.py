@@ -1,6 +1,6 @@
 """The `clew` command.
 
-Exit codes: 0, 1 (the work failed: one coded error on stderr), 2 (used wrongly).
+Exit codes: 0; 1 if the work failed, with one coded error on stderr; 2 for wrong usage.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ from clew.support.errors import ClewError, CompileError
 
 app = typer.Typer(
     name="clew",
-    help="Compile models to native code, and follow every layer down to its instructions.",
+    help="Compile models to native code, and trace every layer down to its instructions.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -103,7 +103,7 @@ def run(
     random: opt.Random = False,
     seed: opt.Seed = 0,
     repeat: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Timed runs; the median is shown.")
+        int, typer.Option(metavar="N", min=1, help="Timed runs; prints their median.")
     ] = 1,
     kernels: Annotated[bool, typer.Option("--kernels", help="Time every kernel.")] = False,
     compare: Annotated[
@@ -123,7 +123,7 @@ def run(
     how: Compiling,
 ) -> None:
     """Run a model, compiled now or saved, and show its outputs."""
-    # Before anything is compiled in vain; that there is no such file says the frontend.
+    # Checked before compiling; the frontend reports a missing file.
     peer = Peer(model) if compare and model.is_file() else None
     compiled = open_model(model, how)
     arrays = model_inputs(compiled.model, inputs, random, seed)
@@ -153,7 +153,7 @@ def run(
         raise CompileError(
             "C091",
             f"outputs differ from ONNX Runtime's by {worst:.2g}, more than {tolerance:.2g}",
-            hint="clew bisect MODEL finds the layer, pass or kernel that it comes from",
+            hint="clew bisect MODEL finds the layer, pass or kernel that causes the error",
         )
 
 
@@ -190,7 +190,9 @@ def compile_(
 ) -> None:
     """Compile a model, save it, and list its kernels."""
     if output is not None and output.suffix != SAVED_SUFFIX:
-        raise typer.BadParameter(f"a saved model's name ends in {SAVED_SUFFIX}", param_hint="-o")
+        raise typer.BadParameter(
+            f"the name of a saved model ends in {SAVED_SUFFIX}", param_hint="-o"
+        )
     compiled = compile_model(model, how)
     need_sizes(compiled.model)
     facts = [kernel_facts(k) for k in compiled.model.kernels]
@@ -230,7 +232,7 @@ app.add_typer(storage.app)
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Runs the command line and leaves with its exit code."""
+    """Runs the command line and exits with its exit code."""
     show_warnings()
     try:
         app(arguments)
@@ -243,7 +245,9 @@ def main(arguments: list[str] | None = None) -> None:
             traceback.print_exc()
         text = f"internal error: {type(error).__name__}: {error}"
         stderr().print(Text(text, style="red"))
-        stderr().print(Text("  hint: a mistake of clew; clew --debug COMMAND shows where"))
+        stderr().print(
+            Text("  hint: this is a bug in clew; clew --debug COMMAND shows the traceback")
+        )
     sys.exit(1)
 
 

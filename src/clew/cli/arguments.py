@@ -1,4 +1,4 @@
-"""What is typed after a command: inputs from files or drawn, shapes by name."""
+"""Command-line arguments: inputs from files or drawn, shapes by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 
 
 def named(values: Sequence[str], option: str) -> dict[str, str]:
-    """Returns `name=value` pairs as a dict; a usage error (exit code 2) for anything else."""
+    """Returns `name=value` pairs as a dict; anything else is a usage error (exit code 2)."""
     pairs: dict[str, str] = {}
     for value in values:
         name, _, text = value.rpartition("=")
@@ -31,7 +31,7 @@ def named(values: Sequence[str], option: str) -> dict[str, str]:
 
 
 def shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Returns `name=1,3,224,224` pairs as shapes by name; a usage error for anything else."""
+    """Returns `name=1,3,224,224` pairs as shapes by name; anything else is a usage error."""
     found: dict[str, tuple[int, ...]] = {}
     for name, text in named(values, "--shape").items():
         parts = [p.strip() for p in text.split(",")]

@@ -1,4 +1,4 @@
-"""`clew bench`: a model under clew and its peers in turns, and every kernel under its roof."""
+"""`clew bench`: times a model on clew and other engines, and each kernel against its roofline."""
 
 from __future__ import annotations
 
@@ -42,16 +42,19 @@ def bench(
         str, typer.Option(metavar="1,2", help="Thread counts.", show_default="all CPUs")
     ] = "",
     precision: Annotated[
-        str, typer.Option(metavar="|".join(_PRECISIONS), help="Of clew's and OpenVINO's products.")
+        str,
+        typer.Option(
+            metavar="|".join(_PRECISIONS), help="Precision of products in clew and OpenVINO."
+        ),
     ] = "f32",
-    rounds: Annotated[int, typer.Option(metavar="N", min=1, help="Turns of each engine.")] = 10,
-    kernels: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Kernels shown; 0 for all.")
-    ] = 20,
+    rounds: Annotated[
+        int, typer.Option(metavar="N", min=1, help="Timed rounds of each engine.")
+    ] = 10,
+    kernels: Annotated[int, typer.Option(metavar="N", min=0, help="Kernels to show; 0: all.")] = 20,
     tolerance: Annotated[
         float | None,
         typer.Option(
-            metavar="X", help="Largest relative error.", show_default="1e-3, else 0.1 for bf16"
+            metavar="X", help="Largest accepted relative error.", show_default="1e-3; 0.1 for bf16"
         ),
     ] = None,
     json: opt.Json = False,
@@ -59,7 +62,7 @@ def bench(
     how: Compiling,
 ) -> None:
     """Time a model against ONNX Runtime and OpenVINO, and each kernel against the machine."""
-    refuse_saved(model, "peers cannot read a saved model")
+    refuse_saved(model, "other engines cannot read a saved model")
     if precision not in _PRECISIONS:
         raise typer.BadParameter(f"one of {', '.join(_PRECISIONS)}", param_hint="--precision")
     from clew.bench.session import Session, machine  # noqa: PLC0415 - it imports the compiler
@@ -73,7 +76,7 @@ def bench(
         session = Session(model, module, drawn, chosen, rounds, say)
         runs = session.runs(counts)
     for name in dict.fromkeys(name for run in runs for name in run.missing):
-        note(f"{name} is not installed and left out: pip install 'clew[bench]'")
+        note(f"skipped {name}, which is not installed: pip install 'clew[bench]'")
     if json:
         figures = [run.to_json() for run in runs]
         report = {"model": str(model), "precision": precision, "machine": machine()}
@@ -87,13 +90,15 @@ def bench(
     if worst is not None:
         raise CompileError(
             "C091",
-            f"outputs differ from the reference's by {worst:.2g}, more than {accepted:.2g}",
-            hint="clew bisect MODEL finds the layer, pass or kernel that it comes from",
+            f"outputs differ from the reference by {worst:.2g}, more than {accepted:.2g}",
+            hint="clew bisect MODEL finds the layer, pass or kernel that causes the error",
         )
 
 
 def _feeds(model: Any, files: Sequence[str], random: bool, seed: int) -> list[dict[str, Any]]:
-    """Returns inputs to run with in turn: those of files as they are, others drawn anew each."""
+    """Returns inputs for successive runs: inputs from files are the same in each, others are drawn
+    anew.
+    """
     first = model_inputs(model, files, random, seed)
     given = {name: first[name] for name in named(files, "--input")}
     others = (draw(model.inputs, given, seed + n, sizes_of(model.inputs, given)) for n in (1, 2))
@@ -101,10 +106,12 @@ def _feeds(model: Any, files: Sequence[str], random: bool, seed: int) -> list[di
 
 
 def _counts(text: str) -> list[int]:
-    """Returns thread counts: all CPUs where none are given."""
+    """Returns thread counts; the default is all CPUs."""
     words = text.split(",") if text else [str(usable_cpus())]
     if not all(word.strip().isdecimal() and int(word) for word in words):
-        raise typer.BadParameter(f"{text!r} is not like 1,2", param_hint="--threads")
+        raise typer.BadParameter(
+            f"{text!r} is not a list of numbers such as 1,2", param_hint="--threads"
+        )
     return [int(word) for word in words]
 
 
@@ -113,7 +120,9 @@ def _show(run: Run, most: int) -> None:
     console.print(engines_table(run.measured, f"{_threads(run.threads)}, {run.gflop:.3g} GFLOP"))
     lead = run.measured.lead("clew")
     if lead is not None:
-        console.print(Text(f"clew runs at {lead[0]:.2f} times the speed of {lead[1]}, the fastest"))
+        console.print(
+            Text(f"clew runs at {lead[0]:.2f} times the speed of {lead[1]}, the fastest peer")
+        )
     console.print()
     console.print(roofs_table(run.roofs[: most or None], limits(run.measured, run.levels)))
     if most and len(run.roofs) > most:
@@ -126,7 +135,7 @@ def _threads(count: int) -> str:
 
 
 def limits(measured: Measured, levels: Sequence[Level]) -> str:
-    """Returns a line on what the machine allows."""
+    """Returns a line with the limits of the machine."""
     speeds = ", ".join(f"{level.name} {level.gbps:.0f}" for level in levels)
     return f"FMA peak {measured.peak_gflops:.0f} GFLOP/s; GB/s: {speeds}"
 
@@ -147,13 +156,13 @@ def engines_table(measured: Measured, title: str) -> Table:
             f"{f.median_ms / own.median_ms:.2f}" if own else "",
             f"{f.gflops:.0f}",
             f"{100 * f.peak_share:.0f}",
-            "" if math.isnan(f.error) else f"{f.error:.1e}",  # there was no peer to compare with
+            "" if math.isnan(f.error) else f"{f.error:.1e}",  # no peer to compare with
         )
     return made
 
 
 def roofs_table(roofs: Sequence[Roof], title: str) -> Table:
-    """Returns a table of kernels: what each reaches, and how near its limit that is."""
+    """Returns a table of kernels: throughput, and share of the roofline limit."""
     numbers = ("uses", "µs in all", "share", "GFLOP/s", "% of peak", "GB/s")
     made = table("kernel", "layers", *numbers, "limit", right=numbers, title=title)
     for r in roofs:

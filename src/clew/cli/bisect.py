@@ -1,4 +1,4 @@
-"""`clew bisect`: from a wrong result to the pass, node, kernel or schedule step at fault."""
+"""`clew bisect`: finds the pass, node, kernel or schedule step that causes a wrong result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bisect(
         typer.Option(
             "--against",
             metavar="onnxruntime|opt0|interpreter|FILE.npz",
-            help="What the outputs should be.",
+            help="Reference for the outputs.",
         ),
     ] = "onnxruntime",
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
@@ -38,17 +38,17 @@ def bisect(
         typer.Option(
             metavar="X",
             min=0,
-            help="Largest relative error that is right.",
-            show_default="by the narrowest dtype: 0.001 in f32",
+            help="Largest accepted relative error.",
+            show_default="depends on the narrowest dtype: 0.001 for f32",
         ),
     ] = None,
     runs: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Runs of the program, for races.")
+        int, typer.Option(metavar="N", min=1, help="Runs of the program, to detect races.")
     ] = 3,
     seconds: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS", min=0, help="Time for reducing the part at fault; 0: do not."
+            metavar="SECONDS", min=0, help="Time to reduce the faulty part; 0: do not reduce it."
         ),
     ] = 60.0,
     output: Annotated[
@@ -59,11 +59,11 @@ def bisect(
     *,
     how: Compiling,
 ) -> None:
-    """Find the layer, pass, node or kernel that a wrong result comes from."""
-    refuse_saved(model, "stages are compiled anew")
+    """Find the layer, pass, node or kernel that causes a wrong result."""
+    refuse_saved(model, "bisection compiles the stages again")
     options = how.options
     if against == "onnxruntime" and model.is_file():
-        Peer(model)  # before anything is compiled in vain
+        Peer(model)  # fails before anything is compiled
     with progress(f"reading {model}") as say:
         loaded = clew.load(model, **options.loading)
         arrays = model_inputs(clew.Inputs(loaded), inputs, random, seed)
@@ -84,14 +84,14 @@ def bisect(
     else:
         _show(verdict)
     if output is not None and verdict.kind == "none":
-        note(f"nothing is wrong: {output} is not written")
+        note(f"no error found: {output} is not written")
     elif output is not None:
         verdict.write(output)
         note(f"reproducer in {output}" if verdict.reduced else f"report in {output}")
     if verdict.kind == "unknown":
         raise CompileError(
             "C094",
-            f"the outputs are {verdict.error:.2g} off, and it is not known why",
+            f"the outputs differ by {verdict.error:.2g} for an unknown reason",
             hint=verdict.summary,
         )
 
@@ -107,7 +107,7 @@ def _show(verdict: clew.Verdict) -> None:
         facts.add_row(Text(f"  {name}", style="cyan"), Text(text))
     console.print(facts)
     if verdict.evidence:
-        console.print(Text("\nwhat was compared", style="cyan"))
+        console.print(Text("\ncomparisons", style="cyan"))
         for text in verdict.evidence:
             console.print(Padding(Text(text), (0, 0, 0, 2)))
     if len(verdict.culprits) > 1:

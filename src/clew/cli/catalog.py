@@ -1,4 +1,4 @@
-"""`clew ops`: the registered operators, and those of ONNX."""
+"""`clew ops`: the registered operators, and ONNX's."""
 
 from __future__ import annotations
 
@@ -20,12 +20,10 @@ def ops(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="One operator.", show_default=False)
     ] = None,
-    onnx: Annotated[
-        bool, typer.Option("--onnx", help="ONNX's operators: what is supported of each.")
-    ] = False,
+    onnx: Annotated[bool, typer.Option("--onnx", help="ONNX operators and their support.")] = False,
     json: opt.Json = False,
 ) -> None:
-    """List the operators of graphs, or ONNX's with what is supported of them; or describe one."""
+    """List graph operators, or ONNX operators and their support; or describe one operator."""
     if onnx:
         _of_onnx(name, json)
         return
@@ -37,7 +35,7 @@ def ops(
     if json:
         emit_json(every)
         return
-    made = table("operator", "inputs", "what it does")
+    made = table("operator", "inputs", "description")
     for facts in every:
         summary = facts["doc"].partition("\n")[0]
         made.add_row(Text(facts["name"]), Text(", ".join(facts["inputs"])), Text(summary))
@@ -58,7 +56,7 @@ def _of_onnx(name: str | None, json: bool) -> None:
 def _find(name: str) -> Any:
     """Returns an operator by name.
 
-    Errors: I064 for a name that is not registered, with similar ones.
+    Errors: I064 for an unregistered name, with similar names.
     """
     try:
         return clew.get_op(name)
@@ -71,7 +69,7 @@ def _find(name: str) -> Any:
             f"no operator {name!r}",
             hint=f"did you mean {', '.join(close)}?"
             if close
-            else "clew ops lists them, clew ops --onnx those of ONNX",
+            else "clew ops lists all operators, clew ops --onnx those of ONNX",
         ) from None
 
 
@@ -101,11 +99,11 @@ def _facts(op: Any) -> dict[str, Any]:
 
 
 def _form(op: Any) -> str:
-    """Returns how the operator comes to run."""
+    """Returns how the operator is implemented."""
     if op.host:
-        return "host: runs in numpy between native segments"
+        return "host: runs in NumPy between native segments"
     if op.decompose_rule is not None:
-        return "decompose: becomes other operators"
+        return "decompose: is replaced by other operators"
     return "compute: a tensor expression"
 
 

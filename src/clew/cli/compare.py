@@ -1,4 +1,4 @@
-"""Compares outputs with ONNX Runtime's, where that is installed."""
+"""Compares outputs with those of ONNX Runtime, if it is installed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from clew.support.errors import InputError
 
 
 class Peer:
-    """A model in ONNX Runtime. It is read at once: whether it can be compared is known before clew
-    compiles anything.
+    """A model in ONNX Runtime. The constructor reads it, so a model that cannot be compared is an
+    error before clew compiles anything.
 
-    Errors: I062 where ONNX Runtime is not installed, or refuses the model.
+    Errors: I062 if ONNX Runtime is not installed or rejects the model.
     """
 
     def __init__(self, model: Path) -> None:
         if model.suffix.lower() != ".onnx":
             raise InputError(
                 "I062",
-                f"ONNX Runtime runs .onnx files, and {str(model)!r} is none",
-                hint="give the ONNX file that it was made from",
+                f"{str(model)!r} is not an .onnx file, so ONNX Runtime cannot run it",
+                hint="give the original ONNX file",
             )
         try:
             import onnxruntime  # noqa: PLC0415
@@ -32,13 +32,13 @@ class Peer:
         onnxruntime.set_default_logger_severity(3)
         try:
             self._session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-        except Exception as error:  # its exceptions have no common base but Exception
+        except Exception as error:  # its exceptions have no other common base
             raise _refused(error) from None
 
     def outputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Returns its outputs by name.
 
-        Errors: I062 where it does not run on these inputs.
+        Errors: I062 if it fails on these inputs.
         """
         try:
             values = self._session.run(None, dict(inputs))
@@ -50,6 +50,6 @@ class Peer:
 def _refused(error: Exception) -> InputError:
     return InputError(
         "I062",
-        f"ONNX Runtime refuses the model: {error}",
-        hint="clew may run it all the same: leave the comparison out",
+        f"ONNX Runtime rejects the model: {error}",
+        hint="clew may still run it: leave out the comparison",
     )

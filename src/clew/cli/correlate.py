@@ -35,7 +35,7 @@ def correlate(
         typer.Option(
             "--kernel",
             metavar="NAME",
-            help="Show a node: its operators, at each stage that changed it.",
+            help="Show a node: its operators at each stage that changed them.",
         ),
     ] = None,
     layer: Annotated[
@@ -49,10 +49,10 @@ def correlate(
     *,
     how: Compiling,
 ) -> None:
-    """Describe what runs: kernels, views and host steps, with their operators and layers."""
+    """List kernels, views and host steps of the executor, with their operators and layers."""
     refuse_saved(model, "a saved model has no graph")
     if kernel is not None and layer is not None:
-        raise typer.BadParameter("--kernel and --layer exclude each other")
+        raise typer.BadParameter("--kernel and --layer are mutually exclusive")
     compiled = compile_model(model, how)
     if compiled.model.is_symbolic:
         compiled.model.run(model_inputs(compiled.model, inputs, random, seed))
@@ -130,7 +130,7 @@ def _some(layers: Sequence[str]) -> str:
 
 
 def _node_document(graph: ExecutorGraph, node: Facts, layer: str | None = None) -> Any:
-    """Returns what `--json` prints of a node: its document with rows of tables put in."""
+    """Returns the `--json` output for a node: its document, with table rows inlined."""
     operators = [o for o in node.get("ops", ()) if layer is None or layer in o["layers"]]
     document: dict[str, Any] = {
         **node,

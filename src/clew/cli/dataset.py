@@ -1,4 +1,4 @@
-"""`clew dataset`: kernels of models and of drawn networks, measured into a table."""
+"""`clew dataset`: measures kernels of models and of drawn networks into a table."""
 
 from __future__ import annotations
 
@@ -27,37 +27,43 @@ def dataset(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Table to make or add to, such as table.parquet."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Table to create or extend, such as table.parquet.",
         ),
     ] = Path("table.parquet"),
     networks: Annotated[
         int | None,
         typer.Option(
-            metavar="N", min=0, help="Networks to draw.", show_default="no end; 0 beside models"
+            metavar="N", min=0, help="Networks to draw.", show_default="no limit; 0 with models"
         ),
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(metavar="X", min=0, help="Stop after so long.", show_default="no end"),
+        typer.Option(metavar="X", min=0, help="Stop after this time.", show_default="no limit"),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of the first network.")] = 0,
     threads: Annotated[
         str, typer.Option(metavar="1,2", help="Thread counts.", show_default="one, and all CPUs")
     ] = "",
     precision: Annotated[
-        str, typer.Option(metavar="f32,bf16", help="What products multiply in.")
+        str, typer.Option(metavar="f32,bf16", help="Precision of products.")
     ] = "f32",
     fuse: Annotated[
         str,
-        typer.Option(metavar="auto,none", help="As deployed, or one operator per kernel, or both."),
+        typer.Option(
+            metavar="auto,none", help="Fused as deployed, one operator per kernel, or both."
+        ),
     ] = "auto",
     json: opt.Json = False,
     *,
     how: Compiling,
 ) -> None:
-    """Measure kernels of models and of drawn networks into a Parquet table, turn after turn.
+    """Measure kernels of models and of drawn networks into a Parquet table.
 
-    What the table has already is left out, so it may be stopped (Ctrl-C) and goes on where it was.
+    Measurements that the table already has are skipped, so you may stop it (Ctrl-C) and run it
+    again.
     """
     from clew.predict.dataset import Wanted, collect  # noqa: PLC0415 - it imports the compiler
 
@@ -73,18 +79,18 @@ def dataset(
         options=how.options,
     )
     stopped = False
-    with progress("looking at the machine") as say:
+    with progress("measuring the machine") as say:
         try:
             result = collect(output, wanted, say=say, note=note)
         except KeyboardInterrupt:
             stopped = True
     if stopped:
-        note(f"stopped; {output} has every network that was finished")
+        note(f"stopped; {output} has all finished networks")
         raise typer.Exit(0)
     if result.unsteady:
         note(
-            f"{result.unsteady} measurements were disturbed by other programs, and are marked so "
-            "(`steady`): a machine with nothing else to do measures better"
+            f"other programs disturbed {result.unsteady} measurements, which are marked in the "
+            "column `steady`: measure on an idle machine"
         )
     if json:
         emit_json(
@@ -98,8 +104,8 @@ def dataset(
             }
         )
         return
-    made = table("table", "rows added", "networks", "had already", "failed",
-                 right=("rows added", "networks", "had already", "failed"))  # fmt: skip
+    made = table("table", "rows added", "networks", "skipped", "failed",
+                 right=("rows added", "networks", "skipped", "failed"))  # fmt: skip
     made.add_row(
         Text(str(output)),
         str(result.rows),
@@ -111,10 +117,12 @@ def dataset(
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    """Returns thread counts: one, and as many as there are CPUs, where none are given."""
+    """Returns thread counts; the default is one and the number of CPUs."""
     words = text.split(",") if text else list(dict.fromkeys(["1", str(usable_cpus())]))
     if not all(word.strip().isdecimal() and int(word) for word in words):
-        raise typer.BadParameter(f"{text!r} is not like 1,2", param_hint="--threads")
+        raise typer.BadParameter(
+            f"{text!r} is not a list of numbers such as 1,2", param_hint="--threads"
+        )
     return tuple(int(word) for word in words)
 
 

@@ -1,4 +1,4 @@
-"""`clew diff`: two builds side by side, layer by layer."""
+"""`clew diff`: compares two builds layer by layer."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from clew.cli.output import emit_json, note, progress, stdout
 
 _NAMES: Final = ("A", "B")
 _NONE: Final = ("none", "-", "")
-# Options of a build as they are typed; the names are those of `CompileOptions`.
+# Options of one build on the command line; the names are those of `CompileOptions`.
 _LISTS: Final = ("keep_f32", "required", "disabled", "extend")
 _NUMBERS: Final = ("opt_level", "threads")
 _KEYS: Final = (*_NUMBERS, "precision", "target", "fuse", *_LISTS, "schedule")
@@ -54,25 +54,30 @@ def diff(
     inputs: opt.Inputs = [],  # noqa: B006
     random: opt.Random = False,
     seed: opt.Seed = 0,
-    time: Annotated[bool, typer.Option("--time/--no-time", help="Measure both, in turns.")] = True,
+    time: Annotated[bool, typer.Option("--time/--no-time", help="Time both, interleaved.")] = True,
     numerics: Annotated[
-        bool, typer.Option("--numerics/--no-numerics", help="Compare what layers compute.")
+        bool, typer.Option("--numerics/--no-numerics", help="Compare layers' values.")
     ] = True,
     reference: Annotated[
         bool,
         typer.Option(
-            "--reference/--no-reference", help="Compare both with f32 at opt level 0, too."
+            "--reference/--no-reference", help="Also compare both with f32 at opt level 0."
         ),
     ] = True,
     rounds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=2, help="Turns of each.", show_default="some seconds' worth"),
+        typer.Option(
+            metavar="N",
+            min=2,
+            help="Timed rounds of each.",
+            show_default="as many as a few seconds allow",
+        ),
     ] = None,
     only: Annotated[
         list[str],
         typer.Option(
             metavar="all|changed|KIND",
-            help="Layers to show: those that differ (changed), or differ in a kind, such as "
+            help="Layers to show: those that differ (changed), or differ in one kind, such as "
             "fusion, layout, time or values. Repeatable.",
         ),
     ] = [],  # noqa: B006
@@ -82,11 +87,12 @@ def diff(
     groups: Annotated[
         bool,
         typer.Option(
-            "--groups", help="Show groups of layers that share kernels: nothing is estimated."
+            "--groups",
+            help="Show groups of layers that share kernels; their times need no estimates.",
         ),
     ] = False,
     layers: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Layers (or groups) shown; 0 for all.")
+        int, typer.Option(metavar="N", min=0, help="Layers (or groups) to show; 0: all.")
     ] = 40,
     json: opt.Json = False,
     opt_level: Annotated[Pair, _pair("Opt levels of A and B.")] = ("", ""),
@@ -106,9 +112,9 @@ def diff(
 ) -> None:
     """Compare two builds layer by layer: kernels, time, layouts, numerics.
 
-    Two models, or one compiled in two ways: clew diff v1.onnx v2.onnx; clew diff model.onnx
-    --opt-level 0 3; clew diff model.onnx --b "precision=bf16 keep_f32=conv1,fc". Options of
-    compiling take two values, one for A and one for B; as keys of --a and --b they are opt_level,
+    Compares two models, or one model compiled in two ways: clew diff v1.onnx v2.onnx; clew diff
+    model.onnx --opt-level 0 3; clew diff model.onnx --b "precision=bf16 keep_f32=conv1,fc". Compile
+    options take two values, one for A and one for B. The keys of --a and --b are opt_level,
     precision, keep_f32, threads, target, fuse (auto or none), required and disabled (passes),
     extend (Python files) and schedule (KERNEL=FILE).
     """
@@ -128,7 +134,7 @@ def diff(
     ]
     paths = [a, b or a]
     for path in paths:
-        refuse_saved(path, "layers are aligned anew")
+        refuse_saved(path, "a saved model has no trace to compare")
     given = how.options.loading
     with progress(f"reading {a}") as say:
         first = clew.load(a, **given)
@@ -154,7 +160,7 @@ def diff(
             on_progress=say,
         )
     if paths[0] == paths[1] and asked[0] == asked[1]:
-        note("A and B are one model compiled in one way: give options, such as --opt-level 0 3")
+        note("A and B are the same model with the same options: give some, such as --opt-level 0 3")
     rows = chosen(report, only)
     if json:
         shown = {id(row) for row in rows}
@@ -171,8 +177,7 @@ def _saying(say: Callable[[str], None], name: str) -> Callable[[str], None]:
 
 
 def build_options(typed: Sequence[str], pairs: Mapping[str, str], option: str) -> dict[str, Any]:
-    """Returns the fields of `CompileOptions` that were typed for one build; a usage error for
-    anything else.
+    """Returns the fields of `CompileOptions` given for one build; anything else is a usage error.
 
     Errors: I341 (`schedule`).
     """
@@ -187,7 +192,7 @@ def build_options(typed: Sequence[str], pairs: Mapping[str, str], option: str) -
             key = key.replace("-", "_")
             if not mark or key not in _KEYS:
                 raise typer.BadParameter(
-                    f"{part!r} is none of {', '.join(f'{k}=...' for k in _KEYS)}",
+                    f"{part!r} is not one of {', '.join(f'{k}=...' for k in _KEYS)}",
                     param_hint=option,
                 )
             words[key] = value
@@ -211,13 +216,13 @@ def _value(key: str, text: str, option: str) -> tuple[str, Any]:
 
 
 def chosen(report: clew.DiffReport, only: Sequence[str]) -> list[Any]:
-    """Returns the layers that are asked for; a usage error for a kind that there is not."""
+    """Returns the requested layers; an unknown kind is a usage error."""
     from clew.compare.rows import KINDS  # noqa: PLC0415 - it imports the compiler
 
     unknown = [kind for kind in only if kind not in ("all", "changed", *KINDS)]
     if unknown:
         raise typer.BadParameter(
-            f"{unknown[0]!r} is none of all, changed, {', '.join(KINDS)}", param_hint="--only"
+            f"{unknown[0]!r} is not one of all, changed, {', '.join(KINDS)}", param_hint="--only"
         )
     if "all" in only:
         return list(report.layers)

@@ -1,4 +1,4 @@
-"""`clew explore`: the page that follows layers down to instructions, served to this machine."""
+"""`clew explore`: serves the explorer's page to this machine."""
 
 from __future__ import annotations
 
@@ -42,22 +42,23 @@ def explore(
     ] = None,
     model_b: Annotated[
         Path | None,
-        typer.Argument(metavar="MODEL_B", help="A model to compare it with.", show_default=False),
+        typer.Argument(metavar="MODEL_B", help="Model to compare with.", show_default=False),
     ] = None,
     for_b: Annotated[
         list[str],
         typer.Option(
-            "--b", metavar="'KEY=VALUE ...'", help="How B is compiled, as clew diff has it."
+            "--b", metavar="'KEY=VALUE ...'", help="How B is compiled; keys as in clew diff."
         ),
     ] = [],  # noqa: B006 (typer takes the default from here)
     host: Annotated[
         str,
         typer.Option(
-            metavar="NAME", help="Address to listen at; others than this machine's are a risk."
+            metavar="NAME",
+            help="Address to listen at; one that other machines can reach is a risk.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0: a free one.")
+        int, typer.Option(metavar="N", min=0, max=65535, help="Port; 0: any free port.")
     ] = 0,
     browser: Annotated[
         bool | None,
@@ -67,27 +68,27 @@ def explore(
     ] = None,
     get: Annotated[
         str,
-        typer.Option("--get", metavar="ROUTE", help="Print what a route answers, and leave."),
+        typer.Option("--get", metavar="ROUTE", help="Print a route's answer and exit."),
     ] = "",
     memory: Annotated[
         float | None,
         typer.Option(
-            min=0, metavar="GIB", help="Memory of a build; 0: no limit.", show_default="80 %"
+            min=0, metavar="GIB", help="Memory limit of a build; 0: none.", show_default="80 %"
         ),
     ] = None,
     time_limit: Annotated[
-        float, typer.Option(min=1, metavar="SECONDS", help="How long a job may take.")
+        float, typer.Option(min=1, metavar="SECONDS", help="Time limit of a job.")
     ] = 600.0,
     max_upload: Annotated[
-        int, typer.Option(min=1, metavar="MIB", help="Size of models that are uploaded.")
+        int, typer.Option(min=1, metavar="MIB", help="Size limit of uploaded models.")
     ] = 512,
     *,
     how: Compiling,
 ) -> None:
-    """Show a model in a page: its layers, what became of them, kernels, instructions, times.
+    """Show a model's layers, passes, kernels, instructions and times in a web page.
 
     The page's URL, which holds a secret, is printed on stdout. Two models, or one with --b
-    "precision=bf16", open both and their differences. Ctrl-C ends it.
+    "precision=bf16", are shown with their differences. Ctrl-C stops the server.
     """
     models, own = asked_models(model, model_b, how, for_b)
     if get:
@@ -110,21 +111,21 @@ def explore(
 def asked_models(
     a: Path | None, b: Path | None, how: Compiling, for_b: list[str]
 ) -> tuple[tuple[tuple[Path, Options], ...], Own]:
-    """Returns the files to compile and how, and what holds for all builds.
+    """Returns the files to compile with their options, and the options common to all builds.
 
-    Errors: I227 for a file that is not there.
+    Errors: I227 for a missing file.
     """
     from clew.explorer.own import split_options  # noqa: PLC0415 - other commands stay quick
 
     own = how.options
     if a is None:
         if for_b:
-            raise typer.BadParameter("there is no model", param_hint="--b")
+            raise typer.BadParameter("--b needs a model", param_hint="--b")
         return (), split_options([own])[1]
     for path in (a, b):
-        refuse_saved(path, "a saved model keeps no trace")
+        refuse_saved(path, "a saved model has no trace")
         if path is not None and not path.is_file():
-            raise InputError("I227", f"there is no file {str(path)!r}")
+            raise InputError("I227", f"no file {str(path)!r}")
     paths, given = [a], [own]
     if b is not None or for_b:
         paths.append(b or a)
@@ -140,12 +141,12 @@ def _memory_bytes(gib: float | None) -> int:
 
 
 def _answer(models: tuple[tuple[Path, Options], ...], own: Own, route: str) -> str:
-    """Returns what a route answers as JSON text, without a server.
+    """Returns a route's answer as JSON text, without a server.
 
     Errors: I229 without a model, I201 and others of routes.
     """
     if not models:
-        raise InputError("I229", "there is no model to ask", hint="clew explore MODEL --get ROUTE")
+        raise InputError("I229", "--get needs a model", hint="clew explore MODEL --get ROUTE")
     from clew.explorer.direct import answer  # noqa: PLC0415 - it imports the compiler
 
     with progress("") as status:
@@ -162,7 +163,7 @@ async def _serve(asked: Asked, browser: bool | None) -> None:
 
     if not server.is_loopback(asked.host):
         stderr().print(
-            f"warning: {asked.host} can be reached from other machines; who has the URL can "
+            f"warning: other machines can reach {asked.host}; anyone who has the URL can "
             "compile models here",
             style="yellow",
         )
@@ -170,7 +171,7 @@ async def _serve(asked: Asked, browser: bool | None) -> None:
     def on_ready(serving: Serving) -> Awaitable[None]:
         print(serving.url, flush=True)
         if browser or (browser is None and sys.stdout.isatty()):
-            # In a thread that nobody waits for: some browsers only return when they are closed.
+            # In a thread that nothing joins: some browsers only return when they are closed.
             threading.Thread(target=webbrowser.open, args=[serving.url], daemon=True).start()
         return _follow(serving)
 
@@ -178,7 +179,7 @@ async def _serve(asked: Asked, browser: bool | None) -> None:
 
 
 async def _follow(serving: Serving) -> None:
-    """Says on stderr what becomes of the first jobs."""
+    """Reports the progress of the first jobs on stderr."""
     from clew.explorer.failures import error_text  # noqa: PLC0415
 
     for job in serving.jobs:

@@ -1,4 +1,4 @@
-"""`clew extract`: a part of a model that runs alone, as text, ONNX or script."""
+"""`clew extract`: a part of a model that runs on its own, as text, ONNX or script."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Outputs = Annotated[
         "--output",
         "-o",
         metavar="FILE",
-        help="File to write: .txt (clew text), .onnx, .py (a script that runs by itself).",
+        help="File to write: .txt (clew text), .onnx, or .py (a standalone script).",
     ),
 ]
 
@@ -35,13 +35,13 @@ Outputs = Annotated[
 def extract(
     model: opt.Model,
     start: Annotated[
-        list[str], typer.Option("--from", metavar="LAYER", help="Where the range begins.")
+        list[str], typer.Option("--from", metavar="LAYER", help="First layer of a range.")
     ] = [],  # noqa: B006 (typer takes the default from here)
     end: Annotated[
-        list[str], typer.Option("--to", metavar="LAYER", help="Where it ends, included.")
+        list[str], typer.Option("--to", metavar="LAYER", help="Last layer of the range.")
     ] = [],  # noqa: B006
     layers: Annotated[
-        list[str], typer.Option("--layer", metavar="LAYER", help="Just these layers.")
+        list[str], typer.Option("--layer", metavar="LAYER", help="Single layer; repeatable.")
     ] = [],  # noqa: B006
     kernel: Annotated[str, typer.Option(metavar="NAME", help="A kernel, by name.")] = "",
     nodes: Annotated[
@@ -51,18 +51,21 @@ def extract(
         str,
         typer.Option(
             metavar="PATTERN",
-            help="What a pattern matches: in words, or module:NAME, or file.py:NAME.",
+            help="Pattern to match: as text, module:NAME or file.py:NAME.",
         ),
     ] = "",
-    match: Annotated[int, typer.Option(metavar="N", min=0, help="Which match of the pattern.")] = 0,
+    match: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Number of the pattern's match.")
+    ] = 0,
     output: Outputs = [],  # noqa: B006
     check: Annotated[
-        bool, typer.Option("--check", help="Run what was written, and compare with the captured.")
+        bool,
+        typer.Option("--check", help="Run the written files and compare with the captured values."),
     ] = False,
     tolerance: Annotated[
         float,
         typer.Option(
-            metavar="X", help="Relative error that layers may have as they would be deployed."
+            metavar="X", help="Accepted relative error of layers compiled with these options."
         ),
     ] = 1e-3,
     inputs: opt.Inputs = [],  # noqa: B006
@@ -71,11 +74,11 @@ def extract(
     *,
     how: Compiling,
 ) -> None:
-    """Take a part out of a model, with real inputs and expected outputs.
+    """Extract a part of a model, with real inputs and expected outputs.
 
-    By layers (--from, --to, several allowed; --layer), by --pattern, by --kernel, or by --nodes.
-    With --check alone, MODEL is a part that was written before. The options of compiling say how
-    the model is compiled for --kernel and --nodes, and how layers are for --check, besides as
+    Select it by layers (--from and --to, repeatable; --layer), --pattern, --kernel or --nodes. With
+    --check alone, MODEL is a part that was written before. The compile options apply to the model
+    for --kernel and --nodes. For --check they apply to extracted layers, which are also checked as
     captured.
     """
     options = how.options
@@ -108,7 +111,7 @@ def extract(
         )
         say("writing")
         files = [(path, part.save(path)) for path in output]
-    note(f"inputs that are not given are drawn with seed {seed}")
+    note(f"other inputs are drawn with seed {seed}")
     for text in part.notes:
         note(text)
     checked = []
@@ -119,7 +122,7 @@ def extract(
 
 
 def _pattern(text: str) -> Any:
-    """Returns the pattern that a text is, or names: `module:NAME`, `file.py:NAME`.
+    """Returns the pattern that a text describes or names: `module:NAME`, `file.py:NAME`.
 
     Errors: I145.
     """
@@ -133,10 +136,10 @@ def _pattern(text: str) -> Any:
             found = run_program(place)[name]
         else:
             found = getattr(importlib.import_module(place), name)
-    except Exception as error:  # whatever a user's program raises
+    except Exception as error:  # a user's program may raise anything
         raise InputError("I145", f"no pattern {text!r}: {reason_of(error)}") from None
     if not isinstance(found, Pattern):
-        raise InputError("I145", f"{text!r} is a {type(found).__name__}, no pattern")
+        raise InputError("I145", f"{text!r} is a {type(found).__name__}, not a pattern")
     return found
 
 
@@ -148,9 +151,9 @@ def _finish(
     tolerance: float,
     json: bool,
 ) -> None:
-    """Shows a part, and what checks found.
+    """Shows a part and the results of its checks.
 
-    Errors: C130 when a check fails.
+    Errors: C130 if a check fails.
     """
     with progress("checking"):
         reports = [
@@ -165,9 +168,9 @@ def _finish(
     failed = [(name, report) for name, report in reports if not report.passed]
     if failed:
         name, report = failed[0]
-        hint = "captured on another machine, or with another version of clew?"
+        hint = "it may have been captured on another machine or with another version of clew"
         if not report.exact:
-            hint = "other options round otherwise: --tolerance says how much is right"
+            hint = "other options round differently: --tolerance sets the accepted error"
         raise CompileError(
             "C130", f"the part does not reproduce the captured values: {name}", hint=hint
         )
@@ -236,7 +239,7 @@ def _values_table(part: clew.Part) -> Table:
 
 
 def _checks_table(reports: list[tuple[str, clew.CheckReport]]) -> Table:
-    made = table("checked", "output", "against the captured", "")
+    made = table("checked", "output", "against captured values", "")
     for name, report in reports:
         for place, output in enumerate(report.outputs):
             found = "same bits" if output.same_bits else f"relative error {output.error:.1e}"

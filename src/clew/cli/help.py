@@ -1,4 +1,4 @@
-"""The `--help` of commands: their own options first, then those of compiling under a heading."""
+"""The `--help` of commands: their own options first, then compile options under a heading."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typer.core import TyperCommand
 
 
 class Command(TyperCommand):
-    """A command whose options stand under the headings (`rich_help_panel`) that they name.
+    """A command whose options stand under their headings (`rich_help_panel`).
 
-    Arguments read as they do elsewhere: `MODEL [B]`, without braces and types.
+    Arguments are shown as `MODEL [B]`, without braces and types.
     """
 
     def format_usage(self, ctx: Any, formatter: Any) -> None:

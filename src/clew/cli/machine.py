@@ -1,4 +1,4 @@
-"""`clew machine`: what this machine has, and what work costs on it."""
+"""`clew machine`: this machine's properties, and the costs of work on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HERE = "cpu"
 
 def machine(
     target: Annotated[
-        str, typer.Option("--target", metavar="NAME", help="Show a named target instead.")
+        str, typer.Option("--target", metavar="NAME", help="Show another target by name.")
     ] = _HERE,
     again: Annotated[bool, typer.Option("--again", help="Measure the costs again.")] = False,
     defaults: Annotated[
@@ -30,12 +30,12 @@ def machine(
     ] = False,
     json: opt.Json = False,
 ) -> None:
-    """Measure what work costs on this machine, once, and show it next to the defaults.
+    """Measure the costs of work on this machine, once, and show them next to the defaults.
 
-    Measuring takes two seconds, on one thread of a machine that should be idle. From then on, all
-    compilations for this machine choose by the measured costs.
+    Measuring takes two seconds, on one thread of a machine that should be idle. All later
+    compilations for this machine use the measured costs.
     """
-    # Help starts without the compiler.
+    # `--help` must not import the compiler.
     from clew.machine.measure import measured_costs  # noqa: PLC0415
     from clew.machine.target import describe_host, host, target_of  # noqa: PLC0415
 
@@ -43,14 +43,16 @@ def machine(
     if (again or defaults) and not here:
         raise InputError("I293", f"{target} is not this machine", hint="leave out --target")
     if again and defaults:
-        raise InputError("I293", "--again and --forget exclude each other", hint="give one of them")
+        raise InputError(
+            "I293", "--again and --forget are mutually exclusive", hint="give only one"
+        )
     identity = describe_host().identity
     if here and defaults:
         forget(identity)
     elif here and (again or not is_kept(identity)):
         with progress("measuring") as say:
             keep(identity, measured_costs(say))
-    host.cache_clear()  # it may have been asked for before the costs were measured
+    host.cache_clear()  # it may hold the costs from before they were measured
     shown = target_of(target)
     kept = here and is_kept(identity)
     if json:
@@ -99,6 +101,6 @@ def _show(target: Target, kept: bool) -> None:
         made.add_row(*map(Text, row))
     out.print(made)
     if kept:
-        out.print(Text(f"measured figures are kept in {costs_file()}"))
+        out.print(Text(f"measured costs are stored in {costs_file()}"))
     else:
         out.print(Text("these are default costs; clew machine measures this machine"))

@@ -1,4 +1,4 @@
-"""`clew ops --onnx`: what is supported of ONNX's operators, from data that go with the package."""
+"""`clew ops --onnx`: support of ONNX operators, from a data file of the package."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ Facts = dict[str, Any]
 
 
 def read() -> dict[str, Any]:
-    """Returns the data: the version of `onnx` that they are about, and facts by operator."""
+    """Returns the data: the version of `onnx` that they describe, and facts by operator."""
     text = package_text("clew.cli", FILE)
     found: dict[str, Any] = json.loads(text)
     return found
 
 
 def full_name(facts: Facts) -> str:
-    """Returns an operator's name with its domain, where that is not ONNX's own."""
+    """Returns an operator's name, with its domain unless that is ONNX's own."""
     return f"{facts['domain']}.{facts['name']}" if facts["domain"] else str(facts["name"])
 
 
 def chosen(every: Sequence[Facts], name: str | None) -> list[Facts]:
-    """Returns the operators whose name with its domain is, or else whose name is, or else contains,
-    `name` (in any case): `conv` is ONNX's own, also where another domain has one.
+    """Returns the operators with this name, ignoring case: first those whose full name (with
+    domain) equals `name`, then those whose name equals it, then those whose full name contains it.
+    So `conv` is ONNX's own even if another domain has one.
 
-    Errors: I064 where there is none, with similar ones.
+    Errors: I064 if there is none, with similar names.
     """
     if name is None:
         return list(every)
@@ -55,7 +56,7 @@ def chosen(every: Sequence[Facts], name: str | None) -> list[Facts]:
 
 
 def support(facts: Facts) -> str:
-    """Returns how an operator runs, in a word or three."""
+    """Returns how an operator runs, in one to three words."""
     return "not supported" if facts["support"] == "none" else str(facts["support"])
 
 
@@ -65,7 +66,7 @@ def tests(facts: Facts) -> str:
 
 
 def show_all(every: Sequence[Facts]) -> None:
-    """Prints a table with a line an operator."""
+    """Prints a table with a row per operator."""
     made = table("operator", "versions", "runs", "tests", "not supported")
     for column in made.columns[:4]:
         column.no_wrap = True
@@ -87,13 +88,13 @@ def show_all(every: Sequence[Facts]) -> None:
 
 
 def versions(facts: Facts) -> str:
-    """Returns the versions that changed an operator, the oldest and the newest."""
+    """Returns the oldest and newest version that changed an operator."""
     first, last = facts["versions"][0], facts["versions"][-1]
     return str(first) if first == last else f"{first} to {last}"
 
 
 def lacking(facts: Facts) -> str:
-    """Returns what is not supported, in some words."""
+    """Returns a short text on unsupported cases."""
     if facts["deprecated"]:
         return f"deprecated in version {facts['versions'][-1]}"
     if facts["support"] == "none":
@@ -102,14 +103,14 @@ def lacking(facts: Facts) -> str:
 
 
 def show_one(facts: Facts) -> None:
-    """Prints all that is known of an operator."""
+    """Prints all facts about an operator."""
     console = stdout()
     console.print(Text.assemble((full_name(facts), "bold"), f"  {support(facts)}"))
     lines = {
         "versions": ", ".join(map(str, facts["versions"])),
         "imported by": {
-            "converter": "a converter of its own",
-            "definition": "its definition in the standard, by other operators",
+            "converter": "its own converter",
+            "definition": "its function body in the ONNX standard",
             "none": "nothing",
         }[facts["by"]],
         "why": facts["why"],

@@ -1,7 +1,7 @@
-"""Options that several commands share, and the way from them to a compiled model.
+"""Options shared by several commands, and their use to compile a model.
 
-`Compiling` has those that every command has which compiles: `@compiling` puts them in the place of
-a parameter of that type. An option of `clew.compile` is added there and in `CompileOptions`.
+`Compiling` holds the options of every command that compiles; `@compiling` replaces a parameter of
+that type by them. Add an option of `clew.compile` there and in `CompileOptions`.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Model = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Inputs = Annotated[
     list[str],
-    typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Value of an input, repeatable."),
+    typer.Option("--input", "-i", metavar="NAME=FILE.npy", help="Value of an input; repeatable."),
 ]
 Random = Annotated[
     bool,
-    typer.Option("--random", help="Draw the inputs that are not given (default: if none is)."),
+    typer.Option("--random", help="Draw inputs that are not given (default if none is given)."),
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of drawn inputs.")]
-BUDGET_HELP: Final = "Limit on what a model may ask for, such as nodes=1000, or strict; repeatable."
-PANEL: Final = "How the model is compiled"
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed for drawn inputs.")]
+BUDGET_HELP: Final = "Resource limit for the model, such as nodes=1000, or strict; repeatable."
+PANEL: Final = "Compile options"
 
 
 def _option(*names: str, **facts: Any) -> Any:
@@ -51,11 +51,11 @@ def _option(*names: str, **facts: Any) -> Any:
 
 @dataclass(frozen=True)
 class Compiling:
-    """What was typed of how a model is read and compiled."""
+    """Compile options as given on the command line."""
 
     shape: Annotated[
         list[str],
-        _option("--shape", metavar="NAME=1,3,224,224", help="Shape of an input, repeatable."),
+        _option("--shape", metavar="NAME=1,3,224,224", help="Shape of an input; repeatable."),
     ] = field(default_factory=list)
     target: Annotated[str, _option("--target", metavar="NAME", help="Machine to compile for.")] = (
         "cpu"
@@ -67,22 +67,22 @@ class Compiling:
     opt_level: Annotated[
         int,
         _option(
-            "--opt-level", metavar="0|1|2|3", min=0, max=3, help="0: only what is needed; 3: all."
+            "--opt-level", metavar="0|1|2|3", min=0, max=3, help="0: only required passes; 3: all."
         ),
     ] = 3
     precision: Annotated[
-        str, _option("--precision", metavar="f32|bf16|f16|auto", help="What products multiply in.")
+        str, _option("--precision", metavar="f32|bf16|f16|auto", help="Precision of products.")
     ] = "f32"
     keep_f32: Annotated[
         list[str],
-        _option("--keep-f32", metavar="LAYER,...", help="Layers, or globs, kept in f32."),
+        _option("--keep-f32", metavar="LAYER,...", help="Layers or globs to keep in f32."),
     ] = field(default_factory=list)
     fuse: Annotated[
-        bool, _option("--fuse/--no-fuse", help="Fuse operators, or a kernel for each.")
+        bool, _option("--fuse/--no-fuse", help="Fuse operators, or compile a kernel for each.")
     ] = True
     required: Annotated[
         list[str],
-        _option("--required", metavar="PASS,...", help="Passes to run whatever the opt level."),
+        _option("--required", metavar="PASS,...", help="Passes to run at any opt level."),
     ] = field(default_factory=list)
     disabled: Annotated[
         list[str], _option("--disabled", metavar="PASS,...", help="Passes to leave out.")
@@ -92,7 +92,7 @@ class Compiling:
         _option(
             "--extend",
             metavar="FILE.py",
-            help="Passes, fusions and schedules of a Python file, which is run; repeatable.",
+            help="Python file to run for its passes, fusions and schedules; repeatable.",
         ),
     ] = field(default_factory=list)
     schedule: Annotated[
@@ -100,7 +100,7 @@ class Compiling:
         _option(
             "--schedule",
             metavar="KERNEL=FILE",
-            help="Saved schedule to replay for a kernel, or a glob of names; repeatable.",
+            help="Saved schedule to replay for a kernel or a glob of kernels; repeatable.",
         ),
     ] = field(default_factory=list)
     links: Annotated[
@@ -108,7 +108,7 @@ class Compiling:
         _option(
             "--links",
             metavar="|".join(LINKS),
-            help="Links to external data to follow: snapshot, those of a model hub's folder.",
+            help="Links to follow to external data; snapshot: links inside a model hub's folder.",
         ),
     ] = LINKS[0]
     bounds: Annotated[
@@ -116,11 +116,11 @@ class Compiling:
         _option(
             "--bounds",
             metavar="|".join(BOUNDS),
-            help="Indices out of range: an error, or held inside.",
+            help="Out-of-range indices: an error, or clamped.",
         ),
     ] = BOUNDS[0]
     cache: Annotated[
-        bool, _option("--cache/--no-cache", help="Use and fill the disk cache of native code.")
+        bool, _option("--cache/--no-cache", help="Use the disk cache of native code.")
     ] = True
     budget: Annotated[list[str], _option("--budget", metavar="NAME=NUMBER", help=BUDGET_HELP)] = (
         field(default_factory=list)
@@ -130,7 +130,7 @@ class Compiling:
     def options(self) -> CompileOptions:
         """The same as plain data.
 
-        Errors: I341 (`--schedule`); a usage error for what is no pair.
+        Errors: I341 (`--schedule`); a usage error for text that is not a `name=value` pair.
         """
         return CompileOptions(
             target=self.target,
@@ -151,12 +151,12 @@ class Compiling:
 
 
 def listed(texts: Sequence[str]) -> tuple[str, ...]:
-    """Returns the parts of texts that commas separate."""
+    """Returns the comma-separated parts of texts."""
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
 def schedules(values: Sequence[str]) -> dict[str, str]:
-    """Returns `kernel=file` pairs as steps by kernel; a usage error for anything else.
+    """Returns `kernel=file` pairs as steps by kernel; anything else is a usage error.
 
     Errors: I341 for a file that cannot be read.
     """
@@ -166,8 +166,8 @@ def schedules(values: Sequence[str]) -> dict[str, str]:
 def compiling(command: Callable[..., None]) -> Callable[..., None]:
     """Gives a command the options of `Compiling`, in place of its parameter of that type.
 
-    An option of that name which the command declares itself is its own: `Compiling` has the default
-    then. What holds for the whole process, budgets and links, is set before the command begins.
+    If the command declares an option of the same name, `Compiling` has its default. Budgets and
+    links apply to the whole process and are set before the command begins.
     """
     hints = typing.get_type_hints(command, include_extras=True)
     own = inspect.signature(command).parameters
@@ -201,16 +201,16 @@ def compiling(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A compiled model, and the seconds that reading and compiling it took."""
+    """A compiled model, with the seconds spent on reading and compiling it."""
 
     model: Any
     seconds: dict[str, float]
 
 
 def refuse_saved(model: Path | None, why: str) -> None:
-    """Refuses a saved model; a usage error (exit code 2)."""
+    """Rejects a saved model with a usage error (exit code 2)."""
     if model is not None and model.suffix == SAVED_SUFFIX:
-        raise typer.BadParameter(f"{why}: give the model's own file", param_hint="MODEL")
+        raise typer.BadParameter(f"{why}: give the original model file", param_hint="MODEL")
 
 
 def open_model(model: Path, how: Compiling) -> Compiled:
@@ -221,19 +221,19 @@ def open_model(model: Path, how: Compiling) -> Compiled:
     for one in fields(Compiling):
         if getattr(how, one.name) != getattr(usual, one.name):
             option = "--no-fuse" if one.name == "fuse" else f"--{one.name.replace('_', '-')}"
-            raise typer.BadParameter("a saved model is compiled already", param_hint=option)
+            raise typer.BadParameter("a saved model is already compiled", param_hint=option)
     start = time.perf_counter()
     loaded = clew.load_compiled(model, how.threads)
     return Compiled(loaded, {"load": time.perf_counter() - start})
 
 
 def compile_model(model: Path, how: Compiling) -> Compiled:
-    """Loads and compiles a model, saying on stderr what is at work."""
+    """Loads and compiles a model, showing progress on stderr."""
     options = how.options
     with progress(f"reading {model}") as say:
-        from clew.frontends import load_or_defer  # noqa: PLC0415 - other commands stay quick
+        from clew.frontends import load_or_defer  # noqa: PLC0415 - keeps other commands fast
 
-        build = clew.compile  # importing it is not the model's time
+        build = clew.compile  # outside the timing: this imports the compiler
         start = time.perf_counter()
         module = load_or_defer(model, **options.loading)
         loaded = time.perf_counter()
@@ -245,7 +245,7 @@ def compile_model(model: Path, how: Compiling) -> Compiled:
 def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> dict[str, Array]:
     """Returns the inputs of a run: arrays from files, the others drawn.
 
-    Errors: I060 and I061 (see `cli.arguments`), I041 for names that the model lacks.
+    Errors: I060 and I061 (see `cli.arguments`), I041 for names that the model does not have.
     """
     given = {n: read_array(n, Path(f)) for n, f in named(files, "--input").items()}
     names = model.input_names
@@ -259,7 +259,7 @@ def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> d
 
 
 def build_summary(compiled: Compiled) -> str:
-    """Returns a line on what was compiled or loaded and how long it took."""
+    """Returns a line about the kernels and the time to compile or load them."""
     total = sum(compiled.seconds.values())
     if "compile" not in compiled.seconds:
         return f"{counted(len(compiled.model.kernels), 'saved kernel')} loaded in {total:.2f} s"

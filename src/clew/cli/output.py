@@ -1,4 +1,4 @@
-"""What the commands print: data on stdout, everything else on stderr."""
+"""Output of the commands: data on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clew.support.tables import table
 from clew.support.unseen import UNSEEN, VisibleConsole, visible
 from clew.support.writing import write_array
 
-# Where stdout is no terminal there is no width to ask for.
+# The width of stdout if it is not a terminal.
 _PIPED_COLUMNS = 120
 
 
@@ -31,7 +31,7 @@ def stdout() -> VisibleConsole:
 
 
 def columns() -> int:
-    """Returns how many characters a line of data may have."""
+    """Returns the number of characters in a line of data."""
     return stdout().width
 
 
@@ -46,7 +46,7 @@ def note(text: str) -> None:
 
 
 def show_warnings() -> None:
-    """Has clew's warnings printed to stderr in the words of the command line, each time."""
+    """Prints every clew warning to stderr, worded for the command line."""
     shown = warnings.showwarning
 
     def show(
@@ -69,7 +69,7 @@ def show_warnings() -> None:
 
 @contextmanager
 def progress(text: str) -> Iterator[Any]:
-    """Shows what is being done, where stderr is a terminal; gives the function that says it."""
+    """Shows a status line if stderr is a terminal; yields the function that updates it."""
     with stderr().status(text) as status:
         yield lambda message: status.update(Text(message))
 
@@ -80,12 +80,12 @@ def emit_json(value: Any) -> None:
 
 
 def emit_text(text: str) -> None:
-    """Prints a text that is laid out already to stdout."""
+    """Prints formatted text to stdout."""
     print(visible(text))
 
 
 def emit_json_text(text: str) -> None:
-    """Prints JSON that is text already to stdout: the same value, without unseen characters."""
+    """Prints JSON text to stdout: the same value, without invisible characters."""
     print(UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
@@ -102,7 +102,7 @@ def _plain(value: Any) -> Any:
 
 
 def flat(outputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns outputs by name: sequences spread out as `name[0]`, `name[1]`; without None."""
+    """Returns outputs by name. Sequences are expanded to `name[0]`, `name[1]`; None is left out."""
     found: dict[str, Any] = {}
     for name, value in outputs.items():
         if isinstance(value, (list, tuple)):
@@ -113,7 +113,7 @@ def flat(outputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe(name: str, value: Any) -> dict[str, Any]:
-    """Returns an output's name, dtype, shape, least, largest and mean value."""
+    """Returns an output's name, dtype, shape, and least, largest and mean value."""
     array = np.asarray(value)
     facts: dict[str, Any] = {"name": name, "dtype": str(array.dtype), "shape": list(array.shape)}
     if array.size and array.dtype.kind in "fiub":
@@ -125,7 +125,7 @@ def describe(name: str, value: Any) -> dict[str, Any]:
 def save_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
     """Writes arrays as `.npy` files named after them.
 
-    Errors: I063 when the folder cannot be written.
+    Errors: I063 if the folder cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -137,7 +137,7 @@ def save_arrays(folder: Path, arrays: Mapping[str, Any]) -> None:
 
 
 def outputs_table(outputs: Sequence[Mapping[str, Any]], what: str = "output") -> Table:
-    """Returns a table of what `describe` says of each output."""
+    """Returns a table of the facts from `describe`."""
     made = table(what, "type", "min", "max", "mean", right=("min", "max", "mean"))
     for facts in outputs:
         dims = ", ".join(map(str, facts["shape"]))
@@ -147,7 +147,7 @@ def outputs_table(outputs: Sequence[Mapping[str, Any]], what: str = "output") ->
 
 
 def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
-    """Returns a table of kernels, with times where they were measured."""
+    """Returns a table of kernels, with times if they were measured."""
     timed = any("median_ns" in k for k in kernels)
     saved = any("code_bytes" not in k for k in kernels)
     columns = ["kernel", "layers, in order"]
@@ -165,7 +165,7 @@ def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def kernel_facts(kernel: Any) -> dict[str, Any]:
-    """Returns what the tables and JSON say of a kernel; of a saved one, less."""
+    """Returns a kernel's facts for tables and JSON; fewer for a kernel of a saved model."""
     facts = {"name": kernel.name, "layers": list(kernel.layers), "ops": list(kernel.ops)}
     if not hasattr(kernel, "rules"):
         return facts

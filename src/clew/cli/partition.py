@@ -1,4 +1,4 @@
-"""`clew partition`: a model as parts that run one after the other."""
+"""`clew partition`: splits a model into parts that run one after the other."""
 
 from __future__ import annotations
 
@@ -26,21 +26,26 @@ def partition(
     model: opt.Model,
     at: Annotated[
         list[str],
-        typer.Option("--at", metavar="LAYER", help="A part ends here; LAYER,LAYER: with both."),
+        typer.Option(
+            "--at", metavar="LAYER", help="End a part at this layer; LAYER,LAYER: at both."
+        ),
     ] = [],  # noqa: B006 (typer takes the default from here)
     start: Annotated[
-        list[str], typer.Option("--from", metavar="LAYER", help="Where a range begins ...")
+        list[str], typer.Option("--from", metavar="LAYER", help="First layer of a range.")
     ] = [],  # noqa: B006
     end: Annotated[
-        list[str], typer.Option("--to", metavar="LAYER", help="... and ends: one --to a --from.")
+        list[str],
+        typer.Option("--to", metavar="LAYER", help="Last layer of the range; one for each --from."),
     ] = [],  # noqa: B006
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write the parts to."),
     ] = None,
-    form: Annotated[str, typer.Option("--form", metavar="txt|onnx", help="Of the parts.")] = "txt",
+    form: Annotated[
+        str, typer.Option("--form", metavar="txt|onnx", help="File format of the parts.")
+    ] = "txt",
     check: Annotated[
-        bool, typer.Option("--check", help="Run the parts in sequence, and each alone.")
+        bool, typer.Option("--check", help="Run the parts in sequence and each alone.")
     ] = False,
     inputs: opt.Inputs = [],  # noqa: B006
     seed: opt.Seed = 0,
@@ -51,13 +56,13 @@ def partition(
     """Split a model into parts that run one after the other.
 
     Parts end at layers (--at, in the order of the graph), or are ranges of layers (--from, --to).
-    With --check alone, MODEL is a folder that was written before. The options of compiling say how
-    the parts are compiled for --check, besides as captured.
+    With --check alone, MODEL is a folder that was written before. Parts are checked as captured,
+    and as compiled with the compile options.
     """
     if bool(at) and bool(start or end):
-        raise typer.BadParameter("either --at, or --from and --to", param_hint="--at")
+        raise typer.BadParameter("give either --at, or --from and --to", param_hint="--at")
     if len(start) != len(end):
-        raise typer.BadParameter("as many --to as --from", param_hint="--to")
+        raise typer.BadParameter("give one --to for each --from", param_hint="--to")
     if form not in _FORMS:
         raise typer.BadParameter(f"one of {', '.join(_FORMS)}", param_hint="--form")
     options = how.options
@@ -82,7 +87,7 @@ def partition(
             if output is not None:
                 say("writing")
                 written = made.save(output, form)
-        note(f"inputs that are not given are drawn with seed {seed}")
+        note(f"other inputs are drawn with seed {seed}")
         if output is not None:
             made = clew.load_partition(output)
     reports: list[tuple[str, clew.CheckReport]] = []
@@ -97,8 +102,8 @@ def partition(
     if failed:
         raise CompileError(
             "C131",
-            f"the parts do not give what the whole gave: {failed[0]}",
-            hint="captured on another machine, or with another version of clew?",
+            f"the parts do not reproduce the outputs of the whole model: {failed[0]}",
+            hint="they may have been captured on another machine or with another version of clew",
         )
 
 
@@ -108,8 +113,8 @@ def _several(text: str) -> str | list[str]:
 
 
 def _checks(made: clew.Partition, options: CompileOptions) -> list[tuple[str, clew.CheckReport]]:
-    """Returns what checks found: each part alone, and all in sequence, as captured and compiled
-    with options.
+    """Returns the check reports: each part alone, and all in sequence, as captured and as compiled
+    with `options`.
     """
     threads = options.threads
     found = [(f"part {n} alone", p.check(threads=threads)) for n, p in enumerate(made.parts)]
@@ -174,7 +179,7 @@ def _parts_table(made: clew.Partition) -> Table:
 
 
 def _checks_table(reports: list[tuple[str, clew.CheckReport]]) -> Table:
-    shown = table("checked", "against the captured", "")
+    shown = table("checked", "against captured values", "")
     for name, report in reports:
         worst = max((o.error for o in report.outputs), default=0.0)
         same = all(o.same_bits for o in report.outputs)

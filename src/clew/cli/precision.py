@@ -1,4 +1,4 @@
-"""`clew precision`: the layers that a narrow precision's error comes from."""
+"""`clew precision`: the layers that cause the error of a narrow precision."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ def precision_(
     seed: opt.Seed = 0,
     seeds: Annotated[
         int,
-        typer.Option(
-            metavar="N", min=1, help="Sets of inputs, where any are drawn: one seed each."
-        ),
+        typer.Option(metavar="N", min=1, help="Sets of drawn inputs, each with its own seed."),
     ] = 4,
     precision: Annotated[
         str,
-        typer.Option("--precision", metavar="bf16|f16|auto", help="What products multiply in."),
+        typer.Option("--precision", metavar="bf16|f16|auto", help="Precision of products."),
     ] = "bf16",
     error: Annotated[
         float | None,
@@ -43,16 +41,16 @@ def precision_(
     savings: Annotated[
         int,
         typer.Option(
-            metavar="N", min=0, help="Layers tried with all others narrow, the worst first."
+            metavar="N", min=0, help="Layers to try in f32 with all others narrow, the worst first."
         ),
     ] = 10,
-    layers: Annotated[int, typer.Option(metavar="N", min=0, help="Layers shown; 0 for all.")] = 20,
+    layers: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to show; 0: all.")] = 20,
     json: opt.Json = False,
     *,
     how: Compiling,
 ) -> None:
-    """Name the layers that the error of narrow products comes from, and those to keep in f32."""
-    refuse_saved(model, "layers are compiled anew")
+    """Find the layers that cause the error of narrow products, and those to keep in f32."""
+    refuse_saved(model, "the report compiles the layers again")
     options = how.options
     exact = options.compiling
     with progress(f"reading {model}") as say:
@@ -75,9 +73,9 @@ def precision_(
     if report.kept is not None and not report.kept.met:
         raise CompileError(
             "C093",
-            f"the error is {report.kept.left.worst:.2g} with every layer in f32 that has a name, "
+            f"the error is {report.kept.left.worst:.2g} with every named layer in f32, "
             f"more than {report.kept.bound:.2g}",
-            hint="it is that of f32 itself, in another order of summation",
+            hint="the rest is the error of f32 itself, in another order of summation",
         )
 
 
@@ -91,8 +89,8 @@ def _show(report: clew.PrecisionReport, most: int) -> None:
     console.print(
         Text(
             f"all {len(report.layers)} layers: {whole.worst:.2g}, rms {whole.rms:.2g} over "
-            f"{report.inputs} set{'s' * (report.inputs > 1)} of inputs; were the layers' errors "
-            f"independent, rms {report.independent:.2g}"
+            f"{report.inputs} set{'s' * (report.inputs > 1)} of inputs; rms "
+            f"{report.independent:.2g} if the layers' errors were independent"
         )
     )
     if report.kept is not None:

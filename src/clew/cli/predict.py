@@ -1,4 +1,4 @@
-"""`clew predict`: how long a model will take, from a table of measured kernels and no run."""
+"""`clew predict`: predicts the time of a model from a table of measured kernels, without a run."""
 
 from __future__ import annotations
 
@@ -33,30 +33,33 @@ def predict(
     ] = None,
     measured: Annotated[
         Path | None,
-        typer.Option("--table", metavar="FILE", help="Table of clew dataset to learn from."),
+        typer.Option("--table", metavar="FILE", help="Table of clew dataset to train on."),
     ] = None,
     predictor: Annotated[
         Path | None,
-        typer.Option("--predictor", metavar="FILE", help="Predictor that --train wrote."),
+        typer.Option("--predictor", metavar="FILE", help="Predictor written by --train."),
     ] = None,
     train: Annotated[
         Path | None,
-        typer.Option("--train", metavar="FILE", help="Learn from this table, and write -o."),
+        typer.Option("--train", metavar="FILE", help="Train on this table and write -o."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="File for --train: predictor.clewp."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="File that --train writes, such as predictor.clewp.",
+        ),
     ] = None,
     lookup: Annotated[
         bool,
         typer.Option(
-            "--lookup/--no-lookup", help="A kernel of the table takes what it took there."
+            "--lookup/--no-lookup", help="Use the measured time of kernels that are in the table."
         ),
     ] = True,
-    kernels: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Kernels shown; 0 for all.")
-    ] = 20,
-    layers: Annotated[int, typer.Option(metavar="N", min=0, help="Layers shown; 0 for all.")] = 10,
+    kernels: Annotated[int, typer.Option(metavar="N", min=0, help="Kernels to show; 0: all.")] = 20,
+    layers: Annotated[int, typer.Option(metavar="N", min=0, help="Layers to show; 0: all.")] = 10,
     json: opt.Json = False,
     *,
     how: Compiling,
@@ -66,13 +69,15 @@ def predict(
         _train(train, output, how.target, json)
         return
     if model is None:
-        raise typer.BadParameter("a model, or --train", param_hint="MODEL")
-    refuse_saved(model, "the passes run anew")
+        raise typer.BadParameter("give a model, or --train", param_hint="MODEL")
+    refuse_saved(model, "the prediction runs the passes again")
     if (measured is None) == (predictor is None):
         raise InputError(
             "I187",
-            "nothing to predict from" if measured is None else "a table and a predictor are given",
-            hint="--table TABLE.parquet (of clew dataset) or --predictor PREDICTOR.clewp",
+            "neither a table nor a predictor is given"
+            if measured is None
+            else "both a table and a predictor are given",
+            hint="give --table TABLE.parquet (from clew dataset) or --predictor PREDICTOR.clewp",
         )
     from clew.predict import forecast, load_predictors  # noqa: PLC0415 - it imports the compiler
     from clew.runtime.threads import thread_count  # noqa: PLC0415
@@ -84,9 +89,9 @@ def predict(
             known = load_predictors(predictor)
         else:
             assert measured is not None
-            say(f"learning from {measured}")
+            say(f"training on {measured}")
             known = [_learned(measured, how.target, count)]
-        say(f"passes and schedules of {model}")
+        say(f"running passes and schedules of {model}")
         planned = {k: v for k, v in options.compiling.items() if k != "cache"}
         found = forecast(
             clew.load(model, **options.loading),
@@ -103,7 +108,7 @@ def predict(
 
 
 def _learned(path: Path, target: str, threads: int) -> Predictor:
-    """Returns the predictor of a table, from the cache where it was learned before.
+    """Returns the predictor trained on a table, from the cache if it was trained before.
 
     Errors: those of `clew.predict.train`.
     """
@@ -116,7 +121,7 @@ def _learned(path: Path, target: str, threads: int) -> Predictor:
     try:
         digest = hashlib.blake2b(read_bytes(path), digest_size=20)
     except OSError:
-        return train(path, machine, threads)  # which says what is wrong
+        return train(path, machine, threads)  # raises the coded error
     digest.update(f"{machine.key}|{threads}|{package_version()}".encode())
     cache, key = default_cache(), digest.hexdigest()
     stored = cache.get(key)
@@ -129,15 +134,15 @@ def _learned(path: Path, target: str, threads: int) -> Predictor:
 
 def _train(path: Path, output: Path | None, target: str, json: bool) -> None:
     if output is None:
-        raise typer.BadParameter("where to? -o PREDICTOR.clewp", param_hint="--train")
+        raise typer.BadParameter("give -o PREDICTOR.clewp as well", param_hint="--train")
     from clew.machine.target import target_of  # noqa: PLC0415
     from clew.predict.predictor import save_predictors, thread_counts, train  # noqa: PLC0415
 
     machine = target_of(target)
-    with progress(f"learning from {path}") as say:
+    with progress(f"training on {path}") as say:
         made = []
         for count in thread_counts(path, machine):
-            say(f"learning from {path}: {count} thread{'s' * (count > 1)}")
+            say(f"training on {path}: {count} thread{'s' * (count > 1)}")
             made.append(train(path, machine, count))
         save_predictors(output, made)
     note(f"saved to {output}")
@@ -146,7 +151,9 @@ def _train(path: Path, output: Path | None, target: str, json: bool) -> None:
         return
     numbers = ("threads", "networks", "kernels", "total off by", "at most",
                "kernels within 10 %", "of time")  # fmt: skip
-    shown = table(*numbers, right=numbers, title="checked on networks left out, some at a time")
+    shown = table(
+        *numbers, right=numbers, title="cross-validation, some networks held out at a time"
+    )
     for one in made:
         e = one.errors
         shown.add_row(
@@ -185,8 +192,8 @@ def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
         )
     )
     console.print()
-    looped = any(k.turns != 1 for k in found.kernels)
-    numbers = (*(("turns", "µs a turn") if looped else ()), "µs", "from", "to", "share")
+    looped = any(k.iterations != 1 for k in found.kernels)
+    numbers = (*(("iterations", "µs/iteration") if looped else ()), "µs", "from", "to", "share")
     shown = table("kernel", "layers", "rule", *numbers, right=numbers)
     total = sum(k.ns for k in found.kernels) or 1.0
     ordered = sorted(found.kernels, key=lambda k: -k.ns)
@@ -198,7 +205,7 @@ def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
             Text(k.kernel),
             Text(names),
             Text(", ".join(k.rules) + sign),
-            *(_of_turns(k) if looped else ()),
+            *(_of_iterations(k) if looped else ()),
             *(f"{ns / 1e3:.1f}" for ns in (k.ns, k.low_ns, k.high_ns)),
             f"{100 * k.ns / total:.1f} %",
         )
@@ -208,11 +215,11 @@ def _show(found: Forecast, most_kernels: int, most_layers: int) -> None:
         _show_layers(list(found.layers.items()), most_layers, total)
 
 
-def _of_turns(kernel: KernelForecast) -> tuple[str, str]:
-    """Returns how often a kernel runs, and what it takes each time."""
-    if kernel.turns is None:
+def _of_iterations(kernel: KernelForecast) -> tuple[str, str]:
+    """Returns how often a kernel runs, and the time of each run."""
+    if kernel.iterations is None:
         return "?", f"{kernel.ns / 1e3:.1f}"
-    return str(kernel.turns), f"{kernel.ns / max(kernel.turns, 1) / 1e3:.1f}"
+    return str(kernel.iterations), f"{kernel.ns / max(kernel.iterations, 1) / 1e3:.1f}"
 
 
 def _show_layers(layers: Sequence[tuple[str, float]], most: int, total: float) -> None:

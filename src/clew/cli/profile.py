@@ -1,4 +1,4 @@
-"""`clew profile`: where the time of a model's runs goes."""
+"""`clew profile`: times of kernels, layers, operators and lines of code."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def profile(
     mode: Annotated[
         str,
         typer.Option(
-            metavar="|".join(_MODES), help="As deployed, a kernel for each operator, or both."
+            metavar="|".join(_MODES), help="Fused as deployed, a kernel for each operator, or both."
         ),
     ] = "fused",
     by: Annotated[
         str,
-        typer.Option(metavar="|".join(_BY), help="Table.", show_default="kernel and layer"),
+        typer.Option(metavar="|".join(_BY), help="Table to show.", show_default="kernel and layer"),
     ] = "",
     top: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Rows of a table, the longest first.")
+        int, typer.Option(metavar="N", min=1, help="Rows to show, the longest times first.")
     ] = _TOP,
     everything: Annotated[bool, typer.Option("--all", help="Show all rows.")] = False,
     kernel: Annotated[
@@ -45,14 +45,21 @@ def profile(
     ] = "",
     repeats: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Timed rounds.", show_default="what a second allows"),
+        typer.Option(
+            metavar="N", min=1, help="Timed rounds.", show_default="as many as a second allows"
+        ),
     ] = None,
-    warmup: Annotated[int, typer.Option(metavar="N", min=0, help="Runs before that.")] = 5,
+    warmup: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Runs before the timed ones.")
+    ] = 5,
     sample: Annotated[
-        float, typer.Option(min=0, metavar="SECONDS", help="Sample fused kernels; 0: estimate.")
+        float,
+        typer.Option(
+            min=0, metavar="SECONDS", help="Time to sample fused kernels; 0: estimate their splits."
+        ),
     ] = 1.0,
     roofline: Annotated[
-        bool, typer.Option("--roofline/--no-roofline", help="Compare with what the machine gives.")
+        bool, typer.Option("--roofline/--no-roofline", help="Compare with the machine's limits.")
     ] = True,
     output: Annotated[
         Path | None,
@@ -64,12 +71,12 @@ def profile(
     *,
     how: Compiling,
 ) -> None:
-    """Tell where the time of a model's runs goes: kernels, layers, operators, lines of code."""
+    """Profile a model's runs by kernel, layer, operator and line of code."""
     _one_of(mode, _MODES, "--mode")
     if by:
         _one_of(by, _BY, "--by")
     if output is not None and not output.name.endswith(_SUFFIXES):
-        raise typer.BadParameter(f"a name ends in {', '.join(_SUFFIXES)}", param_hint="-o")
+        raise typer.BadParameter(f"the name must end in {', '.join(_SUFFIXES)}", param_hint="-o")
     compiled = open_model(model, how)
     arrays = model_inputs(compiled.model, inputs, random, seed)
     with progress("running") as say:
@@ -77,7 +84,7 @@ def profile(
             *(arrays[name] for name in compiled.model.input_names),
             repeats=repeats,
             warmup=warmup,
-            # One second is the default, for which estimates will do where sampling is not possible.
+            # One second is the default. It accepts estimates if sampling is not possible.
             sample=sample if sample not in (0.0, 1.0) else bool(sample),
             mode=mode,
             roofline=roofline,

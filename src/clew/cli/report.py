@@ -1,4 +1,4 @@
-"""`clew report`: the explorer's page as one file."""
+"""`clew report`: writes the explorer's page as one file."""
 
 from __future__ import annotations
 
@@ -21,32 +21,30 @@ def report(
     model: opt.Model,
     model_b: Annotated[
         Path | None,
-        typer.Argument(metavar="MODEL_B", help="A model to compare it with.", show_default=False),
+        typer.Argument(metavar="MODEL_B", help="Model to compare with.", show_default=False),
     ] = None,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output", "-o", metavar="FILE", help="The file to write, such as report.html."
-        ),
+        typer.Option("--output", "-o", metavar="FILE", help="File to write, such as report.html."),
     ] = Path("report.html"),
     for_b: Annotated[
         list[str],
         typer.Option(
-            "--b", metavar="'KEY=VALUE ...'", help="How B is compiled, as clew diff has it."
+            "--b", metavar="'KEY=VALUE ...'", help="How B is compiled; keys as in clew diff."
         ),
     ] = [],  # noqa: B006 (typer takes the default from here)
     profile: Annotated[
-        bool, typer.Option("--profile/--no-profile", help="Measure where the time goes.")
+        bool, typer.Option("--profile/--no-profile", help="Profile the models.")
     ] = True,
     errors: Annotated[
-        bool, typer.Option("--errors/--no-errors", help="Compare layers' values with f32's.")
+        bool, typer.Option("--errors/--no-errors", help="Compare layers' values with f32.")
     ] = False,
     *,
     how: Compiling,
 ) -> None:
-    """Write what clew explore shows as one HTML file, which opens anywhere, without a network.
+    """Write the explorer's page as one HTML file, which opens anywhere, without a network.
 
-    Two models, or one with --b "precision=bf16", are in it together with their differences.
+    With two models, or one and --b "precision=bf16", the page holds both and their differences.
     """
     from clew.explorer.actions.table import ACTIONS  # noqa: PLC0415 - it imports the compiler
     from clew.explorer.builds.compiling import open_session  # noqa: PLC0415

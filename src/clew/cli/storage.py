@@ -1,4 +1,4 @@
-"""`clew cache`: what lies in the disk cache, and its removal."""
+"""`clew cache`: shows, clears and prunes the disk cache."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 @app.command()
 def show(json: opt.Json = False) -> None:
-    """Show where the cache is and how full."""
+    """Show the cache's folder and size."""
     cache = default_cache()
     stats = cache.stats()
     if json:
@@ -40,7 +40,7 @@ def clear(json: opt.Json = False) -> None:
 @app.command()
 def prune(
     keep: Annotated[
-        str, typer.Option("--keep", metavar="SIZE", help="Size to leave, such as 500M or 2G.")
+        str, typer.Option("--keep", metavar="SIZE", help="Size to keep, such as 500M or 2G.")
     ] = "1G",
     json: opt.Json = False,
 ) -> None:

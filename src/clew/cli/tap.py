@@ -36,18 +36,20 @@ def tap(
     layers: Annotated[
         list[str],
         typer.Option(
-            "--layer", metavar="NAME", help="Layer to read, or a glob of them; repeatable."
+            "--layer", metavar="NAME", help="Layer or glob of layers to read; repeatable."
         ),
     ] = [],  # noqa: B006 (typer takes the default from here)
     result: Annotated[
         int | None,
-        typer.Option("--result", metavar="N", min=0, help="Which result, of a layer with several."),
+        typer.Option(
+            "--result", metavar="N", min=0, help="Number of the result, for layers with several."
+        ),
     ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Break the fusions that keep a value in registers.")
     ] = False,
-    turns: Annotated[
-        bool, typer.Option("--turns", help="Of values in loops all turns, not the last.")
+    iterations: Annotated[
+        bool, typer.Option("--iterations", help="Values of all loop iterations, not only the last.")
     ] = False,
     output: Annotated[
         Path | None,
@@ -62,7 +64,7 @@ def tap(
     *,
     how: Compiling,
 ) -> None:
-    """Read values of layers in a run; without --layer, say which are in memory."""
+    """Read values of layers in a run; without --layer, list which are in memory."""
     refuse_saved(model, "a saved model has no layers")
     compiled = compile_model(model, how).model
     if not layers:
@@ -71,7 +73,7 @@ def tap(
         document, shown = _states(compiled)
     else:
         arrays = model_inputs(compiled, inputs, random, seed)
-        taps = compiled.tap(layers, arrays, output=result, force=force, turns=turns)
+        taps = compiled.tap(layers, arrays, output=result, force=force, iterations=iterations)
         document, shown = _values(taps)
         if taps.forced is not None:
             note(str(taps.forced))
@@ -85,7 +87,7 @@ def tap(
 
 def _states(compiled: Any) -> tuple[Any, RenderableType]:
     states = clew.tap_states(compiled)
-    made = table("layer", "its value", "why")
+    made = table("layer", "value", "reason")
     for name, (state, reason) in states.items():
         made.add_row(Text(name), _STATES[state.value], Text(reason))
     counts = ", ".join(
@@ -116,7 +118,7 @@ def _values(taps: clew.Taps) -> tuple[Any, RenderableType]:
 def _save(path: Path, values: Mapping[str, Any]) -> None:
     """Writes one value to a file, several to files in a folder.
 
-    Errors: I063 when they cannot be written.
+    Errors: I063 if they cannot be written.
     """
     if len(values) != 1 or path.suffix != ".npy":
         save_arrays(path, values)

@@ -1,4 +1,4 @@
-"""`clew trace`: stages, layers and kernels of a compilation, and what became what."""
+"""`clew trace`: stages, layers and kernels of a compilation, and the links between them."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from clew.trace.export import write_json
 
 _NUMBERS = ("ms", "nodes", "added", "removed")
 View = tuple[Any, RenderableType]
-"""What a view says: as JSON, and to read."""
+"""A view as JSON, and as text to print."""
 
 
 @compiling
 def trace(
     model: opt.Model,
     layer: Annotated[
-        str | None, typer.Option("--layer", metavar="NAME", help="Tell the story of a layer.")
+        str | None, typer.Option("--layer", metavar="NAME", help="Show the story of a layer.")
     ] = None,
     kernel: Annotated[
         str | None,
@@ -40,7 +40,7 @@ def trace(
         typer.Option(
             "--save-schedule",
             metavar="FILE",
-            help="Write the kernel's schedule to a file, for --schedule.",
+            help="Write the kernel's schedule to a file for --schedule.",
         ),
     ] = None,
     stage: Annotated[
@@ -50,7 +50,7 @@ def trace(
         Path | None, typer.Option("--export", metavar="FILE", help="Write the whole trace as JSON.")
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Evaluate both ends of every same link, and compare.")
+        bool, typer.Option("--verify", help="Evaluate and compare both ends of every same link.")
     ] = False,
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
@@ -59,9 +59,9 @@ def trace(
     *,
     how: Compiling,
 ) -> None:
-    """Follow layers into kernels; an overview without options."""
+    """Show how layers become kernels; without options, an overview."""
     if save_schedule is not None and kernel is None:
-        raise typer.BadParameter("it takes --kernel NAME", param_hint="--save-schedule")
+        raise typer.BadParameter("give --kernel NAME as well", param_hint="--save-schedule")
     compiled = compile_model(model, how)
     if verify or inputs or random or not _is_built(compiled):
         arrays = model_inputs(compiled.model, inputs, random, seed)
@@ -87,12 +87,12 @@ def trace(
         raise CompileError(
             "C092",
             f"{len(report.failures)} same links do not hold",
-            hint="a pass claims that two nodes have one value, and they have not",
+            hint="a pass claims that two nodes have the same value, but their values differ",
         )
 
 
 def _is_built(compiled: Compiled) -> bool:
-    """Whether there is something to trace before a run."""
+    """Whether there is a build to trace before a run."""
     return all(getattr(p.type, "is_static", True) for p in compiled.model.module.main.params)
 
 
@@ -104,7 +104,7 @@ def _print(views: list[View], json: bool) -> None:
     for number, (_, shown) in enumerate(views):
         if number:
             console.print()
-        # Graphs and code keep their lines: what is printed may be read by a program.
+        # Graphs and code are not wrapped: a program may read the output.
         console.print(shown, soft_wrap=isinstance(shown, Text))
 
 
@@ -202,7 +202,7 @@ def _export(compiled: Compiled, path: Path) -> None:
 def _save_schedule(compiled: Compiled, name: str, path: Path) -> None:
     """Writes the steps of a kernel's schedule to a file.
 
-    Errors: I063 when the file cannot be written.
+    Errors: I063 if the file cannot be written.
     """
     found = next(k for k in compiled.model.kernels if k.name == name)
     try:
@@ -230,7 +230,7 @@ def _overview(compiled: Compiled) -> View:
         )
         stages.add_row(*(str(_cell(k, v)) for k, v in rows[-1].items()))
     fates = {layer: str(fate) for layer, fate in trace.accounted().items()}
-    layers = table("layer", "in the end")
+    layers = table("layer", "fate")
     for layer, fate in fates.items():
         layers.add_row(Text(layer), Text(fate))
     return {"stages": rows, "layers": fates}, Group(stages, Text(), layers)

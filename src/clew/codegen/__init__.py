@@ -1,1 +1,1 @@
-"""Loop nests to LLVM IR, LLVM IR to objects."""
+"""Compilation of loop nests to LLVM IR, and of LLVM IR to objects."""

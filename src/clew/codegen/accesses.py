@@ -1,5 +1,5 @@
-"""Loads and stores of elements and vectors, side by side, apart or in runs; which loads are still
-good.
+"""Loads and stores of elements and vectors, contiguous, strided or in runs, and tracking of loads
+that are still valid.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clew.te.expr import INDEX, MOST_SHORT, Checked, Load
 
 
 class Accesses(Registers):
-    """Reads and writes memory in the lanes that are active, and knows what was read already."""
+    """Reads and writes memory in the active lanes, and caches earlier reads."""
 
     def __init__(self, builder: Builder, simplifier: Simplifier) -> None:
         super().__init__(builder, simplifier)
@@ -31,13 +31,13 @@ class Accesses(Registers):
 
     @abstractmethod
     def index_sum(self, form: Linear) -> Value:
-        """Returns the value of a sum over loop variables; set by the value emitter."""
+        """Returns the value of a sum over loop variables; implemented by the value emitter."""
         ...
 
     # --- lanes ---
 
     def widen(self, values: list[Value], lanes: int) -> list[Value]:
-        """Returns the values in `lanes` lanes; a value broadcast before is not broadcast again."""
+        """Returns the values in `lanes` lanes; earlier broadcasts are reused."""
         return [self.broadcast(v, lanes) for v in values]
 
     def broadcast(self, value: Value, lanes: int) -> Value:
@@ -55,14 +55,16 @@ class Accesses(Registers):
         return found
 
     def binary(self, op: str, a: Value, b: Value) -> Value:
-        """Returns an operation's value in as many lanes as the wider operand has."""
+        """Returns the value of an operation, in as many lanes as the wider operand has."""
         lanes = max(a.lanes, b.lanes)
         return arith.binary(self.b, op, self.broadcast(a, lanes), self.broadcast(b, lanes))
 
     # --- memory ---
 
     def load(self, expr: Load) -> Value:
-        """Returns what a load reads: from registers, or from memory once as long as it holds."""
+        """Returns the value of a load: from registers, or from memory, once while it stays
+        valid.
+        """
         buffer: Buffer = expr.source
         form = self.flat(expr, buffer, expr.indices)
         if buffer.scope == "register":
@@ -85,8 +87,8 @@ class Accesses(Registers):
         return found
 
     def _read_inside(self, buffer: Buffer, form: Linear) -> Value:
-        """Returns what a load reads, or another element of its buffer where it would read beyond
-        it: its value is not wanted then.
+        """Returns the value of a load. A load that would read beyond its buffer reads another
+        element instead; its value is not used then.
         """
         size, element = math.prod(buffer.shape), memory_type(buffer.dtype)
         stored, align = stored_dtype(buffer.dtype), element_bytes(buffer.dtype)
@@ -103,10 +105,12 @@ class Accesses(Registers):
         return self._from_memory(buffer, value)
 
     def _turned(self, expr: Load, form: Linear, place: Place) -> list[Value]:
-        """Returns what a load and the next ones of an unrolled loop read, if that is one block."""
+        """Returns the values of a load and of the next iterations of an unrolled loop, if they form
+        a block.
+        """
         active = active_lanes(self.mask, self.lanes)
         if active is None or place.step <= 2:
-            return []  # every other one is quicker had from two vectors
+            return []  # stride 2 is faster from two vectors
         numbers = {key: b.const for key, b in self.bound.items() if b.const is not None}
         bounds = self.simplifier.bounds(self.simplifier.rebuild(form))
         beside = transpose.unrolled_beside(expr, form, place, numbers, bounds)
@@ -124,13 +128,13 @@ class Accesses(Registers):
         return [self._from_memory(expr.source, value) for value in found]
 
     def _from_memory(self, buffer: Buffer, value: Value) -> Value:
-        """Returns a value as it is in registers: `bool` has a byte in memory."""
+        """Returns a value in its register form: `bool` takes a byte in memory."""
         if buffer.dtype != "bool":
             return value
         return arith.binary(self.b, "ne", value, literal(0, value.dtype, value.lanes))
 
     def read(self, buffer: Buffer, place: Place, lanes: int) -> Value:
-        """Returns what is in memory at a place; in the active lanes only, where there are many."""
+        """Returns the elements at a place in memory; of several lanes, only the active ones."""
         pointer = self.pointer_at(buffer, place)
         element = memory_type(buffer.dtype)
         size = element_bytes(buffer.dtype)
@@ -152,8 +156,8 @@ class Accesses(Registers):
         return self._from_memory(buffer, value)
 
     def _known_offsets(self, place: Place) -> list[int | None]:
-        """Returns each lane's offset from the pointer, None for lanes that are not active; nothing
-        where only the run tells.
+        """Returns each lane's offset from the pointer, None for inactive lanes; [] if only a run
+        determines them.
         """
         active = active_lanes(self.mask, self.lanes)
         if active is None or self.lane_index is None:
@@ -171,7 +175,7 @@ class Accesses(Registers):
         return found if len(found) == len(active) else []
 
     def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
-        """Returns one element for all lanes; read only if some lane is active."""
+        """Returns one element for all lanes; it is read only if some lane is active."""
         known = None if self.mask is None else mask_lanes(self.mask)
         if self.mask is None or (known is not None and any(known)):
             return self.b.value(f"load {element}, ptr {pointer}, align {size}", stored)
@@ -188,7 +192,7 @@ class Accesses(Registers):
         )
 
     def some_active(self, mask: Value, *, anew: bool = False) -> Value:
-        """Returns whether any lane of a mask is active, as it was computed before or `anew`."""
+        """Returns whether any lane of a mask is active, cached unless `anew`."""
         key = ("some", mask.text)
         found = None if anew else self.loads.get(key)
         if found is None:
@@ -197,23 +201,24 @@ class Accesses(Registers):
         return found
 
     def masked_load(self, stored: str, pointer: str, size: int) -> Value:
-        """Returns the active lanes of a vector in memory, zeros in the others."""
+        """Returns the active lanes of a vector in memory, with zeros in the others."""
         return vectors.load_vector(self.b, stored, pointer, size, self.lanes, self.mask)
 
     def _in_runs(
         self, stored: str, pointer: str, offsets: Sequence[int | None], size: int
     ) -> Value | None:
-        """Returns lanes that lie in a few runs; None where they do not."""
+        """Returns lanes that lie in a few runs; None if they do not."""
         runs = runs_of(offsets)
         return read_runs(self.b, stored, pointer, size, offsets, runs) if runs else None
 
     def lane_pointers(self, element: str, pointer: str, place: Place) -> str:
-        """Returns the vector of pointers of an access whose lanes are not side by side."""
+        """Returns the vector of pointers of an access whose lanes are not contiguous."""
         offsets = self.binary("mul", ramp(self.lanes), literal(place.step, INDEX))
         for atom, coefficient in place.lane_parts:
             part = self.load_value(atom)
             if coefficient != 1 and isinstance(atom, Checked) and atom.is_short:
-                # It has no more bits, which LLVM cannot see: one multiplication will do for three.
+                # It has no more bits, which LLVM cannot infer; this makes one multiplication
+                # suffice for three.
                 part = self.binary("and", part, literal(MOST_SHORT, INDEX))
             part = self.binary("mul", part, literal(coefficient, INDEX))
             offsets = self.binary("add", offsets, part)
@@ -222,8 +227,8 @@ class Accesses(Registers):
     def write(
         self, buffer: Buffer, place: Place, value: Value, *, nontemporal: bool = False
     ) -> None:
-        """Writes a value to memory in the lanes that are active; past the caches, if it is a whole
-        vector, of an address that is known to be a multiple of its size.
+        """Writes a value to memory in the active lanes. With `nontemporal`, whole vectors at
+        addresses known to be multiples of their size bypass the caches.
         """
         pointer = self.pointer_at(buffer, place)
         size = element_bytes(buffer.dtype)
@@ -250,14 +255,14 @@ class Accesses(Registers):
         self.forget(buffer)
 
     def forget(self, buffer: Buffer) -> None:
-        """Drops what was loaded from a buffer that is written now."""
+        """Invalidates earlier loads from a buffer that is being written."""
         stale = [k for k in self.loads if len(k) > 4 and k[4] == id(buffer.root)]
         for key in stale:
             del self.loads[key]
 
 
 def _literal_splat(value: Value, lanes: int) -> Value | None:
-    """Returns a literal in all lanes."""
+    """Returns a literal in all lanes, or None for other values."""
     if value.lanes != 1:
         return None
     return Value(f"splat ({value.typed})", value.dtype, lanes)

@@ -1,6 +1,6 @@
-"""Where loads and stores go: addresses as sums over loop variables, each part computed in the
-outermost loop that knows it. Thousands of accesses of a register tile then share a few pointers and
-differ in a literal offset, which is what x86 and Arm addressing wants.
+"""Addresses of loads and stores as sums over loop variables, each part computed in the outermost
+loop where it is known. Thousands of accesses of a register tile then share a few pointers and
+differ in a literal offset, as x86 and Arm addressing modes require.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from clew.te.expr import (
 
 @dataclass
 class LoopScope:
-    """A loop being emitted: a place for what is computed once an iteration, and what is there."""
+    """A loop being emitted: a section for values computed once per iteration, and those values."""
 
     place: list[str]
     pointers: dict[tuple[object, ...], str] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class LoopScope:
 
 @dataclass(frozen=True)
 class Bound:
-    """What a loop variable is while a statement is emitted: a number, a value, or vector lanes."""
+    """The current binding of a loop variable: a number, a value, or vector lanes."""
 
     const: int | None = None
     value: Value | None = None
@@ -49,8 +49,8 @@ class Bound:
 
 @dataclass(frozen=True)
 class Place:
-    """An address split up: a pointer, an element offset, the step from lane to lane, odd lane
-    parts.
+    """An address split into a pointer, an element offset, the step from lane to lane, and irregular
+    parts of lanes.
     """
 
     pointer: str
@@ -61,7 +61,7 @@ class Place:
 
 
 def stored_dtype(dtype: str) -> str:
-    """Returns the dtype that moves between memory and registers: `bool` takes a byte."""
+    """Returns the dtype of an element between memory and registers: `bool` takes a byte."""
     return "i8" if dtype == "bool" else dtype
 
 
@@ -77,8 +77,9 @@ def element_bytes(dtype: str) -> int:
 
 @dataclass(frozen=True)
 class _Leaves:
-    """The loop variables in an expression (which is held, so that its id stays its own), whether
-    its value depends on more (it reads memory, or checks an index), and whether it has checks.
+    """The loop variables in an expression, whether its value depends on more (it reads memory or
+    checks an index), and whether it has checks. The expression is kept alive, so that its id is not
+    reused.
     """
 
     expr: Scalar
@@ -111,7 +112,7 @@ class Addresses(ABC):
         return self._bases[id(buffer)]
 
     def flat(self, owner: object, buffer: Buffer, indices: tuple[Scalar, ...]) -> Linear:
-        """Returns an access's element offset; kept by the load or store it belongs to."""
+        """Returns an access's element offset, cached by its load or store."""
         found = self._flat.get(id(owner))
         if found is None:
             total: Scalar = Imm(0, INDEX)
@@ -123,7 +124,7 @@ class Addresses(ABC):
         return found[1]
 
     def place(self, buffer: Buffer, form: Linear) -> Place:
-        """Returns where an access goes, emitting what pointer arithmetic is new."""
+        """Returns the place of an access; emits pointer arithmetic that is not available yet."""
         const, step = form.const, 0
         parts: list[tuple[int, int, Scalar, Value]] = []
         lane_parts: list[tuple[Scalar, int]] = []
@@ -152,7 +153,7 @@ class Addresses(ABC):
         key: tuple[object, ...] = (id(buffer),)
         for depth, coefficient, _, value in parts:
             key = (*key, value.text, coefficient)
-            if depth < 0:  # known only here: computed here, shared with nobody
+            if depth < 0:  # known only here: computed here and not shared
                 step_value = arith.binary(self.b, "mul", value, literal(coefficient, INDEX))
                 pointer = self.b.pointer(
                     f"getelementptr {element}, ptr {pointer}, i64 {step_value.text}"
@@ -190,7 +191,7 @@ class Addresses(ABC):
     # --- index values ---
 
     def constant_of(self, expr: Scalar) -> int | None:
-        """Returns the value of an index expression whose loop variables are numbers now."""
+        """Returns the value of an index expression whose loop variables are currently numbers."""
         return self._constant(expr, {})
 
     def _constant(self, expr: Scalar, known: dict[int, int | None]) -> int | None:
@@ -219,7 +220,7 @@ class Addresses(ABC):
         return int(folded.value) if isinstance(folded, Imm) else None
 
     def leaves(self, expr: Scalar) -> _Leaves:
-        """Returns the loop variables in an expression; remembered."""
+        """Returns the loop variables in an expression (cached)."""
         known = self._leaves
         if id(expr) in known:
             return known[id(expr)]
@@ -244,7 +245,7 @@ class Addresses(ABC):
         return known[id(expr)]
 
     def truth_of(self, cond: Scalar) -> bool | None:
-        """Returns whether a condition holds, if its loop variables are numbers now."""
+        """Returns whether a condition holds, if its loop variables are currently numbers."""
         return self._truth(cond, {})
 
     def _truth(self, cond: Scalar, asked: dict[int, bool | None]) -> bool | None:
@@ -271,8 +272,8 @@ class Addresses(ABC):
         return None
 
     def lanes_where(self, cond: Scalar, lanes: int) -> list[bool] | None:
-        """Returns in which lanes a condition holds (one entry where it is the same in all); None
-        where only the run tells.
+        """Returns the lanes in which a condition holds (one entry if it is the same in all); None
+        if only a run determines it.
         """
         if self.lane_index is None or not self.uses_lane(cond):
             known = self.truth_of(cond)
@@ -289,8 +290,8 @@ class Addresses(ABC):
         return found if len(found) == lanes else None
 
     def depth_of(self, expr: Scalar) -> int:
-        """Returns the depth of the innermost loop an expression depends on; -1 if it reads memory
-        and must do so where it is used.
+        """Returns the depth of the innermost loop that an expression depends on; -1 if it reads
+        memory and must do so where it is used.
         """
         leaves = self.leaves(expr)
         if leaves.reads_memory and not self.is_early(expr):
@@ -300,8 +301,8 @@ class Addresses(ABC):
 
     @abstractmethod
     def is_early(self, expr: Scalar) -> bool:
-        """Whether the value of an index expression that reads memory may be computed in the
-        innermost loop it depends on, ahead of where it is used.
+        """Whether an index expression that reads memory may be computed in the innermost loop that
+        it depends on, ahead of its use.
         """
         ...
 
@@ -312,7 +313,7 @@ class Addresses(ABC):
         )
 
     def atom_value(self, atom: Scalar) -> tuple[Value, int]:
-        """Returns the value of an index expression that is the same in all lanes, and its depth."""
+        """Returns the value of an index expression that is equal in all lanes, and its depth."""
         depth = self.depth_of(atom)
         if depth < 0:
             return self.load_value(atom), depth
@@ -326,13 +327,15 @@ class Addresses(ABC):
         return found, depth
 
     def numbers(self, expr: Scalar) -> tuple[int, ...]:
-        """Returns the numbers that unrolled loop variables in an expression stand for now."""
+        """Returns the current numbers of the unrolled loop variables in an expression."""
         bounds = [self.bound.get(id(i)) for i in self.leaves(expr).indices]
         return tuple(b.const for b in bounds if b is not None and b.const is not None)
 
     @abstractmethod
     def load_value(self, expr: Scalar) -> Value:
-        """Returns the value of an index expression that reads memory; set by the value emitter."""
+        """Returns the value of an index expression that reads memory; implemented by the value
+        emitter.
+        """
         ...
 
     def _compute(self, expr: Scalar, made: dict[int, Value]) -> Value:
@@ -359,7 +362,7 @@ class Addresses(ABC):
         return self.load_value(expr)
 
     def index_value(self, index: Index) -> Value:
-        """Returns a loop variable's value in the lanes it has."""
+        """Returns a loop variable's value, in lanes if it has several."""
         bound = self.bound.get(id(index))
         if bound is None:
             assert index.extent == 1, f"loop variable {index.name} is not bound"

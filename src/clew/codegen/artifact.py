@@ -1,4 +1,4 @@
-"""What code generation hands to the runtime: entry points, kernels and object code."""
+"""Results of code generation for the runtime: entry points, kernels and object code."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from clew.support.shown import Brief
 
 @dataclass(frozen=True)
 class Access:
-    """An argument that a phase reads or writes, by its number, and what the phase's pieces and its
-    lines each have of it.
+    """An argument that a phase reads or writes, by number, and the parts of it that the phase's
+    pieces and lines access.
 
-    A *run* is how many bytes in a row are cut into parts, one for each piece, or line, over and
-    over: the whole for the outermost axis. 0 where all read the same.
+    A *run* is the number of consecutive bytes that are divided into parts, one per piece (or line),
+    repeatedly; for the outermost axis, it is the whole argument. 0 if all pieces (lines) read the
+    same.
     """
 
     argument: int
@@ -30,14 +31,15 @@ class EntryPoint:
     """One parallel phase of a kernel: a function
     `void(ptr args, ptr scratch, i64 begin, i64 end, i64 first, i64 last)`.
 
-    `grid` is the number of independent pieces of work; 1 means that a piece has all of it. Each
-    piece may have *lines* that are independent as well: `lines` has the number and the cost of each
-    of those that are alike, in order, and the function does lines `first` to `last` of pieces
-    `begin` to `end`. A phase of neither is serial. One that `joins` may run beside the phase before
+    `grid` is the number of independent pieces of work; 1 means one piece with all of it. Each piece
+    may have *lines* that are independent as well: `lines` holds the number and the cost of each
+    group of equal lines, in order, and the function executes lines `first` to `last` of pieces
+    `begin` to `end`. A phase with neither is serial. A phase that `joins` may run concurrently with
+    the phase before it.
     it.
 
-    `cost` is a rough number of nanoseconds one run takes on one core. It and the accesses decide
-    threading and chunks, and never the result.
+    `cost` is an estimate of the nanoseconds of one run on one core. Cost and accesses determine
+    threading and chunks, and never affect the result.
     """
 
     symbol: str
@@ -50,12 +52,12 @@ class EntryPoint:
 
     @property
     def n_lines(self) -> int:
-        """How many lines a piece has; 1 without."""
+        """The number of lines of a piece; 1 if it has none."""
         return sum(count for count, _ in self.lines) or 1
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> EntryPoint:
-        """Returns the entry point whose `asdict` went through JSON."""
+        """Returns the entry point from its `asdict` after a round trip through JSON."""
         lines = tuple((count, cost) for count, cost in record["lines"])
         reads, writes = (tuple(Access(**a) for a in record[key]) for key in ("reads", "writes"))
         known = {**record, "lines": lines, "reads": reads, "writes": writes}
@@ -63,8 +65,10 @@ class EntryPoint:
 
 
 RECORD_BYTES: Final = 16
-"""What a step's checks write to: two 64-bit words, the number from 1 of a check that has found an
-index out of range (0: none has), and that index, plus the number of places if it was negative."""
+"""The size of the record that a step's checks write: two 64-bit words, the number from 1 of a check
+that found an index out of range (0: none has), and that index, plus the number of places if it was
+negative.
+"""
 
 
 @dataclass(frozen=True)
@@ -76,21 +80,21 @@ class IndexCheck:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> IndexCheck:
-        """Returns the check whose `asdict` went through JSON."""
+        """Returns the check from its `asdict` after a round trip through JSON."""
         places = {f.name: record["places"][f.name] for f in fields(Places)}
         return cls(Places(**places), record["operator"])
 
 
 @dataclass(frozen=True, repr=False)
 class KernelCode(Brief):
-    """One compiled kernel: its entry points in the order in which they must run.
+    """One compiled kernel: its entry points in execution order.
 
     `key` is the hex hash of everything the code depends on. `scratch_bytes` is the per-thread
-    scratch memory that each entry point needs; `workspace_bytes` are the kernel-wide temporaries
-    passed after the outputs. `in_place` has the inputs whose memory an output may take, as
-    positions of both: each of its elements is written after the same element of the input was read
-    for the last time. `checks` are the indices that it checks, by number: with any it takes one
-    argument more, the address of a record (`RECORD_BYTES`).
+    scratch memory of each entry point; `workspace_bytes` are the kernel-wide temporaries passed
+    after the outputs. `in_place` holds the inputs whose memory an output may use, as positions of
+    both: each element of the output is written after the last read of the same element of the
+    input. `checks` are the indices that it checks, by number. If there are any, the kernel takes
+    one more argument, the address of a record (`RECORD_BYTES`).
     """
 
     key: str

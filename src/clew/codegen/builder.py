@@ -1,6 +1,7 @@
 """Writes LLVM IR as text: functions, blocks and instructions, each with its debug line.
 
-Text and not objects, because a kernel has thousands of instructions and text is what LLVM parses.
+The output is text, not objects, because a kernel has thousands of instructions and LLVM parses
+text.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Final, NamedTuple
 from clew.ir.types import STORAGE
 from clew.machine.instructions import instructions_of
 
-# No arithmetic is done on bf16. Without instructions for it LLVM converts even to move one: it is
-# bits.
+# There is no arithmetic on bf16. Without instructions for it, LLVM converts values even to move
+# them, so bf16 values are bits.
 _LLVM: Final = {
     "f16": "half", "bf16": "i16", "f32": "float", "f64": "double", "bool": "i1",
     **dict.fromkeys(STORAGE, "i8"),
@@ -23,7 +24,7 @@ _LLVM: Final = {
 def llvm_type(dtype: str, lanes: int = 1) -> str:
     """Returns LLVM's type for a dtype in registers, as a vector for lanes > 1.
 
-    `bool` is i1, `u8` is i8, `bf16` is i16; what is only stored is a byte.
+    `bool` is i1, `u8` is i8, `bf16` is i16; a storage-only dtype is a byte.
     """
     element = _LLVM.get(dtype) or "i" + dtype[1:]
     return element if lanes == 1 else f"<{lanes} x {element}>"
@@ -78,7 +79,7 @@ class Builder:
         return Value(name, dtype, lanes)
 
     def pointer(self, text: str) -> str:
-        """Writes an instruction that gives a pointer; returns its name."""
+        """Writes an instruction with a pointer result; returns its name."""
         name = self.name("p")
         self.lines.append(f"  {name} = {text}{self.debug()}")
         return name
@@ -112,7 +113,7 @@ class Builder:
         self.emit(f"br label %{label}")
 
     def branch_if(self, cond: Value, then: str, orelse: str) -> None:
-        """Jumps by a scalar condition."""
+        """Jumps on a scalar condition."""
         self.emit(f"br i1 {cond.text}, label %{then}, label %{orelse}")
 
     def splat(self, value: Value, lanes: int) -> Value:
@@ -140,14 +141,14 @@ class Builder:
         return "\n".join(text)
 
     def section(self) -> list[str]:
-        """Returns a place in the text, here, that may be written to later (see `writing_to`)."""
+        """Returns the current position in the text, for writing to it later (see `writing_to`)."""
         place: list[str] = []
         self.lines.append(place)
         return place
 
     @contextmanager
     def writing_to(self, place: list[str]) -> Iterator[None]:
-        """What is emitted inside goes to a section made before."""
+        """Redirects output inside the block to an earlier section."""
         before = self.lines
         self.lines = place  # type: ignore[assignment]
         try:
@@ -160,7 +161,7 @@ class ModuleBuilder:
     """Collects functions, declarations and debug metadata of one LLVM module.
 
     `source` names the file that debug lines refer to: the kernel's printed loop nest. `features`
-    are the target's in LLVM's form, for instructions that no target must have.
+    are the target's features in LLVM's form, for optional instructions.
     """
 
     def __init__(self, source: str, triple: str, debug: bool = True, features: str = "") -> None:
@@ -215,7 +216,7 @@ class ModuleBuilder:
         return found
 
     def nontemporal(self) -> str:
-        """Returns the suffix of a store that goes past the caches."""
+        """Returns the suffix of a store that bypasses the caches."""
         if self._once < 0:
             self._once = self._meta("!{i32 1}")
         return f", !nontemporal !{self._once}"

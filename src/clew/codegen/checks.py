@@ -1,7 +1,7 @@
-"""Checks of indices: what a kernel does with those out of range, and how the run hears of it.
+"""Index checks: the kernel's treatment of indices out of range, and their report to the run.
 
-Each check compares once and keeps the index that failed in a register, without a branch. At its end
-a function looks at these registers, and writes what it finds to the step's record
+Each check is one comparison without a branch, and keeps a failing index in a register. At its end,
+a function tests these registers and writes a failure to the step's record
 (`artifact.RECORD_BYTES`). The first of several threads writes.
 """
 
@@ -16,7 +16,7 @@ from clew.te.expr import INDEX, Checked
 
 
 class Fault(NamedTuple):
-    """An index that a check has looked at, counted from the front, and whether it is outside."""
+    """An index after a check, counted from the front, and whether it is out of range."""
 
     check: Checked
     place: Value
@@ -24,7 +24,7 @@ class Fault(NamedTuple):
 
 
 class Checks:
-    """The checks of one function. `start` is a place in its text before all of them."""
+    """The checks of one function. `start` is a position in its text before all of them."""
 
     def __init__(self, builder: Builder, start: list[str]) -> None:
         self.b = builder
@@ -47,11 +47,11 @@ class Checks:
         return self.b.value(text, "bool", index.lanes)
 
     def again(self, check: Checked, index: Value) -> Fault:
-        """Returns whether an index that is counted from the front already is out of range."""
+        """Returns whether an index that is already counted from the front is out of range."""
         return Fault(check, index, self._outside(check, index))
 
     def held(self, fault: Fault) -> Value:
-        """Returns the index to read at: 0 for one that is out of range."""
+        """Returns the index to read at: 0 for an index out of range."""
         zero = literal(0, INDEX, fault.place.lanes)
         return arith.select(self.b, fault.outside, zero, fault.place)
 
@@ -69,12 +69,12 @@ class Checks:
         self.b.emit(f"store {now.typed}, ptr {found[1]}, align 64")
 
     def report(self, slot: int) -> None:
-        """Writes an index that was kept to the record that argument `slot` points to."""
+        """Writes a kept index to the record that argument `slot` points to."""
         b, before = self.b, self.b.line
         for (_, lanes), (check, kept, line) in self._found.items():
             b.line = line
             worst = b.value(f"load {llvm_type(INDEX, lanes)}, ptr {kept}, align 64", INDEX, lanes)
-            if lanes > 1:  # as unsigned numbers all that are outside are above all others
+            if lanes > 1:  # as unsigned numbers, failing indices exceed all others
                 worst = b.call(f"llvm.vector.reduce.umax.v{lanes}i64", [worst], INDEX)
             bad, write, done = b.label("outside"), b.label("write"), b.label("inside")
             b.branch_if(self._outside(check, worst), bad, done)

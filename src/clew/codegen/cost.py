@@ -1,5 +1,5 @@
-"""What a phase of a kernel costs, roughly: it decides which kernels get several threads, and in how
-many chunks, and never what they compute.
+"""Cost estimates of kernel phases. They determine which kernels use several threads and how many
+chunks, and never affect results.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from clew.te.expr import INDEX, Binary, Inlined, Intrinsic, Scalar
 
 
 def cost_ns(stmt: Stmt, costs: Costs) -> float:
-    """Returns a rough time of one run on one core in nanoseconds: of its arithmetic, or of moving
-    its operands where that takes longer.
+    """Returns an estimate of the nanoseconds of one run on one core: of its arithmetic, or of
+    moving its operands if that takes longer.
     """
     traffic = _Traffic()
     arithmetic = _arithmetic(stmt, 1, 1, traffic, costs)
@@ -23,12 +23,12 @@ def cost_ns(stmt: Stmt, costs: Costs) -> float:
 
 @dataclass
 class _Traffic:
-    """The bytes of each buffer that are accessed, at most all of them."""
+    """The accessed bytes of each buffer, at most its size."""
 
     buffers: dict[int, tuple[Buffer, int]] = field(default_factory=dict)
 
     def add(self, buffer: Buffer, count: int) -> None:
-        """Notes that so many elements are accessed."""
+        """Records `count` accesses of elements."""
         if buffer.scope in ("input", "output", "workspace"):
             before = self.buffers.get(id(buffer.root), (buffer, 0))[1]
             self.buffers[id(buffer.root)] = buffer, before + count * element_bytes(buffer.dtype)
@@ -40,7 +40,7 @@ class _Traffic:
 
 
 def _arithmetic(stmt: Stmt, times: int, lanes: int, traffic: _Traffic, costs: Costs) -> float:
-    """Returns the cycles of a statement run `times` times on `lanes` lanes; adds its traffic."""
+    """Returns the cycles of `times` runs of a statement on `lanes` lanes, and adds its traffic."""
     match stmt:
         case Block():
             return sum(_arithmetic(s, times, lanes, traffic, costs) for s in stmt.stmts)

@@ -1,5 +1,5 @@
-"""Disassembles objects: instructions with the loop-nest line each belongs to, from the very bytes
-that run.
+"""Disassembles objects: instructions with their loop-nest lines, from the bytes that are
+executed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from clew.support.lazy import cached_property
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction: offset in its section in bytes, text, and its loop-nest line.
+    """One machine instruction: its section offset in bytes, text, and loop-nest line.
 
-    What LLVM adds for a function as a whole (saved registers, spills, padding) has no line of its
-    own and belongs to the kernel's head, line 1.
+    Instructions that LLVM adds for a whole function (saved registers, spills, padding) have no line
+    and belong to the kernel's head, line 1.
     """
 
     address: int
@@ -46,7 +46,7 @@ class Disassembly:
 
     @property
     def text(self) -> str:
-        """The listing: functions as labels, the loop-nest line behind each instruction."""
+        """The listing: functions as labels, with the loop-nest line after each instruction."""
         lines: list[str] = []
         function = ""
         for i in self.instructions:
@@ -59,8 +59,8 @@ class Disassembly:
 
 @dataclass(frozen=True)
 class CodeLines:
-    """Where an object's functions are in its code, by name: offset and size in bytes; and at which
-    offsets, ascending, instructions of another line of the loop nest begin.
+    """The functions of an object's code by name, with offset and size in bytes, and the offsets,
+    ascending, at which the loop-nest line changes.
     """
 
     functions: Mapping[str, tuple[int, int]]
@@ -68,16 +68,16 @@ class CodeLines:
     lines: tuple[int, ...]
 
     def line_at(self, offset: int) -> int:
-        """Returns the line of the instruction at an offset; line 1 where it has none."""
+        """Returns the line of the instruction at an offset; line 1 if it has none."""
         position = bisect_right(self.offsets, offset) - 1
         return (self.lines[position] if position >= 0 else 0) or _HEAD
 
 
-# A jump to a fixed address, as capstone writes it for x86 and AArch64.
+# A jump to a fixed address in capstone's notation for x86 and AArch64.
 _JUMP: Final = re.compile(r"(?:j\w+|b|b\.\w+|cbn?z|tbn?z) (?:.*, )?#?(0x[0-9a-f]+)$")
 _HEAD = 1
 _LONGEST_BYTES = 15  # an x86 instruction
-# ELF's machine: architecture and mode as capstone names them.
+# Architecture and mode, with capstone's names, by ELF machine.
 _MACHINES: Final = {
     "EM_X86_64": ("CS_ARCH_X86", "CS_MODE_64"),
     "EM_AARCH64": ("CS_ARCH_ARM64", "CS_MODE_ARM"),
@@ -88,9 +88,9 @@ _MACHINES: Final = {
 def disassemble(data: bytes) -> Disassembly:
     """Returns the instructions of an ELF object.
 
-    Errors: C030 for a machine that there is no disassembler for.
+    Errors: C030 for a machine without a disassembler.
     """
-    # Both take longer to import than most compilations need, and few ever look at instructions.
+    # Both are slow to import, and few compilations need instructions.
     capstone: Any = importlib.import_module("capstone")
     elf = _elf(data)
     machine = _MACHINES.get(elf["e_machine"])
@@ -119,7 +119,9 @@ def _elf(data: bytes) -> Any:
 
 
 def _instructions(engine: Any, code: bytes, address: int) -> Iterator[tuple[int, str]]:
-    """Yields each instruction's address and text; a byte that begins none is given as it is."""
+    """Yields each instruction's address and text; bytes that begin no instruction are printed as
+    data.
+    """
     start = 0
     while start < len(code):
         for at, length, mnemonic, operands in engine.disasm_lite(code[start:], address + start):

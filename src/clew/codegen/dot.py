@@ -1,4 +1,4 @@
-"""Dot product instructions: a group of neighbors of each operand at a time, in 32 bits a lane."""
+"""Dot product instructions: products of groups of neighbors, summed in 32 bits per lane."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _LANES: Final = (4, 8, 16)
 
 
 def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
-    """Returns `old` with the products of a group added in each lane.
+    """Returns `old` plus the products of a group in each lane.
 
-    None where the target has no such instruction, or the operands do not lie as it takes them.
+    None if the target has no such instruction, or if the operands are not laid out for it.
     """
     product = product_of(store)
     if product is None or v.lanes not in _LANES or loop.extent != product.group:
@@ -51,7 +51,7 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
 
 
 def _two_steps(v: Values, left: Value, right: Value, total: Value) -> Value:
-    """Returns a sum with the products of pairs of `bf16` added one after the other, in f32."""
+    """Returns a sum plus the products of pairs of `bf16`, added one after the other in f32."""
     halves = [(_half(v, left, high), _half(v, right, high)) for high in (False, True)]
     for x, y in halves:
         x, y = v.widen([x, y], v.lanes)
@@ -73,8 +73,8 @@ def _half(v: Values, pairs: Value, high: bool) -> Value:
 
 
 def _groups(v: Values, load: Load, group: int) -> Value | None:
-    """Returns an operand's groups as `i32`, one where all lanes share it; None where they do not
-    lie side by side.
+    """Returns an operand's groups as `i32`, one if all lanes share it; None if they are not
+    contiguous.
     """
     place = v.place(load.source, v.flat(load, load.source, load.indices))
     if place.lane_parts or place.step not in (0, group):

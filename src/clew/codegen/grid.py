@@ -1,4 +1,4 @@
-"""How a phase may be shared among threads: pieces, lines, and what two of each read alike."""
+"""Division of a phase among threads: pieces, lines, and the data that several of them read."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from clew.te.expr import Binary, Scalar
 def entry_point(
     symbol: str, phase: Stmt, arguments: Mapping[int, int], before: Stmt | None, costs: Costs
 ) -> EntryPoint:
-    """Returns the entry point of a phase that follows another one, or None. `arguments` are the
-    numbers of buffers by their identity.
+    """Returns the entry point of a phase that follows `before` (None: the first phase). `arguments`
+    are the numbers of buffers by their identity.
     """
     cost = cost_ns(phase, costs)
     if not isinstance(phase, For) or phase.kind != "parallel":
@@ -41,7 +41,7 @@ def _accesses(
     along: tuple[set[int], set[int]],
     arguments: Mapping[int, int],
 ) -> tuple[Access, ...]:
-    """Returns how pieces and lines access each argument, whose loop variables are `along`."""
+    """Returns the accesses of pieces and lines, with loop variables `along`, to each argument."""
     found: dict[int, Access] = {}
     grows = [_Growth(variables) for variables in along]
     for buffer, indices in places:
@@ -57,7 +57,9 @@ def _accesses(
 
 
 def _run(buffer: Buffer, indices: Sequence[Scalar], growth: _Growth) -> int:
-    """Returns the bytes within which a buffer's place grows with a variable; 0 where none does."""
+    """Returns the bytes within which a buffer's position grows with a variable; 0 if it never
+    does.
+    """
     for axis, index in enumerate(indices):
         if growth.of(index):
             return buffer.size_bytes // max(1, math.prod(buffer.shape[:axis]))
@@ -65,7 +67,9 @@ def _run(buffer: Buffer, indices: Sequence[Scalar], growth: _Growth) -> int:
 
 
 def _independent(before: Stmt, phase: For) -> bool:
-    """Whether a phase goes on with the same loop, peeled, and uses nothing that it has written."""
+    """Whether a phase continues the same loop, peeled, and uses nothing that `before` has
+    written.
+    """
     if not isinstance(before, For) or (before.name, before.kind) != (phase.name, phase.kind):
         return False
     return not any(
@@ -85,7 +89,7 @@ def _read(stmt: Stmt) -> dict[int, Buffer]:
 
 
 def _shared(buffers: Iterable[object]) -> dict[int, Buffer]:
-    """Returns those of the buffers that threads share, by their identity."""
+    """Returns the buffers that threads share, by their identity."""
     return {
         id(b.root): b.root
         for b in buffers
@@ -94,14 +98,16 @@ def _shared(buffers: Iterable[object]) -> dict[int, Buffer]:
 
 
 class _Growth:
-    """Which indices grow with variables; the inner of two fused loops begins again."""
+    """Decides which indices grow with variables; the inner of two fused loops starts over."""
 
     def __init__(self, variables: set[int]) -> None:
         self.variables = variables
         self.known: dict[int, bool] = {}
 
     def of(self, index: Scalar) -> bool:
-        """Whether an index does, which must live on; what is shared is looked at once."""
+        """Whether an index grows with the variables. It must stay alive; shared parts are tested
+        once.
+        """
         stack: list[tuple[Scalar, bool]] = [(index, False)]
         while stack:
             node, expanded = stack.pop()

@@ -1,8 +1,8 @@
-"""Indices that are checked: where, in which lanes, and on which condition.
+"""Checked indices: the place, the lanes and the condition of each check.
 
-One that is the same in all of a loop is checked once ahead of that loop, where it is sure to be
-wanted. One in the branch of a select counts where the branch is taken; of parts computed ahead of
-their branches (`shared`) the indices out of range wait until a branch uses them.
+An index that is invariant in a loop is checked once before that loop if it is certain to be used.
+An index in a branch of a select counts only if the branch is taken. For parts computed before their
+branches (`shared`), failing indices are held back until a branch uses the part.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from clew.te.expr import (
 from clew.te.walk import nodes, post_order
 
 _PLAIN = (Binary, Cast, Checked, Imm, Index, Inlined, Unary)
-# By a check's number, the check and an index: one that is out of range, or 0.
+# By a check's number, the check and an index that is out of range, or 0.
 _Waiting: TypeAlias = "dict[int, tuple[Checked, Value]]"
 
 
 def _number(index: Value) -> int | None:
-    """Returns an index that is a literal."""
+    """Returns the value of a literal index, or None."""
     return int(index.text) if index.lanes == 1 and not index.text.startswith("%") else None
 
 
 class Indices(Accesses):
-    """Evaluates indices that are checked, and knows what makes a check count."""
+    """Evaluates checked indices, and tracks the conditions under which a check counts."""
 
     def __init__(self, builder: Builder, simplifier: Simplifier) -> None:
         super().__init__(builder, simplifier)
@@ -53,19 +53,19 @@ class Indices(Accesses):
         self.memo: dict[int, Value] = {}
         self.shared: dict[int, Value] = {}
         self.steps: dict[tuple[int, ...], Value] = {}
-        # The innermost loop around the condition that was entered last: what is computed once in
-        # that loop, or in one further out, is not sure to be wanted here.
+        # The innermost loop around the last condition that was entered: values computed once in
+        # that loop or further out are not certain to be used here.
         self.branch_depth = -1
         self._early: dict[int, tuple[Scalar, bool]] = {}
         self._waiting: dict[int, _Waiting] = {}
 
     @abstractmethod
     def value(self, expr: Scalar) -> Value:
-        """Returns an expression's value; set by the value emitter."""
+        """Returns an expression's value; implemented by the value emitter."""
         ...
 
     def checked(self, expr: Checked) -> Value:
-        """Returns an index to read at, and notes one that is out of range in an active lane."""
+        """Returns an index to read at, and records it if it is out of range in an active lane."""
         if self.is_early(expr):
             return self.atom_value(expr)[0]
         return self._looked_at(expr)
@@ -111,8 +111,8 @@ class Indices(Accesses):
         return max((b.depth for b in bounds if b is not None), default=0)
 
     def _reads_inputs(self, expr: Scalar) -> bool:
-        """Whether an index is made of what the kernel's inputs hold, which stays as it is, without
-        any branch.
+        """Whether an index depends only on the contents of the kernel's inputs, which do not
+        change, and has no branches.
         """
         found = self._early.get(id(expr))
         if found is None:
@@ -141,7 +141,7 @@ class Indices(Accesses):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """What is computed inside comes before all that is known of the statement at hand."""
+        """Computes inside, without using anything known about the current statement."""
         before = self.memo, self.shared, self.steps, self.loads, self.mask
         self.memo, self.shared, self.steps, self.loads, self.mask = {}, {}, {}, {}, None
         yield
@@ -150,7 +150,7 @@ class Indices(Accesses):
     # --- ahead of branches ---
 
     def unchecked(self, *sides: Scalar) -> bool:
-        """Whether there are checks in what is still to be computed of expressions."""
+        """Whether uncomputed parts of expressions contain checks."""
         stack, seen = list(sides), set[int]()
         while stack:
             node = stack.pop()
@@ -164,30 +164,30 @@ class Indices(Accesses):
         return False
 
     def wait_for(self, part: Scalar) -> None:
-        """Has the checks of a part, whose value was just computed for who may want it, wait until
-        somebody does.
+        """Holds back the checks of a part that was just computed ahead of its possible uses, until
+        one of them needs it.
         """
         if not self.leaves(part).checks:
             return
         self._waiting[id(part)] = self._faults(part)
         for node in post_order(part, self.shared.keys() - {id(part)}):
-            if self.leaves(node).checks:  # elsewhere it may be wanted for certain
+            if self.leaves(node).checks:  # elsewhere it may be certain to be used
                 self.memo.pop(id(node), None)
                 self.steps.pop((id(node), *self.numbers(node)), None)
 
     def wanted(self, part: Scalar) -> None:
-        """Notes the indices out of range of a part computed ahead, which is wanted here."""
+        """Records the failing indices of a part that was computed ahead and is used here."""
         if self.anywhere or id(part) not in self._waiting:
             return
         for check, index in self._waiting[id(part)].values():
             self._note(self.checks.again(check, index))
 
     def forget_waiting(self) -> None:
-        """Drops what was computed ahead for one statement."""
+        """Drops values that were computed ahead for one statement."""
         self._waiting = {}
 
     def _faults(self, part: Scalar) -> _Waiting:
-        """Returns the indices out of range that a part uses."""
+        """Returns the failing indices that a part uses."""
         found: dict[int, _Waiting] = {}
         known = {key: True for key in self.shared if key != id(part)}
         for key in known:
@@ -206,7 +206,7 @@ class Indices(Accesses):
         return found[id(part)]
 
     def _if(self, cond: Value, index: Value, holds: bool) -> Value:
-        """Returns an index where a condition holds (or where it does not), else 0."""
+        """Returns an index if a condition holds (or does not hold), else 0."""
         lanes = max(cond.lanes, index.lanes)
         cond, index = self.widen([cond, index], lanes)
         nothing = literal(0, INDEX, lanes)
@@ -214,7 +214,7 @@ class Indices(Accesses):
         return arith.select(self.b, cond, first, second)
 
     def _add(self, here: _Waiting, check: Checked, index: Value) -> None:
-        """Adds an index to those that wait, by its check; of two one that is out of range."""
+        """Adds a held-back index by its check; of two, one that is out of range."""
         before = here.get(check.site)
         if before is not None and before[1].text != index.text:
             outside = self.checks.again(check, before[1]).outside

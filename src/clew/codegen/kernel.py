@@ -1,8 +1,8 @@
-"""Loop nests to LLVM functions.
+"""Compilation of loop nests to LLVM functions.
 
-Each top-level statement of a nest is an entry function with a grid (its parallel loop); neighbors
-without a parallel loop share one. Register tiles become SSA values directly, carried through loops
-by phi nodes, so that no LLVM pass is needed to keep them in registers.
+Each top-level statement of a nest becomes an entry function with a grid (its parallel loop);
+neighbors without a parallel loop share one. Register tiles become SSA values directly, carried
+through loops by phi nodes, so that no LLVM pass is needed to keep them in registers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LEAST_PAST_CACHES_BYTES = 16
 
 @dataclass(frozen=True)
 class EmittedKernel:
-    """A kernel's functions: entry points in order, memory needed, and the module's text."""
+    """A kernel's functions: entry points in order, memory sizes, and the module's text."""
 
     entries: tuple[EntryPoint, ...]
     scratch_bytes: int
@@ -71,12 +71,12 @@ def emit_kernel(
     costs: Costs = DEFAULTS,
     debug: bool = True,
 ) -> EmittedKernel:
-    """Returns the LLVM module of a scheduled nest. `masks_cheap` says that the machine loads under
-    a mask as fast as without.
+    """Returns the LLVM module of a scheduled nest. `masks_cheap` says that masked loads are as fast
+    as unmasked ones on the machine.
 
-    Functions follow the kernel ABI (`EntryPoint`); debug lines are those of `printed`, the nest's
-    own text. `features` are the target's: dot products and tiles are plain loops without them.
-    `costs` estimate the phases' times.
+    Functions follow the kernel ABI (`EntryPoint`). Debug lines refer to `printed`, the nest's own
+    text. `features` are the target's: without the matching features, dot products and tiles are
+    plain loops. `costs` estimate the phases' times.
 
     Errors: S043 for a nest with a device's grid, and those of its statements.
     """
@@ -101,7 +101,7 @@ def emit_kernel(
 
 
 def _phases(body: Block) -> list[Stmt]:
-    """Returns the nest's phases: parallel loops alone, what is serial between them together."""
+    """Returns the nest's phases: each parallel loop alone, and the serial statements in between."""
     phases: list[Stmt] = []
     for stmt in body.stmts:
         alone = isinstance(stmt, For) and stmt.kind == "parallel"
@@ -117,7 +117,7 @@ def _is_parallel(stmt: Stmt) -> bool:
 
 
 class _Layout:
-    """Where a nest's buffers are: argument numbers and scratch offsets."""
+    """The locations of a nest's buffers: argument numbers and scratch offsets."""
 
     def __init__(self, nest: Nest) -> None:
         temporaries = nest.temporaries
@@ -172,7 +172,7 @@ class _Function:
             self._begin(phase)
             self._body(phase)
             self.module.declare("llvm.x86.sse.sfence", "void", [])
-            self.b.emit("call void @llvm.x86.sse.sfence()")  # before others are told
+            self.b.emit("call void @llvm.x86.sse.sfence()")  # before other threads are notified
             self.b.emit("ret void")
             self.b.start(ordinary)
             self.past_caches = False
@@ -202,7 +202,7 @@ class _Function:
         self.v.checks.report(len(self.layout.arguments))
 
     def _starts_lines(self, buffers: list[Buffer]) -> Value:
-        """Returns whether buffers start at cache lines: the user's own memory may not."""
+        """Returns whether buffers start at cache lines; memory of the user may not."""
         b = self.b
         rest = literal(0, INDEX)
         for buffer in buffers:
@@ -283,11 +283,11 @@ class _Function:
         self.b.start(done)
 
     def _lines(self, copies: list[For]) -> None:
-        """Emits the lines of a piece that are asked for: `%first` to `%last`, counted over all
-        copies of their loop.
+        """Emits the requested lines of a piece: `%first` to `%last`, counted over all copies of
+        their loop.
         """
         before, start = self.b.line, 0
-        if len(copies) == 1:  # nobody asks for no lines at all
+        if len(copies) == 1:  # a request is never empty
             self.b.line = self.lines.get(id(copies[0]), before)
             self._serial(copies[0], Value("%first", INDEX), Value("%last", INDEX))
             self.b.line = before
@@ -300,7 +300,7 @@ class _Function:
         self.b.line = before
 
     def _range(self, start: int, extent: int) -> tuple[Value, Value]:
-        """Returns which iterations of a copy that begins with line `start` are asked for."""
+        """Returns the requested iterations of a copy that begins with line `start`."""
         with self.b.writing_to(self.v.scopes[0].place):
             found = []
             for bound in ("%first", "%last"):
@@ -315,9 +315,9 @@ class _Function:
     def _serial(
         self, loop: For, start: Value, stop: Value, body: Callable[[], None] | None = None
     ) -> None:
-        """Emits a loop that runs at least once; register tiles changed inside become phi nodes.
+        """Emits a loop that runs at least once; register tiles that change inside become phi nodes.
 
-        `body` emits something else than the loop's own body.
+        `body` replaces the emission of the loop's own body.
         """
         b, v = self.b, self.v
         leave = self.tiles.enter_loop(loop.body)
@@ -363,7 +363,7 @@ class _Function:
         leave()
 
     def _carried(self, body: Stmt) -> dict[Register, Value]:
-        """Returns the registers that are live and that a loop body may change."""
+        """Returns the live registers that a loop body may change."""
         changed = {
             id(s.buffer)
             for s in walk(body)
@@ -393,7 +393,7 @@ class _Function:
         v.lane_index, v.lanes = None, 1
 
     def _dot(self, loop: For) -> bool:
-        """Emits a step of a sum of products as one instruction, if there is one."""
+        """Emits a step of a sum of products as one instruction, if the target has one."""
         v, store = self.v, loop.body
         if not isinstance(store, Store) or v.lane_index is None:
             return False
@@ -462,7 +462,7 @@ class _Function:
             value = self._combined(stmt, old)
             v.check_lanes(stmt.buffer, value, lanes)
             new = v.broadcast(value, lanes)
-            # Lanes beyond the loop's extent are read by nobody: what they hold does not matter.
+            # Lanes beyond the loop's extent are never read, so their contents do not matter.
             if v.mask not in (None, self.extent_mask) and old is not None and lanes > 1:
                 assert v.mask is not None
                 new = arith.select(self.b, v.mask, new, old)
@@ -475,7 +475,7 @@ class _Function:
         v.write(stmt.buffer, place, value, nontemporal=past)
 
     def _whole_vectors(self, stmt: Store, form: Linear) -> bool:
-        """Whether a store of vectors meets multiples of their size wherever its buffer does."""
+        """Whether a store of vectors is aligned to their size whenever its buffer is."""
         v = self.v
         const, size = form.const, element_bytes(stmt.buffer.dtype)
         if not _LEAST_PAST_CACHES_BYTES <= v.lanes * size <= _CACHE_LINE_BYTES:
@@ -494,7 +494,7 @@ class _Function:
         return v.read(stmt.buffer, place, v.lanes if place.step or place.lane_parts else 1)
 
     def _combined(self, stmt: Store, old: Value | None) -> Value:
-        """Returns what a store writes: the value, or the old one combined with it."""
+        """Returns the value that a store writes: its value, or the old value combined with it."""
         v = self.v
         if not stmt.combiner:
             return v.statement(stmt.value)
@@ -512,7 +512,7 @@ class _Function:
         return combine(self.b, stmt.combiner, old, value)
 
     def _reduce_lanes(self, stmt: Store) -> None:
-        """Emits a reduction along the lanes of the vector loop around it."""
+        """Emits a reduction along the lanes of the surrounding vector loop."""
         v, b = self.v, self.b
         value = v.broadcast(v.statement(stmt.value), v.lanes)
         if v.mask is not None:
@@ -539,7 +539,7 @@ class _Function:
         place = v.place(stmt.buffer, v.flat(stmt, stmt.buffer, stmt.indices))
         pointer = v.pointer_at(stmt.buffer, place)
         self.module.declare("llvm.prefetch.p0", "void", ["ptr", "i32", "i32", "i32"])
-        # Into the second-level cache: a panel may be larger than the first.
+        # Into the second-level cache: a panel may be larger than the first-level cache.
         self.b.emit(f"call void @llvm.prefetch.p0(ptr {pointer}, i32 0, i32 2, i32 1)")
 
 

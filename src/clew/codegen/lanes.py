@@ -1,8 +1,8 @@
-"""Numbers in registers as Python objects: literals, instructions and conversions, on any lanes.
+"""Values in registers as Python objects: literals, instructions and conversions, on any lanes.
 
-`Lanes` wraps a `Value` so that a formula reads as one. Every operation is one instruction of LLVM
-with LLVM's own meaning (a division by zero traps); `arith` gives operations their meaning in tensor
-expressions, `vmath` builds functions. Nothing here depends on the target.
+`Lanes` wraps a `Value` so that code reads like a formula. Every operation is one LLVM instruction
+with LLVM's semantics (a division by zero traps). `arith` implements the semantics of tensor
+expressions, and `vmath` functions. Nothing here depends on the target.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _FLOAT_OF: Final = {"i32": "f32", "i64": "f64"}
 
 
 def check_dtype(dtype: str) -> None:
-    """Refuses dtypes that are stored, moved and converted only.
+    """Rejects dtypes that can only be stored, moved and converted.
 
-    Errors: C010 for integers of less and floats of up to 8 bits.
+    Errors: C010 for integers of less than 8 bits, and floats of up to 8 bits.
     """
     assert dtype in DTYPES, dtype
     if dtype in STORAGE:
@@ -68,7 +68,7 @@ def _literal_text(value: Any, dtype: str) -> str:
 
 
 def literal_of(value: Value) -> float | int | bool | None:
-    """Returns the number that a value is a literal of, else None."""
+    """Returns the number of a literal value, else None."""
     return None if value.text[0] == "%" else _parse_literal(value.text, value.dtype)
 
 
@@ -106,7 +106,7 @@ Number: TypeAlias = "Lanes | int | float | bool"
 
 
 class Lanes:
-    """A value and the builder that its instructions go to.
+    """A value, and the builder that receives its instructions.
 
     Arithmetic and comparisons are the dtype's (signed, unsigned, float); integers wrap; comparisons
     with NaN are false, `!=` true. Python numbers become literals of the other operand's dtype.
@@ -152,7 +152,7 @@ class Lanes:
         return self._by_kind("fmul", "mul", "mul", other)
 
     def __truediv__(self, other: Number) -> Lanes:
-        """The quotient; of integers truncated. Traps where the instruction does."""
+        """The quotient, truncated for integers. Traps when the instruction does."""
         return self._by_kind("fdiv", "sdiv", "udiv", other)
 
     def remainder(self, other: Number) -> Lanes:
@@ -226,7 +226,7 @@ class Lanes:
         return self._instruction("fcmp uno", self, "bool")
 
     def intrinsic(self, name: str, *others: Lanes) -> Lanes:
-        """Calls an overloaded function of LLVM such as `llvm.fabs`."""
+        """Returns a number as a literal with these lanes and this dtype (or `dtype`)."""
         lanes = f"v{self.value.lanes}" if self.value.lanes > 1 else ""
         kind = self.dtype if is_float(self.dtype) else f"i{bits(self.dtype)}"
         args = [self.value, *(o.value for o in others)]
@@ -244,7 +244,7 @@ class Lanes:
         return Lanes(self.b, self.b.value(text, dtype, lanes))
 
     def retyped(self, dtype: str) -> Lanes:
-        """The same register under another dtype of the same LLVM type (`i8` and `u8`)."""
+        """The same register with another dtype of the same LLVM type (`i8` and `u8`)."""
         assert llvm_type(dtype) == llvm_type(self.dtype), (self.dtype, dtype)
         return Lanes(self.b, self.value._replace(dtype=dtype))
 
@@ -258,7 +258,7 @@ class Lanes:
 
 
 def in_halves(function: Callable[..., Lanes], args: Sequence[Lanes]) -> Lanes:
-    """Returns a function of the first half of the arguments' lanes and of the second, joined."""
+    """Applies a function to the two halves of the arguments' lanes, and joins the results."""
     count = args[0].value.lanes
     parts = [range(count // 2), range(count // 2, count)]
     low, high = (function(*(_lanes_at(x, x, part) for x in args)) for part in parts)
@@ -285,19 +285,21 @@ def pick(cond: Lanes, x: Lanes, y: Number) -> Lanes:
 
 
 def at_most(x: Lanes, bound: Number) -> Lanes:
-    """Returns the smaller of `x` and a bound that is not NaN; NaN passes (one instruction)."""
+    """Returns the smaller of `x` and a bound that is not NaN; NaN is preserved (one
+    instruction).
+    """
     limit = x.like(bound)
     return pick(limit < x, limit, x)
 
 
 def at_least(x: Lanes, bound: Number) -> Lanes:
-    """Returns the larger of `x` and a bound that is not NaN; NaN passes (one instruction)."""
+    """Returns the larger of `x` and a bound that is not NaN; NaN is preserved (one instruction)."""
     limit = x.like(bound)
     return pick(limit > x, limit, x)
 
 
 def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
-    """Returns a polynomial of `x`; coefficients from the constant upwards."""
+    """Returns a polynomial of `x`, with coefficients from the constant upwards."""
     result = x.like(coefficients[-1])
     for coefficient in coefficients[-2::-1]:
         result = fma(result, x, coefficient)
@@ -305,7 +307,9 @@ def horner(x: Lanes, coefficients: Sequence[float]) -> Lanes:
 
 
 def widen(x: Lanes) -> Lanes:
-    """Returns `f16` or `bf16` as `f32`, exactly; literals as literals. Others as they are."""
+    """Returns `f16` or `bf16` as `f32`, exactly; literals stay literals, other values are
+    unchanged.
+    """
     if x.dtype not in HALVES:
         return x
     number = literal_of(x.value)
@@ -313,7 +317,7 @@ def widen(x: Lanes) -> Lanes:
         return x.like(number, "f32")
     if x.dtype == "f16":
         return x.convert("fpext", "f32")
-    # Shifts, as not every target has the instruction.
+    # Uses shifts, because not every target has the instruction.
     return (x.bits().convert("zext", "i32") << 16).from_bits()
 
 
@@ -328,7 +332,7 @@ def narrow(x: Lanes, dtype: str) -> Lanes:
     if dtype == "f16":
         return x.convert("fptrunc", "f16")
     assert dtype == "bf16", dtype
-    if x.b.module.instructions.rounds_to_bf16:  # this takes denormals for zeros
+    if x.b.module.instructions.rounds_to_bf16:  # this treats denormals as zeros
         lanes = x.value.lanes
         type_ = "bfloat" if lanes == 1 else f"<{lanes} x bfloat>"
         rounded = x.b.pointer(f"fptrunc {x.value.typed} to {type_}")
@@ -341,7 +345,7 @@ def narrow(x: Lanes, dtype: str) -> Lanes:
 
 
 def round_to_odd(x: Lanes) -> Lanes:
-    """Returns `f64` as `f32` such that a further rounding gives what one rounding would."""
+    """Returns `f64` as `f32`, rounded to odd, so that a second rounding equals a single one."""
     near = x.convert("fptrunc", "f32")
     back = near.convert("fpext", "f64")
     away = (back.abs() > x.abs()).convert("zext", "i32")

@@ -1,8 +1,7 @@
-"""Decodes instructions that the disassembler library does not know: those of Intel AMX, of
+"""Decodes instructions that the disassembler library does not support: those of Intel AMX, of
 AVX-VNNI, and of AVX-512 for `bf16`.
 
-The last have an EVEX prefix, the others a VEX one of three bytes; all opcodes are of the second
-map.
+The last have an EVEX prefix, the others a three-byte VEX prefix; all opcodes are in the second map.
 
 Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2.3 and the
 instructions' own pages.
@@ -21,7 +20,7 @@ _REGISTERS: Final = (
     "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
 )  # fmt: skip
 _NONE, _66, _F3, _F2 = range(4)
-# By opcode and the prefix that VEX stands for.
+# By opcode and the prefix implied by VEX.
 _PRODUCTS: Final = {
     (0x5C, _F3): "tdpbf16ps", (0x5C, _F2): "tdpfp16ps", (0x5E, _F2): "tdpbssd",
     (0x5E, _F3): "tdpbsud", (0x5E, _66): "tdpbusd", (0x5E, _NONE): "tdpbuud",
@@ -49,12 +48,12 @@ class Decoded:
 
 
 def decode(code: bytes) -> Decoded | None:
-    """Returns the instruction that `code` begins with; None unless it is one of these."""
+    """Returns the instruction at the start of `code`; None unless it is one of these."""
     return _narrow_float(code) if code[:1] == bytes([_EVEX]) else _tile(code)
 
 
 def _narrow_float(code: bytes) -> Decoded | None:
-    """Decodes conversions to and products of `bf16` in vectors."""
+    """Decodes conversions to, and products of, `bf16` vectors."""
     if len(code) < 6 or code[1] & 7 != _MAP_0F38:
         return None
     name = _VECTORS.get((code[4], code[2] & 3))
@@ -110,7 +109,7 @@ def _tile(code: bytes) -> Decoded | None:
 
 
 def _dot(code: bytes, extend: int, name: str) -> Decoded | None:
-    """Decodes a dot product of AVX-VNNI."""
+    """Decodes an AVX-VNNI dot product."""
     if code[2] >> 7:
         return None
     vector = "y" if code[2] >> 2 & 1 else "x"
@@ -124,8 +123,8 @@ def _dot(code: bytes, extend: int, name: str) -> Decoded | None:
 
 
 def _place(code: bytes, extend: int, step: int = 1) -> Decoded | None:
-    """Returns the address that an instruction names, and where the instruction ends; `step` is what
-    a short offset counts in.
+    """Returns the address operand of an instruction, and the end of the instruction; `step` is the
+    unit of a short offset.
     """
     mod, base, at = code[4] >> 6, code[4] & 7, 5
     parts: list[str] = []

@@ -1,8 +1,8 @@
 """Compiles LLVM modules to objects in worker processes.
 
-llvmlite serializes its calls with one lock, so modules compile in parallel only in processes of
-their own. These also keep LLVM's fatal errors away from the user's process. All traffic is driven
-by the callers of `submit` and `result`; there is no thread.
+llvmlite serializes its calls with one lock, so modules compile in parallel only in separate
+processes. Processes also isolate the user's process from LLVM's fatal errors. The callers of
+`submit` and `result` drive all communication; there is no thread.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from clew.support.settings import settings
 from clew.support.writing import write_text
 
 _LENGTH = struct.Struct("<I")
-# With LLVM's whole pass pipeline a worker keeps some 80 KB a module for ever.
+# With LLVM's whole pass pipeline, a worker leaks about 80 KB per module.
 _MODULES_PER_WORKER = 500
 _ATTEMPTS = 2
 _ATTEMPTS_TO_START = 3
 _CHUNK_BYTES = 1 << 18
-# One thread at a time watches the workers; this is how long another may have to wait for its turn.
+# One thread at a time polls the workers; this is the longest that another waits for it.
 _WAIT_S = 0.02
 
 
 class CodeTarget(Protocol):
-    """What native code is generated for. The CPU name must be one that LLVM knows."""
+    """The target of native code. The CPU name must be known to LLVM."""
 
     @property
     def triple(self) -> str:
@@ -59,7 +59,7 @@ class CodeTarget(Protocol):
 
 
 class PendingObject:
-    """A module on its way through a worker; `result` waits for it."""
+    """A module in a worker; `result` waits for it."""
 
     def __init__(self, compiler: ObjectCompiler, text: str, target: CodeTarget, pipeline: str):
         self.text = text
@@ -71,7 +71,7 @@ class PendingObject:
 
     @property
     def done(self) -> bool:
-        """Whether `result` returns or raises at once."""
+        """Whether `result` returns or raises without waiting."""
         return self.object is not None or bool(self.error)
 
     @property
@@ -81,7 +81,7 @@ class PendingObject:
         return _LENGTH.pack(len(body)) + body
 
     def compile_here(self) -> None:
-        """Compiles in this process, where no other can be started."""
+        """Compiles in this process, if no other process can be started."""
         triple, cpu, features, pipeline = self._fields
         try:
             self.object = worker_module.emit_object(self.text, triple, cpu, features, pipeline)
@@ -91,7 +91,7 @@ class PendingObject:
     def result(self) -> bytes:
         """Returns the object.
 
-        Errors: C001 when LLVM rejects the module or dies of it; the module's text is saved.
+        Errors: C001 if LLVM rejects the module or crashes on it; the module's text is saved.
         """
         self._compiler.wait_for(self)
         if self.object is None:
@@ -104,13 +104,13 @@ class PendingObject:
 
 
 def toolchain(pipeline: str = "quick") -> str:
-    """Returns what, besides module and target, decides the bytes of an object; for cache keys."""
+    """Returns all that determines an object's bytes besides module and target; for cache keys."""
     version = ".".join(map(str, llvm.llvm_version_info))
     return f"llvm {version}, llvmlite {llvmlite.__version__}, {pipeline}, misched off, pic, small"
 
 
 def _keep(text: str) -> Path:
-    """Saves a module for a bug report, and returns where."""
+    """Saves a module for a bug report, and returns its path."""
     name = f"failed-{hashlib.sha256(text.encode()).hexdigest()[:16]}.ll"
     for place in (_cache_folder, lambda: temporary_folder("clew-failed-")):
         try:
@@ -123,7 +123,7 @@ def _keep(text: str) -> Path:
 
 
 def _cache_folder() -> Path:
-    """Returns the folder of the cache. Errors: OSError where others may write to it."""
+    """Returns the folder of the cache. Errors: OSError if others may write to it."""
     folder = settings().cache_dir
     make_private(folder)
     if why_not_ours(folder) or not is_ours(folder.stat()):
@@ -132,14 +132,14 @@ def _cache_folder() -> Path:
 
 
 def _python_command() -> list[str]:
-    """Returns the command of a worker: Python without site packages, but with llvmlite."""
+    """Returns the command of a worker: Python without site packages, except llvmlite."""
     places = [str(Path(worker_module.__file__).parent), str(Path(llvmlite.__file__).parents[1])]
     program = f"import sys; sys.path += {places!r}; import worker; worker.serve()"
     return [sys.executable, "-I", "-S", "-c", program]
 
 
 class _Worker:
-    """One worker process and the bytes under way to and from it."""
+    """One worker process, and the bytes in transit to and from it."""
 
     def __init__(self) -> None:
         self.log: IO[bytes] = scratch_file()  # closed in `stop`
@@ -159,7 +159,7 @@ class _Worker:
         self._incoming = bytearray()
 
     def send(self, job: PendingObject) -> None:
-        """Queues a module behind those under way."""
+        """Queues a module behind those in transit."""
         self.jobs.append(job)
         self._outgoing += job.request
         self.flush()
@@ -170,7 +170,7 @@ class _Worker:
         return bool(self._outgoing)
 
     def flush(self) -> None:
-        """Writes what the pipe takes. A dead worker shows when it is read."""
+        """Writes what the pipe accepts. A dead worker is detected when it is read."""
         try:
             while self._outgoing:
                 written = os.write(self.requests, self._outgoing[:_CHUNK_BYTES])
@@ -181,7 +181,7 @@ class _Worker:
             self._outgoing.clear()
 
     def read(self) -> list[bytes] | None:
-        """Returns the replies that have come in whole, or None when the worker is gone."""
+        """Returns the complete replies received, or None if the worker is gone."""
         alive = True
         try:
             while alive:
@@ -200,7 +200,7 @@ class _Worker:
         return replies if alive or replies else None
 
     def last_words(self) -> str:
-        """Returns the end of what the worker wrote to its standard error."""
+        """Returns the end of the worker's standard error."""
         self.log.seek(0)
         return self.log.read().decode(errors="replace").strip()[-2000:]
 
@@ -211,7 +211,7 @@ class _Worker:
         self.forget()
 
     def forget(self) -> None:
-        """Closes this process's ends of the pipes; their numbers may soon be another's."""
+        """Closes this process's ends of the pipes; their numbers may soon be reused."""
         self._outgoing.clear()
         for stream in (self.process.stdin, self.process.stdout, self.log):
             if stream is not None:
@@ -235,10 +235,11 @@ class ObjectCompiler:
         self._failed_starts = 0
 
     def after_fork(self) -> None:
-        """Gives a forked child workers of its own; the parent's stay the parent's."""
+        """Gives a forked child separate workers; the parent keeps its own."""
         for worker in self._workers:
             worker.forget()
-            worker.process.returncode = 0  # not this process's child: nothing to wait for
+            # Not this process's child: there is no need to wait for it.
+            worker.process.returncode = 0
         self._selector.close()
         orphans = [job for worker in self._workers for job in worker.jobs] + list(self._queue)
         self._started_in = os.getpid()
@@ -246,13 +247,13 @@ class ObjectCompiler:
         self._queue.extend(orphans)
 
     def warm_up(self) -> None:
-        """Starts the workers, so that they are ready when the first module is."""
+        """Starts the workers ahead of the first module."""
         with self._lock:
             while len(self._workers) < self._count and not self._in_process:
                 self._start_worker()
 
     def submit(self, text: str, target: CodeTarget, pipeline: str = "quick") -> PendingObject:
-        """Hands a module to the workers and returns at once."""
+        """Passes a module to the workers and returns at once."""
         job = PendingObject(self, text, target, pipeline)
         with self._lock:
             self._queue.append(job)
@@ -277,9 +278,9 @@ class ObjectCompiler:
     ) -> list[bytes]:
         """Returns the objects of modules, in their order.
 
-        `on_done(index, object)` is called as soon as one is ready, in any order.
+        `on_done(index, object)` is called as soon as an object is ready, in any order.
 
-        Errors: C001 for the first module that fails; the others are still finished by the workers.
+        Errors: C001 for the first module that fails; the workers still finish the others.
         """
         jobs = [self.submit(text, target, pipeline) for text in texts]
         waiting = dict(enumerate(jobs))
@@ -294,7 +295,7 @@ class ObjectCompiler:
         return [job.result() for job in jobs]
 
     def close(self) -> None:
-        """Ends all workers. A later `submit` starts new ones."""
+        """Stops all workers. A later `submit` starts new ones."""
         if self._started_in != os.getpid():
             return
         with self._lock:
@@ -303,7 +304,7 @@ class ObjectCompiler:
     def _start_worker(self) -> None:
         try:
             worker = _Worker()
-        except OSError:  # processes are forbidden or exhausted: go on without
+        except OSError:  # processes are forbidden or exhausted: continue without
             if not self._workers:
                 worker_module.configure_llvm()
                 self._in_process = True
@@ -312,14 +313,15 @@ class ObjectCompiler:
         self._selector.register(worker.replies, selectors.EVENT_READ, worker)
 
     def _exchange(self, timeout_s: float, depth: int) -> None:
-        """Feeds the workers up to `depth` modules each, and takes in what is done.
+        """Feeds the workers up to `depth` modules each, and collects finished ones.
 
-        A caller that stays away for a while feeds two, so that nobody idles meanwhile; one that
-        waits here feeds one, so that no module queues behind another while a worker is free.
+        A caller that will not return soon feeds two modules, so that no worker idles meanwhile. A
+        caller that waits here feeds one, so that no module queues behind another while a worker is
+        free.
         """
         try:
             self._exchange_once(timeout_s, depth)
-        except BaseException:  # such as Ctrl-C: what a worker is at may not be what we think
+        except BaseException:  # such as Ctrl-C: the state of the workers is unknown
             self._abandon()
             raise
 
@@ -362,7 +364,7 @@ class ObjectCompiler:
             self._start_worker()
 
     def _bury(self, worker: _Worker) -> None:
-        """Replaces a dead worker; the module it died of is tried once more."""
+        """Replaces a dead worker; the module that it was compiling is retried once."""
         words = worker.last_words()
         code = worker.process.wait()
         self._remove(worker)
@@ -386,7 +388,7 @@ class ObjectCompiler:
         self._queue.extendleft(job for job in reversed(worker.jobs) if not job.done)
 
     def _abandon(self) -> None:
-        """Ends all workers; their modules wait for the next ones."""
+        """Stops all workers; their modules wait for new ones."""
         for worker in list(self._workers):
             self._requeue(worker)
             self._remove(worker)
@@ -402,7 +404,7 @@ _shared_lock = threading.Lock()
 
 
 def shared_compiler() -> ObjectCompiler:
-    """Returns this process's compiler, with as many workers as the settings say."""
+    """Returns this process's compiler, with the number of workers from the settings."""
     global _shared
     with _shared_lock:
         if _shared is None:
@@ -427,7 +429,7 @@ def warm_up() -> None:
 
 
 def submit(text: str, target: CodeTarget, pipeline: str = "quick") -> PendingObject:
-    """Hands a module to the shared workers and returns at once."""
+    """Passes a module to the shared workers and returns at once."""
     return shared_compiler().submit(text, target, pipeline)
 
 
@@ -439,6 +441,6 @@ def compile_modules(
 ) -> list[bytes]:
     """Returns the objects of modules, in their order, compiled by the shared workers.
 
-    Errors: C001 when LLVM rejects a module; C002 when no worker starts.
+    Errors: C001 if LLVM rejects a module; C002 if no worker starts.
     """
     return shared_compiler().compile(texts, target, on_done, pipeline)

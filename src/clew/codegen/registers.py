@@ -1,4 +1,4 @@
-"""Register tiles: which element is in which SSA value, by literal offsets."""
+"""Register tiles: the elements in each SSA value, by literal offsets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Register = tuple[int, int]
 
 
 class Registers(Addresses):
-    """Holds what register tiles contain, and which lanes there are and are active."""
+    """Tracks the contents of register tiles, and the existing and active lanes."""
 
     def __init__(self, builder: Builder, simplifier: Simplifier) -> None:
         super().__init__(builder, simplifier)
@@ -24,9 +24,9 @@ class Registers(Addresses):
         self._widths: dict[Register, int] = {}
 
     def register_of(self, buffer: Buffer, form: Linear) -> tuple[Register, int]:
-        """Returns which register an access means and its lanes.
+        """Returns the register that an access refers to, and its number of lanes.
 
-        Errors: S040 when its offset is no literal, S041 when its lanes are not side by side.
+        Errors: S040 if its offset is not a literal, S041 if its lanes are not contiguous.
         """
         const, step = form.const, 0
         for atom, coefficient in form.terms:
@@ -38,7 +38,7 @@ class Registers(Addresses):
             if known is None:
                 raise ScheduleError(
                     "S040",
-                    f"an index of register tile {buffer.name} is no literal",
+                    f"an index of register tile {buffer.name} is not a literal",
                     hint="unroll the loops over it, or move the stage to scratch",
                 )
             const += coefficient * known
@@ -60,14 +60,14 @@ class Registers(Addresses):
             )
 
     def claim_register(self, buffer: Buffer, register: Register, lanes: int) -> Value | None:
-        """Returns what a register holds that is about to be set, None where it is new.
+        """Returns the current contents of a register that is about to be set, None if it is new.
 
-        Errors: S041 when its elements are in other registers already.
+        Errors: S041 if its elements are already in other registers.
         """
         old = self.registers.get(register)
         if old is not None:
             if old.lanes != lanes:
-                raise unfit_register(buffer, "in one lane and in many")
+                raise unfit_register(buffer, "both in one lane and in many")
             return old
         owner, start = register
         extent = self.lane_index.extent if self.lane_index is not None and lanes > 1 else 1
@@ -82,9 +82,9 @@ class Registers(Addresses):
         return None
 
     def read_register(self, buffer: Buffer, form: Linear) -> Value:
-        """Returns what a register holds, or one lane of it.
+        """Returns the contents of a register, or one lane of it.
 
-        Errors: S041 for an element that no register was set at.
+        Errors: S041 for an element that is in no register.
         """
         (owner, offset), lanes = self.register_of(buffer, form)
         found = self.registers.get((owner, offset))
@@ -94,11 +94,11 @@ class Registers(Addresses):
             if other == owner and lanes == 1 and 0 <= offset - start < self._widths[other, start]:
                 lane = offset - start
                 return self.b.value(f"extractelement {vector.typed}, i64 {lane}", vector.dtype)
-        raise unfit_register(buffer, "at other places than it is set at")
+        raise unfit_register(buffer, "at other offsets than it is set at")
 
 
 def unfit_register(buffer: Buffer, how: str) -> ScheduleError:
-    """Returns the error of a register tile whose accesses do not fit each other (S041)."""
+    """Returns the error for a register tile with mismatched accesses (S041)."""
     return ScheduleError(
         "S041",
         f"register tile {buffer.name} is used {how}",

@@ -1,6 +1,6 @@
-"""Lanes that lie in a few short runs of memory: loads of whole runs, put in order by shuffles.
+"""Lanes that lie in a few short runs of memory: loads of whole runs, ordered by shuffles.
 
-Interleaving channels reads a run of pixels from each; a gather would fetch every element alone.
+Interleaving channels reads a run of pixels from each; a gather would load every element separately.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from dataclasses import dataclass
 
 from clew.codegen.builder import Builder, Value, llvm_type
 
-# A load and the shuffles of a run cost about as much as gathering so many elements.
+# A load and the shuffles of a run cost about as much as gathering this many elements.
 _LEAST_LANES_OF_RUN = 4
 
 
 @dataclass(frozen=True)
 class Run:
-    """Neighbors in memory: the offset of the first from the access's pointer, and how many."""
+    """Neighbors in memory: the offset of the first from the access's pointer, and their number."""
 
     start: int
     length: int
 
 
 def runs_of(offsets: Sequence[int | None]) -> list[Run]:
-    """Returns the runs that lanes lie in, by their offsets (None: a lane that is not read); none
-    where they are too short to pay.
+    """Returns the runs that contain the lanes, by their offsets (None: a lane that is not read); []
+    if the runs are too short to be profitable.
     """
     wanted = sorted({o for o in offsets if o is not None})
     runs: list[Run] = []
@@ -39,7 +39,7 @@ def runs_of(offsets: Sequence[int | None]) -> list[Run]:
 def read_runs(
     b: Builder, stored: str, pointer: str, size: int, offsets: Sequence[int | None], runs: list[Run]
 ) -> Value:
-    """Returns the lanes, zero where one is not read. `size` is an element's in bytes."""
+    """Returns the lanes, with zeros where none is read. `size` is an element's size in bytes."""
     width = 1 << max(r.length - 1 for r in runs).bit_length()
     element = llvm_type(stored)
     parts: list[Value | None] = []
@@ -74,7 +74,9 @@ def _joined(b: Builder, first: Value | None, second: Value | None) -> Value | No
 
 
 def _shuffled(b: Builder, first: Value, second: Value | None, order: Sequence[int]) -> Value:
-    """Returns elements of two vectors side by side, by their places; any where there is none."""
+    """Returns elements of two vectors by position in their concatenation; arbitrary ones for
+    None.
+    """
     known = first.lanes * (1 if second is None else 2)
     places = ", ".join(f"i32 {n}" if n < known else "i32 poison" for n in order)
     other = "poison" if second is None else second.text

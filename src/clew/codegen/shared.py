@@ -1,8 +1,9 @@
-"""What a statement computes ahead of itself: parts of its expression that it would otherwise
-compute again in each branch, or under each mask, of selects between values in memory.
+"""Parts of a statement's expression that are computed ahead of it, because they would otherwise be
+computed again in each branch, or under each mask, of selects between values in memory.
 
-Where an index comes from memory, and that one's index too, each step in several branches, code
-written branch by branch doubles with each step. Computed ahead, each part is there once.
+If an index comes from memory, and the index of that load as well, each step in several branches,
+code emitted branch by branch doubles with each step. When computed ahead, each part is emitted
+once.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from clew.te.walk import post_order
 
 @dataclass(frozen=True)
 class Plan:
-    """An expression and its parts to compute ahead of it, producers first. Those not `certain`, by
-    id, may not be wanted: their loads might be of elements that are not there.
+    """An expression, and its parts to compute ahead of it, producers first. Parts that are not
+    `certain`, by id, may not be used: their loads might address elements that do not exist.
     """
 
     expr: Scalar
@@ -25,7 +26,9 @@ class Plan:
 
 
 def plan_of(expr: Scalar, least: int) -> Plan | None:
-    """Returns what to compute ahead; None where nothing is to. See `shared_parts` for `least`."""
+    """Returns the parts to compute ahead; None if there are none. See `shared_parts` for
+    `least`.
+    """
     parts = {id(part): part for part in shared_parts(expr, least=least)}
     if not parts:
         return None
@@ -45,13 +48,13 @@ def plan_of(expr: Scalar, least: int) -> Plan | None:
         register = isinstance(node, Load) and node.source.scope == "register"
         in_registers[id(node)] = register or any(in_registers[id(c)] for c in node.children)
     certain = frozenset(key for key, bit in bits.items() if needed[id(expr)] & bit)
-    # A register tile has no elements to read instead: what it is part of stays where it is.
+    # A register tile has no other elements to read instead, so parts that contain it stay in place.
     kept = [p for key, p in parts.items() if key in certain or not in_registers[key]]
     return Plan(expr, tuple(kept), certain) if kept else None
 
 
 def reads_in_reads(expr: Scalar) -> int:
-    """Returns how many loads there are at most, each in an index of the one before."""
+    """Returns the greatest depth of loads that are nested in indices of loads."""
     found: dict[int, int] = {}
     for node in post_order(expr):
         below = max((found[id(c)] for c in node.children), default=0)

@@ -1,9 +1,9 @@
-"""Numbers that are stored but not computed with: 8-, 6- and 4-bit floats, 4- and 2-bit integers.
+"""Storage-only numbers: 8-, 6- and 4-bit floats, 4- and 2-bit integers.
 
-In memory and in registers such a number is a byte, its code in the low bits. To compute with it,
-it becomes `f32`, `i8` or `u8`, exactly; the way back rounds to nearest even. Integer arithmetic
-on whole vectors: no branches, no tables. Formats: ONNX's Cast, the OCP's 8-bit and microscaling
-formats, and `ml_dtypes` where these leave something open.
+In memory and in registers, such a number is a byte with its code in the low bits. For arithmetic,
+it is converted exactly to `f32`, `i8` or `u8`; the conversion back rounds to nearest even. Both use
+integer arithmetic on whole vectors, without branches or tables. Formats: ONNX's Cast, the OCP's
+8-bit and microscaling formats, and `ml_dtypes` where these leave something open.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from clew.ir.types import bits, is_float
 
 @dataclass(frozen=True)
 class Format:
-    """A float in few bits: sign, `exponent` and `mantissa` bits, and what is no number.
+    """A float of few bits: sign, `exponent` and `mantissa` bits, and codes for special values.
 
-    `largest` is the code of the largest number, `over` what becomes of larger ones; they come
-    without the sign. `nan` is the code that NaN becomes, `unsigned_zero` says that the negative
-    zero's code is NaN's.
+    `largest` is the code of the largest number, `over` the code for larger ones; both without the
+    sign. `nan` is the code for NaN. `unsigned_zero` says that the code of the negative zero is
+    NaN's.
     """
 
     exponent: int
@@ -34,7 +34,7 @@ class Format:
 
     @property
     def sign_at(self) -> int:
-        """Where the sign is."""
+        """The position of the sign bit."""
         return self.exponent + self.mantissa
 
 
@@ -53,7 +53,7 @@ _NAN: Final = 0x7FC00000
 
 
 def decoded(x: Lanes) -> Lanes:
-    """Returns stored numbers as `f32`, `i8` or `u8`: exactly, whatever is above a code."""
+    """Returns stored numbers as `f32`, `i8` or `u8`, exactly; bits above a code are ignored."""
     width = bits(x.dtype)
     if not is_float(x.dtype):
         if x.dtype[0] == "u":
@@ -68,10 +68,10 @@ def decoded(x: Lanes) -> Lanes:
         half = (code << 8).convert("trunc", "u16").convert("bitcast", "f16")
         return half.convert("fpext", "f32")
     magnitude = code & ((1 << form.sign_at) - 1)
-    smallest = (128 - form.bias) << 23  # of the numbers with a leading one, in f32's bits
+    smallest = (128 - form.bias) << 23  # of normal numbers, in the bits of f32
     shifted = magnitude << (23 - form.mantissa)
     normal = shifted + ((127 - form.bias) << 23)
-    # Of the others: as if they had a leading one, which is then taken off.
+    # Subnormal numbers: decoded with a leading one, which is then subtracted.
     small = _bits(_float(shifted + smallest) - 2.0 ** (1 - form.bias))
     number = pick(magnitude < (1 << form.mantissa), small, normal)
     number = number | ((code >> form.sign_at) << 31)
@@ -83,8 +83,9 @@ def decoded(x: Lanes) -> Lanes:
 
 
 def encoded(x: Lanes, dtype: str) -> Lanes:
-    """Returns numbers as stored ones: `f32` rounded to nearest even, beyond the largest number as
-    the format has it (infinity, NaN, or the largest); integers cut to their lowest bits.
+    """Returns numbers in stored form. `f32` is rounded to nearest even, and beyond the largest
+    number becomes what the format defines (infinity, NaN, or the largest); integers are truncated
+    to their lowest bits.
     """
     if not is_float(dtype):
         low = x if bits(x.dtype) == 8 else x.convert("trunc", "u8")
@@ -96,7 +97,7 @@ def encoded(x: Lanes, dtype: str) -> Lanes:
     odd = (magnitude >> drop) & 1
     rounded = (magnitude + odd + ((1 << (drop - 1)) - 1)) >> drop
     normal = rounded - ((127 - form.bias) << form.mantissa)
-    # Without a leading one: an addition in which the last bit weighs as much as the format's.
+    # Subnormals: an addition in which the last bit has the weight of the format's last bit.
     rounder = 2.0 ** (1 - form.bias + drop)
     small = _bits(_float(magnitude) + rounder) - ((150 - form.bias - form.mantissa + 1) << 23)
     code = pick(magnitude < (128 - form.bias) << 23, small, normal)
@@ -104,7 +105,7 @@ def encoded(x: Lanes, dtype: str) -> Lanes:
     sign = (pattern >> 31) << form.sign_at
     over = code > form.largest
     if form.unsigned_zero:
-        # NaN is code 0x80: a sign without a number.
+        # NaN is code 0x80: a sign with zero magnitude
         signed = pick(code == 0, code, code | sign)
         return _code(pick(over, code.like(form.nan), signed), dtype)
     code = pick(over, code.like(form.over), code)

@@ -1,8 +1,8 @@
 """Products of tiles on a matrix unit (Intel AMX): tiles configured, zeroed, multiplied, stored.
 
-Sums stay in tiles from zeros to the last step and go to memory once. What tiles are configured as
-is known throughout a function: a configuration is loaded before the outermost loop that needs no
-other, and given up at the function's end.
+Sums stay in tiles from zeros to the last step and are stored once. The current configuration of the
+tiles is known throughout a function: it is loaded before the outermost loop that needs no other,
+and released at the function's end.
 
 Source: Intel Architecture Instruction Set Extensions Programming Reference, chapter 3.
 """
@@ -37,8 +37,8 @@ _ROWS_AT: Final = 48
 
 
 class Tiles:
-    """Emits the tile products of one function. `serial` emits a loop around what it is given,
-    `aside` a statement that stands among products.
+    """Emits the tile products of one function. `serial` emits a loop around a given body, `aside` a
+    statement between products.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Tiles:
         self._serial = serial
         self._aside = aside
         self._loaded: str | None = None
-        # Statements to come, and how many after each product.
+        # Statements to interleave, and their number after each product.
         self._waiting: list[_Piece] = []
         self._each = 0
-        # By tile, the address of the operand in it.
+        # By tile, the address of its current operand.
         self._holds: dict[int, tuple[str, int]] = {}
         self._used = False
         self._plans: dict[int, tuple[TileForm, TilePlan]] = {}
@@ -73,8 +73,8 @@ class Tiles:
         return self._b.module.instructions.tile_product(form.left.dtype, form.right.dtype)
 
     def enter_loop(self, body: Stmt) -> Callable[[], None]:
-        """Loads what a loop's tile products need, if it is one configuration; returns what to call
-        after the loop.
+        """Loads the configuration of a loop's tile products if they share one; returns a function
+        to call after the loop.
         """
         products = [
             s
@@ -94,16 +94,16 @@ class Tiles:
         return leave
 
     def forget(self) -> None:
-        """What is configured depends on the run from here."""
+        """Marks the configuration as unknown from here on."""
         self._loaded = None
 
     def release(self) -> None:
-        """Gives the tiles up at the end of a function."""
+        """Releases the tiles at the end of a function."""
         if self._used:
             self._call("llvm.x86.tilerelease")
 
     def emit(self, stmt: TileProduct) -> None:
-        """Emits a product; its sums are in memory then."""
+        """Emits a product, including the store of its sums."""
         zeros = self._zeros(stmt)
         if zeros is not None:
             self._clear(zeros)
@@ -133,7 +133,7 @@ class Tiles:
         return self._cleared[id(stmt)]
 
     def _clear(self, form: ZeroForm) -> None:
-        """Emits vectors of zeros, a line of a tile each."""
+        """Emits zero vectors, one per row of a tile."""
         store = form.zeros
         type_ = llvm_type(store.buffer.dtype, form.columns.extent)
         size = element_bytes(store.buffer.dtype)
@@ -152,7 +152,7 @@ class Tiles:
         return found
 
     def _around(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
-        """Emits the reduction loops outside of the tiles, and a step in the innermost."""
+        """Emits the reduction loops outside the tiles, and a step in the innermost."""
         if not around:
             self._step(form, plan)
             return
@@ -166,12 +166,12 @@ class Tiles:
             self._serial(loop, lambda: self._in_new_loop(form, plan, around))
 
     def _in_new_loop(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
-        self._holds = {}  # what tiles hold changes from step to step
+        self._holds = {}  # the contents of tiles change from step to step
         self._in_loop(form, plan, around)
         self._holds = {}
 
     def _in_loop(self, form: TileForm, plan: TilePlan, around: tuple[For, ...]) -> None:
-        # Between products rather than at once, where they would hold up loads.
+        # Interleaved with products rather than all at once, which would delay loads.
         inner = math.prod(n.extent for n in around[1:] if n.kind == "unroll" or n.extent == 1)
         pieces = _mixed([p for s in form.aside(around[0]) for p in _pieces_of(s)])
         if any(n.kind != "unroll" and n.extent > 1 for n in around[1:]):
@@ -254,14 +254,16 @@ class Tiles:
 
 @dataclass(frozen=True)
 class _Piece:
-    """A statement to stand among products, at a place in unrolled loops around it."""
+    """A statement to interleave with products, with its position in the unrolled loops around
+    it.
+    """
 
     places: tuple[tuple[Index, int], ...]
     stmt: Stmt
 
 
 def _pieces_of(stmt: Stmt, places: tuple[tuple[Index, int], ...] = ()) -> Iterator[_Piece]:
-    """Yields what may stand among products one by one."""
+    """Yields the statements that can be interleaved with products."""
     if isinstance(stmt, Block):
         for child in stmt.stmts:
             yield from _pieces_of(child, places)
@@ -273,7 +275,7 @@ def _pieces_of(stmt: Stmt, places: tuple[tuple[Index, int], ...] = ()) -> Iterat
 
 
 def _mixed(pieces: list[_Piece]) -> list[_Piece]:
-    """Returns the pieces with requests for memory evenly among the others."""
+    """Returns the pieces with prefetches evenly distributed among the others."""
     requests = [p for p in pieces if isinstance(p.stmt, Prefetch)]
     others = [p for p in pieces if not isinstance(p.stmt, Prefetch)]
     placed = [(n / len(some), p) for some in (requests, others) for n, p in enumerate(some)]
@@ -281,7 +283,7 @@ def _mixed(pieces: list[_Piece]) -> list[_Piece]:
 
 
 def _configuration(plan: TilePlan) -> str:
-    """Returns the bytes that tell the unit its tiles' sizes, as an LLVM constant."""
+    """Returns the configuration of the unit's tiles as an LLVM constant."""
     data = bytearray(_CONFIG_BYTES)
     data[0] = 1  # the palette of eight tiles
     for n, tile in enumerate((*plan.sums, *plan.lefts, *plan.rights)):

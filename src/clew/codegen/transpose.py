@@ -1,5 +1,6 @@
-"""Loads whose lanes lie apart while the next ones of an unrolled loop lie side by side: pieces of
-rows, turned in registers. A gather would touch a cache line for every lane of every vector.
+"""Loads with strided lanes whose neighbors are the next iterations of an unrolled loop: pieces of
+rows are loaded and transposed in registers. A gather would access a cache line per lane of every
+vector.
 """
 
 from __future__ import annotations
@@ -15,23 +16,25 @@ from clew.loop.affine import Linear, contains
 from clew.loop.ir import Buffer
 from clew.te.expr import Index, Load
 
-# Shuffles within so many bytes are quick on every machine.
+# Shuffles within this many bytes are fast on every machine.
 _PIECE_BYTES: Final = 16
 
 
 def columns_at_once(dtype: str, lanes: int) -> int:
-    """Returns how many vectors are turned together: the elements of a piece of a row."""
+    """Returns the number of vectors that are transposed together: the elements of a piece of a
+    row.
+    """
     return min(_PIECE_BYTES // element_bytes(dtype), lanes)
 
 
 def unrolled_beside(
     load: Load, form: Linear, place: Place, numbers: dict[int, int], bounds: tuple[float, float]
 ) -> tuple[int, int] | None:
-    """Returns the number and the extent of the unrolled loop whose next iterations read what lies
-    beside; None where there is none, or something would be read beyond the buffer.
+    """Returns the number and the extent of the unrolled loop whose next iterations read adjacent
+    elements; None if there is none, or if a load would exceed the buffer.
 
-    `numbers` are those of unrolled loops, by the id of their variables; `bounds` those of the
-    offset over all loops.
+    `numbers` are the current numbers of unrolled loops, by the id of their variables; `bounds` are
+    the bounds of the offset over all loops.
     """
     inside = bounds[0] >= 0 and bounds[1] < math.prod(load.source.shape)
     if place.step < 2 or place.lane_parts or not inside or load.source.scope == "register":
@@ -56,7 +59,7 @@ def turned(
     active: Sequence[bool],
 ) -> list[Value]:
     """Returns `columns` vectors: lane n of the m-th is the element at `pointer + n * step + m`, or
-    zero where the lane is not active.
+    zero in inactive lanes.
     """
     dtype = stored_dtype(buffer.dtype)
     width = columns_at_once(buffer.dtype, lanes)
@@ -67,7 +70,7 @@ def turned(
         else literal(0, dtype, width)
         for n in range(lanes)
     ]
-    # Vector n holds the rows n, n + width, ...; what is left is to turn squares beside each other.
+    # Vector n holds rows n, n + width, ...; it remains to transpose adjacent squares.
     vectors = [_joined(b, rows[n::width]) for n in range(width)]
     half = width // 2
     for _ in range(width.bit_length() - 1):
@@ -81,7 +84,7 @@ def turned(
 def _piece(
     b: Builder, buffer: Buffer, pointer: str, offset: int, width: int, columns: int
 ) -> Value:
-    """Returns the piece of a row, zeros beyond its columns."""
+    """Returns the piece of a row, with zeros beyond its columns."""
     dtype, size = stored_dtype(buffer.dtype), element_bytes(buffer.dtype)
     value = literal(0, dtype, width)
     if columns == width:
@@ -96,7 +99,7 @@ def _piece(
 
 
 def _joined(b: Builder, pieces: list[Value]) -> Value:
-    """Returns vectors side by side in one."""
+    """Returns the concatenation of vectors."""
     while len(pieces) > 1:
         pieces = [
             _shuffled(b, x, y, range(2 * x.lanes))

@@ -1,4 +1,4 @@
-"""Emits scalar expressions, in one lane or in as many as the vector loop around them has."""
+"""Emits scalar expressions, in one lane or in all lanes of the surrounding vector loop."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from clew.te.expr import (
     shared_parts,
 )
 
-# How many nodes an expression has spelled out, from where on what it repeats is computed ahead: few
-# where memory says where in memory to read where to read.
+# The size of a written-out expression, in nodes, from which repeated parts are computed ahead:
+# `_FEW_NODES` if loads are nested at least `_CHAIN` deep, else `_MANY_NODES`.
 _CHAIN: Final = 3
 _FEW_NODES: Final = 64
 _MANY_NODES: Final = 1024
 
 
 class Values(Indices):
-    """Evaluates expressions. Holds what is known of the values of the statement at hand."""
+    """Evaluates expressions, and caches values of the current statement."""
 
     def __init__(
         self,
@@ -62,15 +62,15 @@ class Values(Indices):
         return self.value(self.begin(expr))
 
     def forget_statement(self) -> None:
-        """Drops what was computed for one statement."""
+        """Drops values that were computed for one statement."""
         self.memo, self.shared, self.steps = {}, {}, {}
         self.forget_waiting()
 
     def begin(self, expr: Scalar) -> Scalar:
-        """Begins a statement: returns what to evaluate for its expression.
+        """Begins a statement: returns the expression to evaluate for it.
 
-        Parts that would be computed in many branches or under many masks are computed now, once;
-        those that might not be wanted read inside of their buffers whatever their indices are.
+        Parts that would be computed in many branches or under many masks are computed now, once.
+        Parts that may not be used clamp their reads to their buffers.
         """
         self.forget_statement()
         found = self._plans.get(id(expr))
@@ -101,7 +101,7 @@ class Values(Indices):
         return plan
 
     def value(self, expr: Scalar) -> Value:
-        """Returns an expression's value: one lane if it is the same in all."""
+        """Returns an expression's value, in one lane if it is equal in all."""
         found = self.memo.get(id(expr))
         if found is None:
             found = self._ahead(expr)
@@ -111,7 +111,7 @@ class Values(Indices):
         return found
 
     def _ahead(self, expr: Scalar) -> Value | None:
-        """Returns what was computed of an expression ahead of its statement."""
+        """Returns the value of an expression that was computed ahead of its statement, or None."""
         found = self.shared.get(id(expr))
         if found is not None:
             self.wanted(expr)
@@ -155,7 +155,7 @@ class Values(Indices):
         return value
 
     def _aligned(self, *exprs: Scalar) -> tuple[Value, ...]:
-        """Returns the values with equal lanes."""
+        """Returns the values with equal numbers of lanes."""
         values = [self.value(e) for e in exprs]
         return tuple(self.widen(values, max(v.lanes for v in values)))
 
@@ -194,7 +194,7 @@ class Values(Indices):
         return self.atom_value(atom)[0]
 
     def load_value(self, expr: Scalar) -> Value:
-        """Returns an index expression's value node by node."""
+        """Evaluates an index expression node by node."""
         match expr:
             case Index():
                 return self.index_value(expr)
@@ -207,7 +207,7 @@ class Values(Indices):
                 return found
         if self.leaves(expr).reads_memory:
             return self.value(expr)
-        # It may be computed ahead of loops, where what was computed in them is not known yet.
+        # It may be computed before loops, where values computed inside them are not available.
         before, self.memo, self.shared = (self.memo, self.shared), {}, {}
         found = self.value(expr)
         self.memo, self.shared = before
@@ -231,7 +231,7 @@ class Values(Indices):
             with self.masked(cond):
                 loaded = self.value(expr.a)
             if loaded.lanes > 1:
-                return loaded  # lanes that are not active are zero already
+                return loaded  # inactive lanes are already zero
         if guards:
             with self.masked(cond):
                 a = self.value(expr.a)
@@ -250,7 +250,7 @@ class Values(Indices):
         return literal_mask([not lane for lane in known])
 
     def _masked_or_zero(self, cond: Value, expr: Select) -> Value | None:
-        """Returns a vector from memory or zeros as one masked load; None where it is not that."""
+        """Returns a vector from memory or zeros as one masked load; None if it has another form."""
         zero = isinstance(expr.b, Imm) and _is_zero(expr.b) and is_float(expr.dtype)
         if not (self.masks_cheap and zero and isinstance(expr.a, Load) and self.mask is None):
             return None
@@ -264,7 +264,7 @@ class Values(Indices):
             return self.load(expr.a)
 
     def _branches(self, cond: Value, expr: Select) -> Value:
-        """Returns a select as control flow, so that the loads of one side only are performed."""
+        """Emits a select as control flow, so that only the loads of one side are performed."""
         lanes = self.lanes if self.uses_lane(expr) else 1
         ends: list[tuple[Value, str]] = []
         labels = self.b.label("then"), self.b.label("else"), self.b.label("join")
@@ -283,7 +283,7 @@ class Values(Indices):
 
     @contextmanager
     def isolated(self) -> Iterator[None]:
-        """What is computed inside is not known outside (a branch)."""
+        """Values computed inside are not available outside (a branch)."""
         before = dict(self.loads), dict(self.memo), dict(self.steps), self.branch_depth
         self.branch_depth = len(self.scopes) - 1
         yield
@@ -291,7 +291,7 @@ class Values(Indices):
 
     @contextmanager
     def masked(self, mask: Value) -> Iterator[None]:
-        """Inside, only the lanes of `mask` load and store."""
+        """Only the lanes of `mask` load and store inside."""
         before = self.mask, self.memo, self.steps, dict(self.loads)
         wide = self.broadcast(mask, self.lanes)
         self.mask = wide if before[0] is None else self._both(before[0], wide)
@@ -300,7 +300,7 @@ class Values(Indices):
         known = None if self.mask is None else mask_lanes(self.mask)
         self.mask, self.memo, self.steps, loads = before
         if known is None or not any(known):
-            self.loads = loads  # else what was read is as good as outside: no branch was taken
+            self.loads = loads  # otherwise loads inside are valid outside: no branch was taken
 
     def _both(self, a: Value, b: Value) -> Value:
         left, right = mask_lanes(a), mask_lanes(b)

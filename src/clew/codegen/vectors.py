@@ -1,8 +1,8 @@
-"""Vectors in memory: loads and stores of lanes side by side, two apart, near each other or
-anywhere, under masks.
+"""Vectors in memory: loads and stores of lanes that are contiguous, two apart, near each other or
+arbitrary, under masks.
 
-Pointers are LLVM text, sizes are an element's in bytes. What a mask leaves out is neither read nor
-written; a load has zeros there.
+Pointers are LLVM text; sizes are an element's size in bytes. Masked lanes are neither read nor
+written; a load gives zeros for them.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ def literal_mask(lanes: Sequence[bool]) -> Value:
 
 
 def mask_lanes(mask: Value) -> list[bool] | None:
-    """Returns the lanes of a mask that `literal_mask` made; None for one that a run computes."""
+    """Returns the lanes of a mask made by `literal_mask`; None for a mask computed at run time."""
     if not mask.text.startswith("<"):
         return None
     return [lane.endswith("true") for lane in mask.text[1:-1].split(",")]
 
 
 def active_lanes(mask: Value | None, lanes: int) -> list[bool] | None:
-    """Returns which lanes are active, all without a mask; None where only the run tells."""
+    """Returns the active lanes (all without a mask); None if only a run determines them."""
     return [True] * lanes if mask is None else mask_lanes(mask)
 
 
 def load_vector(
     b: Builder, stored: str, pointer: str, size: int, lanes: int, mask: Value | None
 ) -> Value:
-    """Returns lanes that lie side by side."""
+    """Returns contiguous lanes."""
     type_ = llvm_type(stored, lanes)
     if mask is None:
         return b.value(f"load {type_}, ptr {pointer}, align {size}", stored, lanes)
@@ -50,8 +50,8 @@ def load_vector(
 def load_every_other(
     b: Builder, stored: str, pointer: str, size: int, lanes: int, mask: Value | None
 ) -> Value:
-    """Returns lanes that lie two elements apart, from two vectors side by side; reads nothing
-    beyond the last of them. Asserts that the mask is known.
+    """Returns lanes that are two elements apart, from two adjacent vectors; reads nothing beyond
+    the last of them. Asserts that the mask is known.
     """
     active = active_lanes(mask, lanes)
     assert active is not None
@@ -70,8 +70,8 @@ def load_every_other(
 def load_near(
     b: Builder, stored: str, pointer: str, size: int, lanes: int, offsets: Sequence[int | None]
 ) -> Value | None:
-    """Returns lanes in a known order (None: a lane that is not read) that lie within a vector's
-    length: one load, put in order. None where that is not so.
+    """Returns lanes at known offsets (None: a lane that is not read) within a vector's length: one
+    load and a shuffle. None if they do not fit.
     """
     used = [offset for offset in offsets if offset is not None]
     if not used:
@@ -89,7 +89,7 @@ def load_near(
 def gather(
     b: Builder, stored: str, pointers: str, size: int, lanes: int, mask: Value | None
 ) -> Value:
-    """Returns lanes from wherever a vector of pointers says."""
+    """Returns lanes from arbitrary addresses."""
     type_ = llvm_type(stored, lanes)
     name = f"llvm.masked.gather.{_mangled(stored, lanes)}.v{lanes}p0"
     mask = mask or literal(True, "bool", lanes)
@@ -103,10 +103,10 @@ def gather(
 
 
 def store_masked(b: Builder, value: Value, pointer: str, size: int, mask: Value) -> None:
-    """Writes lanes side by side where the mask holds."""
+    """Writes contiguous lanes where the mask holds."""
     known = mask_lanes(mask)
     if known is not None and known.count(True) == 1:
-        # LLVM makes a scalar store of this too, but of a narrowed value in its old width.
+        # LLVM would also make this a scalar store, but of a narrowed value in its old width.
         lane = known.index(True)
         one = b.value(f"extractelement {value.typed}, i64 {lane}", value.dtype)
         at = _at(b, value.dtype, pointer, lane) if lane else pointer
@@ -118,7 +118,7 @@ def store_masked(b: Builder, value: Value, pointer: str, size: int, mask: Value)
 
 
 def scatter(b: Builder, value: Value, pointers: str, size: int, mask: Value | None) -> None:
-    """Writes lanes to wherever a vector of pointers says."""
+    """Writes lanes to arbitrary addresses."""
     many = f"<{value.lanes} x ptr>"
     name = f"llvm.masked.scatter.{_mangled(value.dtype, value.lanes)}.v{value.lanes}p0"
     mask = mask or literal(True, "bool", value.lanes)
@@ -131,7 +131,7 @@ def _at(b: Builder, dtype: str, pointer: str, offset: int) -> str:
 
 
 def _in_order(b: Builder, first: Value, second: Value, order: Sequence[int]) -> Value:
-    """Returns elements of two vectors side by side, by their places."""
+    """Returns elements of two vectors by position in their concatenation."""
     places = ", ".join(f"i32 {n}" for n in order)
     text = f"shufflevector {first.typed}, {second.typed}, <{len(order)} x i32> <{places}>"
     return b.value(text, first.dtype, len(order))

@@ -1,7 +1,7 @@
 """LLVM text to object bytes; also the program of a compile worker process.
 
-A worker imports llvmlite and the standard library only, so that it starts quickly: it is run from
-this file, not through the package. It answers one request after another until its input closes.
+A worker imports only llvmlite and the standard library, so that it starts quickly: it runs from
+this file, not through the package. It answers requests one by one until its input closes.
 
 Request and reply are a 4-byte length (little endian) and that many bytes. A request is triple, CPU,
 features, pipeline and module text, joined by NUL. A reply starts with `+` before the object or `-`
@@ -20,10 +20,11 @@ from typing import Any, BinaryIO
 import llvmlite.binding as llvm
 
 PIPELINES = ("fast", "quick", "none", "O3")
-"""`quick`, the default: promote stack slots to registers, and no loop strength reduction: code
-generation gives every loop the few pointers that it needs, and LLVM would make one of each offset,
-for half of the compile time, and registers that the tile then lacks. `fast`: with it. `none`: no
-pass at all. `O3`: LLVM's default pipeline, for comparison."""
+"""`quick`, the default: promote stack slots to registers, without loop strength reduction. Code
+generation gives every loop the few pointers that it needs; LLVM would make one of each offset,
+which takes half of the compile time and registers that the tile then lacks. `fast`: with strength
+reduction. `none`: no passes. `O3`: LLVM's default pipeline, for comparison.
+"""
 
 _LENGTH = struct.Struct("<I")
 
@@ -34,7 +35,8 @@ def configure_llvm() -> None:
     LLVM's machine scheduler hoists broadcasts over register tiles until they spill.
     """
     llvm.set_option("", "--enable-misched=false")
-    # Without it instructions would be listed by a heuristic that loads early; ours is the order.
+    # Otherwise a heuristic that loads early would order instructions; code generation orders them
+    # itself.
 
 
 @functools.lru_cache(maxsize=8)
@@ -53,7 +55,7 @@ def _target_machine(triple: str, cpu: str, features: str) -> Any:
 
 
 def _reduce_strength(wanted: bool) -> None:
-    """Switches loop strength reduction, an option of the whole process, if it is not so already."""
+    """Switches loop strength reduction, a process-wide option, unless it is already so."""
     if wanted != _strength_reduction[0]:
         llvm.set_option("", f"--disable-lsr={str(not wanted).lower()}")
         _strength_reduction[0] = wanted
@@ -81,8 +83,8 @@ def _optimize(module: Any, machine: Any, pipeline: str) -> None:
 def emit_object(text: str, triple: str, cpu: str, features: str, pipeline: str = "quick") -> bytes:
     """Returns the object file of a module. The same arguments give the same bytes.
 
-    Errors: RuntimeError with LLVM's words when the module is not valid. A CPU name that LLVM does
-    not know ends the process.
+    Errors: RuntimeError with LLVM's message if the module is invalid. A CPU name that LLVM does not
+    know ends the process.
     """
     machine = _target_machine(triple, cpu, features)
     module = llvm.parse_assembly(text)
@@ -109,13 +111,13 @@ def _answer(request: bytes) -> bytes:
     triple, cpu, features, pipeline, text = request.decode().split("\0", 4)
     try:
         return b"+" + emit_object(text, triple, cpu, features, pipeline)
-    except Exception as error:  # whatever it is, the caller must hear of it
+    except Exception as error:  # of any kind: the caller must receive it
         return b"-" + f"{type(error).__name__}: {error}".encode()
 
 
 def serve() -> None:
     """Answers requests from standard input on standard output until the input closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C
     with os.fdopen(os.dup(0), "rb") as requests, os.fdopen(os.dup(1), "wb") as replies:
         os.dup2(2, 1)  # nothing else may write into the replies
         configure_llvm()

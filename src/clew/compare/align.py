@@ -1,9 +1,9 @@
-"""Which layer of one model is which of another: by name, by weights, by place in the graph.
+"""Pairs the layers of two models: by name, by weights, by place in the graph.
 
-Names come first, unless they contradict the rest: exporters that number layers give an old name to
-another layer as soon as one is inserted. What names leave over is matched by labels: what a layer
-computes, together with what is known of its neighbors, where a layer that is matched already is
-known by its pair. So every match makes the labels around it tell more.
+Names come first, unless they contradict the rest: an exporter that numbers layers gives old names
+to other layers when one is inserted. The remaining layers are matched by labels: a label combines a
+layer's computation with the known facts about its neighbors; a matched neighbor is known by its
+pair. So every match makes the labels around it more specific.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Layers: TypeAlias = Mapping[str, Layer]
 
 @dataclass(frozen=True)
 class Match:
-    """How two layers were found to be one, and how sure that is, from 0 to 1.
+    """Why two layers were matched, and the confidence, from 0 to 1.
 
     `how` is one of `HOW`.
     """
@@ -39,9 +39,10 @@ HOW: Final = {
     "order": "the same operator between layers that are matched, in the order of the model",
     "place": "another operator at the same place in the graph",
 }
-"""What each way of matching goes by."""
+"""The criterion of each kind of match."""
 
-# Pairs of one name whose operators or attributes differ: more, and names say nothing.
+# The largest share of pairs by name whose operators or attributes differ; above it, names are not
+# used.
 _MOST_DIFFERENT: Final = 0.2
 _ROUNDS: Final = 4
 
@@ -56,7 +57,7 @@ class Alignment:
 
 
 def align(a: Layers, b: Layers) -> Alignment:
-    """Returns which layers of two models are the same, in time near linear in their number."""
+    """Returns which layers of two models correspond, in time near linear in their number."""
     pairing = _paired(a, b, named=True)
     if not _names_hold(a, b):
         without = _paired(a, b, named=False)
@@ -67,7 +68,7 @@ def align(a: Layers, b: Layers) -> Alignment:
 
 
 def _paired(a: Layers, b: Layers, named: bool) -> _Pairing:
-    """Returns the pairs that are found with names, or without."""
+    """Returns the pairs found with names, or without."""
     pairing = _Pairing(a, b, named)
     if named:
         for name, layer in a.items():
@@ -83,7 +84,7 @@ def _paired(a: Layers, b: Layers, named: bool) -> _Pairing:
 
 
 def _same_weights(a: Layers, b: Layers) -> dict[str, str]:
-    """Returns pairs of layers that have the same weights, which no third has."""
+    """Returns pairs of layers with the same weights, which no third layer has."""
     ours, theirs = _by_weights(a), _by_weights(b)
     return {
         ours[w][0]: theirs[w][0]
@@ -101,8 +102,8 @@ def _by_weights(layers: Layers) -> dict[str, list[str]]:
 
 
 def _names_hold(a: Layers, b: Layers) -> bool:
-    """Whether layers of one name are plainly one layer: hardly any differs, and none has the
-    weights that another one had.
+    """Whether names are reliable: hardly any pair by name differs, and no layer has the weights of
+    another layer.
     """
     shared = [name for name in a if name in b]
     if any(x != y and x in b and y in a for x, y in _same_weights(a, b).items()):
@@ -121,7 +122,7 @@ class _Pairing:
         self._numbers: dict[Any, int] = {}
 
     def add(self, one: str, other: str, how: str, confidence: float) -> bool:
-        """Notes a pair, unless either layer has a partner already; returns whether it did."""
+        """Adds a pair, unless either layer already has a partner; returns whether it did."""
         if one in self._partner[0] or other in self._partner[1]:
             return False
         self._partner[0][one], self._partner[1][other] = other, one
@@ -130,7 +131,7 @@ class _Pairing:
 
     @property
     def exact(self) -> int:
-        """How many pairs agree in everything, weights counted apart."""
+        """The number of pairs that agree in everything, with weights counted separately."""
         a, b = self.sides
         pairs = [(a[one], b[other]) for one, other in self.found]
         same = [x for x, y in pairs if x.calls == y.calls]
@@ -144,7 +145,7 @@ class _Pairing:
     # --- by labels ---
 
     def by_structure(self) -> None:
-        """Matches by what layers are and by their neighbors, the surest first."""
+        """Matches layers by their computation and neighbors, the most certain first."""
         exact: _Kind = lambda layer: layer.calls  # noqa: E731
         loose: _Kind = lambda layer: (layer.op, layer.kinds)  # noqa: E731
         none: _Kind = lambda layer: ()  # noqa: E731
@@ -161,10 +162,10 @@ class _Pairing:
                     break
 
     def _labeled(self, labels: _Labels, kind: _Kind, how: str, sure: float) -> None:
-        """Matches layers whose labels are equal: as many on either side as on the other.
+        """Matches layers with equal labels if both sides have equally many of them.
 
-        Where several are alike, those of one name go together (if names mean anything), then the
-        others in order.
+        If several are alike, layers with the same name are paired first (if names are used), then
+        the others in order.
         """
         ours, theirs = (_grouped(labels(side, kind), self.left(side)) for side in (0, 1))
         for label, names in ours.items():
@@ -192,12 +193,12 @@ class _Pairing:
         return self._number(("pair", *((name, partner) if side == 0 else (partner, name))))
 
     def _history(self, side: int, kind: _Kind) -> dict[str, int]:
-        """Returns labels of what a layer is, and all that it is computed from."""
+        """Returns labels of a layer and everything it is computed from."""
         layers = self.sides[side]
         return self._spread(side, kind, layers, lambda layer: layer.reads)
 
     def _future(self, side: int, kind: _Kind) -> dict[str, int]:
-        """Returns labels of what a layer is, and all that is computed from it."""
+        """Returns labels of a layer and everything computed from it."""
         layers = self.sides[side]
         return self._spread(side, kind, reversed(list(layers)), lambda layer: layer.feeds)
 
@@ -218,9 +219,9 @@ class _Pairing:
         return labels
 
     def _neighbors(self, side: int, kind: _Kind) -> dict[str, int]:
-        """Returns labels of what a layer is and of those next to it, as far as these are known.
+        """Returns labels of a layer and of its neighbors, if known.
 
-        A layer without a known neighbor has a label of its own.
+        A layer without a known neighbor has a unique label.
         """
         labels = {}
         for name in self.left(side):
@@ -228,7 +229,7 @@ class _Pairing:
             reads = tuple(self._known(side, n) if n else -1 for n in layer.reads)
             feeds = tuple(self._known(side, n) for n in layer.feeds)
             near = [n for n in (*reads, *feeds) if n is not None]
-            # Nothing but its place says what it is: then the place is to be known from both sides.
+            # If a layer is identified only by its place, require known neighbors on both sides.
             enough = near if kind(layer) else all(n is not None for n in (*reads, *feeds))
             key = (kind(layer), reads, feeds) if enough and near else (side, name)
             labels[name] = self._number(key)
@@ -237,8 +238,8 @@ class _Pairing:
     # --- by order ---
 
     def by_order(self) -> None:
-        """Matches what is left between pairs that are in the same order on both sides: the longest
-        common subsequence of operators.
+        """Matches remaining layers between pairs that are in the same order on both sides, by the
+        longest common subsequence of operators.
         """
         exact: _Kind = lambda layer: layer.calls  # noqa: E731
         loose: _Kind = lambda layer: layer.op  # noqa: E731
@@ -252,7 +253,7 @@ class _Pairing:
                     self.add(ours[i], theirs[j], "order", sure)
 
     def _gaps(self) -> Iterable[tuple[list[str], list[str]]]:
-        """Yields the layers without a partner on both sides between two pairs."""
+        """Yields the unmatched layers of both sides between two pairs."""
         places = {name: n for n, name in enumerate(self.sides[1])}
         pairs = [
             (name, self._partner[0][name]) for name in self.sides[0] if name in self._partner[0]
@@ -284,7 +285,7 @@ def _grouped(labels: Mapping[str, int], names: Iterable[str]) -> dict[int, list[
 
 
 def rising(values: Sequence[int]) -> list[int]:
-    """Returns the positions of a longest rising subsequence of distinct numbers."""
+    """Returns the positions of a longest increasing subsequence of distinct numbers."""
     tails: list[int] = []
     ends: list[int] = []
     before: list[int] = []
@@ -304,9 +305,9 @@ def rising(values: Sequence[int]) -> list[int]:
 def common_subsequence(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, int]]:
     """Returns positions of a longest common subsequence, in order.
 
-    A row of the table of lengths is one integer, a bit for each step that is flat, so that a row
-    costs as much as an addition. Source: H. Hyyrö, Bit-Parallel LCS-length Computation Revisited,
-    AWOCA 2004.
+    A row of the table of lengths is one integer with a bit for each flat step, so a row costs as
+    much as an addition. Source: H. Hyyrö, Bit-Parallel LCS-length Computation Revisited, AWOCA
+    2004.
     """
     where: dict[int, int] = {}
     for position, token in enumerate(b):
@@ -320,7 +321,7 @@ def common_subsequence(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, in
     found: list[tuple[int, int]] = []
     i, j = len(a), len(b)
     while i and j:
-        if rows[i - 1] >> (j - 1) & 1:  # no longer for this element of b
+        if rows[i - 1] >> (j - 1) & 1:  # this element of b adds no length
             j -= 1
         elif i > 1 and not rows[i - 2] >> (j - 1) & 1:  # as long without this element of a
             i -= 1

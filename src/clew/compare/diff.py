@@ -1,4 +1,4 @@
-"""`clew.diff`: two compiled models, aligned on their layers."""
+"""`clew.diff`: compares two compiled models, aligned on their layers."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ def diff(
     names: tuple[str, str] = ("A", "B"),
     on_progress: Callable[[str], None] | None = None,
 ) -> DiffReport:
-    """Returns how two compiled models differ, layer by layer: builds of one model, or of two.
+    """Returns the differences between two compiled models, layer by layer: builds of one model, or
+    of two.
 
-    `inputs` are A's, by name, or in order as a tuple or list; B's are those of the same names, or
-    else those in the same places. Without them nothing is run, and there are neither times nor
-    numerics; `time` and `numerics` leave out either. `reference` compares both with f32 at opt
-    level 0, too, which compiles the models once more. `rounds` is the number of turns that either
-    build has, by default as many as fit into some seconds. `names` are what to call them.
+    `inputs` are A's, by name, or in order as a tuple or list; B gets them by name, or else by
+    position. Without inputs nothing is run, so the report has neither times nor numerics; `time`
+    and `numerics` turn off either. With `reference`, both are also compared with f32 at opt level
+    0, which requires compiling both models again. `rounds` is the number of turns per build, by
+    default as many as fit into a few seconds. `names` are the names of the builds in the report.
 
-    Errors: I160 (inputs that do not fit B), I161 (outputs that do not compare), I162 (not compiled
-    here, so without a trace), I045 (compiled without its trace), and those of running.
+    Errors: I160 (inputs that do not match B), I161 (outputs that cannot be compared), I162 (a
+    loaded model, which has no trace), I045 (compiled without its trace), and those of running.
     """
     say = on_progress or (lambda text: None)
     for model in (a, b):
@@ -51,7 +52,7 @@ def diff(
     feeds = feeds_of(a, b, inputs) if inputs is not None and (time or numerics) else None
     if feeds is not None and numerics:
         check_outputs(a, b)
-    outputs = feeds.run() if feeds is not None else None  # builds what has named sizes
+    outputs = feeds.run() if feeds is not None else None  # also builds models with named sizes
     say("aligning layers")
     sides = Side(a), Side(b) if b is not a else Side(a)
     alignment = align(sides[0].layers, sides[1].layers)
@@ -75,14 +76,14 @@ def diff(
 
 
 def _need_trace(model: Any) -> None:
-    """Refuses what has no stages to align on.
+    """Checks that a model has stages to align.
 
     Errors: I162.
     """
     if not isinstance(model, CompiledModel):
         raise InputError(
             "I162",
-            f"{type(model).__name__} keeps no trace to align layers on",
+            f"{type(model).__name__} has no trace to align layers",
             hint="compile the model's own file with clew.compile",
         )
 
@@ -90,7 +91,7 @@ def _need_trace(model: Any) -> None:
 def _references(
     sides: Sequence[Side], feeds: Feeds, say: Callable[[str], None]
 ) -> tuple[Run | None, Run | None]:
-    """Returns the models at opt level 0 in f32: a build itself where it is that."""
+    """Returns the models at opt level 0 in f32; a build that already is that serves as its own."""
     found: list[Run] = []
     for n, (side, arrays) in enumerate(zip(sides, feeds.arrays, strict=True)):
         model = side.compiled

@@ -1,4 +1,4 @@
-"""How a layer differs between two builds: a sentence for each kind of difference."""
+"""The differences of a layer between two builds: one sentence for each kind."""
 
 from __future__ import annotations
 
@@ -24,9 +24,7 @@ def layer_diffs(
     times: Times | None,
     values: Mapping[str, Numerics],
 ) -> tuple[LayerDiff, ...]:
-    """Returns the layers of A in order, with those that only B has behind the one that they follow
-    there.
-    """
+    """Returns the layers of A in order; layers only in B come after the layer they follow there."""
     maker = _Maker(sides, alignment, groups, times, values)
     a, b = sides
     in_a = {m.b: m.a for m in alignment.matches}
@@ -129,7 +127,7 @@ class _Maker:
             yield "passes", ", ".join(passes)
 
     def _in_the_model(self, one: Layer, other: Layer) -> Iterator[tuple[str, str]]:
-        """Yields what differs before anything is compiled."""
+        """Yields differences between the imported models."""
         if one.op != other.op:
             yield "operator", f"{one.op} → {other.op}"
         elif one.kinds != other.kinds:
@@ -171,7 +169,7 @@ class _Maker:
                 return
 
     def _schedule(self, one: KernelSource, other: KernelSource) -> str:
-        """Returns how two kernels of the same operators are scheduled otherwise."""
+        """Returns how the schedules of two kernels with the same operators differ."""
         keys = one.key, other.key
         if keys not in self._schedules:
             self._schedules[keys] = _schedules(one, other) if one.key != other.key else ""
@@ -200,7 +198,7 @@ def _fate(state: State) -> str:
 
 
 def _changes(one: Spelled, other: Spelled) -> Iterator[str]:
-    """Yields what differs between two calls of one operator."""
+    """Yields differences between two calls of one operator."""
     ours, theirs = dict(one.attrs), dict(other.attrs)
     for name in {**ours, **theirs}:
         if ours.get(name) != theirs.get(name):
@@ -210,7 +208,7 @@ def _changes(one: Spelled, other: Spelled) -> Iterator[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Returns the first few of some names."""
+    """Returns the first few names."""
     more = len(names) - _NAMES_SHOWN
     shown = ", ".join(names[:_NAMES_SHOWN]) or "none"
     return f"{shown} and {more} more" if more > 0 else shown

@@ -1,4 +1,4 @@
-"""What a build is as a whole: its options, sizes, times of compiling, and what its passes did."""
+"""Facts about a whole build: its options, sizes, compile times, and the passes' work."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clew.runtime.program import RunHost, RunRegion
 
 
 def build_facts(side: Side, name: str) -> BuildFacts:
-    """Returns a build's facts under a name."""
+    """Returns a build's facts; `name` is the build's name."""
     build = side.build
     plans = [segment.plan for segment in build.segments]
     instructions = [i for p in build.program.walk() for i in p.instructions]
@@ -35,7 +35,7 @@ def build_facts(side: Side, name: str) -> BuildFacts:
 
 
 def option_facts(options: Options) -> dict[str, str]:
-    """Returns what a model was compiled with, as text by the names of `clew.compile`'s arguments.
+    """Returns a model's compile options as text, by the names of `clew.compile`'s arguments.
 
     `passes` lists the user's own.
     """
@@ -82,7 +82,9 @@ def pass_facts(sides: tuple[Side, Side], alignment: Alignment) -> tuple[PassFact
 
 
 def _merged(a: list[str], b: list[str]) -> list[str]:
-    """Returns the names of both lists, those of the second behind the one that they follow."""
+    """Returns the names of both lists; names only in the second come after the name they follow
+    there.
+    """
     found = list(a)
     at = 0
     for name in b:

@@ -1,4 +1,4 @@
-"""One set of inputs for two models."""
+"""Binds one set of inputs to two models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.support.errors import ClewError, Hint, InputError
 
 @dataclass(frozen=True)
 class Feeds:
-    """Two models, and the arrays that each takes, in the order of its inputs."""
+    """Two models, and arrays for each in the order of its inputs."""
 
     models: tuple[CompiledModel, CompiledModel]
     arrays: tuple[Sequence[Any], Sequence[Any]]
@@ -30,19 +30,19 @@ class Feeds:
 
 
 def outputs_of(model: CompiledModel, arrays: Sequence[Any]) -> list[Any]:
-    """Returns copies of a model's outputs, arrays and what is no tensor."""
+    """Returns copies of a model's outputs, including those that are not tensors."""
     found = model(*arrays)
     results = found if len(model.output_names) != 1 else (found,)
     return [np.array(r) if isinstance(r, np.ndarray) else r for r in results]
 
 
 def feeds_of(a: CompiledModel, b: CompiledModel, inputs: Any) -> Feeds:
-    """Returns what either model is given for inputs of A, by name or in order.
+    """Returns the arrays for both models, from inputs of A by name or in order.
 
-    Errors: I040 to I043 for inputs that do not fit A, I160 where A's inputs are not B's.
+    Errors: I040 to I043 for inputs that do not match A, I160 if A's inputs do not match B's.
     """
     ours = a.checked(list(a.named_inputs(inputs).values()))
-    a(*ours)  # says what does not fit
+    a(*ours)  # raises an error if the inputs do not match A
     names = b.input_names
     if set(names) == set(a.input_names):
         theirs = [ours[a.input_names.index(name)] for name in names]
@@ -60,9 +60,9 @@ def feeds_of(a: CompiledModel, b: CompiledModel, inputs: Any) -> Feeds:
 def _other_inputs(a: CompiledModel, b: CompiledModel, why: str) -> InputError:
     return InputError(
         "I160",
-        f"the inputs of A do not fit B{why}",
+        f"the inputs of A do not match B{why}",
         hint=f"A takes {_specs(a.inputs)}; B takes {_specs(b.inputs)}; without inputs the models "
-        "are compared as far as nothing has to run",
+        "are compared without being run",
     )
 
 
@@ -71,7 +71,7 @@ def _specs(inputs: Sequence[InputSpec]) -> str:
 
 
 def check_outputs(a: CompiledModel, b: CompiledModel) -> None:
-    """Refuses models whose outputs do not compare.
+    """Checks that the outputs of two models can be compared.
 
     Errors: I161.
     """
@@ -80,10 +80,10 @@ def check_outputs(a: CompiledModel, b: CompiledModel) -> None:
         gives = f"A gives {', '.join(map(str, ours))}; B gives {', '.join(map(str, theirs))}"
         raise InputError(
             "I161",
-            "the outputs of A and B do not compare",
+            "the outputs of A and B cannot be compared",
             hint=Hint(
-                f"{gives}; numerics=False compares all else",
-                cli=f"{gives}; --no-numerics compares all else",
+                f"{gives}; numerics=False compares everything else",
+                cli=f"{gives}; --no-numerics compares everything else",
                 page=gives,
             ),
         )

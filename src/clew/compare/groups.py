@@ -9,8 +9,8 @@ from clew.compare.times import Times
 
 
 def groups_of(a: Side, b: Side, alignment: Alignment, times: Times | None) -> tuple[Group, ...]:
-    """Returns the groups in the order of their first layers. A layer that only B has is named
-    `B:name`; layers without kernels are in none.
+    """Returns the groups in the order of their first layers. A layer only in B is named `B:name`;
+    layers without kernels are in no group.
     """
     partner = {m.b: m.a for m in alignment.matches}
     above: dict[str, str] = {}

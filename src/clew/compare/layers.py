@@ -1,4 +1,4 @@
-"""A model's layers as they were imported: what two models are aligned on."""
+"""A model's imported layers, which the alignment of two models uses."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ class Spelled(NamedTuple):
 
 @dataclass(eq=False)
 class Layer:
-    """A layer: `op` is its operator type in the user's model, `position` its place in the import.
+    """A layer: `op` is its operator type in the user's model, `position` its position in the
+    import.
 
-    `reads` are the names of the layers that it reads, in order, and `""` for each of the model's
-    inputs; `feeds` those that read it. `calls` are its operators.
+    `reads` lists the names of the layers it reads, in order, with `""` for each input of the model;
+    `feeds` lists the layers that read it. `calls` are its operators.
     """
 
     name: str
@@ -40,12 +41,12 @@ class Layer:
 
     @cached_property
     def weights(self) -> str:
-        """A digest of its parameters' elements; empty where it has none."""
+        """A digest of its parameters' elements; empty if it has none."""
         return " ".join(map(digest_of, self.parameters))
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Names of the operators that it was imported as."""
+        """Names of the operators that the import made for it."""
         return tuple(call.op for call in self.calls)
 
 
@@ -73,13 +74,13 @@ def layers_of(trace: Trace) -> dict[str, Layer]:
 
 
 def _nodes(module: Module) -> Iterator[Expr]:
-    """Yields the nodes in the order that the frontend made them in: the model's own."""
+    """Yields the nodes in the order in which the frontend created them: the model's own order."""
     roots = [function for _, function in module]
     yield from sorted(post_order(roots, into_functions=True), key=lambda n: n.id)
 
 
 def _owner(node: Expr) -> str:
-    """Returns the layer that a node was imported for; empty for the model's own nodes."""
+    """Returns the layer that a node was imported for; empty for nodes of the model itself."""
     for source in node.span.sources:
         if source.kind in ("layer", "edit"):
             return source.layer
@@ -91,7 +92,7 @@ def _op(node: Expr, layer: str) -> str:
 
 
 def _fill(layer: Layer, parts: list[Call | If | While]) -> None:
-    """Fills in what a layer is made of and reads."""
+    """Sets a layer's operators, weights and operands."""
     spelled: list[Spelled] = []
     reads: list[str] = []
     parameters: dict[int, Constant] = {}
@@ -135,5 +136,5 @@ def _behind(node: Expr) -> Iterator[str]:
 
 
 def digest_of(constant: Constant) -> str:
-    """Returns what tells a constant's elements from others'."""
+    """Returns a digest of a constant's elements."""
     return constant.token or array_digest(constant.data)

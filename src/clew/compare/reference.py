@@ -1,4 +1,4 @@
-"""A model in f32 at opt level 0: what the values of its other builds are held against."""
+"""A model in f32 at opt level 0: the reference for the values of its other builds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from clew.pipelines import pipeline
 
 
 def is_reference(model: CompiledModel) -> bool:
-    """Whether a model was compiled in f32 at opt level 0, with nothing added."""
+    """Whether a model was compiled in f32 at opt level 0, without extensions."""
     options = model.options
     plain = list(map(str, options.passes)) == list(map(str, pipeline(0)))
     return plain and not (options.opt_level or options.has_user_code or options.disabled)
 
 
 def reference_of(model: CompiledModel) -> CompiledModel:
-    """Returns the model compiled so; itself where it is that already."""
+    """Returns the model compiled in f32 at opt level 0; the same model if it already is."""
     if is_reference(model):
         return model
     options = model.options

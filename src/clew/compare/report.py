@@ -1,4 +1,4 @@
-"""What `clew.diff` returns: two builds, layer by layer."""
+"""The result of `clew.diff`: two builds, layer by layer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class DiffReport(Rows, Shown):
-    """Two builds side by side: `summary`, and the layers in the order of A, those that only B has
-    after the layer that they follow there. `groups` are the smallest sets of layers whose kernels
-    can be compared. `print` it, or hand it to rich.
+    """Two builds side by side: `summary`, and the layers in the order of A; layers only in B come
+    after the layer they follow there. `groups` are the smallest sets of layers whose kernels can be
+    compared. Use `print` or rich to show it.
     """
 
     def _about(self) -> str:
@@ -33,7 +33,7 @@ class DiffReport(Rows, Shown):
     def to_pandas(self) -> Any:
         """Returns a pandas data frame with a row for each layer.
 
-        Errors: I165 where pandas is not installed.
+        Errors: I165 if pandas is not installed.
         """
         absent = InputError("I165", "pandas is not installed", hint="pip install 'clew[profile]'")
         pandas = optional_library("pandas", absent)
@@ -51,7 +51,7 @@ class DiffReport(Rows, Shown):
 
 
 def _row(layer: LayerDiff) -> dict[str, Any]:
-    """Returns what a data frame has of a layer."""
+    """Returns a layer's row in a data frame."""
     time, numerics = layer.time, layer.numerics
     a, b = layer.state_a or State(), layer.state_b or State()
     return {

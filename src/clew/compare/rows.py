@@ -18,18 +18,18 @@ KINDS: Final = (
     "added", "removed", "name", "operator", "attributes", "weights", "inputs", "fate", "fusion",
     "kernel", "schedule", "layout", "dtype", "packing", "passes", "time", "values",
 )  # fmt: skip
-"""The kinds of difference that a layer may have."""
+"""The kinds of difference of a layer."""
 
 
 @dataclass(frozen=True, repr=False)
 class LayerDiff(Brief):
     """A layer of A and of B, either of which may be missing (`None`).
 
-    `how` and `confidence` say how the two were found to be one (see `clew.compare.align.HOW`).
-    `differs` has a sentence for each kind of difference: `name`, `operator`, `attributes`,
-    `weights`, `inputs` (it reads other layers), `fate`, `fusion` (it shares kernels with other
-    layers), `kernel` (other operators), `schedule`, `layout`, `dtype`, `packing` (types of its
-    weights), `passes` (that treated it otherwise), `time`, `values`; or `added`, `removed`.
+    `how` and `confidence` say how the two were matched (see `clew.compare.align.HOW`). `differs`
+    has a sentence for each kind of difference: `name`, `operator`, `attributes`, `weights`,
+    `inputs` (it reads other layers), `fate`, `fusion` (it shares kernels with other layers),
+    `kernel` (other operators), `schedule`, `layout`, `dtype`, `packing` (types of its weights),
+    `passes` (that treated it differently), `time`, `values`; or `added`, `removed`.
     """
 
     a: str | None
@@ -47,14 +47,14 @@ class LayerDiff(Brief):
 
     @property
     def name(self) -> str:
-        """Its name in A, and in B where that is another one."""
+        """Its name in A, and that in B if it differs."""
         if self.a and self.b and self.a != self.b:
             return f"{self.a} = {self.b}"
         return self.a or self.b or ""
 
     @property
     def op(self) -> str:
-        """Its operator type in the model, both where they differ."""
+        """Its operator type in the model; both if they differ."""
         if self.a and self.b and self.op_a != self.op_b:
             return f"{self.op_a} → {self.op_b}"
         return self.op_a or self.op_b
@@ -72,10 +72,10 @@ class LayerDiff(Brief):
 
 @dataclass(frozen=True, repr=False)
 class Group(Brief):
-    """Layers that share kernels with each other, in A or in B, and with no others: their kernels
-    can be compared as a whole, with nothing estimated.
+    """Layers that share kernels only with each other, in A or in B: their kernels can be compared
+    as a whole, without estimates.
 
-    `layers` are named as in A, those that only B has as there.
+    `layers` have their names in A; layers only in B have their names in B.
     """
 
     layers: tuple[str, ...]
@@ -86,11 +86,11 @@ class Group(Brief):
 
 @dataclass(frozen=True, repr=False)
 class BuildFacts(Brief):
-    """What one build is. Sizes are bytes; `arena` is the memory for intermediate values, `weights`
-    that of constants, `code` that of the objects. `seconds` are those of compiling, with
+    """Facts about one build. Sizes are in bytes: `arena` is the memory for intermediate values,
+    `weights` that of constants, `code` that of the objects. `seconds` is the compilation time, with
     `cached_kernels` of `distinct_kernels` from the disk cache.
 
-    `options` spells what it was compiled with. `error` is that of the worst output against f32 at
+    `options` are the compile options as text. `error` is that of the worst output against f32 at
     opt level 0.
     """
 
@@ -110,8 +110,8 @@ class BuildFacts(Brief):
 
 @dataclass(frozen=True)
 class PassFacts:
-    """A pass, and how many layers it treated in either build (`None`: it did not run there), and
-    how many otherwise in one than in the other.
+    """A pass, the number of layers it treated in each build (`None`: it did not run there), and the
+    number it treated differently.
     """
 
     name: str
@@ -122,11 +122,12 @@ class PassFacts:
 
 @dataclass(frozen=True, repr=False)
 class Summary(Brief):
-    """The whole: both builds, how many layers were paired and how, what differs how often.
+    """The summary: both builds, the number of paired layers and how they were paired, and the
+    counts of differences.
 
-    `first_rise` names the first layer where values part, `time` is that of whole runs in
-    microseconds over `rounds` turns, and `error` that of the worst output, B against A. `notes` say
-    what is not as it should be, such as shares of kernels that are estimates.
+    `first_rise` names the first layer whose values differ, `time` is that of whole runs in
+    microseconds over `rounds` turns, and `error` is that of the worst output, B against A. `notes`
+    report irregularities, such as shares of kernels that are estimates.
     """
 
     a: BuildFacts
@@ -154,13 +155,13 @@ class Rows:
 
     @property
     def changed(self) -> tuple[LayerDiff, ...]:
-        """The layers that differ in anything."""
+        """The layers that differ in any way."""
         return tuple(layer for layer in self.layers if layer.differs)
 
     def layer(self, name: str) -> LayerDiff:
         """Returns a layer by its name in A or in B.
 
-        Errors: I164 for a layer that neither has.
+        Errors: I164 if neither model has the layer.
         """
         for layer in self.layers:
             if name in (layer.a, layer.b):

@@ -1,4 +1,4 @@
-"""A report as tables, as wide as there is room."""
+"""A report as tables that adapt to the width of the terminal."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from clew.support.tables import table
 from clew.support.unseen import VisibleConsole
 
 _TEXT_COLUMNS = 100
-# From here on there is room for both errors against f32, and for sentences.
+# From this width on, tables have both errors against f32, and sentences.
 _ROOMY = 110
 _WIDE = 150
 _ROWS = 40
 _NAMES = 5
-# Differences of the models themselves come before what compiling made of them.
+# Differences between the models come before differences in their compilation.
 _OF_MODELS = ("added", "removed", "operator", "attributes", "weights", "inputs")
-# Kinds that other columns tell, and those whose sentences are long and say least.
+# Kinds shown in other columns.
 _TOLD = ("time", "values", "name")
 _LENGTHY = ("packing", "passes")
 
@@ -48,8 +48,8 @@ def whole(
     *,
     grouped: bool = False,
 ) -> RenderableType:
-    """Returns summary and layers: those given, or all that differ; at most so many, those that
-    matter most (0 for all). `grouped` shows groups of layers instead.
+    """Returns the summary and layers: the given ones, or all that differ. `most` limits them to the
+    most important (0: no limit). `grouped` shows groups of layers instead.
     """
     chosen = list(report.changed if rows is None else rows)
     parts: list[RenderableType] = [summary_table(report.summary), Text("")]
@@ -62,8 +62,8 @@ def whole(
 
 
 def foremost(layers: Sequence[LayerDiff], most: int) -> list[LayerDiff]:
-    """Returns the layers that matter most, in their order: those that differ as layers, then those
-    where values part, then those whose time changes most.
+    """Returns the most important layers in their order: those whose imported layers differ, then
+    those whose values differ, then those whose time changes most.
     """
     if not most or len(layers) <= most:
         return list(layers)
@@ -77,7 +77,7 @@ def foremost(layers: Sequence[LayerDiff], most: int) -> list[LayerDiff]:
     return [layer for layer in layers if id(layer) in kept]
 
 
-# --- the whole ---
+# --- summary ---
 
 
 def summary_table(summary: Summary) -> Table:
@@ -115,7 +115,7 @@ def summary_table(summary: Summary) -> Table:
 
 
 def findings(report: Rows) -> Iterator[str]:
-    """Yields what there is to say of the whole, a line each."""
+    """Yields the findings about both builds, one line each."""
     summary = report.summary
     how = ", ".join(f"{count} by {name}" for name, count in summary.paired.items())
     pairs = sum(summary.paired.values())
@@ -138,15 +138,15 @@ def findings(report: Rows) -> Iterator[str]:
         known = [layer for layer in report.layers if layer.numerics is not None]
         worst = max(known, key=lambda la: la.numerics.between.worst, default=None)  # type: ignore[union-attr]
         if worst is None or not worst.numerics or not worst.numerics.between.worst:
-            yield "values are the same wherever they can be looked at"
+            yield "values are the same wherever they can be read"
         else:
-            yield f"values part nowhere; the largest error is {_at(worst)}"
+            yield f"values do not diverge; the largest error is {_at(worst)}"
 
     yield from summary.notes
 
 
 def _uneven(name: str, a: int | None, b: int | None) -> str:
-    """Returns how a pass treated layers; nothing where it did nothing and is only in one list."""
+    """Returns how a pass treated layers; empty if it did nothing and is in only one list."""
     if not a and not b:
         return ""
     return f"{name} ({'not run' if a is None else a}, {'not run' if b is None else b})"
@@ -161,10 +161,10 @@ def _alone(summary: Summary) -> str:
 
 
 def _part(report: Rows, layer: LayerDiff) -> str:
-    """Returns a line on where values first part."""
+    """Returns a line about the first layer whose values diverge."""
     found = layer.numerics
     assert found is not None
-    text = f"values first part at {layer.name} ({layer.op}): {_number(found.between.worst)}"
+    text = f"values first diverge at {layer.name} ({layer.op}): {_number(found.between.worst)}"
     hidden = [
         x.name for x in report.layers if x is not layer and x.numerics and x.numerics.at == layer.a
     ]
@@ -190,7 +190,7 @@ def _compiled(facts: BuildFacts) -> str:
 
 
 class _Layers:
-    """The table of layers, with columns for the room there is."""
+    """The table of layers, with as many columns as fit."""
 
     def __init__(self, rows: Sequence[LayerDiff], total: int) -> None:
         self._rows = rows
@@ -235,8 +235,8 @@ def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
 
 
 def groups_table(report: Rows, most: int = _ROWS) -> RenderableType:
-    """Returns a table of the groups of layers whose kernels differ or whose time does: at most so
-    many, those that change most (0 for all).
+    """Returns a table of the groups of layers whose kernels or times differ: the `most` that change
+    most (0: all).
     """
     chosen = [g for g in report.groups if _group_differs(g)]
     kept = chosen
@@ -266,13 +266,13 @@ def _group_differs(group: LayerGroup) -> bool:
 
 
 def _shown(names: Sequence[str]) -> str:
-    """Returns names, or where they are many the first and last."""
+    """Returns names; of many, only the first and last."""
     few = names if len(names) <= _NAMES else [*names[: _NAMES - 1], "...", names[-1]]
     return ", ".join(few)
 
 
 def difference_text(layer: LayerDiff, wide: bool) -> Text:
-    """Returns what a layer differs in: the kinds, or where there is room sentences."""
+    """Returns a layer's differences: sentences if there is room, else their kinds."""
     if not wide:
         return Text(", ".join(layer.differs))
     text = Text()
@@ -285,7 +285,7 @@ def difference_text(layer: LayerDiff, wide: bool) -> Text:
 
 
 def legend(layers: Sequence[LayerDiff], columns: int) -> str:
-    """Returns what the signs in the table mean, as far as there are any."""
+    """Returns the legend of the signs that occur in the table."""
     parts = []
     if any(layer.time and not layer.time.differs for layer in layers):
         parts.append("≈ within the spread of the rounds")
@@ -312,7 +312,7 @@ def _time_cells(time: Timing | None, layer: LayerDiff) -> tuple[str, str, str]:
 
 
 def ratio(time: Timing) -> str:
-    """Returns B's time over A's, marked where the difference is within the spread."""
+    """Returns B's time divided by A's, marked if the difference is within the spread."""
     if not time.a or not time.b:
         return ""
     mark = "" if time.differs else "≈"
@@ -320,7 +320,7 @@ def ratio(time: Timing) -> str:
 
 
 def error(found: Numerics | None, layer: LayerDiff) -> str:
-    """Returns a layer's error, marked where it is a follower's, and where it rises."""
+    """Returns a layer's error, marked if it is a follower's or rises."""
     if found is None:
         return ""
     if found.at != layer.a or found.quantized:
@@ -345,7 +345,7 @@ def _number(value: float) -> str:
 
 
 def layer_table(layer: LayerDiff, names: tuple[str, str] = ("A", "B")) -> RenderableType:
-    """Returns all that is known of one layer."""
+    """Returns everything known about one layer."""
     made = table(Text(f"{layer.name} ({layer.op})"), *names)  # type: ignore[arg-type]
     a, b = layer.state_a or State(), layer.state_b or State()
     rows = [
@@ -362,7 +362,7 @@ def layer_table(layer: LayerDiff, names: tuple[str, str] = ("A", "B")) -> Render
         rows.append(("µs", _us(layer.time.a), _us(layer.time.b)))
     found = layer.numerics
     if found is not None:
-        through = f" (as {', '.join(found.quantized)} have it)" if found.quantized else ""
+        through = f" (quantized by {', '.join(found.quantized)})" if found.quantized else ""
         rows.append((f"error of {found.at}{through}", deviation(found.a), deviation(found.b)))
     for name, x, y in rows:
         if x or y:
@@ -405,7 +405,7 @@ def _quotient(a: float, b: float) -> str:
 
 
 def size(count: int) -> str:
-    """Returns a number of bytes for people."""
+    """Returns a number of bytes in readable form."""
     value, unit = float(count), "B"
     for larger in ("kB", "MB", "GB"):
         if value < 1024:
@@ -419,5 +419,5 @@ def deviation(found: Deviation | None) -> str:
     if found is None:
         return "-"
     if math.isinf(found.worst):
-        return "does not compare"
+        return "cannot be compared"
     return f"{_number(found.worst)} (rms {_number(found.rms)})"

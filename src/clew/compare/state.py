@@ -1,4 +1,4 @@
-"""What became of each layer of one build: kernels, fate, type of its result and of its weights."""
+"""Each layer of one build: its kernels, its fate, and the types of its result and weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class KernelPart(Brief):
     """A layer's part in one use of a kernel.
 
     `kernel` is the use's name, unique in the build; `ops` are all operators in order, `own` those
-    that work for the layer, `layers` the layers whose part it is.
+    that serve the layer, `layers` the layers that the kernel serves.
     """
 
     kernel: str
@@ -37,12 +37,11 @@ class KernelPart(Brief):
 class State(Brief):
     """A layer in a build.
 
-    `fate` says what became of one without kernels, `fate_kind` is the kind of a `clew.trace` fate.
-    `type` is that of its result in the last stage, dtype, shape and layout, empty where no node
-    holds it any more; `dtype` and `layout` are its parts. `in_memory` says whether the result is
-    written to memory, where a run can be looked at. `weights` are the types of its parameters in
-    the last stage. `passes` say how each pass changed the layer's operators: those gone, and those
-    that came.
+    `fate` is the fate of a layer without kernels, `fate_kind` the kind of a `clew.trace` fate.
+    `type` is that of its result in the last stage, dtype, shape and layout, empty if no node holds
+    the result; `dtype` and `layout` are its parts. `in_memory` says whether the result is written
+    to memory, where a run can read it. `weights` are the types of its parameters in the last stage.
+    `passes` say how each pass changed the layer's operators: which were removed and added.
     """
 
     kernels: tuple[KernelPart, ...] = ()
@@ -57,7 +56,7 @@ class State(Brief):
 
 
 class Side:
-    """One of the two builds that are compared: its layers, and what became of them."""
+    """One of the two compared builds, with the state of its layers."""
 
     def __init__(self, compiled: CompiledModel) -> None:
         self.compiled = compiled
@@ -72,7 +71,7 @@ class Side:
 
     @cached_property
     def values(self) -> dict[str, LayerValue]:
-        """The first result of each layer that has any."""
+        """The first result of each layer that has results."""
         found: dict[str, LayerValue] = {}
         for value in layer_values(self.trace):
             known = found.get(value.layer)
@@ -82,9 +81,7 @@ class Side:
 
     @cached_property
     def outside(self) -> frozenset[int]:
-        """Ids of the last stage's nodes whose values a run can be asked for: those outside
-        kernels.
-        """
+        """Ids of the last stage's nodes whose values a run can give: those outside kernels."""
         main = self.build.stages[-1].module.main
         stack: list[Expr] = [main.body, *main.params]
         seen: set[int] = set()
@@ -96,7 +93,7 @@ class Side:
         return frozenset(seen)
 
     def held(self, layer: str) -> int | None:
-        """Returns the node of the last stage to ask a run for a layer's result, if there is one."""
+        """Returns the node of the last stage that holds a layer's result in a run, if any."""
         value = self.values.get(layer)
         if value is None:
             return None
@@ -104,7 +101,7 @@ class Side:
 
     @cached_property
     def states(self) -> dict[str, State]:
-        """What became of each layer."""
+        """The state of each layer."""
         weights = self._weights()
         passes = treatments(self.trace)
         found = {}
@@ -127,13 +124,13 @@ class Side:
 
     @property
     def members(self) -> dict[str, tuple[str, ...]]:
-        """For each kernel the layers whose part it is."""
+        """The layers that each kernel serves."""
         return self._kernels[0]
 
     @property
     def kernel_parts(self) -> dict[str, list[KernelPart]]:
-        """The kernels of each layer: those that hold its result, or have an operator for it alone.
-        A layer whose result is nowhere has all that work for it.
+        """The kernels of each layer: those that hold its result, or have an operator for this layer
+        only. A layer whose result is lost has all kernels that serve it.
         """
         return self._kernels[1]
 
@@ -171,7 +168,7 @@ class Side:
         return run_names([stage.name for stage in self.trace.stages[1:]])
 
     def _weights(self) -> dict[str, list[Any]]:
-        """Returns the types of the last stage's constants that each layer's parameters became."""
+        """Returns the types of the last stage's constants made from each layer's parameters."""
         readers: dict[str, set[str]] = {}
         for layer in self.layers.values():
             for constant in layer.parameters:
@@ -186,7 +183,7 @@ class Side:
         return found
 
     def _result(self, layer: str) -> Any:
-        """Returns the type of a layer's result in the last stage, in memory if it is there."""
+        """Returns the type of a layer's result in the last stage, preferably in memory."""
         value = self.values.get(layer)
         if value is None or not value.last:
             return None

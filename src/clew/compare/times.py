@@ -1,5 +1,5 @@
-"""How long kernels and layers take in either build, measured in turns: what else happens on the
-machine slows both alike.
+"""Times of kernels and layers in both builds, measured alternately, so other load on the machine
+slows both alike.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from clew.profile.report import Profile
 from clew.profile.rows import NO_LAYER
 from clew.runtime.timing import Turns
 
-# All turns together take about so long, and one this long at least: the caches are full of the
-# other build's values and weights when it begins.
+# The approximate time of all turns together, and the minimum time of one: at the start of a turn,
+# the caches hold the other build's values and weights.
 _SECONDS: Final = 4.0
 _TURN_SECONDS: Final = 0.02
 _LEAST_ROUNDS: Final = 10
 _MOST_ROUNDS: Final = 50
 _MOST_A_TURN: Final = 20
 _WARMUP: Final = 3
-# So many rounds do not agree by chance on which build is the slower.
+# With this many rounds, an agreement on the slower build is not chance.
 _STEADY: Final = 10
-# Differences below are no finding, however steady: the same code at other addresses differs so.
+# Smaller differences are ignored, however steady: the same code differs this much between
+# addresses.
 _SMALLEST: Final = 0.03
 
 Series = np.ndarray[Any, Any]
@@ -35,9 +36,9 @@ Series = np.ndarray[Any, Any]
 class Timing:
     """A time in both builds, in microseconds: medians over the rounds.
 
-    `spread` is the interquartile range of the difference B - A, round by round; `differs` whether
-    the median difference is larger than that, or all of ten or more rounds agree on which is the
-    slower, and it is larger than 3 % of the time.
+    `spread` is the interquartile range of the difference B - A per round. `differs` says whether
+    the median difference exceeds 3 % of the time, and either exceeds the spread or has the same
+    sign in all of ten or more rounds.
     """
 
     a: float
@@ -47,12 +48,14 @@ class Timing:
 
     @property
     def ratio(self) -> float:
-        """B's time over A's; NaN where A's is nothing."""
+        """B's time divided by A's; NaN if A's is zero."""
         return self.b / self.a if self.a else float("nan")
 
 
 def timing(a: Series, b: Series) -> Timing:
-    """Returns the medians of two series of rounds, and whether they differ beyond the noise."""
+    """Returns the medians of two series of rounds, and whether their difference exceeds the
+    noise.
+    """
     difference = b - a
     low, middle, high = np.quantile(difference, (0.25, 0.5, 0.75))
     spread = float(high - low)
@@ -64,9 +67,9 @@ def timing(a: Series, b: Series) -> Timing:
 
 @dataclass(frozen=True)
 class Rounds:
-    """One build's times, a number a round, in microseconds: of whole runs, and of each kernel (and
-    host step) in a run. `shares` says which parts of a kernel's time are which layer's, as the
-    build's profile divides it, and `notes` what that profile has to say.
+    """One build's times, one per round, in microseconds: of whole runs, and of each kernel (and
+    host step) in a run. `shares` are the layers' shares of a kernel's time, from the build's
+    profile; `notes` are that profile's notes.
     """
 
     wall: Series
@@ -75,12 +78,12 @@ class Rounds:
     notes: tuple[str, ...]
 
     def of_kernels(self, kernels: Sequence[str]) -> Series:
-        """Returns the times of some kernels together."""
+        """Returns the total times of some kernels."""
         found = [self.kernels[k] for k in kernels if k in self.kernels]
         return np.sum(found, axis=0) if found else np.zeros(len(self.wall))
 
     def of_layer(self, layer: str) -> Series:
-        """Returns the times of a layer: its shares of all kernels that work for it."""
+        """Returns the times of a layer: the sum of its shares of kernels."""
         total = np.zeros(len(self.wall))
         for kernel, share in self.shares.get(layer, {}).items():
             if kernel in self.kernels:
@@ -90,14 +93,14 @@ class Rounds:
 
 @dataclass(frozen=True)
 class Times:
-    """What was measured of either build."""
+    """The measured times of both builds."""
 
     a: Rounds
     b: Rounds
 
     @property
     def rounds(self) -> int:
-        """The number of turns that either build had."""
+        """The number of turns per build."""
         return len(self.a.wall)
 
     @property
@@ -106,11 +109,11 @@ class Times:
         return timing(self.a.wall, self.b.wall)
 
     def of_kernels(self, a: Sequence[str], b: Sequence[str]) -> Timing:
-        """Returns the time of some kernels of A and some of B together."""
+        """Returns the total times of some kernels of A and of some kernels of B."""
         return timing(self.a.of_kernels(a), self.b.of_kernels(b))
 
     def of_layers(self, a: str, b: str) -> Timing:
-        """Returns the time of a layer of A and of one of B; an empty name stands for none."""
+        """Returns the times of a layer of A and a layer of B; an empty name means no layer."""
         none = np.zeros(self.rounds)
         return timing(self.a.of_layer(a) if a else none, self.b.of_layer(b) if b else none)
 
@@ -121,9 +124,9 @@ def measure(
     rounds: int | None,
     say: Callable[[str], None],
 ) -> Times:
-    """Returns the times of both builds over rounds in which each has a turn, A B, B A, A B ...
+    """Returns the times of both builds over rounds with one turn each, A B, B A, A B ...
 
-    Without a number of rounds there are as many as fit into some seconds, at least ten.
+    Without a number of rounds, measures for a few seconds, at least ten rounds.
     """
     watched = [_Watched(side, given) for side, given in zip(sides, arrays, strict=True)]
     if rounds is None:
@@ -151,10 +154,10 @@ class _Watched:
         self._times_a_turn = max(1, min(_MOST_A_TURN, int(_TURN_SECONDS / max(once, 1e-9))))
         self._rounds = 0
         self.turn_seconds = once * (self._times_a_turn + 1)
-        """About what a turn takes."""
+        """The approximate time of a turn."""
 
     def turn(self) -> None:
-        """Takes a turn, after a run that is not counted."""
+        """Takes a turn, after one uncounted run."""
         self._model(*self._arrays)
         for _ in range(self._times_a_turn):
             self._turns.take()
@@ -166,7 +169,7 @@ class _Watched:
         return found
 
     def rounds(self, say: Callable[[str], None]) -> Rounds:
-        """Returns what its turns took."""
+        """Returns the times of its turns."""
         timings = self._turns.timings
         wall = self._by_round(timings.plain_ns)
         calls = timings.rounds[0].calls
@@ -185,7 +188,7 @@ class _Watched:
 
 
 def _shares(profile: Profile) -> dict[str, dict[str, float]]:
-    """Returns for each layer its shares of kernels' times."""
+    """Returns, for each layer, its shares of kernels' times."""
     found: dict[str, dict[str, float]] = {}
     for kernel in profile.kernels:
         for operator in kernel.operators:

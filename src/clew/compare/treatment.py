@@ -1,4 +1,4 @@
-"""How each pass treated each layer: which of its operators went, and which came."""
+"""The passes' treatment of each layer: the operators removed and added."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from clew.trace.trace import Trace
 
 
 def treatments(trace: Trace) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Returns for each layer the passes that changed what it is computed by: `-nn.batch_norm`,
+    """Returns, for each layer, the passes that changed its operators: `-nn.batch_norm`,
     `+multiply`. A pass that runs twice is `FoldConstant` and `FoldConstant 2`.
 
-    Which kernel an operator is in counts as no change.
+    Moving an operator to another kernel is not a change.
     """
     found: dict[str, dict[str, tuple[str, ...]]] = {}
     before = _operators(trace, 0)
@@ -45,7 +45,7 @@ def run_names(passes: Iterable[str]) -> list[str]:
 
 
 def _operators(trace: Trace, stage: int) -> dict[str, Counter[str]]:
-    """Returns how often each operator works for each layer at a stage."""
+    """Returns how often each operator serves each layer at a stage."""
     found: dict[str, Counter[str]] = {}
     for node in _calls(trace.nodes(stage).values()):
         for layer in node.span.layers:

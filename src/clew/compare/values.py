@@ -1,8 +1,8 @@
-"""What layers computed in a run of either build, and how far these values are from each other.
+"""The values of layers in a run of both builds, and the differences between them.
 
-Only what is written to memory can be looked at. Where a layer's result is not, in one build or the
-other, its nearest follower whose result is stands for it. A result that only one model quantizes
-is in memory as integers: what that model makes of these is the layer's value there.
+Only values in memory can be compared. If a layer's result is not in memory in both builds, its
+nearest follower whose result is takes its place. A result that only one model quantizes is in
+memory as integers; its value there is the dequantized one.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from clew.precision import Deviation
 from clew.support.difference import relative_error, relative_length
 
 _HELD_BYTES: Final = 512 << 20
-# What quantized tensors are stored as, and how far rounding to it takes a value, at most.
+# The dtypes of quantized tensors, and the largest error of rounding to them.
 _STORED: Final = ("i8", "u8", "i16", "u16")
 _ROUNDING: Final = 0.3
 FLOOR: Final = 1e-5
-"""Sums in another order differ by so much of the largest value, and nothing is wrong."""
+"""Relative to the largest value, the error caused by a different order of summation."""
 _RISE: Final = 4.0
 
 
 @dataclass(frozen=True)
 class Numerics:
-    """How far a layer's value is in B from that in A, and each from f32 at opt level 0.
+    """The difference of a layer's value between B and A, and of each from f32 at opt level 0.
 
-    `at` is the layer whose value was looked at (its name in A): the layer itself, or its nearest
-    follower with a value in memory in both builds. `quantized` names the layers that quantize it
-    and bring it back where that is what was compared. `input_error` is the largest `between.worst`
-    of what it is computed from, and `rises` says whether its own is well above that.
+    `at` is the layer whose value was compared (its name in A): the layer itself, or its nearest
+    follower with a value in memory in both builds. If the compared value was quantized, `quantized`
+    names the layers that quantize and dequantize it. `input_error` is the largest `between.worst`
+    of its operands, and `rises` says whether its own is well above that.
     """
 
     at: str
@@ -53,8 +53,8 @@ class Numerics:
 
 @dataclass(frozen=True)
 class RoundTrip:
-    """Layers that one model alone has: one that quantizes a layer's result, and one that brings it
-    back.
+    """Layers in only one of the models: one that quantizes a layer's result, and one that
+    dequantizes it.
     """
 
     quantize: str
@@ -62,7 +62,7 @@ class RoundTrip:
 
 
 class Run:
-    """A build and what it is run with: arrays in the order of its inputs."""
+    """A build and its inputs: arrays in the order of its inputs."""
 
     def __init__(self, side: Side, arrays: Sequence[Any], alone: Collection[str] = ()) -> None:
         self.side = side
@@ -70,18 +70,18 @@ class Run:
         self.trips = dict(_round_trips(side, frozenset(alone)))
 
     def known(self, layer: str) -> bool:
-        """Whether a run can tell a layer's value."""
+        """Whether a run gives a layer's value."""
         return _tensor_held(self.side, layer) is not None or layer in self.trips
 
     def size_bytes(self, layer: str) -> int:
-        """Returns the size of a layer's value; 0 where only a run tells it."""
+        """Returns the size of a layer's value; 0 if it is known only during the run."""
         trip = self.trips.get(layer)
         type_ = _tensor_held(self.side, layer if trip is None else trip.quantize)
         return int(type_.size_bytes) if type_ is not None and type_.is_static else 0
 
     def values(self, layers: Iterable[str], like: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns what layers computed, as the model had them: in plain layouts. `like` has values
-        of the same shapes, where these are not known before a run.
+        """Returns the values of layers in plain layouts, as in the model. `like` has values of the
+        same shapes, for shapes that are known only during the run.
         """
         asked = list(layers)
         looked = {la: self.trips[la].quantize if la in self.trips else la for la in asked}
@@ -113,7 +113,7 @@ class Run:
         return None if like is None else relayout(value, now, first, like)
 
     def _restored(self, trip: RoundTrip, value: Any) -> Any:
-        """Returns what a model makes of a quantized value."""
+        """Returns the model's dequantized form of a value."""
         known = {self._first(trip.quantize).id: value}
         stack = [self._first(trip.restore)]
         while stack:
@@ -124,7 +124,7 @@ class Run:
             elif isinstance(node, Constant):
                 known[node.id] = node.data
             elif not isinstance(node, Call) or not isinstance(node.op, Op):
-                return None  # more than arithmetic on the value and constants
+                return None  # not just arithmetic on the value and constants
             elif missing:
                 stack += missing
             else:
@@ -134,8 +134,8 @@ class Run:
 
 
 def _round_trips(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, RoundTrip]]:
-    """Yields layers whose results are in memory only as integers, by layers that this model alone
-    has: whether these quantize, their values tell.
+    """Yields layers whose results are in memory only as integers, because of layers that only this
+    model has. Whether these quantize is decided by their values.
     """
     for name in alone:
         layer = side.layers[name]
@@ -161,8 +161,8 @@ def _first_type(side: Side, layer: str) -> Any:
 def compare_values(
     a: Run, b: Run, references: tuple[Run | None, Run | None], matches: Sequence[Match]
 ) -> dict[str, Numerics]:
-    """Returns the errors of matched layers, by their names in A; those without a value in memory,
-    their own or a follower's, are left out. `references` are runs of the models in f32.
+    """Returns the errors of matched layers, by their names in A. Layers are omitted if neither they
+    nor a follower have a value in memory. `references` are runs of the models in f32.
     """
     shared = [m for m in matches if a.known(m.a) and b.known(m.b)]
     own: dict[str, Numerics] = {}
@@ -198,7 +198,7 @@ def _compared(
 
 
 def _exact(run: Run, reference: Run | None, layers: Sequence[str]) -> dict[str, Any]:
-    """Returns what layers are in f32, and what round trips give there."""
+    """Returns the values of layers in f32, and those of round trips there."""
     if reference is None:
         return {}
     restored = [run.trips[name].restore for name in layers if name in run.trips]
@@ -206,7 +206,7 @@ def _exact(run: Run, reference: Run | None, layers: Sequence[str]) -> dict[str, 
 
 
 def _is_rounding(run: Run, layer: str, exact: Mapping[str, Any]) -> bool:
-    """Whether a round trip, if there is one, gives the layer's own value but for rounding."""
+    """Whether a round trip, if there is one, gives the layer's own value except for rounding."""
     trip = run.trips.get(layer)
     if trip is None:
         return True
@@ -226,15 +226,15 @@ def output_error(outputs: Sequence[Any], references: Sequence[Any]) -> Deviation
 
 
 def _tensor_held(side: Side, layer: str) -> TensorType | None:
-    """Returns the type of a layer's result where it is a tensor in memory."""
+    """Returns the type of a layer's result if it is a tensor in memory."""
     node = side.held(layer)
     type_ = None if node is None else side.trace.nodes(side.trace.last)[node].type
     return type_ if isinstance(type_, TensorType) else None
 
 
 def _batches(a: Run, b: Run, matches: Sequence[Match]) -> Iterator[list[Match]]:
-    """Yields matches whose values fit into memory together, those of either build and of the
-    references.
+    """Yields batches of matches whose values, in both builds and the references, fit into memory
+    together.
     """
     batch: list[Match] = []
     held = 0
@@ -250,7 +250,7 @@ def _batches(a: Run, b: Run, matches: Sequence[Match]) -> Iterator[list[Match]]:
 
 
 def _deviation(value: Any, reference: Any) -> Deviation | None:
-    """Returns how far a value is from a reference; None where the two do not compare."""
+    """Returns the deviation of a value from a reference, or None if they cannot be compared."""
     if value is None or reference is None or np.shape(value) != np.shape(reference):
         return None
     x, y = np.asarray(value), np.asarray(reference)
@@ -262,7 +262,7 @@ def _deviation(value: Any, reference: Any) -> Deviation | None:
 
 
 def _risen(side: Side, own: Mapping[str, Numerics]) -> dict[str, Numerics]:
-    """Returns the errors with those of the inputs, and whether they rise above them."""
+    """Adds the errors of the inputs, and whether the layers' own errors rise above them."""
     before: dict[str, float] = {}
     found: dict[str, Numerics] = {}
     for name, layer in side.layers.items():
@@ -277,7 +277,7 @@ def _risen(side: Side, own: Mapping[str, Numerics]) -> dict[str, Numerics]:
 
 
 def _nearest(side: Side, matched: Collection[str], own: Mapping[str, Any]) -> dict[str, str]:
-    """Returns for each matched layer the nearest one, itself or after it, that has a value."""
+    """Returns, for each matched layer, the nearest layer, itself or after it, that has a value."""
     far = len(side.layers) + 1
     best: dict[str, tuple[int, str]] = {}
     for name in reversed(list(side.layers)):

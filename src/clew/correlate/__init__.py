@@ -1,8 +1,8 @@
-"""What the operators, kernels and values of a compiled model are, as data for other programs.
+"""The operators, kernels and values of a compiled model, as data for other programs.
 
-`facts.py` describes an operator or kernel, `executor.py` has the nodes that a run goes through and
-where their values lie, `history.py` what operators were at each stage, `document.py` puts it
-together as `graph.json`.
+`facts.py` describes an operator or kernel, `executor.py` has the nodes of a run and the places of
+their values, `history.py` the form of operators at each stage, and `document.py` combines them in
+`graph.json`.
 """
 
 from clew.correlate.document import executor_graph, graph_schema

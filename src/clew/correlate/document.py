@@ -1,6 +1,6 @@
 """`graph.json`: the executor's nodes, kernels, operators and layers as one JSON document.
 
-`docs/correlate.md` describes it, `graph.schema.json` beside this file is its schema.
+`docs/correlate.md` describes it; `graph.schema.json` beside this file is its schema.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from clew.trace.trace import Trace
 
 FORMAT: Final = "clew-graph"
 VERSION: Final = 1
-# What a node says by itself of its kernel; the rest is the kernel's, whoever uses it.
+# Facts about one use of a kernel; the other facts are common to all its uses.
 _OF_USE: Final = ("name", "layers", "ops")
 
 _LAYERS: Final = ("layer", "edit")
@@ -45,7 +45,7 @@ def graph_schema() -> dict[str, Any]:
 
 def executor_graph(compiled: CompiledModel) -> ExecutorGraph:
     """Returns the executor of a compiled model with, for each node, its operators at each stage and
-    the layers it works for. Of a model with symbolic sizes, that of the last build.
+    the layers it serves. For a model with symbolic sizes, describes the last build.
 
     Without a trace (`trace=False`) operators have no history.
 
@@ -154,7 +154,7 @@ class _Writer:
         return list(node.expr.layers)
 
     def _attrs(self, node: Node) -> Facts:
-        """Returns what is said of a node by its kind."""
+        """Returns the facts that depend on the node's kind."""
         attrs: Facts = {"num_inputs": len(node.inputs), "num_outputs": len(node.types)}
         expr = node.expr
         if node.use is not None:
@@ -174,7 +174,7 @@ class _Writer:
         return attrs
 
     def _kernel(self, kernel: Kernel) -> int:
-        """Returns the row of what a use's kernel is; uses of the same code share it."""
+        """Returns the row with the facts of a use's kernel; uses with the same code share it."""
         row = self.kernels.get(kernel.key)
         if row is None:
             row = self.kernels[kernel.key] = len(self.kernel_facts)
@@ -192,7 +192,7 @@ class _Writer:
         return self.storage_ids.setdefault(place.buffer, len(self.storage_ids))
 
     def _layers(self) -> list[Facts]:
-        """Returns the layers in the order of the import, and what became of each."""
+        """Returns the layers in the order of the import, each with its fate."""
         first = self.build.stages[0].module
         nodes = post_order([f for _, f in first], into_functions=True)
         types = {s.layer: s.op for n in nodes for s in n.span.sources if s.kind in _LAYERS}

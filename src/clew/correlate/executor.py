@@ -1,7 +1,8 @@
-"""The nodes of the executor: what a run does, in order, and where each value lies.
+"""The executor's nodes: the steps of a run, in order, and the place of each value in memory.
 
-They are those of the last stage's graph outside kernels: inputs, constants, kernels, views, host
-steps, branches and loops. Tuples and bindings are none; what they hold is referred to directly.
+They are the nodes of the last stage's graph outside kernels: inputs, constants, kernels, views,
+host steps, branches and loops. Tuples and bindings are not nodes; their contents are referenced
+directly.
 """
 
 from __future__ import annotations
@@ -52,9 +53,10 @@ class Entry(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Where a value lies: `kind` and `number` name a buffer of a segment, `offset` is in bytes.
+    """The place of a value: `kind` and `number` identify a buffer of a segment, `offset` is in
+    bytes.
 
-    `segment` is -1 for what belongs to none.
+    `segment` is -1 if the value belongs to none.
     """
 
     kind: str
@@ -64,19 +66,19 @@ class Storage(NamedTuple):
 
     @property
     def buffer(self) -> tuple[str, int, int]:
-        """What values that share memory have in common."""
+        """The key of the buffer, equal for values in the same memory."""
         return self.kind, self.segment, self.number
 
     def at(self, further: int) -> Storage:
-        """Returns the place some bytes further on."""
+        """Returns the place at a further offset in bytes."""
         return self._replace(offset=self.offset + further)
 
 
 @dataclass(eq=False)
 class Node:
-    """A node: what it is (`op`), what it reads, and the types and places of its results.
+    """A node: its kind (`op`), its operands, and the types and places of its results.
 
-    `operators` are the graph's calls that it does; `graphs` those of its branches or loop.
+    `operators` are the graph's calls that it executes; `graphs` those of its branches or loop.
     """
 
     op: str
@@ -92,10 +94,10 @@ class Node:
 
 @dataclass(eq=False)
 class Graph:
-    """The nodes of a function in the order in which they run, and its results (`heads`).
+    """The nodes of a function in execution order, and its results (`heads`).
 
-    `parent` is the name of the branch or loop that runs it, `role` what it is there (`then`,
-    `else`, `cond`, `body`).
+    `parent` is the name of the branch or loop that runs it, `role` its role there (`then`, `else`,
+    `cond`, `body`).
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -108,14 +110,14 @@ def executor_graphs(build: Build) -> list[Graph]:
     """Returns the graph of the model, then those of its branches and loops."""
     reader = _Reader(build)
     graphs = [reader.graph(build.stages[-1].module.main)]
-    for graph in graphs:  # grows: graphs of inner branches follow those around them
+    for graph in graphs:  # grows: graphs of inner branches follow their parents
         for node in graph.nodes:
             graphs.extend(node.graphs.values())
     return graphs
 
 
 class _Reader:
-    """What is shared by the graphs of one build: names, uses of kernels, which calls run on the
+    """State shared by the graphs of one build: names, kernel uses, and the calls that run on the
     host.
     """
 
@@ -139,20 +141,20 @@ class _Reader:
         return name if not count else self.unique(f"{name}_{count}")
 
     def place(self, kind: str) -> Storage:
-        """Returns a place of its own, apart from all others."""
+        """Returns a separate place, distinct from all others."""
         return Storage(kind, number=next(self._places))
 
     def on_host(self, type_: Type) -> list[Storage]:
-        """Returns the places of what the host computes: arrays of their own."""
+        """Returns the places of values computed on the host: separate arrays."""
         return [self.place("host") for _ in leaves(type_)]
 
     def next_use(self, call: Call) -> KernelUse:
-        """Returns the next use of a kernel in order: a function of two branches is used twice."""
+        """Returns the next use of a kernel in order: a function in two branches has two uses."""
         uses = self.uses[call.id]
         return uses.popleft() if len(uses) > 1 else uses[0]
 
     def arena(self, use: KernelUse, ref: BufferRef) -> Storage:
-        """Returns the place that a reference of a plan means."""
+        """Returns the place of a reference in a plan."""
         offset = ref.offset_bytes
         if ref.kind is BufferKind.ARENA:
             plan = self.build.segments[use.segment].plan
@@ -258,7 +260,9 @@ class _GraphReader:
             node.graphs[name] = self._reader.graph(function, node.name, name)
 
     def _parts(self, loop: While) -> dict[str, Function]:
-        """Returns what a loop runs: no condition where native code counts its turns."""
+        """Returns the functions a loop runs, without the condition if native code counts the
+        iterations.
+        """
         kernels = [n for n in post_order(loop.cond.body) if _is_kernel(n)]
         counted = isinstance(loop.trips, int) and not any(
             n.id in self._reader.uses for n in kernels
@@ -266,7 +270,7 @@ class _GraphReader:
         return {"body": loop.body} if counted else {"cond": loop.cond, "body": loop.body}
 
     def _kernel(self, call: Call, function: Function) -> None:
-        """Adds a kernel, and what its step in the plan says of the places of its operands."""
+        """Adds a kernel, with the places of its operands from its step in the plan."""
         reader = self._reader
         use = reader.next_use(call)
         step = reader.build.segments[use.segment].plan.steps[use.step]
@@ -289,7 +293,7 @@ class _GraphReader:
         self._add(VIEW, _short(call), call, call.args, places, [call])
 
     def _join(self, call: Call, offsets: Sequence[int]) -> None:
-        """Adds a concatenation whose parts are computed in their places: it begins at the first."""
+        """Adds a concatenation whose parts are computed in place: it begins at the first."""
         first = self._storage(self._of(call.args[0])[0])
         place = first.at(-offsets[0] * _element_bytes(call.type))
         self._add(JOIN, _short(call), call, call.args, [place], [call])
@@ -300,7 +304,9 @@ def _is_kernel(node: Expr) -> bool:
 
 
 def parameter_name(constant: Constant) -> str:
-    """Returns a constant's name in the user's model, else of what it was made, else `constant`."""
+    """Returns a constant's name in the user's model, else the names of its sources, else
+    `constant`.
+    """
     made_of = next((s.layer for s in constant.span.sources if s.kind == "parameter"), "")
     return constant.name or made_of or "constant"
 

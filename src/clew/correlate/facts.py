@@ -1,8 +1,8 @@
-"""Facts of operators and kernels as JSON values, read off the operators' declarations.
+"""Facts about operators and kernels as JSON values, from the operators' declarations.
 
-There is no table of operators here: attributes and their names are those of the declaration, sizes
-come from types and layouts, products and FLOPs from the tensor expressions. A key that does not
-apply is absent. `docs/correlate.md` lists the keys.
+There is no table of operators here: attributes and their names come from the declaration, sizes
+from types and layouts, products and FLOPs from the tensor expressions. A key that does not apply is
+absent. `docs/correlate.md` lists the keys.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from clew.te.tensor import Tensor
 
 Facts = dict[str, Any]
 
-# Attributes whose names mean the same in every declaration that has them.
+# Attributes with the same meaning in every declaration.
 _WINDOW: Final = ("kernel", "strides", "padding", "dilation", "groups")
 _CHANNELS_OF_FILTERS: Final = frozenset("OI")
 
 
 def describe_type(type_: Type) -> Facts:
-    """Returns a value's type: `shape` (symbolic sizes as text), `dtype`, `layout` where it has one,
-    `bytes` where they are known; a tuple's `fields`.
+    """Returns a value's type: `shape` (symbolic sizes as text), `dtype`, `layout` if it has one,
+    `bytes` if known; for a tuple, `fields`.
     """
     if isinstance(type_, TensorType):
         facts: Facts = {"shape": [plain(d) for d in type_.shape], "dtype": type_.dtype}
@@ -48,8 +48,8 @@ def describe_type(type_: Type) -> Facts:
 
 
 def plain(value: Any) -> Any:
-    """Returns an attribute's value as JSON has it: tuples as lists, symbolic sizes as text, values
-    that an argument holds as `{"argument": index}`; what JSON lacks as text.
+    """Returns an attribute's value for JSON: tuples as lists, symbolic sizes as text, values held
+    by an argument as `{"argument": index}`, other values as text.
     """
     match value:
         case None | bool() | int() | str():
@@ -83,13 +83,13 @@ def describe_operator(call: Call) -> Facts:
 
 
 def _value(argument: Expr) -> Facts:
-    """Returns the number that an argument is, where it is a constant of one."""
+    """Returns the value of an argument that is a constant of one number."""
     number = single_number(argument)
     return {} if number is None else {"value": plain(number)}
 
 
 def single_number(argument: Expr) -> float | int | bool | None:
-    """Returns the number that a constant holds, all of whose elements are the same; else None."""
+    """Returns the number held by a constant with all elements equal; else None."""
     if not isinstance(argument, Constant) or argument.is_lazy or not argument.is_splat:
         return None
     number: float | int | bool = argument.splat_value
@@ -98,7 +98,9 @@ def single_number(argument: Expr) -> float | int | bool | None:
 
 @lru_cache(maxsize=1 << 15)
 def _derived(op: Op, types: tuple[Type, ...], attrs: Attrs, result: Type) -> Facts:
-    """Returns what does not depend on where in the graph a call stands; not to be changed."""
+    """Returns the facts that do not depend on the place of a call in the graph. Callers must not
+    change the result.
+    """
     names = [*op.signature.inputs[: len(types)]]
     names += [f"{op.signature.variadic}{n}" for n in range(len(types) - len(names))]
     inputs = _inputs(names, types, attrs)
@@ -116,12 +118,12 @@ def _derived(op: Op, types: tuple[Type, ...], attrs: Attrs, result: Type) -> Fac
     return facts
 
 
-# --- operands: the layout is the type's, else that of the attribute which is named for it ---
+# --- operands: the layout of the type, else of the attribute for it ---
 
 
 @dataclass(frozen=True)
 class _Operand:
-    """An input or result of an operator, and the layout it is in, as far as one is said."""
+    """An input or result of an operator, with its layout, if known."""
 
     name: str
     type: Type
@@ -141,7 +143,7 @@ class _Operand:
 
 
 def _operand(name: str, type_: Type, *said: Any) -> _Operand:
-    """Returns an operand in the layout of its type, else in the first said that it can be in."""
+    """Returns an operand in the layout of its type, else in the first given layout that fits it."""
     own = type_.layout if isinstance(type_, TensorType) else ""
     fitting = (str(la) for la in said if la and _logical(type_, str(la)) is not None)
     return _Operand(name, type_, own or next(fitting, ""))
@@ -167,14 +169,14 @@ def _logical(type_: Type, layout: str) -> dict[str, Dim] | None:
     try:
         return logical_sizes(parse_layout(layout), type_.shape)
     except GraphTypeError:
-        return None  # a layout of other axes
+        return None  # a layout with other axes
 
 
 # --- windows and channels ---
 
 
 def _window(inputs: Sequence[_Operand], attrs: Attrs) -> Facts:
-    """Returns the attributes that windows have, and the size of filters, as their layout says."""
+    """Returns the attributes of windows, and the size of filters, as their layout gives it."""
     if "strides" not in attrs or "padding" not in attrs:
         return {}
     facts = {name: plain(attrs[name]) for name in _WINDOW if name in attrs}
@@ -192,7 +194,7 @@ def _window(inputs: Sequence[_Operand], attrs: Attrs) -> Facts:
 
 
 def _channels_of(inputs: Sequence[_Operand], outputs: Sequence[_Operand], attrs: Attrs) -> Facts:
-    """Returns channels in and out: the axis C of layouts, the second axis of plain images."""
+    """Returns channels in and out: the axis C of layouts, or the second axis of plain images."""
     spatial = len(attrs["strides"]) if "strides" in attrs and "padding" in attrs else 0
     facts = {}
     before = _channels(inputs[0], spatial) if inputs else None
@@ -229,7 +231,7 @@ def _work(op: Op, types: tuple[Type, ...], attrs: Attrs) -> Facts:
         facts: Facts = {"kind": op.kind(tensors, attrs).name.lower()}
         results = op.computed(tensors, attrs)
     except (AssertionError, TypeError, GraphTypeError):
-        return {}  # sizes that only a run tells
+        return {}  # sizes known only during the run
     return {**facts, **_counts(results), **_product(results, attrs)}
 
 
@@ -244,7 +246,7 @@ def _counts(outputs: Sequence[Tensor]) -> Facts:
 def _product(outputs: Sequence[Tensor], attrs: Attrs) -> Facts:
     """Returns `batch`, `m`, `n`, `k` of the largest sum of products, as a matrix product.
 
-    Groups of a convolution are a batch of products of fewer columns.
+    Groups of a convolution become a batch of products with fewer columns.
     """
     found = products_of(outputs)
     if not found:
@@ -311,7 +313,7 @@ def describe_kernel(kernel: Kernel) -> Facts:
 
 def _phases(entries: Sequence[EntryPoint], threads: int) -> list[Facts]:
     """Returns the parallel phases: `grid` pieces of `lines` lines each, and whether threads share
-    them. `joins`: runs beside the phase before.
+    lines. `joins`: runs concurrently with the previous phase.
     """
     return [
         {
@@ -327,7 +329,7 @@ def _phases(entries: Sequence[EntryPoint], threads: int) -> list[Facts]:
 
 
 def max_kind(kernel: Kernel) -> str:
-    """Returns the most demanding fusion kind among a kernel's operators: what the kernel is."""
+    """Returns the kernel's kind: the most demanding fusion kind among its operators."""
     kinds = [
         call.op.kind([a.tensor for a in call.args], call.attrs)
         for call in kernel.calls

@@ -1,6 +1,6 @@
-"""How operators stood at each stage: what an operator of the last stage was made of, pass by pass.
+"""The form of operators at each stage: the origin of an operator of the last stage, pass by pass.
 
-Descriptions are kept once: equal calls share a row of the table.
+Descriptions are stored once: equal calls share a row of the table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from clew.trace.trace import Trace
 
 
 class OperatorTable:
-    """Descriptions of operators' calls, each different one once."""
+    """Descriptions of operator calls, stored once each."""
 
     def __init__(self) -> None:
         self.rows: list[Facts] = []
@@ -21,7 +21,7 @@ class OperatorTable:
         self._of_node: dict[int, int] = {}
 
     def row(self, call: Call) -> int:
-        """Returns the row that describes a call."""
+        """Returns the row with a call's description."""
         found = self._of_node.get(call.id)
         if found is None:
             key = _key(call)
@@ -36,7 +36,7 @@ class OperatorTable:
 
 
 def _key(call: Call) -> Hashable:
-    """Returns all that a call's description is made of."""
+    """Returns a key of everything in a call's description."""
     op = call.op_name if isinstance(call.op, Function) else call.op
     return op, call.attrs, call.type, *((a.type, repr(single_number(a))) for a in call.args)
 
@@ -50,10 +50,10 @@ class History:
         self._order: dict[int, dict[int, int]] = {}
 
     def of(self, call: Call) -> list[Facts]:
-        """Returns the chapters of a call's history: rows of the operators that it was, and the
-        stage since which they stood so. The last chapter is the call itself.
+        """Returns the chapters of a call's history: rows of the operators it came from, each with
+        the first stage at which they had this form. The last chapter is the call itself.
 
-        Operators that became several, or one with others, stand in all their histories.
+        An operator that was split, or merged with others, appears in all their histories.
         """
         trace = self._trace
         found: list[Facts] = []
@@ -74,7 +74,7 @@ class History:
         return found[::-1]
 
     def _calls(self, stage: int, nodes: Iterable[int]) -> list[Call]:
-        """Returns those of a stage's nodes that are calls of operators, in the graph's order."""
+        """Returns the operator calls among a stage's nodes, in the graph's order."""
         known = self._trace.nodes(stage)
         order = self._order.get(id(known))
         if order is None:

@@ -1,5 +1,5 @@
-"""Cost models: about how long work takes on a machine, for passes and rules that choose.
+"""Cost models: estimates of the time of work on a machine, for passes and rules.
 
-A model is arithmetic on sizes and on the machine's table (`clew.machine.costs`); it holds no
-figures that belong to a machine.
+A model is arithmetic on sizes and on the machine's table (`clew.machine.costs`); it contains no
+machine-specific figures.
 """

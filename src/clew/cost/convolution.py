@@ -1,4 +1,4 @@
-"""About how many cycles of one core each algorithm takes for a convolution."""
+"""Estimates of the cycles per core of each convolution algorithm."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from clew.machine.target import Target
 from clew.machine.units import TILE_ROWS, tile_depth
 
 WINDOW: Final = 3
-"""Winograd's algorithm here is for windows of 3x3 pixels."""
+"""The window size of Winograd's algorithm here: 3x3 pixels."""
 WINOGRAD_TILES: Final = (2, 4)
-"""Sides of the tiles of results that Winograd's algorithm computes together."""
+"""Side lengths of the tiles of results that Winograd's algorithm computes together."""
 
 # Steps (loads, stores, additions) of the transforms of a tile of one block of channels, by the
 # tile's side: of the image, and of the result.
 _TRANSFORM_STEPS: Final = {2: (80, 45), 4: (240, 150)}
-# With fewer rows, a register tile does not hide the latency of its multiply-adds.
+# With fewer rows, a register tile does not hide the latency of multiply-adds.
 _FULL_TILE_ROWS: Final = 8
-# A product on a matrix unit is of blocks of 2x2 tiles.
+# A matrix unit multiplies blocks of 2x2 tiles.
 _TILES_A_SIDE: Final = 2
 _PART_BYTES: Final = 2
 
@@ -48,14 +48,14 @@ class ConvLayer:
         return self.batch * self.height * self.width
 
     def tiles(self, tile: int) -> int:
-        """Returns how many tiles of results cover the results."""
+        """Returns the number of tiles that cover the results."""
         return self.batch * -(-self.height // tile) * -(-self.width // tile)
 
 
 @dataclass(frozen=True)
 class SplitImage:
-    """An image as split-bf16 stores it: the pixels of one of its `phases` (1 for stride 1), in
-    lines of `width`.
+    """An image as stored for bf16x3: the pixels of one of its `phases` (1 for stride 1), in lines
+    of `width`.
     """
 
     width: int
@@ -78,8 +78,8 @@ def winograd_cycles(
 ) -> float:
     """Returns the cycles of Winograd's algorithm with tiles of a size.
 
-    A dilated window is computed as one without gaps, on batches of every n-th pixel; to make these
-    batches, and an image of their results, is included.
+    A dilated window is computed as a dense one, on batches of every n-th pixel. The cost of making
+    these batches, and an image of their results, is included.
     """
     lanes, costs = target.vector_lanes(layer.dtype), target.costs
     if dilation != (1, 1):
@@ -130,8 +130,8 @@ def fastest_cycles(
     has_window: bool,
     tiles: Iterable[int] = WINOGRAD_TILES,
 ) -> float:
-    """Returns the cycles of the fastest algorithm in f32. `has_window` says that Winograd's is
-    possible: a 3x3 window of stride 1, over whole blocks of channels.
+    """Returns the cycles of the fastest algorithm in f32. `has_window` says that Winograd's
+    algorithm is possible: a 3x3 window of stride 1, over whole blocks of channels.
     """
     ways = [direct_cycles(layer, target)]
     if has_window:
@@ -145,8 +145,8 @@ def sum_cycles(layer: ConvLayer, target: Target) -> float:
 
 
 def _row_blocks(layer: ConvLayer, line: int) -> list[tuple[int, int]]:
-    """Returns how many rows the blocks of pixels have that a matrix unit takes, and how many blocks
-    there are of each.
+    """Returns the sizes, in rows, of the blocks of pixels that a matrix unit processes, each with
+    the number of such blocks.
     """
     most = _TILES_A_SIDE * TILE_ROWS
     if layer.width > most:

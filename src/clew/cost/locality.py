@@ -1,4 +1,4 @@
-"""What stays in a core's caches, and what it is worth to keep it there."""
+"""What stays in a core's caches, and the benefit of keeping it there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import Final
 from clew.machine.target import Target
 
 ENOUGH_PIXELS: Final = 96
-"""Pixels of a band that use a weight while it is near: with fewer, loading weights dominates."""
+"""The number of pixels of a band that use a weight while it is cached: with fewer, loading weights
+dominates.
+"""
 
-# Shares of the second-level cache. The rest is for what streams through it.
+# Shares of the second-level cache. The rest is for streaming data.
 _TENSOR: Final = 0.4
 _BAND: Final = 0.6
 _WEIGHTS: Final = 0.2
@@ -23,23 +25,23 @@ def stays_near(size_bytes: float, target: Target) -> bool:
 
 
 def weights_stay_near(size_bytes: float, target: Target) -> bool:
-    """Whether weights stay in the second-level cache while bands of an image pass."""
+    """Whether weights stay in the second-level cache while bands of an image are processed."""
     return size_bytes <= target.l2_bytes * _WEIGHTS
 
 
 def lines_in_band(
     line_bytes: float, read_line_bytes: float, taps: int, stride: int, target: Target
 ) -> int:
-    """Returns how many lines of a result a band has that stays in the second-level cache, beside
-    the lines that its windows read; 0 where not even one fits.
+    """Returns the number of result lines of a band that stays in the second-level cache, together
+    with the lines its windows read; 0 if not even one fits.
     """
     room = target.l2_bytes * _BAND - taps * read_line_bytes
     return max(0, int(room / (line_bytes + stride * read_line_bytes)))
 
 
 def is_small_piece(size_bytes: float, target: Target) -> bool:
-    """Whether a piece that an index chooses is so small that its readers may fetch it element by
-    element; a larger one arrives faster in the order of its memory.
+    """Whether a piece selected by an index is small enough for its readers to fetch it element by
+    element; a larger one is faster in memory order.
     """
     return size_bytes <= target.l2_bytes * _PIECE
 
@@ -53,6 +55,6 @@ def products_worth_a_move(target: Target) -> float:
 
 def recomputed_products(overlap: int, lines: int, stride: int, depth: int) -> float:
     """Returns how many multiply-adds are repeated per value if bands of `lines` result lines
-    recompute the `overlap` lines that they share, each value being a sum of `depth` products.
+    recompute the `overlap` lines they share, where each value is a sum of `depth` products.
     """
     return overlap / (lines * stride) * depth if lines else math.inf

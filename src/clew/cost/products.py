@@ -1,4 +1,4 @@
-"""How fast a machine multiplies elements of each dtype."""
+"""A machine's multiplication rates by dtype."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from clew.machine.target import Target
 
 
 def multiply_adds_per_cycle(target: Target, data: str, weight: str) -> float:
-    """Returns how many products of elements one core adds up per cycle, at best; 0 where no unit
-    takes these operands.
+    """Returns the maximum number of products that one core multiplies and adds per cycle; 0 if no
+    unit supports these operands.
     """
     costs = target.costs
     rates = [0.0]
@@ -28,6 +28,6 @@ def multiply_adds_per_cycle(target: Target, data: str, weight: str) -> float:
 
 
 def fastest_float(target: Target) -> str:
-    """Returns the dtype that a machine multiplies floats fastest in: `f32` or `bf16`."""
+    """Returns the dtype with the fastest float products: `f32` or `bf16`."""
     rates = {dtype: multiply_adds_per_cycle(target, dtype, dtype) for dtype in ("f32", "bf16")}
     return max(rates, key=lambda dtype: rates[dtype])

@@ -1,4 +1,4 @@
-"""Editing graphs by hand: choose layers, and put something before, after, around or in place of
+"""Edits graphs manually: selects layers, and inserts operators before, after, around or in place of
 them.
 
 ```python

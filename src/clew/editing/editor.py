@@ -1,4 +1,4 @@
-"""The editor: operators put before, after, around or in place of layers, without writing a pass."""
+"""The editor: inserts operators before, after, around or in place of layers, without a pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FRONTEND: Final = "clew"
 
 @runtime_checkable
 class HasLayers(Protocol):
-    """What knows which layers it works for: a kernel of a compiled model, a node."""
+    """An object that knows its layers: a kernel of a compiled model, a node."""
 
     @property
     def layers(self) -> Sequence[str]:
@@ -42,11 +42,11 @@ class HasLayers(Protocol):
 
 
 class Editor(Shown):
-    """A module under edit. The model it began with stays as it was.
+    """A module under edit. The original model does not change.
 
-    Each edit builds the graph anew, so that types are checked at once: one that does not fit raises
-    the operator's error, names the layer, and leaves the graph as before. What an edit adds is a
-    layer of its own, named after the edit (or by `name`), in traces and profiles too.
+    Each edit rebuilds the graph, so types are checked at once. An edit with a type error raises the
+    operator's error, with the layer's name, and does not change the graph. The added operators form
+    a new layer, named after the edit (or by `name`), also in traces and profiles.
     """
 
     def __init__(self, module: Module) -> None:
@@ -59,7 +59,7 @@ class Editor(Shown):
 
     @property
     def module(self) -> Module:
-        """The graph as it stands."""
+        """The current graph."""
         return self._module
 
     def __str__(self) -> str:
@@ -72,11 +72,11 @@ class Editor(Shown):
         pattern: Pattern | None = None,
         where: Callable[[Call], bool] | None = None,
     ) -> Selection:
-        """Returns the parts that are meant: layers by name or glob, or those of a kernel or a trace
-        (whatever has `layers`); with `op` or `where`, the operator calls that pass, of these layers
-        or of all; with `pattern`, what it fits, in these layers or anywhere.
+        """Returns the selected parts: layers by name or glob, or those of a kernel or a trace (any
+        object with `layers`); with `op` or `where`, the matching operator calls, of these layers or
+        of all; with `pattern`, its matches, in these layers or anywhere.
 
-        Errors: I050 for an unknown layer, I051 when nothing is left.
+        Errors: I050 for an unknown layer, I051 if nothing is selected.
         """
         names = [
             n for layer in layers for n in ([layer] if isinstance(layer, str) else layer.layers)
@@ -85,7 +85,7 @@ class Editor(Shown):
         if op is not None or where is not None:
             wanted = None if op is None else {op} if isinstance(op, str) else set(op)
             for name in wanted or ():
-                get_op(name)  # a name that is wrong is said to be
+                get_op(name)  # raises an error for an unknown name
 
             def fits(call: Call) -> bool:
                 return (wanted is None or call.op_name in wanted) and (where is None or where(call))
@@ -97,16 +97,16 @@ class Editor(Shown):
             raise InputError(
                 "I051",
                 "nothing in the graph is selected",
-                hint="give layers, op=, where= or pattern=; print(edit.module) shows what there is",
+                hint="give layers, op=, where= or pattern=; print(edit.module) shows the graph",
             )
         return Selection(parts, self._selections)
 
     def insert_after(
         self, where: Selection | str, build: Build, *, output: int = 0, name: str = ""
     ) -> Editor:
-        """Gives all users of each part's result `build(result)` instead.
+        """Makes all users of each part's result read `build(result)` instead.
 
-        `output` says which of the results. Errors: I052 (no expression), I054 (no such result), and
+        `output` selects the result. Errors: I052 (not an expression), I054 (unknown result), and
         those of the operators.
         """
         plan = Plan()
@@ -118,9 +118,10 @@ class Editor(Shown):
     def insert_before(
         self, where: Selection | str, build: Build, *, input: int = 0, name: str = ""
     ) -> Editor:
-        """Lets each part read `build(value)` in place of a value it read from outside.
+        """Makes each part read `build(value)` instead of one of its inputs.
 
-        `input` counts what it reads, parameters included, in order. Errors: as of `insert_after`.
+        `input` counts the part's inputs, parameters included, in order. Errors: those of
+        `insert_after`.
         """
         plan = Plan()
         for part in self._parts(where):
@@ -132,10 +133,10 @@ class Editor(Shown):
     def wrap(
         self, where: Selection | str, before: Build, after: Build, *, name: str = ""
     ) -> Editor:
-        """Puts `before` between each part and the first value it reads, and `after` behind its
-        first result: transposes there and back, for instance.
+        """Inserts `before` between each part and its first input, and `after` behind its first
+        result: transposes there and back, for instance.
 
-        Errors: as of `insert_after`.
+        Errors: those of `insert_after`.
         """
         plan = Plan()
         for part in self._parts(where):
@@ -146,12 +147,11 @@ class Editor(Shown):
         return self._apply(plan)
 
     def replace(self, where: Selection | str, build: Build, *, name: str = "") -> Editor:
-        """Computes each part's results by `build(*inputs)` instead, which gets all that the part
-        read from outside, parameters included, in order. A part with several results takes a
-        `Tuple` of them.
+        """Computes each part's results by `build(*inputs)` instead, which gets all inputs of the
+        part, parameters included, in order. For a part with several results, it returns a `Tuple`.
 
-        The types of the results must be what they were. Errors: I052, I053 (number of results),
-        I055 (types), and those of the operators.
+        The types of the results must not change. Errors: I052, I053 (number of results), I055
+        (types), and those of the operators.
         """
         plan = Plan()
         for part in self._parts(where):
@@ -164,9 +164,9 @@ class Editor(Shown):
         return self._apply(plan)
 
     def remove(self, where: Selection | str, *, input: int = 0) -> Editor:
-        """Lets the users of each part read its input instead of its result.
+        """Makes the users of each part read its input instead of its result.
 
-        Errors: I054; those of operators that do not take the input's type.
+        Errors: I054; those of operators that reject the input's type.
         """
         plan = Plan()
         for part in self._parts(where):
@@ -177,13 +177,13 @@ class Editor(Shown):
         return self._apply(plan)
 
     def set_dtype(self, where: Selection | str, dtype: str, *, name: str = "") -> Editor:
-        """Computes each part in another float dtype: what it reads is cast, its results are cast
+        """Computes each part in another float dtype: its inputs are cast, and its results are cast
         back.
 
-        Errors: I056 for a dtype that is no float; those of operators that have no such form.
+        Errors: I056 for a dtype that is not a float; those of operators that do not support it.
         """
         if dtype not in _FLOATS:
-            raise InputError("I056", f"{dtype!r} is no float dtype", hint=", ".join(_FLOATS))
+            raise InputError("I056", f"{dtype!r} is not a float dtype", hint=", ".join(_FLOATS))
         plan = Plan()
         for part in self._parts(where):
             source = self._source(f"set_dtype {dtype}", part, name)
@@ -217,7 +217,7 @@ class Editor(Shown):
         return part.inputs(self._home(part))
 
     def _edges(self, plan: Plan, part: Part, values: Sequence[Expr], insertion: Insertion) -> None:
-        """Puts an insertion on every edge by which the part reads one of the values."""
+        """Puts an insertion on every edge through which the part reads one of the values."""
         wanted = {v.id for v in values}
         for node in post_order(self._home(part).body):
             if node.id in part.nodes:
@@ -226,7 +226,7 @@ class Editor(Shown):
                         plan.edges[node.id, child.id] = insertion
 
     def _source(self, what: str, part: Part, name: str) -> Source:
-        """Returns the source that what an edit adds carries, under a name no other has."""
+        """Returns the source for the nodes an edit adds, with a unique name."""
         wanted = name or f"{what}({part.name})"
         unique, count = wanted, 1
         while unique in self._names:
@@ -294,7 +294,7 @@ def _spans(results: Sequence[Expr]) -> Span:
 
 
 def _same_type(part: Part, build: Build) -> Build:
-    """Returns `build` with a check that it gives what the part gave."""
+    """Returns `build` with a check that the result has the part's type."""
     before = [r.type for r in part.results]
 
     def checked(*values: Expr) -> Expr:

@@ -1,4 +1,4 @@
-"""What an edit is made to: parts of a graph, by layer, operator or pattern."""
+"""Selects the target of an edit: parts of a graph, by layer, operator or pattern."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from clew.support.errors import InputError
 
 @dataclass(frozen=True)
 class Part:
-    """A connected piece of work: a layer's nodes, or what a pattern matched.
+    """A connected set of nodes: a layer's nodes, or a match of a pattern.
 
-    `results` are the nodes whose values it hands on, in the order of its outputs; `nodes` are the
-    ids of all of it.
+    `results` are the nodes whose values others read, in the order of its outputs; `nodes` are the
+    ids of all its nodes.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Part:
     nodes: frozenset[int]
 
     def inputs(self, within: Function) -> tuple[Expr, ...]:
-        """Returns the values that the part reads from outside, in order, each once."""
+        """Returns the values that the part reads from outside, in order, once each."""
         found: dict[int, Expr] = {}
         for node in post_order(within.body):
             if node.id in self.nodes:
@@ -37,9 +37,9 @@ class Part:
 
 
 class Selection(Sequence[Part]):
-    """Parts of the graph that an editor holds; it follows the graph through edits.
+    """Parts of an editor's graph; the selection follows the graph through edits.
 
-    A part that an edit removed is no longer in it.
+    An edit that removes a part also removes it from the selection.
     """
 
     def __init__(self, parts: Iterable[Part], held: WeakSet[Selection]) -> None:
@@ -71,20 +71,20 @@ class Selection(Sequence[Part]):
         return tuple(r for p in self._parts for r in p.results if isinstance(r, Call))
 
     def follow(self, became: Callable[[Part], Part | None]) -> None:
-        """Puts in each part's place what it has become. Called by editors only."""
+        """Replaces each part by its rebuilt form. Called by editors only."""
         self._parts = [new for new in map(became, self._parts) if new is not None]
 
 
 def functions_of(module: Module) -> list[Function]:
-    """Returns every function of a module, inner ones before those that hold them."""
+    """Returns every function of a module, inner functions first."""
     roots = [function for _, function in module]
     return [n for n in post_order(roots, into_functions=True) if isinstance(n, Function)]
 
 
 def parts_by_layer(module: Module, wanted: Sequence[str]) -> list[Part]:
-    """Returns the layers that any of the names or globs means.
+    """Returns the layers matched by any of the names or globs.
 
-    Errors: I050 for a name that no layer has.
+    Errors: I050 if no layer matches a name.
     """
     nodes: dict[str, list[Expr]] = {}
     for function in functions_of(module):
@@ -107,7 +107,7 @@ def parts_by_layer(module: Module, wanted: Sequence[str]) -> list[Part]:
 
 
 def _layer(name: str, nodes: Sequence[Expr]) -> Part:
-    """Returns a layer as a part: its results are the nodes marked so, or its last node."""
+    """Returns a layer as a part: its results are the nodes with output marks, or its last node."""
     marked: dict[int, Expr] = {}
     for node in nodes:
         for source in node.span.sources:
@@ -128,8 +128,8 @@ def parts_by_node(module: Module, test: Callable[[Call], bool]) -> list[Part]:
 
 
 def parts_by_pattern(module: Module, pattern: Pattern) -> list[Part]:
-    """Returns what a pattern fits. Where matches overlap, the first in the order of the graph is
-    taken.
+    """Returns the matches of a pattern. Of overlapping matches, the first in the order of the graph
+    is taken.
     """
     found: list[Part] = []
     taken: set[int] = set()

@@ -1,4 +1,4 @@
-"""The one operation under all edits: rebuild a module with some values read otherwise."""
+"""The operation behind all edits: rebuilds a module with some values read from elsewhere."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Build: TypeAlias = Callable[..., Expr]
 
 @dataclass(frozen=True)
 class Insertion:
-    """What is built, and its source. What takes a layer's place `serves` it, too."""
+    """The user's function and its source. A replacement of a layer also serves that layer."""
 
     source: Source
     build: Build
     serves: Span = EMPTY
 
     def made(self, *values: Expr) -> Expr:
-        """Returns what the user's function builds from the values, under the edit's source.
+        """Returns the result of the user's function on the values, under the edit's source.
 
-        Errors: I052 when it returns no expression.
+        Errors: I052 if it is not an expression.
         """
         span = Span([self.source]) | self.serves.unmarked()
         with building(span), locate(layer=self.source.layer):
@@ -42,8 +42,8 @@ class Insertion:
             return _adopted(result, values)
 
     def mark(self, result: Expr, output: int = 0, before: Span = EMPTY) -> None:
-        """Marks a node as one of the edit's results, and as the one that bore the marks of
-        `before`. A node that was there already stays as it is.
+        """Marks a node as one of the edit's results, and adds the output marks of `before`. A node
+        that existed before the edit is not changed.
         """
         if self.source in result.span.sources:
             own = replace(self.source, output=output)
@@ -51,8 +51,8 @@ class Insertion:
 
 
 def _adopted(result: Expr, values: tuple[Expr, ...]) -> Expr:
-    """Returns what was built with copies of the constants that were made elsewhere, before: they
-    are part of the edit now.
+    """Returns the result with copies of constants created outside the edit, so they belong to
+    it.
     """
     known: dict[int, Expr] = {v.id: v for v in values}
     stack = [result]
@@ -82,7 +82,7 @@ def _own(node: Expr, known: Mapping[int, Expr]) -> Expr:
 
 @dataclass(frozen=True)
 class Piece:
-    """A result to be built from other values; `output` says which, of an insertion with several."""
+    """A result built from other values; `output` selects one if the insertion has several."""
 
     insertion: Insertion
     inputs: tuple[Expr, ...]
@@ -91,8 +91,8 @@ class Piece:
 
 @dataclass
 class Plan:
-    """What is to change: `edges` for (user, used) ids, `values` for what all users read, and
-    `pieces` for results computed from other values altogether.
+    """The changes: `edges` for (user, used) ids, `values` for what all users read, and `pieces` for
+    results computed from other values.
     """
 
     edges: dict[tuple[int, int], Insertion] = field(default_factory=dict)
@@ -101,8 +101,8 @@ class Plan:
 
 
 class Surgeon:
-    """Rebuilds functions by a plan. `became` maps the ids of old nodes to the same nodes after it;
-    `read_as` to what their users read.
+    """Rebuilds functions by a plan. `became` maps the ids of old nodes to their rebuilt nodes,
+    `read_as` to the nodes that their users read.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -113,9 +113,9 @@ class Surgeon:
         self._edges: dict[tuple[str, int], Expr] = {}
 
     def module(self, module: Module) -> Module:
-        """Returns the module after the edits; types are checked as every node is built.
+        """Returns the module after the edits. Types are checked as nodes are built.
 
-        Errors: the operators' own, with the layer at hand.
+        Errors: the operators' own, with the layer's name.
         """
         return module.with_functions({name: self._function(f) for name, f in module})
 
@@ -170,9 +170,10 @@ class Surgeon:
             self.became[node.id] = self.read_as[node.id] = made
 
     def _piece(self, piece: Piece) -> Expr:
-        """Returns a result computed from other values; what gives several is built once.
+        """Returns a result computed from other values. An insertion with several results is built
+        once.
 
-        Errors: I053 when it gave another number of results.
+        Errors: I053 if it has a different number of results.
         """
         key = id(piece.insertion)
         if key not in self._built:
@@ -190,5 +191,5 @@ class Surgeon:
 
 
 def follow(nodes: frozenset[int], became: Mapping[int, Expr]) -> frozenset[int]:
-    """Returns the ids of what nodes have become."""
+    """Returns the ids of the rebuilt nodes."""
     return frozenset(became[n].id for n in nodes if n in became)

@@ -6,14 +6,14 @@
 | `GET /static/NAME` | its files |
 | `GET /BUILD/ROUTE` | the page, or JSON with `.json` after the route or unless HTML is accepted |
 | `GET /api/start` | `Start` |
-| `GET /api/BUILD/ROUTE` | what `routes.py` has; waits while the build is compiled |
+| `GET /api/BUILD/ROUTE` | a route of `routes.py`; waits while the build is compiled |
 | `POST /api/builds` | `NewBuild`, or a model's file → `BuildInfo` |
 | `DELETE /api/builds/BUILD` | closes a build |
 | `POST /api/BUILD/actions/NAME` | parameters → `Started` |
 | `POST /api/diff` | `NewDiff` → `Started` |
-| `GET /api/diff`, `GET /api/diff/A/B` | `Diff`; waits while it is worked out |
+| `GET /api/diff`, `GET /api/diff/A/B` | `Diff`; waits while it is computed |
 | `GET /api/jobs/JOB/events` | `JobEvent`s as server-sent events, past ones first |
-| `GET /api/jobs/JOB/result` | what the job gives |
+| `GET /api/jobs/JOB/result` | the job's result |
 | `DELETE /api/jobs/JOB` | cancels it |
 
 Errors are `ErrorInfo` as JSON.
@@ -54,7 +54,7 @@ _JSON: Final = "application/json"
 
 
 class Endpoints:
-    """The functions behind the URLs."""
+    """The request handlers."""
 
     def __init__(self, builds: Builds, files: Bundle, *, body_wait_s: float = _BODY_WAIT_S) -> None:
         self._builds = builds
@@ -65,7 +65,7 @@ class Endpoints:
     # --- the page ---
 
     async def page(self, request: Request) -> Response:
-        """The page, or how to build it."""
+        """The page, or instructions to build it."""
         index = self._files.get(bundle.INDEX)
         data = index.read() if index is not None else None
         if data is None:
@@ -82,7 +82,7 @@ class Endpoints:
         return Response(data, headers=headers)
 
     async def page_route(self, request: Request) -> Response:
-        """A route's JSON for programs; for people the page, which opens there."""
+        """A route's JSON for programs; for browsers the page, opened at that route."""
         build, route = request.path_params["build"], request.path_params["route"]
         self._builds.get(build)
         if route.endswith(".json"):
@@ -95,7 +95,7 @@ class Endpoints:
     # --- builds ---
 
     async def start(self, request: Request) -> Response:
-        """Which builds there are, and what new ones may be."""
+        """The existing builds, and the options for new ones."""
         offered = await asyncio.to_thread(choices)
         models = self._builds.models
         found = schema.Start(
@@ -113,13 +113,13 @@ class Endpoints:
         return _json(found)
 
     async def route(self, request: Request) -> Response:
-        """What a build answers."""
+        """A build's answer to a route."""
         return await self._asked(
             request, request.path_params["build"], request.path_params["route"]
         )
 
     async def open_build(self, request: Request) -> Response:
-        """Begins a build of a model that is known, or of the one that is uploaded."""
+        """Starts a build of a known model, or of an uploaded one."""
         if _media_type(request) == "application/octet-stream":
             build = await self._uploaded(request)
         else:
@@ -133,7 +133,7 @@ class Endpoints:
         return Response(status_code=204)
 
     async def act(self, request: Request) -> Response:
-        """Begins an action."""
+        """Starts an action."""
         build, name = request.path_params["build"], request.path_params["name"]
         self._builds.get(build)
         params = await asyncio.to_thread(action_params, name)
@@ -145,7 +145,7 @@ class Endpoints:
     # --- two builds ---
 
     async def open_diff(self, request: Request) -> Response:
-        """Begins to compare two builds."""
+        """Starts a comparison of two builds."""
         asked = reading.read(schema.NewDiff, await self._body(request))
         job = self._builds.compare(asked.a, asked.b, asked.time, asked.numerics)
         return _json(schema.Started(job.id), 202)
@@ -164,9 +164,9 @@ class Endpoints:
         after = request.headers.get("last-event-id", "0")
         seen = int(after) if after.isdecimal() and len(after) < 10 else 0
         if job.outcome is not None and seen >= job.last:
-            return Response(status_code=204)  # tells an EventSource not to come back
+            return Response(status_code=204)  # tells an EventSource not to reconnect
         if self._followers >= _MOST_FOLLOWERS:
-            raise Failure(InputError("I215", f"{_MOST_FOLLOWERS} follow jobs already"), 429)
+            raise Failure(InputError("I215", f"{_MOST_FOLLOWERS} clients already follow jobs"), 429)
 
         async def lines() -> AsyncIterator[bytes]:
             self._followers += 1
@@ -184,7 +184,7 @@ class Endpoints:
         return StreamingResponse(lines(), media_type="text/event-stream", headers=headers)
 
     async def result(self, request: Request) -> Response:
-        """What a job gives."""
+        """A job's result."""
         job = self._builds.jobs.get(request.path_params["job"])
         return await _answered(request, await result_of(job))
 
@@ -218,7 +218,7 @@ class Endpoints:
 
     async def _body(self, request: Request) -> Any:
         if _media_type(request) != _JSON:
-            raise Failure(InputError("I214", f"the body has to be {_JSON}"), 415)
+            raise Failure(InputError("I214", f"the body must be {_JSON}"), 415)
         data = bytearray()
         try:
             async with asyncio.timeout(self._body_wait_s):
@@ -229,7 +229,7 @@ class Endpoints:
                             InputError("I212", f"more than {_MOST_JSON_BYTES} bytes"), 413
                         )
         except TimeoutError:
-            raise Failure(InputError("I213", "the request came too slowly"), 408) from None
+            raise Failure(InputError("I213", "the request took too long to arrive"), 408) from None
         return reading.parsed(bytes(data))
 
 
@@ -263,7 +263,7 @@ def make_app(builds: Builds, files: Bundle, *, body_wait_s: float = _BODY_WAIT_S
     return Starlette(routes=routes, exception_handlers=handlers)
 
 
-# The pane of the page that shows a route.
+# The pane that shows a route.
 _PANES: Final = {
     "stage": "stage",
     "code": "loops",
@@ -288,7 +288,7 @@ def _place(build: str, route: str) -> str:
 
 
 class _AnyPath(Convertor[str]):
-    """The rest of a path, line breaks included: names of layers have what they please."""
+    """The rest of a path, line breaks included: layer names may contain any character."""
 
     regex = "(?s:.*)"
 
@@ -300,13 +300,13 @@ class _AnyPath(Convertor[str]):
 
 
 def _parts(text: str) -> list[Part]:
-    """Returns the files that an upload is made of, from `[["m.onnx", 12], ["m.data", 345]]`."""
+    """Returns the files of an upload, from `[["m.onnx", 12], ["m.data", 345]]`."""
     if not text:
         return []
     found = reading.parsed(text.encode())
     rows = reading.read(list[list[str | int]], found, "parts")
     if not all(len(row) == 2 for row in rows):
-        raise InputError("I210", "the request does not fit: parts are pairs of name and bytes")
+        raise InputError("I210", "malformed request: parts are pairs of name and bytes")
     return [
         Part(reading.read(str, name, "a part's name"), reading.read(int, count, "a part's number"))
         for name, count in rows
@@ -356,7 +356,7 @@ async def _broken(request: Request, error: Exception) -> Response:
 
 def _bundle_missing() -> Response:
     error = InputError(
-        "I222", "the page has not been built", hint=f"it is built by: {bundle.HOW_TO_BUILD}"
+        "I222", "the page has not been built", hint=f"to build it: {bundle.HOW_TO_BUILD}"
     )
     text = html.escape(str(error))
     page = f"<!doctype html><html lang=en><title>clew</title><pre>{text}</pre></html>"

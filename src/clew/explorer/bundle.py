@@ -1,4 +1,4 @@
-"""The page's files: those that lie in the bundle's folder at the start, and no others."""
+"""The page's files: those in the bundle's folder at startup, and no others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clew.support.files import read_bytes
 
 FOLDER: Final = Path(__file__).parents[1] / "static"
 INDEX: Final = "index.html"
-HOW_TO_BUILD: Final = "python tools/build_explorer.py, or install clew again"
+HOW_TO_BUILD: Final = "run python tools/build_explorer.py, or reinstall clew"
 _TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -33,7 +33,7 @@ class File:
     media_type: str
 
     def read(self) -> bytes | None:
-        """Returns its bytes; None where it is gone, or has become a link."""
+        """Returns its bytes; None if it is gone or has become a link."""
         try:
             return read_bytes(self.path, links=False)
         except OSError:
@@ -41,7 +41,7 @@ class File:
 
 
 class Bundle:
-    """The files under a folder by their paths in it; links are none of them."""
+    """The files under a folder, by their paths in it, without links."""
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._files: dict[str, File] = {}
@@ -52,9 +52,9 @@ class Bundle:
 
     @property
     def is_built(self) -> bool:
-        """Whether there is a page."""
+        """Whether the page has been built."""
         return INDEX in self._files
 
     def get(self, name: str) -> File | None:
-        """Returns a file by its path in the bundle: looked up, never opened by that name."""
+        """Returns a file by its path in the bundle. The path is looked up, never opened."""
         return self._files.get(name)

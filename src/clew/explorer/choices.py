@@ -1,4 +1,4 @@
-"""What the page's form offers, and which actions there are; both read off the compiler."""
+"""The choices of the page's form and the list of actions, both derived from the compiler."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from clew.support.settings import usable_cpus
 
 @cache
 def choices() -> dict[str, Any]:
-    """Returns what a build may be made with: targets, precisions, passes with what they do, and the
-    number of threads. Imports much: not for the event loop's thread.
+    """Returns the options of a build: targets, precisions, passes with descriptions, and the number
+    of threads. It imports much, so do not call it on the event loop's thread.
     """
     from clew.compiler import PRECISIONS  # noqa: PLC0415
     from clew.machine.target import target_names  # noqa: PLC0415
@@ -36,13 +36,13 @@ def _summary(chosen: Any) -> str:
 def action_params(name: str) -> dict[str, Any]:
     """Returns the parameters of an action by name, with their types.
 
-    Raises `Failure` (404) with I223 for an action that there is not.
+    Raises `Failure` (404) with I223 for an unknown action.
     """
     from clew.explorer.actions.table import ACTIONS  # noqa: PLC0415 - it imports the compiler
 
     if name not in ACTIONS:
         known = ", ".join(ACTIONS) or "none"
         raise Failure(
-            InputError("I223", f"no action {name[:40]!r}", hint=f"there are {known}"), 404
+            InputError("I223", f"no action {name[:40]!r}", hint=f"the actions are {known}"), 404
         )
     return dict(ACTIONS[name].params)

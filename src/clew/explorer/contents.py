@@ -1,8 +1,8 @@
-"""What a report holds: the answers to all routes, with equal pieces kept once.
+"""The contents of a report: the answers to all routes, with equal pieces stored once.
 
-Every route is asked for every value of its parameters. Lines of code have no stories of their own
-here: the page tells a line's from that of the first line of its operator, and a node's from that of
-the node where it was made (frontend/src/report.ts).
+It asks every route with all values of its parameters. Lines of code have no stories of their own:
+the page derives a line's story from that of its operator's first line, and a node's story from that
+of the node where it was made (frontend/src/report.ts).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from clew.explorer.wire import to_plain
 from clew.support.errors import ClewError
 
 _PARAMETER: Final = re.compile(r"\{(\w+)(?::\w+)?\}")
-# A piece of an answer whose JSON is longer is kept once.
+# A piece of an answer is stored once if its JSON is longer than this.
 _SHARED_FROM: Final = 60
-# Stories of more nodes would take minutes to write: the page tells those of their layers then.
+# Stories of more nodes would take minutes to write; the page then shows those of their layers.
 _MOST_NODES: Final = 20_000
 
 Say = Callable[[str], None]
@@ -36,8 +36,8 @@ Say = Callable[[str], None]
 def gather(sessions: Mapping[str, Session], diff: schema.Diff | None, say: Say) -> dict[str, Any]:
     """Returns `answers`, by their paths under the server's `api/`, and the pieces they `share`.
 
-    `{"$": 3}` in a value stands for piece 3, `{"$": {"$": ...}}` for an object that looks so.
-    A route that refuses has `{"refused": ErrorInfo}` in its place.
+    `{"$": 3}` in a value stands for piece 3, `{"$": {"$": ...}}` for an object that looks like
+    that. For a route that fails, the value is `{"refused": ErrorInfo}`.
     """
     shared = _Shared()
     found: dict[str, Any] = {"start": _start(sessions, diff)}
@@ -53,7 +53,7 @@ def gather(sessions: Mapping[str, Session], diff: schema.Diff | None, say: Say) 
 
 
 def paths(session: Session) -> Iterator[str]:
-    """Yields the paths of all routes with the values that their parameters have in a build."""
+    """Yields the paths of all routes, with all values of their parameters in a build."""
     values: dict[str, Callable[[], Iterable[object]]] = {
         "stage": lambda: [n for n, s in enumerate(session.trace.stages) if s.changed or not n],
         "kernel": lambda: range(len(session.kernels)),
@@ -71,8 +71,8 @@ def paths(session: Session) -> Iterator[str]:
 
 
 def stories(session: Session) -> Iterator[schema.Ref]:
-    """Yields what a report tells stories of: layers, kernels and stages, of each kernel the first
-    line of each operator, and nodes where they were made.
+    """Yields the refs whose stories a report holds: layers, kernels and stages, the first line of
+    each operator in each kernel, and nodes where they were made.
     """
     yield from story_refs(session)
     for kernel in range(len(session.kernels)):
@@ -103,14 +103,16 @@ def _asked(session: Session, path: str) -> Any:
 
 
 class _Shared:
-    """Pieces of answers, each once."""
+    """Pieces of answers, each stored once."""
 
     def __init__(self) -> None:
         self.pieces: list[Any] = []
         self._places: dict[str, int] = {}
 
     def kept(self, value: Any) -> Any:
-        """Returns a plain value with its larger pieces replaced by where they are kept."""
+        """Returns a plain value with its larger pieces replaced by references to the stored
+        ones.
+        """
         if isinstance(value, dict):
             made: Any = {key: self.kept(v) for key, v in value.items()}
             if list(made) == ["$"]:

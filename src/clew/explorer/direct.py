@@ -21,8 +21,8 @@ _NAMES: Final = ("a", "b")
 
 
 def answer(models: Sequence[tuple[Path, Options]], route: str, say: Say, own: Own) -> bytes:
-    """Returns a route's JSON: of the first model, or of the one that it begins with (`b/overview`);
-    `diff` is the difference of two. `own` holds for all models.
+    """Returns a route's JSON for the first model, or for the one that the route begins with
+    (`b/overview`); `diff` is the difference of two models. `own` applies to all models.
 
     Errors: I201 for an unknown route, and those of loading, compiling and the view.
     """

@@ -1,4 +1,4 @@
-"""Errors on their way to the page: coded, without tracebacks, without the machine's folders."""
+"""Errors for the page: coded, without tracebacks and without folders of this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clew.support.settings import settings
 
 
 class Failure(Exception):
-    """An error that the page is to see, and the status of the HTTP response that says it."""
+    """An error for the page, with the status of its HTTP response."""
 
     def __init__(self, error: ErrorInfo | ClewError, status: int = 422) -> None:
         self.info = error if isinstance(error, ErrorInfo) else error_info(error)
@@ -23,22 +23,24 @@ class Failure(Exception):
 
 
 class Cancelled(Exception):
-    """The user no longer wants what is being done."""
+    """The user cancelled the work."""
 
 
 def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
-    """Returns what is shown of an error; paths lose `folders` and the machine's usual ones."""
+    """Returns an error as the page shows it; `folders` and the machine's usual ones are removed
+    from paths.
+    """
     if isinstance(error, MemoryError) or isinstance(error.__cause__, MemoryError):
         error = InputError(
             "I218",
-            "the worker process ran out of the memory it may use",
-            hint="clew explore --memory GIB allows more",
+            "the worker process reached its memory limit",
+            hint="raise the limit with clew explore --memory GIB",
         )
     if not isinstance(error, ClewError):
         error = InputError(
             "I221",
             f"internal error: {type(error).__name__}: {error}",
-            hint="a mistake of clew; the terminal of clew explore shows where",
+            hint="this is a bug in clew; the terminal of clew explore shows the traceback",
         )
     hidden = _folders(folders)
     return ErrorInfo(
@@ -52,19 +54,19 @@ def error_info(error: BaseException, folders: Iterable[Path] = ()) -> ErrorInfo:
 
 
 def error_text(info: ErrorInfo) -> str:
-    """Returns what the command line prints of an error."""
+    """Returns an error as the command line prints it."""
     error = ClewError(info.code, info.message, hint=info.hint, layer=info.layer)
     error.stage, error.pass_name = info.stage, info.pass_name
     return str(error)
 
 
 def died(code: int | None) -> ErrorInfo:
-    """Returns the error of a worker process that ended on its own, with its exit code."""
+    """Returns the error for a worker process that ended on its own, with its exit code."""
     if code is not None and code < 0:
         try:
-            how = f"was ended by {signal.Signals(-code).name}"
+            how = f"was killed by {signal.Signals(-code).name}"
         except ValueError:
-            how = f"was ended by signal {-code}"
+            how = f"was killed by signal {-code}"
     else:
         how = f"ended with exit code {code}"
     memory = code in (-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV)
@@ -72,7 +74,7 @@ def died(code: int | None) -> ErrorInfo:
         InputError(
             "I217",
             f"the worker process {how}",
-            hint="it may have run out of memory, or met a mistake of clew"
+            hint="it may have run out of memory, or hit a bug in clew"
             if memory
             else "the terminal of clew explore may show why",
         )

@@ -1,4 +1,4 @@
-"""What measurements run a build with: inputs drawn from a seed, the same each time."""
+"""Inputs of measurements: drawn from a seed, the same each time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ SEED: Final = 0
 
 
 def drawn(session: Session) -> list[Any]:
-    """Returns values in the order of the model's inputs: those that the session was given, else
-    drawn at the sizes that the model last ran with.
+    """Returns values in the order of the model's inputs: those given to the session; others are
+    drawn at the sizes of the model's last run.
 
-    Errors: I061 for an input whose named sizes nobody settled, or that is no tensor.
+    Errors: I061 for an input with unknown named sizes, or one that is not a tensor.
     """
     if session.inputs is not None:
         return session.inputs

@@ -1,6 +1,6 @@
-"""The models that builds can be made of: those of the command line, and uploaded ones.
+"""The models that can be built: those of the command line, and uploaded ones.
 
-A model is asked for by the name that it has here, never by a path.
+Clients name a model by its name here, never by a path.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ SUFFIXES: Final = (".onnx", ".txt")
 _LONGEST_NAME: Final = 100
 _MOST_UPLOADING: Final = 2
 _MOST_PARTS: Final = 64
-# Names of files as models refer to them: no folders, nothing hidden.
+# File names as models refer to them: no folders, no hidden files.
 _PART_NAME: Final = re.compile(r"(?!\.)[^/\\\x00-\x1f\x7f]{1,200}")
-# Of a file's name without its suffix, in bytes: what every file system takes.
+# Longest file name without its suffix, in bytes; every file system accepts this.
 _LONGEST_FILE: Final = 200
-# All uploads together may be this many times as large as one.
+# Limit for all uploads together, as a multiple of the limit for one.
 _UPLOADS: Final = 4
 _CHUNK_WAIT_S: Final = 15.0
 _UPLOAD_WAIT_S: Final = 600.0
@@ -34,7 +34,7 @@ _UPLOAD_WAIT_S: Final = 600.0
 
 @dataclass(frozen=True)
 class Part:
-    """One of the files that an upload is made of, and how many bytes of it are the file's."""
+    """One file of an upload, with the number of its bytes."""
 
     name: str
     bytes: int
@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Model:
-    """A model's file. `folder` is the upload's own, None for one of the command line."""
+    """A model's file. `folder` is the upload's folder, None for a model of the command line."""
 
     name: str
     path: Path
@@ -51,7 +51,7 @@ class Model:
 
 
 class Models:
-    """The models of a session; uploads go to folders of their own under `folder`."""
+    """The models of a session; each upload has its own folder under `folder`."""
 
     def __init__(self, folder: Path, most_bytes: int, chunk_wait_s: float = _CHUNK_WAIT_S) -> None:
         self.folder: Final = folder
@@ -66,7 +66,7 @@ class Models:
         return list(self._models)
 
     def add(self, path: Path) -> Model:
-        """Adds a model of the command line, once a file."""
+        """Adds a model of the command line; the same file is added once."""
         path = path.absolute()
         for model in self._models.values():
             if model.path == path:
@@ -74,7 +74,7 @@ class Models:
         return self._add(Model(self._unique(display_name(path.name)), path))
 
     def add_local(self, name: str) -> Model:
-        """Adds a model that has no file: one will be written to a folder of its own."""
+        """Adds a model without a file; it will be written to its own folder."""
         folder = self.folder / secrets.token_hex(8)
         folder.mkdir(mode=0o700)
         return self._add(Model(self._unique(display_name(name)), folder / "model.txt"))
@@ -82,7 +82,7 @@ class Models:
     def get(self, name: str) -> Model:
         """Returns a model by its name.
 
-        Raises `Failure` with I216 for a name that none has.
+        Raises `Failure` with I216 for an unknown name.
         """
         model = self._models.get(name)
         if model is None:
@@ -90,7 +90,7 @@ class Models:
                 InputError(
                     "I216",
                     f"no model {name[:_LONGEST_NAME]!r}",
-                    hint=f"there are {', '.join(self._models) or 'none yet'}; a file is uploaded",
+                    hint=f"the models are {', '.join(self._models) or 'none yet'}; upload a file",
                 ),
                 404,
             )
@@ -109,12 +109,12 @@ class Models:
         chunks: AsyncIterator[bytes],
         parts: Sequence[Part] = (),
     ) -> Model:
-        """Returns a model whose file comes in chunks; `name` is for display alone. `announced` is
-        how many bytes are said to come.
+        """Returns a model whose file arrives in chunks; `name` is only for display. `announced` is
+        the announced number of bytes.
 
-        A model with weights in files of their own is uploaded with these: `parts` are the files
-        that follow each other in the chunks, the model's first. They are stored beside each other
-        under the names given, which are how the model refers to them.
+        A model with external weights is uploaded with its weight files: `parts` are the files that
+        follow each other in the chunks, the model's first. They are stored side by side under the
+        given names, by which the model refers to them.
 
         Raises `Failure`: I228 (kind of file), I210 (parts), I212 (size), I213 (time), I215 (too
         many at once).
@@ -125,14 +125,16 @@ class Models:
             raise Failure(
                 InputError(
                     "I228",
-                    f"{shown!r} has no suffix that is read",
+                    f"{shown!r} has an unsupported suffix",
                     hint=f"one of {', '.join(SUFFIXES)}",
                 ),
                 415,
             )
         _check_parts(parts)
         if self._uploading >= _MOST_UPLOADING:
-            raise Failure(InputError("I215", f"{_MOST_UPLOADING} models are being uploaded"), 429)
+            raise Failure(
+                InputError("I215", f"{_MOST_UPLOADING} uploads are already in progress"), 429
+            )
         self._check(max(announced or 0, sum(part.bytes for part in parts)))
         folder = self.folder / secrets.token_hex(8)
         folder.mkdir(mode=0o700)
@@ -163,11 +165,11 @@ class Models:
                             self._check(count)
                             file.write(chunk)
                     if missing > 0:
-                        raise _bad_parts("there are fewer bytes than the parts have")
+                        raise _bad_parts("fewer bytes than their sizes add up to")
                 if await incoming.next(1):
-                    raise _bad_parts("there are more bytes than the parts have")
+                    raise _bad_parts("more bytes than their sizes add up to")
         except TimeoutError:
-            raise Failure(InputError("I213", "the upload came too slowly"), 408) from None
+            raise Failure(InputError("I213", "the upload took too long"), 408) from None
         return count
 
     def _check(self, count: int) -> None:
@@ -175,15 +177,18 @@ class Models:
             raise Failure(
                 InputError(
                     "I212",
-                    f"the model has more than the {self.most_bytes} bytes that are taken",
-                    hint="clew explore --max-upload MIB takes more",
+                    f"the model is larger than the limit of {self.most_bytes} bytes",
+                    hint="raise the limit with clew explore --max-upload MIB",
                 ),
                 413,
             )
         kept = sum(model.bytes for model in self._models.values())
         if kept + count > _UPLOADS * self.most_bytes:
             raise Failure(
-                InputError("I212", "all uploads take too much", hint="close one of the builds"), 413
+                InputError(
+                    "I212", "all uploads together are too large", hint="close one of the builds"
+                ),
+                413,
             )
 
     def _add(self, model: Model) -> Model:
@@ -198,7 +203,7 @@ class Models:
 
 
 class _Incoming:
-    """The bytes of an upload, in pieces as they are asked for."""
+    """The bytes of an upload, read in pieces."""
 
     def __init__(self, chunks: AsyncIterator[bytes], wait_s: float) -> None:
         self._chunks = chunks
@@ -206,7 +211,7 @@ class _Incoming:
         self._rest = b""
 
     async def next(self, most: int) -> bytes:
-        """Returns at most so many bytes (all there are, if negative); none at the end."""
+        """Returns at most `size` bytes (all of them, if negative); none at the end."""
         while not self._rest:
             async with asyncio.timeout(self._wait_s):
                 try:
@@ -221,8 +226,8 @@ class _Incoming:
 
 
 def _file_name(shown: str, suffix: str) -> str:
-    """Returns the name that an upload's file gets, which errors about it tell: its own, as far as
-    that is a plain file name.
+    """Returns the file name for an upload, which appears in errors: its own name if that is a plain
+    file name.
     """
     stem = shown[: -len(suffix)].lstrip(".").encode()[-_LONGEST_FILE:].decode(errors="ignore")
     return f"{stem or 'model'}{suffix}"
@@ -232,20 +237,20 @@ def _check_parts(parts: Sequence[Part]) -> None:
     if len(parts) > _MOST_PARTS:
         raise _bad_parts(f"more than {_MOST_PARTS}")
     if len({part.name for part in parts}) < len(parts):
-        raise _bad_parts("two have one name")
+        raise _bad_parts("two have the same name")
     for part in parts:
         if not _PART_NAME.fullmatch(part.name) or len(part.name.encode()) > 240:
-            raise _bad_parts(f"{display_name(part.name)!r} is no plain file name")
+            raise _bad_parts(f"{display_name(part.name)!r} is not a plain file name")
         if part.bytes < 0:
             raise _bad_parts("a size is negative")
 
 
 def _bad_parts(reason: str) -> Failure:
-    return Failure(InputError("I210", f"the request does not fit: parts: {reason}"), 400)
+    return Failure(InputError("I210", f"malformed request: parts: {reason}"), 400)
 
 
 def display_name(name: str) -> str:
-    """Returns a file's name without folders and what cannot be printed."""
+    """Returns a file's name without folders and unprintable characters."""
     last = name.replace("\\", "/").rsplit("/", 1)[-1]
     kept = "".join(c for c in last if c.isprintable())
     return kept[-_LONGEST_NAME:] or "model"

@@ -1,7 +1,7 @@
-"""What notebooks show of a compiled model and a kernel: small static HTML; a story shows itself.
+"""Notebook views of a compiled model and a kernel, as small static HTML; stories render themselves.
 
-There are no scripts in it, all text is escaped, and colors suit light and dark notebooks. What it
-says is what the page and the tables of the command line say.
+The HTML has no scripts, all text is escaped, and colors suit light and dark notebooks. The facts
+are those of the page and of the command line's tables.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from clew.support.shown import counted
 _ROWS: Final = 12
 _NAMES: Final = 3
 _LINES: Final = 60
-# The page's hues (frontend/src/colors.ts), at a lightness that both themes can bear.
+# The page's hues (frontend/src/colors.ts), at a lightness that suits both themes.
 _HUES: Final = (250, 65, 205, 105, 345, 160, 300, 30)
 
 
 def model_html(model: CompiledModel) -> str:
-    """Returns a compiled model's inputs and outputs, and its kernels: those that take longest where
-    the model has been profiled, else the first. One with symbolic sizes has none before it has run.
+    """Returns a compiled model's inputs, outputs and kernels: the slowest kernels if the model has
+    been profiled, else the first ones. A model with symbolic sizes has no kernels before a run.
     """
     target = f"for {model.options.target.name}"
     parts = [markup.head("compiled model", target), markup.facts(_signature(model))]
@@ -102,7 +102,7 @@ def _kernels(model: CompiledModel) -> list[str]:
 
 
 def _more(count: int) -> str:
-    rest = f"and {count - _ROWS} more; clew report writes all of it"
+    rest = f"and {count - _ROWS} more; clew report writes all of them"
     return markup.paragraph(rest, markup.FAINT) if count > _ROWS else ""
 
 
@@ -110,7 +110,7 @@ def _more(count: int) -> str:
 
 
 def _color_of(kernel: Kernel, position: int) -> str:
-    """Returns the color of the first layer of an operator, by its place in the kernel's layers."""
+    """Returns the color of an operator's first layer, by its place in the kernel's layers."""
     own = kernel.calls[position].layers
     place = next((n for n, layer in enumerate(kernel.layers) if layer in own), None)
     return "" if place is None else f"oklch(65% 0.12 {_HUES[place % len(_HUES)]}"

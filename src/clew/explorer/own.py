@@ -1,7 +1,7 @@
 """Options of a server's builds, in two halves: those that its page may choose, and the rest.
 
-The page chooses `schema.Options`. Paths of programs to run, links to follow, what becomes of
-indices out of range, budgets and the cache are for the command line alone: `Own` goes to the worker
+The page chooses `schema.Options`. Only the command line sets paths of programs to run, links to
+follow, the handling of out-of-range indices, budgets and the cache: `Own` goes to the worker
 processes beside the page's choice.
 """
 
@@ -22,7 +22,7 @@ _OWN: Final = ("links", "bounds", "cache")
 
 @dataclass(frozen=True)
 class Own:
-    """How all builds of a server are read and compiled: what its command line alone may say.
+    """Options of all builds of a server that only its command line may set.
 
     `extend` has paths of Python files by the names that `Options.extend` uses.
     """
@@ -35,9 +35,9 @@ class Own:
 
 
 def compile_options(options: Options, own: Own) -> CompileOptions:
-    """Returns options of a build as those that `clew.load` and `clew.compile` are called with.
+    """Returns a build's options for `clew.load` and `clew.compile`.
 
-    Errors: I342 for files to extend with that the command line did not give.
+    Errors: I342 for extension files that the command line did not give.
     """
     check_extensions(options, own)
     given = {f.name: getattr(options, f.name) for f in fields(options)}
@@ -47,7 +47,7 @@ def compile_options(options: Options, own: Own) -> CompileOptions:
 
 
 def check_extensions(options: Options, own: Own) -> None:
-    """Checks the names of files to extend with.
+    """Checks the names of extension files.
 
     Errors: I342.
     """
@@ -55,14 +55,14 @@ def check_extensions(options: Options, own: Own) -> None:
     if unknown:
         raise InputError(
             "I342",
-            f"no file {unknown[0][:100]!r} to extend with was given",
-            hint=f"clew explore --extend FILE.py; given are {', '.join(own.extend) or 'none'}",
+            f"the command line did not give the extension file {unknown[0][:100]!r}",
+            hint=f"use clew explore --extend FILE.py; it gave {', '.join(own.extend) or 'none'}",
         )
 
 
 def split_options(given: Sequence[CompileOptions]) -> tuple[list[Options], Own]:
-    """Returns options of builds as the page has them, and what they have in common that it may not
-    say: files by names, links, bounds, the cache, and the budgets of this process.
+    """Returns each build's options as the page has them, and the common options that the page may
+    not set: extension files by name, links, bounds, the cache, and this process's budgets.
     """
     names: dict[str, str] = {}  # of paths
     for path in dict.fromkeys(path for one in given for path in one.extend):

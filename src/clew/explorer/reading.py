@@ -1,4 +1,4 @@
-"""JSON from outside, checked strictly against the schema: nothing unknown, nothing converted."""
+"""JSON from outside, checked strictly against the schema: no unknown keys, no conversions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SHOWN: Final = 60
 def parsed(data: bytes) -> Any:
     """Returns the value of a JSON text.
 
-    Errors: I210 for what is no JSON, nested too deep, or has a key twice.
+    Errors: I210 for text that is not JSON, is nested too deeply, or has a key twice.
     """
     try:
         return json.loads(
             data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
         )
     except (ValueError, RecursionError) as error:
-        reason = str(error) if isinstance(error, _Twice) else "it is no JSON text"
+        reason = str(error) if isinstance(error, _Twice) else "it is not JSON"
         raise _refused("the body", reason) from None
 
 
@@ -42,7 +42,7 @@ def read_object(fields: Mapping[str, Any], value: Any, where: str) -> dict[str, 
     unknown = [name for name in value if name not in fields]
     if unknown:
         known = ", ".join(fields) or "none"
-        raise _refused(where, f"unknown {_shown(unknown[0])}; there are {known}")
+        raise _refused(where, f"unknown key {_shown(unknown[0])}; the keys are {known}")
     return {name: read(fields[name], v, f"{where}.{name}") for name, v in value.items()}
 
 
@@ -135,7 +135,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 def _shown(value: Any) -> str:
@@ -144,4 +144,4 @@ def _shown(value: Any) -> str:
 
 
 def _refused(where: str, reason: str) -> InputError:
-    return InputError("I210", f"the request does not fit: {where}: {reason}")
+    return InputError("I210", f"malformed request: {where}: {reason}")

@@ -1,4 +1,4 @@
-"""The page as one file that holds its answers: it opens from disk, without a network or clew."""
+"""The page as one file with its answers: it opens from disk, without a network or clew."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def write_report(
 ) -> int:
     """Writes builds, by their names in the page (`a`, `b`), as one HTML file; returns its size.
 
-    What was measured of them is in it. `diff` is the difference of the first two.
+    The report includes their measurements. `diff` is the difference of the first two.
 
     Errors: I250 (the page is not built), I251 (the file cannot be written).
     """
@@ -99,21 +99,23 @@ def _file(name: str) -> str:
     if data is None:
         raise InputError(
             "I250",
-            f"the explorer's page was not built: {name} is missing",
-            hint=f"it is built by: {bundle.HOW_TO_BUILD}",
+            f"the explorer's page has not been built: {name} is missing",
+            hint=f"to build it: {bundle.HOW_TO_BUILD}",
         )
     return data.decode()
 
 
 def _packed(value: dict[str, Any]) -> str:
-    """Returns a value as JSON, gzipped (without a time: equal reports are equal files), as text
-    that HTML leaves alone.
+    """Returns a value as gzipped JSON, as text that is safe in HTML. The gzip header has no time,
+    so equal reports are equal files.
     """
     return base64.b64encode(gzip.compress(to_json(value), 9, mtime=0)).decode("ascii")
 
 
 def _policy(style: str, script: str) -> str:
-    """Returns what the file may do: run its one script and its worker, and ask nobody anything."""
+    """Returns the file's content security policy: it may run its one script and its worker, and
+    send no requests.
+    """
 
     def digest(text: str) -> str:
         return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

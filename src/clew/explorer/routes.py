@@ -1,6 +1,6 @@
-"""All that can be asked of a build: one table, which server, report, command line and page share.
+"""All questions about a build, in one table that server, report, command line and page share.
 
-A route is a path of `/`-separated words; `{name}` stands for a parameter, the last one may hold
+A route is a path of `/`-separated words; `{name}` is a parameter, and the last one may contain
 slashes. `GET /TOKEN/api/BUILD/PATH` answers it, and `clew explore model.onnx --get PATH` prints it.
 """
 
@@ -45,17 +45,17 @@ class Route:
 
 ROUTES: Final = (
     Route("overview", schema.Overview, overview, "layers, stages and kernels"),
-    Route("totals", schema.CodeTotals, totals, "how much code the kernels have"),
+    Route("totals", schema.CodeTotals, totals, "the amount of the kernels' code"),
     Route("stage/{stage:int}", schema.Stage, stage, "a stage's graph IR"),
-    Route("links", schema.Links, links, "what became of nodes, stage by stage"),
-    Route("source", schema.Source, source, "the model as its file has it"),
-    Route("index", schema.Index, index, "all that can be searched for"),
+    Route("links", schema.Links, links, "links between nodes, stage by stage"),
+    Route("source", schema.Source, source, "the model as in its file"),
+    Route("index", schema.Index, index, "all entries of the search"),
     Route("story/{ref:path}", schema.Story, story, "the story of a layer or kernel"),
     Route("schedule/{kernel:int}", schema.ScheduleView, schedule, "a kernel's recorded schedule"),
     Route("code/{kernel:int}", schema.Code, code, "a kernel's loops, LLVM text and instructions"),
     Route("heat/{metric:path}", schema.Heat, heat, "figures to color by, such as time"),
-    Route("values/{which:path}", schema.Values, values, "a layer's value: TURN/RESULT/LAYER"),
-    Route("roofline", schema.Roofline, roofline, "kernels under the machine's roofs"),
+    Route("values/{which:path}", schema.Values, values, "a layer's value: ITERATION/RESULT/LAYER"),
+    Route("roofline", schema.Roofline, roofline, "kernels and the machine's roofline"),
     Route("timeline", schema.Timeline, timeline, "one run: layers, kernels, operators"),
 )
 
@@ -64,7 +64,7 @@ _FORMS: Final[Mapping[str, str]] = {"int": r"\d{1,9}", "path": "(?s:.+)"}
 
 
 def _shown(path: str) -> str:
-    """Returns a route's path without the forms of its parameters."""
+    """Returns a route's path without the types of its parameters."""
     return _PARAMETER.sub(r"{\1}", path)
 
 
@@ -87,9 +87,9 @@ _NUMBERS: Final = {
 
 
 def answer(session: Session, path: str) -> Any:
-    """Returns what a route answers, an object of the schema.
+    """Returns a route's answer, an object of the schema.
 
-    Errors: I201 for a path that no route has, and those of the view.
+    Errors: I201 for an unknown path, and those of the view.
     """
     for route, pattern in _PATTERNS:
         found = pattern.fullmatch(path)

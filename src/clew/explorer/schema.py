@@ -1,12 +1,12 @@
-"""The wire format of the explorer, written once: `tools/wire_types.py` makes TypeScript of it.
+"""The wire format of the explorer; `tools/wire_types.py` generates TypeScript from it.
 
 Things are named by *refs*, short texts that also stand in the page's URL: `layer:conv1`,
 `node:3:120` (stage and the node's number), `kernel:4`, `loop:4:12`, `llvm:4:30`, `asm:4:7` (kernel
 and line, or instruction, from 1), `stage:3`, `source:17` (a line of the model pane). Nodes are
 numbered over all stages together, as in exported traces: a node kept by a pass keeps its number.
 Layers and kernels are numbered from 0 by their places in `Overview.layers` and `Overview.kernels`.
-Lines count from 1. Times are nanoseconds and their names end in `ns`, or seconds. Tables with many
-rows are columns of equal length, which halves their size and keeps the page quick.
+Lines count from 1. Times are nanoseconds if their names end in `ns`, otherwise seconds. Tables with
+many rows are columns of equal length, which halves their size and keeps the page fast.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from clew.explorer.schema_runs import Heat as Heat
+from clew.explorer.schema_runs import LoopIteration as LoopIteration
 from clew.explorer.schema_runs import Metric as Metric
 from clew.explorer.schema_runs import NodeFigures as NodeFigures
 from clew.explorer.schema_runs import Number
@@ -24,7 +25,6 @@ from clew.explorer.schema_runs import Roofline as Roofline
 from clew.explorer.schema_runs import RooflinePoint as RooflinePoint
 from clew.explorer.schema_runs import Slice as Slice
 from clew.explorer.schema_runs import Timeline as Timeline
-from clew.explorer.schema_runs import TurnOf as TurnOf
 from clew.explorer.schema_runs import Values as Values
 
 VERSION = 1
@@ -36,9 +36,10 @@ Facts: TypeAlias = dict[str, str | int | float | bool | None]
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of the user's model. `group` is its name's path, outermost first, without itself.
+    """A layer of the user's model. `group` is the path in its name, outermost first, without
+    itself.
 
-    `fate` is `alive`, `merged`, `folded`, `dead` or the like, `fate_text` says it in words.
+    `fate` is `alive`, `merged`, `folded`, `dead` or similar; `fate_text` describes it in words.
     """
 
     name: str
@@ -51,10 +52,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class StageInfo:
-    """A stage on the film strip: `nodes` after it, and the computed difference to the one before.
+    """A stage on the film strip: `nodes` after it, and its difference to the previous stage.
 
-    `rewritten` counts nodes that others took the place of; these are in neither `added` nor
-    `removed`. `remarks` counts what the pass has to say.
+    `rewritten` counts replaced nodes, which are in neither `added` nor `removed`. `remarks` counts
+    the pass's remarks.
     """
 
     index: int
@@ -72,9 +73,10 @@ class StageInfo:
 @dataclass(frozen=True)
 class KernelInfo:
     """One use of a kernel, in order of execution. `ops` are its operators' names in order and
-    `numbers` their nodes in the last stage; `distinct` numbers kernels with equal code alike.
+    `numbers` their nodes in the last stage. Kernels with equal code have the same number
+    `distinct`.
 
-    `rules` are the schedule rules that were chosen, `call` is the number of its call's node.
+    `rules` are the chosen schedule rules; `call` is the number of the kernel's call node.
     """
 
     index: int
@@ -97,21 +99,21 @@ class Loop:
     """A layer that is a loop, or became one (LSTM). `parent` is the place in `Overview.loops` of
     the loop around it, -1 for none.
 
-    `turns` says how often its body runs each time that it is entered, None where only a run tells;
-    `layers` are those of its body, those in loops within it included; `kernels` run in it.
+    `iterations` is the trip count of one entry, None if only a run determines it. `layers` are
+    those of its body, including those of nested loops; `kernels` run in it.
     """
 
     layer: Number
     parent: int
-    turns: int | None
+    iterations: int | None
     layers: list[Number]
     kernels: list[Number]
 
 
 @dataclass(frozen=True)
 class CodeTotals:
-    """The rest of the film strip: how much there is of each level below the graph, over distinct
-    kernels, and the seconds that making it took. `instructions_of` counts those of each kernel of
+    """The rest of the film strip: the size of each level below the graph, over distinct kernels,
+    and the seconds spent making it. `instructions_of` counts those of each kernel of
     `Overview.kernels`.
     """
 
@@ -127,11 +129,11 @@ class CodeTotals:
 
 @dataclass(frozen=True)
 class Options:
-    """How a build was made: what `clew.compile` takes.
+    """The options of a build: arguments of `clew.compile`.
 
-    `extend` names files among those that the command line gave (`Choices.extensions`): a page
-    cannot name others, as they are programs. `schedules` has recorded steps, a line each, by the
-    name of a kernel or a glob.
+    `extend` names files among those that the command line gave (`Choices.extensions`). A page
+    cannot name others, because they are programs. `schedules` has recorded steps, one per line, by
+    the name of a kernel or a glob.
     """
 
     target: str = "cpu"
@@ -149,11 +151,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Overview:
-    """What the page needs first: layers, stages, kernels and loops of a build; a loop stands before
-    those in it.
+    """The data that the page needs first: layers, stages, kernels and loops of a build; a loop
+    stands before its inner loops.
 
-    `model` is the file's name, without its folder. `passes` are all that the pass list has, with
-    whether each ran.
+    `model` is the file's name, without its folder. `passes` are all passes of the pass list, each
+    with whether it ran.
     """
 
     version: int
@@ -178,11 +180,12 @@ class Overview:
 class Nodes:
     """The nodes of a stage, as columns, in the order of their lines.
 
-    `kind` is `Call`, `Constant`, `Var`, `Function` and so on, `title` the operator's name;
-    `layers` those a node serves, `marks` those whose result it *is*; `inputs` the numbers it reads;
-    `functions` those of the functions it holds (a fused function, branches, parts of a loop);
-    `parent` is the number of the function it stands in (-1: the main one); `kernel` the kernel that
-    computes it (last stage only, else -1); `born` the stage that made it.
+    `kind` is `Call`, `Constant`, `Var`, `Function` and so on; `title` is the operator's name;
+    `layers` are those that a node serves, `marks` those whose result it *is*; `inputs` are the
+    numbers of the nodes that it reads; `functions` those of the functions that it holds (a fused
+    function, branches, parts of a loop); `parent` is the number of the function that contains it
+    (-1: the main one); `kernel` is the kernel that computes it (last stage only, else -1); `born`
+    is the stage that made it.
     """
 
     number: list[Number]
@@ -201,7 +204,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class RemarkLine:
-    """Why a pass did or did not do something, about a node (-1 where it is in no stage kept)."""
+    """A pass's reason for an action or omission, about a node (-1 if it is in no kept stage)."""
 
     number: Number
     pass_name: str
@@ -221,8 +224,8 @@ class Stage:
 
 @dataclass(frozen=True)
 class StageLinks:
-    """Links from the stage before, as columns; `same` is 1 where the new node computes the old
-    one's value. Nodes in both stages are linked without being listed. Unchanged stages: empty.
+    """Links from the stage before, as columns; `same` is 1 if the new node computes the old node's
+    value. Nodes in both stages are linked implicitly. Empty for unchanged stages.
     """
 
     old: list[Number]
@@ -232,11 +235,11 @@ class StageLinks:
 
 @dataclass(frozen=True)
 class Links:
-    """What became of nodes, over all stages. `born` and `last` are, by a node's number, the first
-    and last stage that has it, and `layers` those it serves; `stages[0]` is empty.
+    """Links between nodes over all stages. `born` and `last` are, by a node's number, the first and
+    last stage that has it, and `layers` those it serves; `stages[0]` is empty.
 
-    Stages between have it, too, but for `away`: rows of a number, the first stage without the node
-    and the one that it is back in. Hardly any pass brings a node back.
+    The stages between them have the node, too, except as listed in `away`: rows of a node's number,
+    the first stage without it, and the stage where it is back. Few passes bring a node back.
     """
 
     born: list[int]
@@ -248,8 +251,8 @@ class Links:
 
 @dataclass(frozen=True)
 class ModelEdge:
-    """A value that layer `source` hands to layer `target`: -1 stands for the model's inputs, and as
-    a target for its outputs.
+    """A value that layer `target` reads from layer `source`. A source of -1 stands for the model's
+    inputs, a target of -1 for its outputs.
     """
 
     source: Number
@@ -259,7 +262,8 @@ class ModelEdge:
 
 @dataclass(frozen=True)
 class Source:
-    """The model as its file has it: text, a line or more for each layer, and what layers hand on.
+    """The model as in its file: its text, one or more lines per layer, and the edges between
+    layers.
 
     `line_layers` gives for each line the layer it is about (-1: none).
     """
@@ -271,11 +275,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Code:
-    """A kernel's loop nest, LLVM text and instructions, one line an element.
+    """A kernel's loop nest, LLVM text and instructions, one line per element.
 
     `loop_op` gives for each line of the nest the position in the kernel's `ops` that it computes,
-    -1 where it serves all (heads of loops that operators share). `llvm_loop` and `asm_loop` give
-    the line of the nest behind each (0: unknown).
+    or -1 if it serves all of them (heads of loops that operators share). `llvm_loop` and `asm_loop`
+    give the line of the nest behind each line (0: unknown).
     """
 
     kernel: Number
@@ -290,7 +294,7 @@ class Code:
 
 @dataclass(frozen=True)
 class ScheduleStep:
-    """A primitive, as `split(loop='mm.i', factor=12)`, and the loop nest after it.
+    """A primitive, such as `split(loop='mm.i', factor=12)`, and the loop nest after it.
 
     `loop_op` is as in `Code`.
     """
@@ -303,10 +307,10 @@ class ScheduleStep:
 
 @dataclass(frozen=True)
 class ScheduleView:
-    """The recorded schedule of a kernel; step 0 has no text: it is the nest before all others. A
-    last step without `primitive` is the nest simplified, as code is generated from it.
+    """The recorded schedule of a kernel. Step 0 has no text: it is the nest before all primitives.
+    A last step without `primitive` is the simplified nest, from which code is generated.
 
-    `primitives` are those there are, each with its signature and the first line of its description.
+    `primitives` are all primitives, each with its signature and the first line of its description.
     """
 
     kernel: Number
@@ -320,7 +324,7 @@ class ScheduleView:
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a sentence; with a `ref` it leads somewhere, `code` is set in fixed width."""
+    """A piece of a sentence. With a `ref` it is a link; `code` is set in a fixed-width font."""
 
     text: str
     ref: Ref = ""
@@ -337,7 +341,7 @@ class Sentence:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a story under a heading; `kind` picks an icon: import, pass, kernel, time, ..."""
+    """A part of a story under a heading; `kind` selects an icon: import, pass, kernel, time, ..."""
 
     kind: str
     head: str
@@ -347,7 +351,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Story:
-    """The life of a layer or kernel, or, backwards, what a line of code comes from."""
+    """The story of a layer or kernel, or the origin of a line of code."""
 
     about: Ref
     title: str
@@ -357,8 +361,8 @@ class Story:
 
 @dataclass(frozen=True)
 class Entry:
-    """Something that can be found: `kind` is layer, kernel, operator, attribute, dtype, shape,
-    remark, stage, parameter; `text` is matched and shown, `detail` is shown beside it.
+    """An entry of the search: `kind` is layer, kernel, operator, attribute, dtype, shape, remark,
+    stage, parameter; `text` is matched and shown, `detail` is shown beside it.
     """
 
     kind: str
@@ -369,10 +373,10 @@ class Entry:
 
 @dataclass(frozen=True)
 class Index:
-    """All that the search looks through, but for the lines of panes.
+    """All entries of the search, except lines of panes.
 
-    What many nodes have, such as a dtype, is there with the first few of them. A layer's `detail`
-    is its operator type, which is matched as well.
+    A value that many nodes share, such as a dtype, is listed with the first few of them. A layer's
+    `detail` is its operator type, which is matched as well.
     """
 
     entries: list[Entry]
@@ -383,8 +387,8 @@ class Index:
 
 @dataclass(frozen=True)
 class LayerChange:
-    """A layer of one or both builds: -1 where a build lacks it. `kinds` are what differs (weights,
-    fusion, layout, time, values, ...), `sentences` say how.
+    """A layer of one or both builds; -1 if a build lacks it. `kinds` are the kinds of difference
+    (weights, fusion, layout, time, values, ...), `sentences` describe them.
     """
 
     a: Number
@@ -415,7 +419,7 @@ class Diff:
 
 @dataclass(frozen=True)
 class ErrorInfo:
-    """A coded error, with where it arose. `layer`, `stage` and `pass_name` may be empty."""
+    """A coded error and its location. `layer`, `stage` and `pass_name` may be empty."""
 
     code: str
     message: str
@@ -427,7 +431,7 @@ class ErrorInfo:
 
 @dataclass(frozen=True)
 class BuildInfo:
-    """A build that the page knows: `id` is a, b, c, ...; `model` a file's name.
+    """A build in the page: `id` is a, b, c, ...; `model` is a file's name.
 
     `state` is `compiling`, `ready`, `failed` or `cancelled`. `job` is the job that compiles it.
     """
@@ -442,8 +446,8 @@ class BuildInfo:
 
 @dataclass(frozen=True)
 class NewBuild:
-    """Asks for a build (`POST api/builds`) of a model that `Choices.models` names. A file is posted
-    as `application/octet-stream`, with `name` and `options` (JSON) in the query.
+    """Requests a build (`POST api/builds`) of a model in `Choices.models`. A file is posted as
+    `application/octet-stream`, with `name` and `options` (JSON) in the query.
     """
 
     model: str
@@ -452,7 +456,7 @@ class NewBuild:
 
 @dataclass(frozen=True)
 class NewDiff:
-    """Asks for the difference of two builds (`POST api/diff`), with times and with errors."""
+    """Requests the difference of two builds (`POST api/diff`), with times and with errors."""
 
     a: str
     b: str
@@ -462,14 +466,14 @@ class NewDiff:
 
 @dataclass(frozen=True)
 class Started:
-    """A job was begun: its events are at `api/jobs/JOB/events`, what it gives at `.../result`."""
+    """A started job: its events are at `api/jobs/JOB/events`, its result at `.../result`."""
 
     job: str
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What the form for a new build offers. `extensions` are files to extend a build with."""
+    """The choices of the form for a new build. `extensions` are files to extend a build with."""
 
     targets: list[str]
     precisions: list[str]
@@ -482,7 +486,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Start:
-    """Which builds there are. `live` is false in a report: it can neither compile nor measure."""
+    """The existing builds. `live` is false in a report, which can neither compile nor measure."""
 
     version: int
     live: bool
@@ -495,7 +499,7 @@ class Start:
 class JobEvent:
     """Progress of a job, as a server-sent event: `kind` is progress, done, failed or cancelled.
 
-    `fraction` is None where the end is not known.
+    `fraction` is None if the end is unknown.
     """
 
     kind: Literal["progress", "done", "failed", "cancelled"]
@@ -507,8 +511,8 @@ class JobEvent:
 
 @dataclass(frozen=True)
 class ScheduleTrial:
-    """What an edited schedule did: the kernel's time before and after, interleaved, whether results
-    are the same bits, and their relative error; with the nest and code it gave.
+    """The effect of an edited schedule: the kernel's time before and after, measured interleaved;
+    whether results have the same bits, and their relative error; the resulting nest and code.
     """
 
     kernel: Number

@@ -12,33 +12,35 @@ Number: TypeAlias = int
 
 
 @dataclass(frozen=True)
-class TurnOf:
-    """One turn of a loop, from 0, of `turns` (None where they vary); `loop` is the loop's layer."""
+class LoopIteration:
+    """One iteration of a loop, from 0, out of `iterations` (None if that varies). `loop` is the
+    loop's layer.
+    """
 
     loop: Number
-    turn: int
-    turns: int | None
+    iteration: int
+    iterations: int | None
 
 
 @dataclass(frozen=True)
 class Values:
-    """What a result of a layer is in a run: its statistics, and its first elements as text.
+    """A result of a layer in a run: its statistics, and its first elements as text.
 
-    `outputs` are the numbers of the results that the layer has. Of a layer in loops the value is
-    that of turn `turn`, from 0, of `turns` over all times that the loops were entered; outside
-    loops they are -1 and 0. `path` says which turn of each loop around it that is, outermost
-    first; it is empty where only a run tells. In a branch, `in_branch`, only turns that took it
-    count. Statistics are of the finite elements, None where there are none; `histogram` counts
-    these between `least` and `most`.
+    `outputs` are the numbers of the layer's results. For a layer in loops the value is that of
+    iteration `iteration`, from 0, out of `iterations`, both counted over all entries of the loops;
+    outside loops they are -1 and 0. `path` is the iteration of each surrounding loop, outermost
+    first; it is empty if only a run determines it. In a branch (`in_branch`) only iterations that
+    took the branch count. Statistics cover the finite elements and are None if there are none;
+    `histogram` counts them between `least` and `most`.
     """
 
     layer: str
     output: int
     outputs: list[int]
     type: str
-    turn: int
-    turns: int
-    path: list[TurnOf]
+    iteration: int
+    iterations: int
+    path: list[LoopIteration]
     in_branch: bool
     elements: int
     least: float | None
@@ -59,7 +61,7 @@ Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
 
 @dataclass(frozen=True)
 class NodeFigures:
-    """Figures of a stage's operators, as columns; those without any are left out."""
+    """Figures of a stage's operators, as columns; operators without a figure are left out."""
 
     number: list[Number]
     figure: list[float]
@@ -67,14 +69,15 @@ class NodeFigures:
 
 @dataclass(frozen=True)
 class Heat:
-    """A figure for each layer, kernel, line of a loop nest and instruction; None where unknown.
+    """A figure for each layer, kernel, line of a loop nest and instruction; None if unknown.
 
-    `nodes` has the operators of each stage, with their own shares; a stage that changed nothing is
-    empty, and has those of the one before. `unit` is ns, flop, B, share (of peak, 0 to 1) or
-    relative (error). `lines[k][n]` is that of line n + 1 of kernel k, `instructions` likewise;
-    empty lists where a level is not measured. `runs` says how often each kernel ran in a run, in
-    loops once a turn, where that was measured; its figure is of all of them. `total` is what shares
-    refer to, and `basis` says what figures rest on.
+    `nodes` has the operators of each stage, with their own shares; it is empty for a stage that
+    changed nothing, whose figures are those of the previous stage. `unit` is ns, flop, B, share (of
+    peak, 0 to 1) or relative (error). `lines[k][n]` is that of line n + 1 of kernel k,
+    `instructions` likewise; empty lists if a level is not measured. `runs` is how often each kernel
+    ran per inference, in loops once per iteration, if that was measured; a kernel's figure covers
+    all its runs. Shares refer to `total`; `basis` names the measurement or estimate behind the
+    figures.
     """
 
     metric: Metric
@@ -92,8 +95,8 @@ class Heat:
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """A kernel under the roof: `intensity` in FLOP a byte, `gflops` reached, and its limit. It ran
-    `runs` times in a run, which took `ns` in all.
+    """A kernel under the roofline: `intensity` in FLOP per byte, reached `gflops`, and its limit.
+    It ran `runs` times in a run of the model, for `ns` in total.
     """
 
     kernel: Number
@@ -107,7 +110,9 @@ class RooflinePoint:
 
 @dataclass(frozen=True)
 class Roofline:
-    """What the machine gives, and what kernels reach. `bandwidths` are GB/s by level of memory."""
+    """The machine's limits, and the throughput of kernels. `bandwidths` are GB/s by level of
+    memory.
+    """
 
     peak_gflops: float
     tile_gflops: float | None
@@ -118,7 +123,9 @@ class Roofline:
 
 @dataclass(frozen=True)
 class Slice:
-    """A piece of the timeline: `track` is kernels, operators or layers, `ref` what it shows."""
+    """A slice of the timeline: `track` is kernels, operators or layers; `ref` is the thing
+    shown.
+    """
 
     track: str
     start_ns: float
@@ -137,7 +144,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Profiled:
-    """What profiling found, in short: wall time, that of kernels, and notes."""
+    """A summary of a profile: wall time, kernel time, and notes."""
 
     wall_ns: float
     kernels_ns: float

@@ -1,9 +1,10 @@
-"""Lets in what comes from the page itself, or from whoever knows the token; refuses the rest.
+"""Accepts requests from the page itself or with the token; rejects all others.
 
-In this order: the `Host` header has to be ours (a name that an attacker lets point to this machine
-is not: DNS rebinding), the path has to begin with the token, and what says that it comes from
-another site is refused. Refusals say nothing of what is here. Every response carries the headers
-below: scripts run from the bundle alone, nothing is shown in frames, nobody else may read it.
+The checks, in this order: the `Host` header must be ours (against DNS rebinding, where an
+attacker's name resolves to this machine), the path must begin with the token, and a request that
+declares another site as its origin is rejected. Rejections reveal nothing about this machine. Every
+response carries the headers below: scripts run only from the bundle, frames cannot embed the page,
+and other sites cannot read it.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ _OWN_SITES: Final = (b"same-origin", b"none")
 
 
 class Hosts:
-    """What the `Host` header may say: names of the loopback interface, or the address that the
-    server listens at, with its port. Where that is every address, any numeric one: no name of an
-    attacker's can be one.
+    """The accepted `Host` headers: names of the loopback interface, or the address that the server
+    listens at, with its port. If the server listens at all addresses, any numeric address is
+    accepted, because an attacker's name cannot be numeric.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -76,10 +77,11 @@ def _is_address(name: bytes) -> bool:
 
 
 class Guard:
-    """The outermost part of the server: hands on what is allowed, without the token.
+    """The outermost part of the server: passes on accepted requests, without the token.
 
-    Paths that begin with one of `own` are for the page alone: other sites may not even cause such a
-    request. A link to the page itself may be followed from anywhere, by who knows the token.
+    Paths that begin with one of `own` are for the page alone: other sites may not even trigger such
+    a request. A link to the page itself may be followed from anywhere by anyone who knows the
+    token.
     """
 
     def __init__(self, app: ASGIApp, token: str, hosts: Hosts, own: Collection[str]) -> None:
@@ -89,7 +91,7 @@ class Guard:
         self._own = tuple(own)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request, or refuses it."""
+        """Answers a request, or rejects it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -110,7 +112,7 @@ class Guard:
             await self._app(inner, receive, guarded)
 
     def _judge(self, scope: Scope) -> tuple[int, Scope]:
-        """Returns the status to refuse a request with, or 0 and the request to hand on."""
+        """Returns the status to reject a request with, or 0 and the request to pass on."""
         headers = scope["headers"]
         hosts = _values(headers, b"host")
         if len(hosts) != 1 or not self._hosts.allow(hosts[0]):
@@ -129,7 +131,9 @@ class Guard:
         return (0 if self._is_own(scope, hosts[0], f"/{rest}") else 403), inner
 
     def _is_own(self, scope: Scope, host: bytes, path: str) -> bool:
-        """Whether a request comes from the page, from the address bar, or from no browser."""
+        """Whether a request comes from the page, from the address bar, or from a program other than
+        a browser.
+        """
         headers = scope["headers"]
         origins = _values(headers, b"origin")
         if any(origin != b"http://" + host for origin in origins):

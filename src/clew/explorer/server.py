@@ -33,7 +33,7 @@ from clew.support.folders import temporary_folder
 if TYPE_CHECKING:
     from clew.explorer.session import Session
 
-# Where only the page may ask: other sites may not even cause a request.
+# Paths that only the page may request: other sites may not even trigger such a request.
 _OWN: Final = ("/api/", "/static/")
 _MOST_CONNECTIONS: Final = 128
 _HEAD_BYTES: Final = 32 << 10
@@ -62,7 +62,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Serving:
-    """A server that runs: its URL with the token, and what was begun at the start."""
+    """A running server: its URL with the token, and the builds started with it."""
 
     url: str
     builds: Builds
@@ -71,9 +71,9 @@ class Serving:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens; port 0 takes a free one.
+    """Returns a listening socket; port 0 takes a free one.
 
-    Errors: I225 where that cannot be.
+    Errors: I225 if the address or port cannot be used.
     """
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
@@ -88,11 +88,11 @@ def listening(host: str, port: int) -> socket.socket:
             opened.close()
             raise
     except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no name"
+        reason = error.strerror if isinstance(error, OSError) else "it is not a host name"
         raise InputError(
             "I225",
             f"cannot listen at {host!r}, port {port}: {reason}",
-            hint="--port 0 takes a free port, --host 127.0.0.1 is this machine",
+            hint="--port 0 uses a free port, --host 127.0.0.1 is this machine",
         ) from None
     return opened
 
@@ -109,7 +109,7 @@ def is_loopback(host: str) -> bool:
 
 async def serve(asked: Asked, on_ready: Callable[[Serving], Awaitable[None] | None]) -> None:
     """Serves until a signal (interrupt, termination, hang-up) or `Serving.stop`; leaves neither
-    processes nor files.
+    processes nor files behind.
 
     Errors: I225.
     """
@@ -157,7 +157,7 @@ async def serve(asked: Asked, on_ready: Callable[[Serving], Awaitable[None] | No
 
 
 def _begin(builds: Builds, asked: Asked) -> tuple[Job, ...]:
-    """Begins what was asked for at the start."""
+    """Starts the requested builds."""
     if asked.session is not None:
         builds.open_local(asked.session)
     made = [builds.open(builds.models.add(path), options) for path, options in asked.models]
@@ -168,7 +168,7 @@ def _begin(builds: Builds, asked: Asked) -> tuple[Job, ...]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server, which neither takes signals nor waits for connections at the end."""
+    """A uvicorn server that neither handles signals nor waits for open connections at the end."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -182,7 +182,7 @@ class _Server(uvicorn.Server):
 
 def _protocol(head_wait_s: float) -> type[asyncio.Protocol]:
     class Impatient(H11Protocol):
-        """A connection that has to say what it wants within some seconds."""
+        """A connection that must send the head of its request within some seconds."""
 
         _waiting: asyncio.TimerHandle | None = None
 
@@ -200,7 +200,9 @@ def _protocol(head_wait_s: float) -> type[asyncio.Protocol]:
             super().connection_lost(exc)
 
         def _watch(self) -> None:
-            """Sets the clock while the head of a request is not here, and stops it when it is."""
+            """Starts the timer while the head of a request is incomplete, and stops it when it is
+            complete.
+            """
             if self.conn.their_state is not h11.IDLE:
                 if self._waiting is not None:
                     self._waiting.cancel()

@@ -21,9 +21,9 @@ _NAME: Final = "model"
 
 
 class Explored:
-    """A page that is being served: open `url`, which holds a secret, and `stop()` when done.
+    """A served page: open `url`, which contains a secret, and call `stop()` when done.
 
-    As a context manager it stops at the end of the block. The page ends with the process, too.
+    As a context manager it stops at the end of the block. The page also ends with the process.
     """
 
     def __init__(self, asked: server.Asked) -> None:
@@ -44,17 +44,17 @@ class Explored:
 
     @property
     def url(self) -> str:
-        """The page's address on this machine. Who knows it may use the page."""
+        """The page's address on this machine. Anyone who knows it can use the page."""
         assert self._serving is not None
         return self._serving.url
 
     @property
     def is_served(self) -> bool:
-        """Whether the page can be opened."""
+        """Whether the page is being served."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Ends the server and the processes that the page has started; again it does nothing."""
+        """Ends the server and the processes started by the page; further calls do nothing."""
         if self._loop is not None and self._serving is not None and self.is_served:
             self._loop.call_soon_threadsafe(self._serving.stop)
         self._thread.join()
@@ -102,7 +102,7 @@ def explore(
 ) -> Explored:
     """Serves the page of a compiled model; see `CompiledModel.explore`."""
     if not 0 <= port < 1 << 16:
-        raise InputError("I343", f"the port is {port}", hint="0 (a free one) to 65535")
+        raise InputError("I343", f"the port is {port}", hint="use 0 (a free port) to 65535")
     session = Session(compiled, model=_NAME, options=options_of(compiled))
     session.trace  # noqa: B018 - what is missing is said here, not by the page
     asked = server.Asked(

@@ -1,4 +1,4 @@
-"""A compiled model as the explorer sees it: its trace, numbers for its nodes, what was measured."""
+"""A compiled model as the explorer sees it: its trace, node numbers, and measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
-    """Returns what tells a file from another of its name; None where there is none."""
+    """Returns a value that identifies a file's version; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -30,10 +30,10 @@ def _stamp(path: Path) -> tuple[int, int] | None:
 
 
 class Session:
-    """One build that can be looked at. Everything is worked out when a view first needs it.
+    """One build to look at. Everything is computed when a view first needs it.
 
-    `path` is the model's file, None for a model that has none. `measured` holds results of
-    measurements by name, put there by actions: `profile`, `errors`.
+    `path` is the model's file, None for a model without one. `measured` holds results of
+    measurements by name, stored by actions: `profile`, `errors`.
     """
 
     def __init__(
@@ -51,15 +51,17 @@ class Session:
         self.options: Final = options or Options()
         self.seconds: Final = dict(seconds or {})
         self.measured: Final[dict[str, Any]] = {}
-        # What measurements run the model with, in order; drawn where there is nothing.
+        # Inputs of measurements, in order; drawn if empty.
         self.inputs: list[Any] | None = None
-        # Held by what runs the model: nothing else runs while something is being measured.
+        # Held by code that runs the model: nothing else runs during a measurement.
         self.running: Final = threading.Lock()
         self._made: dict[Any, Any] = {}
         self._file: Final = None if path is None else _stamp(path)
 
     def once(self, make: Callable[[Session], T]) -> T:
-        """Returns what a function makes of the session, made once: views keep their tables so."""
+        """Returns a function's result for the session, computed once; views cache their tables with
+        it.
+        """
         if make not in self._made:
             self._made[make] = make(self)
         found: T = self._made[make]
@@ -72,7 +74,7 @@ class Session:
 
     @cached_property
     def numbers(self) -> dict[int, int]:
-        """For ids of nodes their numbers, over all stages, in order of appearance."""
+        """Node numbers by node id, over all stages, in order of appearance."""
         found: dict[int, int] = {}
         for stage in range(len(self.trace.stages)):
             for node in self.trace.nodes(stage):
@@ -81,12 +83,12 @@ class Session:
 
     @cached_property
     def ids(self) -> list[int]:
-        """For numbers of nodes their ids."""
+        """Node ids by number."""
         return list(self.numbers)
 
     @cached_property
     def layers(self) -> dict[str, int]:
-        """For names of layers their places."""
+        """Places of layers by name."""
         return {name: n for n, name in enumerate(self.trace.layers)}
 
     @cached_property
@@ -101,12 +103,12 @@ class Session:
 
     @cached_property
     def kernel_of_call(self) -> dict[int, int]:
-        """For ids of calls in the last stage the kernel's place."""
+        """Places of kernels by the id of their call in the last stage."""
         return {k.call: n for n, k in enumerate(self.kernels)}
 
     @cached_property
     def kernels_of_node(self) -> dict[int, list[int]]:
-        """For ids of the last stage's operators the kernels that compute them."""
+        """For the id of each operator in the last stage, the kernels that compute it."""
         found: dict[int, list[int]] = {}
         for place, kernel in enumerate(self.kernels):
             for node in dict.fromkeys(kernel.ops):
@@ -122,8 +124,8 @@ class Session:
 
     @cached_property
     def listing(self) -> Listing | None:
-        """The model's ONNX file as data; None for a model that has none, or whose file has changed
-        since the session began.
+        """The model's ONNX file as data; None if the model has none, or its file has changed since
+        the session began.
         """
         if self.path is None or not self.path_is_onnx:
             return None
@@ -135,7 +137,7 @@ class Session:
 
     @cached_property
     def operator_types(self) -> dict[str, str]:
-        """For names of layers their operator types in the model."""
+        """The layers' operator types in the model, by layer name."""
         found = {
             source.layer: source.op
             for node in self.trace.nodes(0).values()
@@ -147,7 +149,7 @@ class Session:
 
     @cached_property
     def output_types(self) -> dict[str, dict[int, str]]:
-        """For names of layers the types of their results, by position."""
+        """The types of layers' results, by layer name and position."""
         found: dict[str, dict[int, str]] = {}
         for node in self.trace.nodes(0).values():
             for source in node.span.sources:
@@ -157,19 +159,19 @@ class Session:
 
     @cached_property
     def input_types(self) -> dict[str, str]:
-        """For names of the model's inputs their types, with the sizes that it is built for."""
+        """The types of the model's inputs by name, with the sizes of the build."""
         return {p.name: str(p.type) for p in self.trace.stages[0].module.main.params}
 
     @cached_property
     def _paths(self) -> dict[str, tuple[str, ...]]:
-        """For names of layers the modules around them, where their exporter noted these."""
+        """The modules around layers, by layer name, if the exporter recorded them."""
         if self.listing is None:
             return {}
         return {line.name: line.path for line in self.listing.lines if line.path}
 
     def group_of(self, layer: str) -> list[str]:
-        """Returns the groups that a layer is in, outermost first: the modules that its exporter
-        noted, else its name's path: `/encoder/layer.0/MatMul` is in `encoder` and `layer.0`.
+        """Returns the groups of a layer, outermost first: the modules that its exporter recorded,
+        else the path in its name: `/encoder/layer.0/MatMul` is in `encoder` and `layer.0`.
         """
         noted = self._paths.get(layer)
         if noted is not None:
@@ -181,14 +183,14 @@ class Session:
     def kernel(self, place: int) -> KernelTrace:
         """Returns a kernel by its place.
 
-        Errors: I200 for a place that none has.
+        Errors: I200 for a place without a kernel.
         """
         return self.kernels[self.place(place)]
 
     def place(self, kernel: int) -> int:
-        """Returns the place of a kernel, if there is such a kernel.
+        """Returns the place of a kernel after checking it.
 
-        Errors: I200 for a place that none has.
+        Errors: I200 for a place without a kernel.
         """
         if not 0 <= kernel < len(self.kernels):
             raise InputError(
@@ -205,8 +207,8 @@ class Session:
         return f"node:{stage}:{self.numbers[node]}"
 
     def remark_ref(self, stage: int, node: int) -> str:
-        """Returns the ref of the node that a stage's remark is about: in the stage before, as the
-        pass was given it; of the stage where no stage has it.
+        """Returns the ref of the node that a stage's remark is about: in the previous stage, which
+        the pass was given; or the ref of the stage, if no stage has the node.
         """
         for place in (max(stage - 1, 0), stage):
             if node in self.trace.nodes(place):
@@ -214,7 +216,7 @@ class Session:
         return f"stage:{stage}"
 
     def stage(self, place: int) -> int:
-        """Returns the place of a stage, if there is such a stage.
+        """Returns the place of a stage after checking it.
 
         Errors: I071 for one that does not exist.
         """

@@ -1,7 +1,7 @@
-"""Reads and replays the text of a schedule that somebody typed into a page.
+"""Reads and replays the text of a schedule that a user typed into a page.
 
-Nothing in it is trusted: steps are literals of known types and small numbers, each is checked by
-its primitive, and a nest that grows too large ends the replay.
+The text is not trusted: steps are literals of known types and small numbers, each primitive checks
+its step, and a nest that grows too large ends the replay.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clew.loop.schedule import Schedule, Step
 from clew.support.errors import ClewError, InputError, locate
 
 MOST_STEPS: Final = 300
-"""In a schedule. Those of the rules have 70 at most."""
+"""Limit for a schedule; rules use at most 70."""
 
 LONGEST: Final = 1000
 """Characters of a step."""
@@ -27,16 +27,16 @@ LONGEST: Final = 1000
 _LARGEST: Final = 1 << 20
 _MOST_NAMES: Final = 64
 _SECONDS: Final = 30.0
-# A stage is not computed in the kernel's arguments: those are outputs already, or not its own.
+# A stage cannot be computed in the kernel's arguments: they are already outputs, or not its own.
 _SCOPES: Final = ("workspace", "scratch", "register")
 
 
 def read_steps(texts: Sequence[str]) -> list[tuple[int, Step]]:
-    """Returns steps from texts, with the place of each among them, from 1. Texts that are empty or
-    begin with `#` are left out.
+    """Returns steps from texts, each with its place among the texts, from 1. Texts that are empty
+    or begin with `#` are skipped.
 
-    Errors, all of which name the step: P020 (not a step), I234 (larger numbers than any schedule
-    has, or arguments of the wrong kind).
+    Errors, all of which name the step: P020 (not a step), I234 (numbers larger than in any
+    schedule, or arguments of the wrong kind).
     """
     steps: list[tuple[int, Step]] = []
     for number, text in enumerate(texts, 1):
@@ -58,7 +58,7 @@ def _parsed(text: str) -> Step:
 
 
 def _check_values(step: Step) -> None:
-    """Checks a step's arguments against what its primitive says that they are.
+    """Checks a step's arguments against the types that its primitive declares.
 
     Errors: I234.
     """
@@ -107,11 +107,11 @@ def _said(hint: Any) -> str:
 
 
 def replayed(nest: Nest, texts: Sequence[str]) -> Schedule:
-    """Returns the schedule that texts of steps make of a nest.
+    """Returns the schedule made by applying texts of steps to a nest.
 
     Errors, all of which name the step (as `step 3`): those of `read_steps` and of the primitives
-    (S..., S030 for an unknown one), I236 where a primitive does not know what to do with its
-    arguments, I237 for a nest that grows too large.
+    (S..., S030 for an unknown one), I236 if a primitive cannot handle its arguments, I237 for a
+    nest that grows too large.
     """
     schedule = Schedule(nest)
     until = time.monotonic() + _SECONDS
@@ -137,5 +137,5 @@ def _apply(schedule: Schedule, step: Step) -> None:
         raise InputError(
             "I236",
             f"{step.primitive} failed: {type(error).__name__}: {str(error)[:200]}",
-            hint="what it is asked for makes no sense on this nest",
+            hint="its arguments make no sense for this nest",
         ) from error

@@ -1,4 +1,4 @@
-"""Objects of the schema as JSON text. JSON lacks infinities and NaN: they become null."""
+"""Objects of the schema as JSON text. Infinities and NaN, which JSON lacks, become null."""
 
 from __future__ import annotations
 

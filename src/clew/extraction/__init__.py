@@ -1,4 +1,4 @@
-"""Parts of a model that run alone, with values that a run of the whole gave them.
+"""Parts of a model that run alone, with values captured in a run of the whole.
 
 ```python
 part = clew.extract("model.onnx", start="encoder.0.query", end="encoder.0.output")
@@ -6,9 +6,9 @@ print(part.check())  # runs it, and compares with what was captured
 part.save("part.onnx")  # or .txt, or .py: a program that checks and times it
 ```
 
-`layers.py` says what lies between layers, `graph.py` cuts a module, `capture.py` reads values off a
-run, `fused.py` takes kernels as they were fused, `onnx_form.py` cuts the ONNX file (with
-`frontends/onnx/cut.py`), `part.py` and `files.py` have what comes of it.
+`layers.py` finds the layers between others, `graph.py` cuts a module, `capture.py` reads values
+from a run, `fused.py` extracts kernels as fused, `onnx_form.py` cuts the ONNX file (with
+`frontends/onnx/cut.py`), `part.py` and `files.py` have the resulting parts.
 """
 
 from clew.extraction.extracting import extract, extract_ranges

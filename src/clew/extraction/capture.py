@@ -1,4 +1,4 @@
-"""Values inside a model: read off a run of the imported graph, which returns them besides."""
+"""Values inside a model, captured in a run of the imported graph, which returns them as outputs."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from clew.ir.module import Module
 from clew.trace.span import Span
 
 Array = np.ndarray[Any, Any]
-# Each operator of the import in a kernel of its own, no value computed otherwise than it says: what
-# a reference is, at the speed of native code. What follows from parameters is computed beforehand:
-# some of it has dtypes that no kernel has.
+# One kernel per imported operator, without rewrites: equivalent to a reference, but at the speed of
+# native code. Nodes that depend only on parameters are folded, since kernels do not support all
+# their dtypes.
 AS_IMPORTED: Final[Mapping[str, Any]] = {"opt_level": 0, "required": ("FoldConstant",)}
 
 
 class Unkept:
-    """An instrument that does nothing: builds with one are not kept in the disk cache as a whole,
-    only their kernels are. Nobody wants copies of a model's weights there for every part of it.
+    """An instrument that does nothing. The disk cache keeps only the kernels of a build with an
+    instrument, and so no copies of a model's weights for every part.
     """
 
 
 @dataclass(frozen=True)
 class Captured:
-    """Values of a run: the model's inputs by name, and what was asked for by node id."""
+    """Values of a run: the model's inputs by name, and the requested values by node id."""
 
     inputs: Mapping[str, Array]
     values: Mapping[int, Array]
 
     def of(self, node: Expr) -> Array:
-        """Returns the value of a node that was asked for, an input or a constant."""
+        """Returns the value of a requested node, an input or a constant."""
         if isinstance(node, Constant):
             return node.data
         return self.values[node.id]
@@ -50,10 +50,10 @@ def capture(
     threads: int | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Captured:
-    """Returns values of nodes of `main` in a run with these inputs, by name or in order. Those that
-    a mapping lacks are drawn from a seed, as the command line does.
+    """Returns values of nodes of `main` in a run with these inputs, by name or in order. Inputs
+    missing from a mapping are drawn at random from `seed`, as on the command line.
 
-    Errors: I040 to I043 for inputs that do not fit, I061 for sizes that nobody tells.
+    Errors: I040 to I043 for inputs that do not match, I061 for unknown sizes.
     """
     wanted = {n.id: n for n in nodes if not isinstance(n, (Var, Constant))}
     model = compiled_for(module, list(wanted.values()), threads=threads, on_progress=on_progress)
@@ -73,7 +73,7 @@ def compiled_for(
     threads: int | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> CompiledModel:
-    """Returns a model compiled as it was imported that gives the values of nodes."""
+    """Returns a model, compiled as imported, that returns the values of nodes."""
     names = tuple(f"v{n}" for n in range(len(nodes)))
     body = Tuple(nodes, span=Span())
     main = Function(module.main.params, body, {"outputs": names}, span=Span())

@@ -50,28 +50,28 @@ def extract(
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Part:
-    """Returns a part of a model as a model of its own, with the values that a run gives it.
+    """Returns a part of a model as a separate model, with the values of a run.
 
     The part is chosen by one of these:
 
-    - `start` and `end`: all that lies on paths from the one layers to the others, both included
-      (from the model's inputs, or to its outputs, where one is left out);
+    - `start` and `end`: everything on paths from the first to the second, inclusive
+      (from the model's inputs, or to its outputs, if one is omitted);
     - `layers`: just these;
-    - `pattern`: the nodes that the `match`-th of its matches covers;
+    - `pattern`: the nodes covered by its `match`-th match;
     - `kernel`: one of a compiled model, by name;
     - `nodes`: a range of the executor's nodes, kernels and host steps in the order they run.
 
-    The first three are of the graph as imported: their values come from a run at opt level 0, which
-    computes every layer as it says. The last two are of the optimized program, with its layouts and
-    packed weights, from a run of that: of a compiled model, or of one compiled with `options`.
+    The first three refer to the imported graph: their values come from a run at opt level 0, which
+    computes every layer as imported. The last two refer to the optimized program, with its layouts
+    and packed weights; their values come from a run of it, of a compiled model or of one compiled
+    with `options`.
 
-    `inputs` are the model's, by name or in order; those that a mapping lacks are drawn from the
-    seed. `shapes` gives sizes to a file's symbolic inputs, `links` is that of `clew.load`. `source`
-    is the ONNX file that a module or compiled model was read from, for parts in ONNX.
+    `inputs` are the model's, by name or in order; inputs missing from a mapping are drawn at random
+    from `seed`. `shapes` gives sizes of a file's symbolic inputs, `links` is that of `clew.load`.
+    `source` is the ONNX file of a module or compiled model, for parts in ONNX.
 
-    Errors: I130 to I134 (layers), I141 (kernel), I142, I143 (nodes), I144 (nothing, or several
-    things chosen), I146 (pattern), I041 to I043 and I061 (inputs), and those of loading and
-    compiling.
+    Errors: I130 to I134 (layers), I141 (kernel), I142, I143 (nodes), I144 (no choice, or several),
+    I146 (pattern), I041 to I043 and I061 (inputs), and those of loading and compiling.
     """
     chosen = [
         name
@@ -87,7 +87,7 @@ def extract(
     if len(chosen) != 1:
         raise InputError(
             "I144",
-            f"{' and '.join(chosen)} are given" if chosen else "nothing says which part is meant",
+            f"{' and '.join(chosen)} are given" if chosen else "no part is chosen",
             hint="give one of start/end, layers, kernel, nodes and pattern",
         )
     source = onnx_file(model, source)
@@ -104,8 +104,8 @@ def extract(
         if options:
             raise InputError(
                 "I144",
-                f"{', '.join(options)}: layers are taken from the graph as imported",
-                hint="such options are for kernel= and nodes=, or for the part: part.compile(...)",
+                f"{', '.join(options)}: layers are extracted from the imported graph",
+                hint="use these options with kernel= or nodes=, or for the part: part.compile(...)",
             )
         module = module_of(model, shapes)
         graph = ModuleGraph(module, values=value_names(source))
@@ -142,7 +142,7 @@ def module_of(
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     links: str | None = None,
 ) -> Module:
-    """Returns a model's graph as imported."""
+    """Returns a model's imported graph."""
     if isinstance(model, CompiledModel):
         return model.module
     return model if isinstance(model, Module) else frontends.load(model, inputs=shapes, links=links)
@@ -157,14 +157,14 @@ def fused_program(
 ) -> FusedProgram:
     """Returns a compiled model with the inputs of a run.
 
-    Errors: I144 for options beside a model that is compiled already.
+    Errors: I144 for options with a compiled model.
     """
     if isinstance(model, CompiledModel):
         if options:
             raise InputError(
                 "I144",
-                f"{', '.join(options)}: the model is compiled already",
-                hint="give the model itself to have it compiled with options",
+                f"{', '.join(options)}: the model is already compiled",
+                hint="pass the model itself to compile it with options",
             )
         compiled = model
     else:
@@ -181,7 +181,7 @@ def fused_program(
 def _between(
     graph: ModuleGraph, ranges: Sequence[Range], run: Run, source: str | Path | None
 ) -> list[Part]:
-    """Returns the parts of ranges, their values captured in one run."""
+    """Returns the parts of ranges, with values captured in one run."""
     found = []
     for start, end in ranges:
         begins, ends = names_of(start), names_of(end)
@@ -231,18 +231,21 @@ def _exactly(
 def _by_pattern(
     graph: ModuleGraph, pattern: Pattern, match: int, run: Run, source: str | Path | None
 ) -> Part:
-    """Errors: I146 when the pattern has no such match."""
+    """Returns the part of the chosen match.
+
+    Errors: I146 if the pattern has no such match.
+    """
     own = {n.id: n for n in graph.nodes}
     found = [p for p in parts_by_pattern(graph.module, pattern) if p.results[0].id in own]
     if not 0 <= match < len(found):
         count = f"{len(found) or 'no'} match{'es' * (len(found) > 1)}"
         raise InputError(
             "I146",
-            f"the pattern {pattern} has {count} in the model, match {match} was asked for",
+            f"the pattern {pattern} has {count} in the model, but match {match} was requested",
             hint="matches count from 0"
             if found
             else "clew.patterns.explain(pattern, node) says "
-            "where it fails; a pattern is of operators as imported: print(clew.load(...))",
+            "where it fails; patterns match imported operators: print(clew.load(...))",
         )
     chosen = found[match]
     members = [own[n] for n in sorted(chosen.nodes & own.keys())]
@@ -252,7 +255,7 @@ def _by_pattern(
     wanted = Wanted(cut, name, "pattern", lambda s: s.around(cut.layers))
     (part,) = captured_parts([wanted], run, source)
     notes = tuple(
-        f"layer {layer} is in it in part only"
+        f"layer {layer} is only partly in it"
         for layer in part.layers
         if not {n.id for n in graph.nodes_of(graph.layers.find(layer))} <= chosen.nodes
     )
@@ -261,7 +264,7 @@ def _by_pattern(
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is cut out, and how its ONNX form is found."""
+    """A cut, and a function that finds its ONNX form."""
 
     cut: Cut
     name: str
@@ -270,16 +273,16 @@ class Wanted:
 
 
 def captured_parts(wanted: Sequence[Wanted], run: Run, source: str | Path | None) -> list[Part]:
-    """Returns what was cut out of one graph, with the values of one run.
+    """Returns the cut parts of one graph, with the values of one run.
 
-    Errors: I131 when nothing was.
+    Errors: I131 if a part is empty.
     """
     for one in wanted:
         if not one.cut.outputs:
             raise InputError(
                 "I131",
                 f"the range is empty: the values of {one.name} follow from parameters alone",
-                hint="take a layer with it that reads them",
+                hint="include a layer that reads them",
             )
     if not wanted:
         return []
@@ -305,14 +308,14 @@ def with_onnx(part: Part, form: OnnxSource, choose: Callable[[OnnxSource], Numbe
 def onnx_file(
     model: Module | CompiledModel | str | Path, source: str | Path | None
 ) -> str | Path | None:
-    """Returns the ONNX file that a model comes from, as far as one can tell."""
+    """Returns the ONNX file of a model, if known."""
     if source is None and isinstance(model, (str, Path)) and Path(model).suffix.lower() == _ONNX:
         return model
     return source
 
 
 def value_names(source: str | Path | None) -> ValueNames:
-    """Returns what an ONNX file calls the results of its layers; nothing for other models."""
+    """Returns the names of layers' results in an ONNX file; nothing for other models."""
     if source is None:
         return {}
     lines = list_model(source).main.lines
@@ -320,7 +323,7 @@ def value_names(source: str | Path | None) -> ValueNames:
 
 
 def positions(nodes: str | range | tuple[int, int] | None) -> tuple[int, int]:
-    """Returns the first position of a range of nodes, and the one after its last.
+    """Returns the first position of a range of nodes, and the position after its last.
 
     Errors: I143.
     """
@@ -332,7 +335,7 @@ def positions(nodes: str | range | tuple[int, int] | None) -> tuple[int, int]:
     if not (begin.isdecimal() and end.isdecimal()):
         raise InputError(
             "I143",
-            f"{nodes!r} is no range of the executor's nodes",
+            f"{nodes!r} is not a range of the executor's nodes",
             hint="BEGIN:END, the end not included, as in 10:25",
         )
     return int(begin), int(end)

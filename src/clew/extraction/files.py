@@ -1,4 +1,4 @@
-"""Parts in files: text or script with an `.npz` beside it, read back by `load_part`."""
+"""Files of parts: text or script with an `.npz` beside it, read by `load_part`."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ from clew.version import VERSION
 Array = np.ndarray[Any, Any]
 FORMAT: Final = 1
 SUFFIXES: Final = (".txt", ".onnx", ".py")
-# The names of arrays: `in0` ... and `out0` ... in the order that the description tells, then the
+# The names of arrays: `in0` ... and `out0` ... in the order of the description, then the
 # description and, for scripts, the text as bytes.
 _ABOUT, _TEXT = "part", "text"
 
 
 def data_file(path: Path) -> Path:
-    """Returns the file with the data of a part's file: `x.npz` of a text, as of any module in text,
-    `x.py.npz` and `x.onnx.npz` of the others.
+    """Returns the data file of a part's file: `x.npz` for text, as for any module, `x.py.npz` and
+    `x.onnx.npz` for the others.
     """
     return path.with_suffix(".npz") if path.suffix == ".txt" else path.with_name(f"{path.name}.npz")
 
 
 def check_suffix(path: Path) -> None:
-    """Refuses a file that a part cannot be written to.
+    """Checks that a part can be written to a file, by its suffix.
 
     Errors: I135.
     """
     if path.suffix not in SUFFIXES:
         raise InputError(
             "I135",
-            f"{path.name!r} has no suffix that a part is written as",
-            hint=".txt for clew text, .onnx for ONNX, .py for a script that runs by itself",
+            f"{path.name!r} does not have the suffix of a part",
+            hint=".txt for clew text, .onnx for ONNX, .py for a stand-alone script",
         )
 
 
@@ -76,9 +76,9 @@ def write_values(part: StoredPart, path: Path) -> Path:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Makes the folder that a file is written to.
+    """Creates the folder of a file, and converts a failure to write it to a coded error.
 
-    Errors: I138 when the file cannot be written.
+    Errors: I138 if the file cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,9 +89,9 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Returns what a part is made of, by the names of its fields.
+    """Returns the fields of a part by name.
 
-    Errors: P011 for files that are missing or damaged, I139 for those that hold no part.
+    Errors: P011 for files that are missing or damaged, I139 for files that do not contain a part.
     """
     beside = data_file(path)
     module: Module | None = None
@@ -116,8 +116,8 @@ def read(path: Path) -> dict[str, Any]:
             raise
         raise InputError(
             "I139",
-            f"{str(path)!r} is no extracted part: {error}",
-            hint="clew extract writes them, with an .npz of the same name beside each",
+            f"{str(path)!r} is not an extracted part: {error}",
+            hint="clew extract writes parts, with an .npz of the same name beside each",
         ) from error
     if len(inputs) == len(module.input_names) and len(outputs) == len(module.output_names):
         inputs = dict(zip(module.input_names, inputs.values(), strict=True))
@@ -141,7 +141,7 @@ def _values(part: StoredPart) -> Mapping[str, Array]:
         "layers": part.layers,
         "inputs": list(part.inputs),
         "outputs": list(part.outputs),
-        "options": {k: v for k, v in part.options.items() if k != "extend"},  # that is code
+        "options": {k: v for k, v in part.options.items() if k != "extend"},  # extensions are code
         "notes": part.notes,
     }
     return {

@@ -1,7 +1,7 @@
-"""Parts of the optimized program: a kernel, or a range of the executor's nodes, as they were fused.
+"""Parts of the optimized program: a kernel, or a range of the executor's nodes, as fused.
 
-Their modules call the same primitive functions, with the same layouts and packed constants, so that
-compiling them gives the same kernels, and running them the same bits.
+Their modules call the same primitive functions, with the same layouts and packed constants, so
+compiling them gives the same kernels, and running them gives the same bits.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ class FusedProgram:
     # --- a kernel ---
 
     def kernel(self, name: str) -> Part:
-        """Returns a kernel with the operands it had in the run, of which the first is taken where
-        it runs several times.
+        """Returns a kernel with its operands in the run; if it runs several times, those of the
+        first.
 
-        Errors: I141 for an unknown kernel, I142 for one that the run did not come to.
+        Errors: I141 for an unknown kernel, I142 for a kernel that did not run.
         """
         return self.kernels([name])[name]
 
     def kernels(self, names: Sequence[str] | None = None) -> dict[str, Part]:
-        """Returns kernels by name, those that ran: all, or those named, all from one run.
+        """Returns kernels by name, with values from one run: the named ones, or all that ran.
 
-        Errors: as of `kernel`.
+        Errors: those of `kernel`.
         """
         wanted = list(self.names) if names is None else list(names)
         for name in wanted:
@@ -84,7 +84,7 @@ class FusedProgram:
                     raise InputError(
                         "I142",
                         f"the kernel {name} did not run with these inputs",
-                        hint="it is in a branch that was not taken: give other inputs",
+                        hint="it is in a branch that was not taken: use other inputs",
                     )
         return {n: self._part_of(seen[n]) for n in wanted if n in seen}
 
@@ -93,7 +93,7 @@ class FusedProgram:
         known = close or list(self.names)[:6]
         return InputError(
             "I141",
-            f"no kernel is called {name!r}",
+            f"no kernel is named {name!r}",
             hint=f"{'near it' if close else 'there'} are {', '.join(known)}; clew compile lists "
             "them",
         )
@@ -109,12 +109,14 @@ class FusedProgram:
         return replace(part, options=self._options([use]), notes=self._notes([use]))
 
     def _options(self, uses: Sequence[KernelUse]) -> dict[str, Any]:
-        """Returns how the kernels are compiled again: no passes, this target, users' schedules."""
+        """Returns the options to compile the kernels again: no passes, this target, users'
+        schedules.
+        """
         options: dict[str, Any] = dict(AS_FUSED)
         if self.model.options.target.name != "cpu":
             options["target"] = self.model.options.target.name
         schedules = self.model.options.schedules
-        if len(uses) == 1:  # the kernel's name may be another in a module of its own
+        if len(uses) == 1:  # the kernel may have another name in a separate module
             own = [s for s in uses[0].source.by_hand if s in schedules]
             schedules = tuple(replace(s, kernel="") for s in own)
         if any(s in use.source.by_hand for use in uses for s in self.model.options.schedules):
@@ -122,7 +124,7 @@ class FusedProgram:
         return options
 
     def _notes(self, uses: Sequence[KernelUse]) -> tuple[str, ...]:
-        """Returns which layers are in these kernels in part only."""
+        """Returns notes on the layers that are only partly in these kernels."""
         own = {u.name for u in uses}
         layers = dict.fromkeys(la for u in uses for la in Kernel(u, self.build).layers)
         notes = []
@@ -130,14 +132,14 @@ class FusedProgram:
             others = [n for n in self._kernels_of.get(layer, ()) if n not in own]
             if others:
                 shown = ", ".join(others[:3]) + (" ..." if len(others) > 3 else "")
-                notes.append(f"layer {layer} is in it in part only: {shown} works for it, too")
+                notes.append(f"layer {layer} is only partly in it: {shown} also serves it")
         if any(s in u.source.by_hand for u in uses for s in self.model.options.schedules):
-            notes.append("a schedule of your own takes part, which files do not keep: pass extend=")
+            notes.append("your own schedule is used, but not saved in files: pass extend=")
         return tuple(notes)
 
     @cached_property
     def _kernels_of(self) -> Mapping[str, Sequence[str]]:
-        """By layer, the kernels that work for it."""
+        """The kernels that serve each layer."""
         found: dict[str, list[str]] = {}
         for use in self.build.uses:
             for layer in Kernel(use, self.build).layers:
@@ -148,7 +150,7 @@ class FusedProgram:
 
     @cached_property
     def nodes(self) -> list[Expr]:
-        """The executor's nodes in the order they run: kernels, host steps, branches, loops. Those
+        """The executor's nodes in the order they run: kernels, host steps, branches, loops. Nodes
         inside branches and loops are part of these.
         """
         calls: dict[tuple[int, int], Call] = {(u.segment, u.step): u.call for u in self.build.uses}
@@ -165,15 +167,15 @@ class FusedProgram:
         return found
 
     def range(self, begin: int, end: int) -> Part:
-        """Returns the executor's nodes from `begin` on, before `end`, with their values.
+        """Returns the executor's nodes from `begin` to before `end`, with their values.
 
-        Errors: I143 for positions that are none.
+        Errors: I143 for invalid positions.
         """
         count = len(self.nodes)
         if not 0 <= begin < end <= count:
             raise InputError(
                 "I143",
-                f"{begin}:{end} is no range of the executor's nodes, which are 0:{count}",
+                f"{begin}:{end} is not a range of the executor's nodes, 0:{count}",
                 hint="BEGIN:END, the end not included; positions count kernels and host steps",
             )
         cut = self.graph.cut(self._with_views(begin, end))
@@ -195,8 +197,8 @@ class FusedProgram:
         )
 
     def _with_views(self, begin: int, end: int) -> list[Expr]:
-        """Returns nodes with the views, tuples and joins of what they give, as far as these are
-        complete by then.
+        """Returns nodes with the views, tuples and joins of their results, if these are complete by
+        then.
         """
         position = {n.id: p for p, n in enumerate(self.nodes)}
         ready: dict[int, int] = {}
@@ -218,7 +220,7 @@ class FusedProgram:
         return [u for u in self.build.uses if u.call.id in reached]
 
     def _reached(self, members: Sequence[Expr]) -> set[int]:
-        """Returns the ids of nodes and of what is inside them, not of what they read."""
+        """Returns the ids of nodes and of nodes inside them, without their operands."""
         found = {n.id for n in members}
         inner = [c for n in members for c in n.children if isinstance(c, Function)]
         return found | {n.id for n in post_order(inner, into_functions=True)}
@@ -232,8 +234,9 @@ class FusedProgram:
 
 
 def kernel_module(call: Call, values: ValueNames) -> tuple[Module, dict[int, str]]:
-    """Returns a module that is one call of a kernel, and the names of its inputs by the ids of the
-    arguments they stand for. Constants stay with it. Borders are named as in other parts.
+    """Returns a module that consists of one kernel call, and the names of its inputs by the ids of
+    the arguments they stand for. Constants stay in the module. Boundary values are named as in
+    other parts.
     """
     names = Unique()
     params: dict[int, Var] = {}

@@ -1,4 +1,4 @@
-"""A module's main function as layers, and modules made of some of its nodes."""
+"""A module's main function as layers, and modules cut from its nodes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from clew.trace.lineage import building
 from clew.trace.span import Source, Span
 
 ValueNames: TypeAlias = Mapping[tuple[str, int], str]
-"""For results of layers (name and number) what the model's file calls them."""
+"""The names in the model's file of layers' results (layer and number)."""
 
 
 class ModuleGraph:
-    """The nodes of a module's main function by layers. Values are known by the nodes' ids.
+    """The nodes of a module's main function, grouped by layer. Values are identified by the nodes'
+    ids.
 
-    With `fixed_apart` what follows from constants alone is computed by whoever reads it. `values`
-    has the names of layers' results, where the model's file gave them any.
+    With `fixed_apart`, each part that reads them computes nodes that depend only on constants.
+    `values` has the names of layers' results in the model's file, if any.
 
     Errors: I147 for a module that binds names with `let`.
     """
@@ -87,8 +88,8 @@ class ModuleGraph:
         return LayerGraph(names, reads, frozenset(fixed), aliases, inside, gone)
 
     def _unit(self, node: Expr, names: list[str], numbers: dict[str, int]) -> int:
-        """Returns the number of the layer that a node is of: the one whose result it is, or the
-        first it serves. A field of a tuple goes with the tuple; what serves no layer is on its own.
+        """Returns the number of a node's layer: the layer whose result it is, or the first it
+        serves. A field of a tuple belongs with the tuple; a node that serves no layer is separate.
         """
         if isinstance(node, TupleGetItem) and node.value.id in self._unit_of:
             return self._unit_of[node.value.id]
@@ -110,7 +111,7 @@ class ModuleGraph:
         return [n for n in self.nodes if self._unit_of[n.id] in wanted]
 
     def check_convex(self, nodes: Iterable[Expr]) -> None:
-        """Refuses nodes between which values leave and come back.
+        """Checks that no values leave the nodes and return.
 
         Errors: I133.
         """
@@ -125,15 +126,15 @@ class ModuleGraph:
                 names = [self.name_of(n) for n in self.nodes if n.id in below & came_out]
                 raise InputError(
                     "I133",
-                    f"values leave the part and come back by way of {', '.join(names)}",
-                    hint="take those along, or split the part there",
+                    f"values leave the part and return through {', '.join(names)}",
+                    hint="include those, or split the part there",
                 )
 
     def cut(self, nodes: Iterable[Expr], ends: Iterable[Expr] = ()) -> Cut:
-        """Returns the part of these nodes: what they read from outside, and what others read of
-        them; the values of `ends` in any case.
+        """Returns the part with these nodes: the values they read from outside, the values of them
+        that others read, and the values of `ends`.
 
-        Errors: I134 for a boundary value that is no tensor.
+        Errors: I134 for a boundary value that is not a tensor.
         """
         members = {n.id for n in nodes} - self.fixed
         read_outside = {r.id for r in self.results}
@@ -157,7 +158,7 @@ class ModuleGraph:
         return Cut(self, frozenset(members), tuple(inputs.values()), tuple(flat))
 
     def ends_of(self, units: Iterable[int]) -> list[Expr]:
-        """Returns the results of layers: the nodes marked so, or the last of each."""
+        """Returns the results of layers: the nodes with output marks, or the last of each layer."""
         found: list[Expr] = []
         for unit in sorted(units):
             nodes = self._members[unit]
@@ -177,7 +178,7 @@ class ModuleGraph:
 
 @dataclass(frozen=True)
 class Cut:
-    """Nodes of a graph with what they read from outside and what others read of them."""
+    """Nodes of a graph, with the outside values they read and their values that others read."""
 
     graph: ModuleGraph
     members: frozenset[int]
@@ -192,8 +193,8 @@ class Cut:
 
     @property
     def carried(self) -> tuple[Expr, ...]:
-        """Model inputs that the part takes for their sizes only: they name what no input of it
-        does.
+        """Model inputs that the part takes only for their sizes: these name sizes that no other
+        input has.
         """
         bound = _plain_sizes(i.type for i in self.inputs)
         missing = {s for s in self._sizes() if not s.startswith("?")} - bound
@@ -231,7 +232,7 @@ class Cut:
             made[value.id] = params[-1]
         for node in graph.nodes:
             if node.id in self.members or node.id in graph.fixed:
-                # What is fixed is built here as it is, where somebody reads it.
+                # Fixed nodes are rebuilt here if they are used.
                 if node.id in graph.fixed:
                     made[node.id] = node
                     continue
@@ -246,9 +247,9 @@ class Cut:
 
 
 def value_name(value: Expr, values: ValueNames, ending: str = "") -> str:
-    """Returns the name of a value at a border, the same in every form of a part: that of the input,
-    of the result in the model's file, or the layer's, with `:n` behind for its n-th output from the
-    second on. `ending` tells values apart that no layer names.
+    """Returns the name of a boundary value, the same in every form of a part: that of the input, of
+    the result in the model's file, or of the layer, with a suffix `:n` for its outputs from the
+    second on. `ending` distinguishes values without a layer.
     """
     if isinstance(value, Var):
         return value.name
@@ -272,7 +273,7 @@ def used(node: Expr) -> Sequence[Expr]:
 
 
 def _fixed(nodes: Sequence[Expr]) -> frozenset[int]:
-    """Returns the ids of nodes whose values follow from constants alone, and are not chance."""
+    """Returns the ids of nodes whose values depend only on constants and are not random."""
     found: set[int] = set()
     for node in nodes:
         below = used(node)
@@ -287,7 +288,7 @@ def _check_tensor(value: Expr) -> None:
         raise InputError(
             "I134",
             f"a value of type {value.type} would cross the boundary of the part",
-            hint="only tensors can: move the boundary to where it is made or taken apart",
+            hint="only tensors can: move the boundary to where it is built or unpacked",
             layer=", ".join(value.span.layers[:2]),
         )
 
@@ -311,14 +312,14 @@ def _symbols(values: Iterable[Any]) -> set[str]:
 
 
 def _plain_sizes(types: Iterable[Type]) -> set[str]:
-    """Returns the names of sizes that an array of one of these types tells."""
+    """Returns the names of sizes that the shape of an array of one of these types gives."""
     return {
         str(d) for t in types for d in _dims(t) if isinstance(d, SymDim) and str(d) in d.symbols
     }
 
 
 def _globals(module: Module, main: Function) -> dict[str, Function]:
-    """Returns the named functions that `main` calls, and those that they call."""
+    """Returns the named functions called by `main`, directly or indirectly."""
     found: dict[str, Function] = {}
     pending = [main]
     while pending:
@@ -331,7 +332,7 @@ def _globals(module: Module, main: Function) -> dict[str, Function]:
 
 
 class Unique:
-    """Hands out names, each once."""
+    """Returns names, each only once."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}

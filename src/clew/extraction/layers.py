@@ -1,4 +1,4 @@
-"""Layers and which of them lie between others: on graphs of any kind, by what each layer reads."""
+"""Layers between others, in graphs of any kind, given the layers that each layer reads."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _LISTED: Final = 6
 
 @dataclass(frozen=True)
 class LayerGraph:
-    """Layers in an order of the graph, numbered, with the layers that each reads.
+    """Numbered layers in the order of the graph, with the layers that each reads.
 
-    `fixed` are those that depend on nothing but parameters: they belong to whoever reads them.
-    `aliases` are further names of layers. `inside` names what lies in a branch, loop or function of
-    a layer, and that layer; `gone` the layers that left no node, and why.
+    `fixed` are layers that depend only on parameters: each part that reads them includes them.
+    `aliases` are further names of layers. `inside` maps names in a branch, loop or function to the
+    enclosing layer; `gone` maps the layers without a node to the reason.
     """
 
     names: Sequence[str]
@@ -30,9 +30,9 @@ class LayerGraph:
     gone: Mapping[str, str] = field(default_factory=dict)
 
     def find(self, name: str) -> frozenset[int]:
-        """Returns the layers of a name.
+        """Returns the layers with a name.
 
-        Errors: I130 for a name that no layer has, or one that cannot be cut at.
+        Errors: I130 if no layer has the name, or it cannot be a boundary.
         """
         found = self._by_name.get(name)
         if found is not None:
@@ -41,7 +41,7 @@ class LayerGraph:
             whole = self.inside[name]
             raise InputError(
                 "I130",
-                f"layer {name!r} is inside {whole!r}, which is taken as a whole",
+                f"layer {name!r} is inside {whole!r}, which is not divided",
                 hint=f"name {whole!r}",
             )
         if name in self.gone:
@@ -54,7 +54,7 @@ class LayerGraph:
         known = close or list(self._by_name)[:_LISTED]
         raise InputError(
             "I130",
-            f"no layer is called {name!r}",
+            f"no layer is named {name!r}",
             hint=f"{'near it' if close else 'there'} are {', '.join(known)}",
         )
 
@@ -67,11 +67,12 @@ class LayerGraph:
         return {**self.aliases, **found}
 
     def between(self, start: Sequence[str], end: Sequence[str]) -> frozenset[int]:
-        """Returns the layers on all paths from the `start` layers to the `end` layers, both
-        included. No start is the model's inputs, no end its outputs.
+        """Returns the layers on all paths from the `start` layers to the `end` layers, inclusive.
+        Without a start, paths begin at the model's inputs; without an end, they lead to its
+        outputs.
 
-        Errors: I130 (unknown layers), I131 when nothing lies between, I132 for layers the wrong way
-        round.
+        Errors: I130 (unknown layers), I131 if there is no path, I132 if start and end are in the
+        wrong order.
         """
         begins = {name: self.find(name) for name in start}
         ends = {name: self.find(name) for name in end}
@@ -91,7 +92,9 @@ class LayerGraph:
     def _no_path(
         self, name: str, others: Mapping[str, frozenset[int]], numbers: Collection[int], first: bool
     ) -> None:
-        """Errors: I132 when the paths run the other way, else I131."""
+        """Raises the error for layers without a path: I132 if a path leads the other way, else
+        I131.
+        """
         own = self.find(name)
         back = self.before(own) if first else self.after(own)
         listed = ", ".join(others)
@@ -99,7 +102,7 @@ class LayerGraph:
         if back & frozenset(numbers):
             raise InputError(
                 "I132",
-                f"the range from {start} to {end} is the wrong way round: {end} comes before",
+                f"the range from {start} to {end} is reversed: {end} comes before",
                 hint="exchange them",
             )
         raise InputError(
@@ -112,12 +115,12 @@ class LayerGraph:
         return frozenset(range(len(self.names)))
 
     def after(self, numbers: Iterable[int]) -> frozenset[int]:
-        """Returns layers with all that depends on them."""
+        """Returns layers and everything that depends on them."""
         return _reached(numbers, self._users)
 
     @cached_property
     def _users(self) -> Sequence[Sequence[int]]:
-        """For each layer, those that read it."""
+        """For each layer, the layers that read it."""
         users: list[list[int]] = [[] for _ in self.names]
         for number, reads in enumerate(self.reads):
             for read in reads:
@@ -125,15 +128,15 @@ class LayerGraph:
         return users
 
     def before(self, numbers: Iterable[int]) -> frozenset[int]:
-        """Returns layers with all that they depend on."""
+        """Returns layers and everything they depend on."""
         return _reached(numbers, self.reads)
 
     def between_them(self, numbers: frozenset[int]) -> list[int]:
-        """Returns other layers on paths from these layers to these layers, in order."""
+        """Returns other layers on paths between these layers, in order."""
         return sorted((self.after(numbers) & self.before(numbers)) - numbers - self.fixed)
 
     def check_convex(self, numbers: frozenset[int]) -> None:
-        """Refuses layers between which values leave and come back.
+        """Checks that no values leave the layers and return.
 
         Errors: I133.
         """
@@ -142,8 +145,8 @@ class LayerGraph:
             names = [self.names[n] or f"#{n}" for n in outside]
             raise InputError(
                 "I133",
-                f"values leave these layers and come back by way of {_listing(names)}",
-                hint="take those layers too, or split the part there",
+                f"values leave these layers and return through {_listing(names)}",
+                hint="include those layers, or split the part there",
             )
 
 

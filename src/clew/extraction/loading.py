@@ -1,4 +1,4 @@
-"""`load_part` and `load_partition`: what was written, read back."""
+"""`load_part` and `load_partition`: read written parts and partitions."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from clew.support.errors import InputError
 
 
 def load_part(path: str | Path) -> Part:
-    """Returns the part that `clew extract` or `Part.save` wrote to this file and its `.npz`.
+    """Returns the part written by `clew extract` or `Part.save` to this file and its `.npz`.
 
-    Errors: P011 and I139 for files that are missing, damaged or hold no part; those of reading the
-    module.
+    Errors: P011 and I139 for files that are missing, damaged or do not contain a part; those of
+    reading the module.
     """
     found = Part(**files.read(Path(path)))
     if wrong := unknown_options(found.options):
         raise InputError(
             "I139",
-            f"{str(path)!r} asks for {', '.join(wrong)}, which is no option of clew.compile",
+            f"{str(path)!r} has the option {', '.join(wrong)}, unknown to clew.compile",
             hint="it was written by another version of clew, or is damaged",
         )
     return found
 
 
 def load_partition(folder: str | Path) -> Partition:
-    """Returns the partition that `clew partition` or `Partition.save` wrote to a folder.
+    """Returns the partition written by `clew partition` or `Partition.save` to a folder.
 
-    Errors: I139 for a folder that holds none, I149 for options in its manifest that
+    Errors: I139 for a folder without a partition, I149 for options in its manifest that
     `clew.compile` does not have, P011 and those of `load_part` for its parts.
     """
     folder = Path(folder)
@@ -39,7 +39,7 @@ def load_partition(folder: str | Path) -> Partition:
         if wrong := unknown_options(part.options):
             raise InputError(
                 "I149",
-                f"{part.file} asks for {', '.join(wrong)}, which is no option of clew.compile",
+                f"{part.file} has the option {', '.join(wrong)}, unknown to clew.compile",
                 hint=f"correct it in {folder / partition_files.MANIFEST}",
             )
     stages = tuple(

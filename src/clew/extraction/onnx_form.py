@@ -1,4 +1,4 @@
-"""The ONNX form of a part: the model that it came from, cut."""
+"""The ONNX form of a part, cut from the part's ONNX file."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class OnnxSource:
-    """An ONNX file, and the inputs of the run that values are captured in.
+    """An ONNX file, and the inputs of the run in which values are captured.
 
-    Inputs of what is cut out have the concrete shapes of that run. `links` are followed as where
-    the source was made.
+    Inputs of a part have the concrete shapes of that run. `links` says which links are followed, as
+    when the source was made.
     """
 
     path: Path
@@ -36,7 +36,7 @@ class OnnxSource:
 
     @cached_property
     def cutter(self) -> Cutter:
-        """The file, read for these shapes."""
+        """The file, imported for these shapes."""
         with following(self.links):
             return Cutter(self.path, {n: a.shape for n, a in self.inputs.items()})
 
@@ -47,22 +47,22 @@ class OnnxSource:
         return LayerGraph(cutter.names, cutter.reads, cutter.fixed, inside=cutter.inside)
 
     def range_of(self, start: Sequence[str], end: Sequence[str]) -> Numbers:
-        """Returns what lies between layers, and those at its end."""
+        """Returns the nodes between layers, and the nodes of the end layers."""
         ends = frozenset(n for name in end for n in self.layers.find(name))
         return Numbers(self.layers.between(start, end), ends)
 
     def exactly(self, layers: Sequence[str]) -> Numbers:
         """Returns the nodes of layers.
 
-        Errors: I130, I133 when values leave them and come back.
+        Errors: I130; I133 if values leave them and return.
         """
         numbers = frozenset(n for name in layers for n in self.layers.find(name))
         self.layers.check_convex(numbers)
         return Numbers(numbers, frozenset())
 
     def around(self, layers: Sequence[str]) -> Numbers:
-        """Returns the nodes of layers, for those in branches, loops and functions the nodes that
-        hold them, and what lies between them.
+        """Returns the nodes of layers (for layers in branches, loops and functions, the enclosing
+        nodes) and the nodes between them.
 
         Errors: I130.
         """
@@ -70,12 +70,12 @@ class OnnxSource:
         tops = dict.fromkeys(inside.get(name, name) for name in layers)
         numbers = frozenset(n for name in tops for n in self.layers.find(name))
         more = self.layers.between_them(numbers)
-        notes = [f"layer {self.layers.names[n]}, which lies between, is taken along" for n in more]
+        notes = [f"layer {self.layers.names[n]} is between them and is included" for n in more]
         return Numbers(numbers | frozenset(more), frozenset(), tuple(notes))
 
     def form(self, part: Part, choose: Callable[[OnnxSource], Numbers]) -> OnnxPart:
-        """Returns the ONNX form of a part, its boundary values captured under their own names, in
-        a run at opt level 0: of a kernel, it is the layers that the kernel works for.
+        """Returns the ONNX form of a part. Its boundary values are captured under their ONNX names
+        in a run at opt level 0. For a kernel, the form has the layers that the kernel serves.
         """
         chosen = choose(self)
         cutter = self.cutter
@@ -92,12 +92,12 @@ class OnnxSource:
         return OnnxPart(made, self._writer(made, chosen.numbers))
 
     def partition(self, pieces: Sequence[tuple[str, frozenset[int]]]) -> OnnxPartition:
-        """Returns the file in pieces, the values between them captured under their own names.
+        """Returns the file in parts; the values between them are captured under their ONNX names.
 
-        Errors: I137 for a model of which an output is no layer's.
+        Errors: I137 if no layer computes an output of the model.
         """
         cutter = self.cutter
-        # What nobody reads is a layer in the file, and in no part.
+        # An unused result is a layer in the file, but in no part.
         pieces = [p for p in pieces if cutter.boundary(p[1])[1]]
         bounds = [cutter.boundary(numbers) for _, numbers in pieces]
         made = {name for _, results in bounds for name in results}
@@ -136,8 +136,8 @@ class OnnxSource:
             if not isinstance(value, np.ndarray) or value.dtype == object:
                 raise InputError(
                     "I134",
-                    f"the value {name!r} would cross the boundary of the part, and is no tensor",
-                    hint="move the boundary to where it is made or taken apart",
+                    f"the value {name!r} would cross the boundary of the part, but is not a tensor",
+                    hint="move the boundary to where it is built or unpacked",
                 )
             found[name] = value
         return found
@@ -145,7 +145,7 @@ class OnnxSource:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Nodes of an ONNX graph, and those of them whose results are wanted in any case."""
+    """Nodes of an ONNX graph, including those whose results are always outputs."""
 
     numbers: frozenset[int]
     ends: frozenset[int]

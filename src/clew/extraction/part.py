@@ -1,4 +1,4 @@
-"""A part of a model that runs alone: its module, and values that a run of the whole gave it."""
+"""A part of a model that runs alone: its module, and values captured in a run of the whole."""
 
 from __future__ import annotations
 
@@ -20,17 +20,19 @@ from clew.support.errors import InputError
 from clew.support.shown import Brief, Shown, counted
 
 Array = np.ndarray[Any, Any]
-# How far results may lie from those of the imported graph where the part is compiled otherwise.
+# The largest error of a part compiled with other options, against the imported graph.
 TOLERANCE: Final = 1e-3
-# The options that change no bit of a result.
+# The options that do not change any bit of a result.
 _HARMLESS: Final = frozenset({"threads", "cache", "trace", "guard", "on_progress", "instruments"})
-# How a part of the optimized program is compiled: its kernels are as they were fused.
+# The options of a part of the optimized program: its kernels stay as they were fused.
 AS_FUSED: Final[Mapping[str, Any]] = {"passes": ()}
 
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """How a result compares with the captured one: `error` is relative to its largest value."""
+    """The comparison of a result with the captured one: `error` is relative to its largest
+    value.
+    """
 
     name: str
     same_bits: bool
@@ -39,9 +41,9 @@ class OutputCheck:
 
 @dataclass(frozen=True, repr=False)
 class CheckReport(Shown):
-    """The results of a part that ran alone against the captured ones.
+    """The results of a part that ran alone, compared with the captured ones.
 
-    `exact` says that every bit had to be the same; else `tolerance` bounds the relative error.
+    With `exact`, every bit must be equal; otherwise `tolerance` bounds the relative error.
     """
 
     part: str
@@ -54,7 +56,7 @@ class CheckReport(Shown):
 
     @property
     def passed(self) -> bool:
-        """Whether all results are as they should be."""
+        """Whether all results match."""
         return all(self._fits(o) for o in self.outputs)
 
     def _fits(self, output: OutputCheck) -> bool:
@@ -72,12 +74,12 @@ class CheckReport(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Part(StoredPart, Shown):
-    """A part of a model, as a module of its own, with captured values.
+    """A part of a model, as a separate module, with captured values.
 
-    `kind` is `layers`, `kernel`, `nodes` (of the executor) or `pattern`; `layers` are those it
-    works for. `inputs` and `outputs` are the values of one run of the whole model. `options` are
-    those that it must be compiled with to reproduce them bit for bit. `notes` say what else one
-    should know. `onnx` gives its ONNX form as a part of its own, where it has one.
+    `kind` is `layers`, `kernel`, `nodes` (of the executor) or `pattern`; `layers` are the layers it
+    serves. `inputs` and `outputs` are the values of one run of the whole model. `options` are those
+    that reproduce the outputs bit for bit. `notes` have further information. `onnx` is the part's
+    ONNX form, if it has one.
     """
 
     onnx: Callable[[], OnnxPart] | None = None
@@ -90,35 +92,35 @@ class Part(StoredPart, Shown):
         return str(self.module)
 
     def compile(self, **options: Any) -> CompiledModel:
-        """Returns the part compiled: as captured, but for the options of `clew.compile` given."""
+        """Returns the part compiled with the captured options, except for the given ones."""
         captured = dict(self.options)
         if "passes" in options:
-            captured.pop("required", None)  # it names one of the usual passes
+            captured.pop("required", None)  # it names one of the default passes
         return compile(self.module, **{**captured, "instruments": [Unkept()], **options})
 
     def check(self, *, tolerance: float = TOLERANCE, **options: Any) -> CheckReport:
-        """Runs the part on the captured inputs and compares its results with the captured ones:
-        bit for bit where it is compiled as captured, within `tolerance` with other options.
+        """Runs the part on the captured inputs and compares its results with the captured ones: bit
+        for bit if it is compiled with the captured options, else within `tolerance`.
 
-        Errors: I136 for a part that holds no captured values.
+        Errors: I136 for a part without captured values.
         """
         if not self.outputs:
             raise InputError(
                 "I136",
-                f"{self.name} holds no captured values",
-                hint="they lie in the .npz that was written beside it",
+                f"{self.name} has no captured values",
+                hint="they are in the .npz file written beside it",
             )
         found = self.compile(**options).run(self.inputs)
         checks = [compared(n, found[n], wanted) for n, wanted in self.outputs.items()]
         return check_of(self.name, checks, options, self.options, tolerance)
 
     def save(self, path: str | Path) -> list[Path]:
-        """Writes the part, and returns the files: clew text (`.txt`), ONNX (`.onnx`) or a script
-        that runs by itself (`.py`); captured values, and weights where the form has none, lie in
-        an `.npz` beside it.
+        """Writes the part, and returns the files: clew text (`.txt`), ONNX (`.onnx`) or a
+        stand-alone script (`.py`). Captured values, and weights if the form does not include them,
+        are in an `.npz` file beside it.
 
-        Errors: I135 for other suffixes, I137 for what has no ONNX form, I138 for a path that cannot
-        be written.
+        Errors: I135 for other suffixes, I137 for a part without an ONNX form, I138 for a path that
+        cannot be written.
         """
         path = Path(path)
         if path.suffix == ".onnx":
@@ -134,7 +136,9 @@ class Part(StoredPart, Shown):
 
 @dataclass(frozen=True, repr=False)
 class OnnxPart(Brief):
-    """The ONNX form of a part: a model message's writer, and captured values by its own names."""
+    """The ONNX form of a part: a function that writes the model, and captured values by ONNX
+    names.
+    """
 
     part: Part
     write: Callable[[Path], list[Path]]
@@ -149,7 +153,7 @@ class OnnxPart(Brief):
 
 
 def unknown_options(options: Mapping[str, Any]) -> list[str]:
-    """Returns the names that `clew.compile` has no option of."""
+    """Returns the names that are not options of `clew.compile`."""
     return [name for name in options if name not in signature(compile).parameters]
 
 
@@ -160,15 +164,15 @@ def check_of(
     captured: Mapping[str, Any],
     tolerance: float,
 ) -> CheckReport:
-    """Returns the report of a run with these options, given those that values were captured with:
-    it is exact where no option differs that could change a bit.
+    """Returns the report of a run with these options, given those of the captured run. The check is
+    exact if no option differs that could change a bit.
     """
     exact = all(captured.get(k) == v for k, v in options.items() if k not in _HARMLESS)
     return CheckReport(name, tuple(outputs), exact, tolerance)
 
 
 def compared(name: str, found: Any, wanted: Array) -> OutputCheck:
-    """Returns how a result compares with the captured one."""
+    """Returns the comparison of a result with the captured one."""
     array = np.asarray(found)
     same = array.dtype == wanted.dtype and array.shape == wanted.shape
     bits = same and array.tobytes() == wanted.tobytes()

@@ -1,4 +1,6 @@
-"""Partitions in a folder: the parts, a manifest of who reads what, and a program that runs them."""
+"""Partitions in a folder: the parts, a manifest of their inputs and outputs, and a program that
+runs them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ _RUNNER: Final = "run.py"
 
 @dataclass(frozen=True)
 class PartEntry:
-    """A part as the manifest tells of it."""
+    """A part in the manifest."""
 
     file: str
     reads: tuple[str, ...]
@@ -39,7 +41,7 @@ class PartEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder tells of a partition."""
+    """The contents of a folder's manifest, with the captured values."""
 
     parts: tuple[PartEntry, ...]
     inputs: Mapping[str, str]
@@ -110,7 +112,7 @@ def _entry(number: int, form: str, part: Any, reads: list[str], gives: list[str]
 
 
 def read(folder: Path) -> Manifest:
-    """Returns what a folder's manifest tells, with the captured values.
+    """Returns the contents of a folder's manifest, with the captured values.
 
     Errors: I139 for a manifest that is missing or damaged, P011 for the values.
     """
@@ -133,16 +135,16 @@ def read(folder: Path) -> Manifest:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
             "I139",
-            f"{str(folder)!r} holds no partition: {reason_of(error)}",
+            f"{str(folder)!r} does not contain a partition: {reason_of(error)}",
             hint=f"clew partition writes them, with a {MANIFEST}",
         ) from error
     return Manifest(parts, inputs, outputs, given, expected)
 
 
 def _plain_name(file: Any) -> str:
-    """Returns a file's name. Raises `ValueError` for one that leads out of the folder."""
+    """Returns a file's name. Raises `ValueError` if it leads out of the folder."""
     if not isinstance(file, str) or Path(file).name != file or file == "..":
-        raise ValueError(f"{file!r} is no file of the folder")
+        raise ValueError(f"{file!r} is not a file in the folder")
     return file
 
 
@@ -150,8 +152,8 @@ _PROGRAM: Final = '''\
 #!/usr/bin/env python
 """Runs the parts of a model one after the other.
 
-Checks that together they give what the whole model gave, then times them. manifest.json says which
-part reads what, and has options of clew.compile for each, to be edited: "options": {"threads": 1}.
+Checks that together they give the whole model's outputs, then times them. manifest.json lists what
+each part reads, and has editable options of clew.compile for each: "options": {"threads": 1}.
 Written by clew VERSION.
 
     python run.py --threads 1 --repeats 100

@@ -1,4 +1,4 @@
-"""Partitions: a model as parts that run one after the other, each compiled on its own."""
+"""Partitions: a model as parts that run one after the other, each compiled separately."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, repr=False)
 class Partition(Stages, Shown):
-    """A model as parts in an order in which each reads only what inputs and earlier parts give.
+    """A model as parts, ordered so that each reads only inputs and values of earlier parts.
 
-    Values have names of their own: `inputs` and `outputs` pair the model's with those. `given` and
-    `expected` are inputs and outputs of the captured run. `onnx` gives the parts in ONNX, where the
-    model came from there.
+    Values have unique names; `inputs` and `outputs` pair the model's names with these. `given` and
+    `expected` are the inputs and outputs of the captured run. `onnx` has the parts in ONNX, if the
+    model is an ONNX file.
     """
 
     def _about(self) -> str:
@@ -55,15 +55,15 @@ class Partition(Stages, Shown):
         return tuple(s.part for s in self.stages)
 
     def with_options(self, options: Sequence[Options | None]) -> Partition:
-        """Returns the partition with options of `clew.compile` for each part, by its place.
+        """Returns the partition with options of `clew.compile` for each part, by position.
 
-        Errors: I149 for another number of options than of parts.
+        Errors: I149 if the number of options differs from the number of parts.
         """
         if len(options) != len(self.stages):
             raise InputError(
                 "I149",
-                f"options for {len(options)} parts are given, there are {len(self.stages)}",
-                hint="one mapping a part, None for none",
+                f"options for {len(options)} parts are given, but there are {len(self.stages)}",
+                hint="pass one mapping per part, or None",
             )
         pairs = zip(self.stages, options, strict=True)
         return replace(self, stages=tuple(replace(s, options=o or {}) for s, o in pairs))
@@ -71,10 +71,11 @@ class Partition(Stages, Shown):
     def compile(
         self, options: Sequence[Options | None] | None = None, **every: Any
     ) -> CompiledPartition:
-        """Returns the parts compiled separately: with the options of `clew.compile` given for all
-        (`every`), those that each part has (`with_options`), and those given for each here.
+        """Returns the parts compiled separately, with options of `clew.compile`: those for all
+        parts (`every`), those of each part (`with_options`), and those given here for each part.
 
-        Errors: I149 for another number of options than of parts; those of `clew.compile`.
+        Errors: I149 if the number of options differs from the number of parts; those of
+        `clew.compile`.
         """
         chosen = self if options is None else self.with_options(options)
         models = [s.part.compile(**{"opt_level": 3, **every, **s.options}) for s in chosen.stages]
@@ -82,15 +83,15 @@ class Partition(Stages, Shown):
 
     def check(self, *, tolerance: float = TOLERANCE, **options: Any) -> CheckReport:
         """Runs the parts in sequence on the captured inputs and compares the model's outputs with
-        those of the whole: bit for bit where all are compiled as captured, within `tolerance` with
-        other options.
+        those of the whole model: bit for bit if all are compiled with the captured options, else
+        within `tolerance`.
 
-        Options given here are those of all parts; each part's own go before them.
+        Options given here apply to all parts; each part's own options take precedence.
 
-        Errors: I136 when no values were captured.
+        Errors: I136 if no values were captured.
         """
         if self.outputs and not self.expected:
-            raise InputError("I136", "the partition holds no captured values")
+            raise InputError("I136", "the partition has no captured values")
         own = {k: v for s in self.stages for k, v in s.options.items()} if options else {}
         plain = replace(self, stages=tuple(replace(s, options={}) for s in self.stages))
         whole = self if options else plain
@@ -100,17 +101,17 @@ class Partition(Stages, Shown):
         return check_of(name, checks, {**own, **options}, AS_IMPORTED, tolerance)
 
     def save(self, folder: str | Path, form: str = "txt") -> list[Path]:
-        """Writes the parts, as clew text (`txt`) or ONNX (`onnx`), with a manifest, and a program
-        that runs them; returns the files. `load_partition` reads them back.
+        """Writes the parts, as clew text (`txt`) or ONNX (`onnx`), with a manifest and a program
+        that runs them; returns the files. `load_partition` reads them.
 
-        Errors: I135 for another form, I137 for parts that have none in ONNX, I138 for a folder that
+        Errors: I135 for another form, I137 for parts without an ONNX form, I138 for a folder that
         cannot be written.
         """
         return partition_files.write(self, Path(folder), form)
 
 
 class CompiledPartition(Shown):
-    """The parts of a partition, compiled. A value is dropped once no part is left that reads it."""
+    """The compiled parts of a partition. A value is freed once no remaining part reads it."""
 
     def __init__(self, partition: Partition, models: Sequence[CompiledModel]) -> None:
         self.partition = partition
@@ -138,19 +139,19 @@ class CompiledPartition(Shown):
         return tuple(self.partition.outputs)
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
-        """Returns the output, a tuple where there are several. Inputs are given as to a compiled
+        """Returns the output, or a tuple if there are several. Inputs are given as to a compiled
         model.
 
-        Errors: as of a compiled model.
+        Errors: those of a compiled model.
         """
         results = tuple(self.run(*inputs, **named).values())
         return results[0] if len(results) == 1 else results
 
     def run(self, /, *inputs: Any, **named: Any) -> dict[str, Array]:
-        """Returns the model's outputs by name, the parts having run one after the other. Inputs
-        are given as to a compiled model.
+        """Runs the parts one after the other and returns the model's outputs by name. Inputs are
+        given as to a compiled model.
 
-        Errors: as of a compiled model.
+        Errors: those of a compiled model.
         """
         given = in_order(self.input_names, inputs, named)
         values: dict[str, Any] = dict(zip(self.partition.inputs.values(), given, strict=True))
@@ -178,17 +179,17 @@ def partition(
     threads: int | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> Partition:
-    """Returns a model as parts that run one after the other and together compute what it does.
+    """Returns a model as parts that run one after the other and together compute its outputs.
 
-    `at` names the layers that a part ends with (one, or several that it ends with together): it has
-    all that they depend on and no earlier part has; what is left is the last part. `ranges` has
-    pairs of start and end layers instead, as for `extract`: each is a part, with what comes before,
-    between and after them in parts of their own. What lies at the boundaries is found out:
-    residuals that skip parts, several inputs and outputs, sizes without a number.
+    `at` names the layers that end a part (one, or several that end it together): the part has
+    everything they depend on that is in no earlier part; the rest is the last part. Alternatively,
+    `ranges` has pairs of start and end layers, as for `extract`: each is a part, and so is what
+    comes before, between and after them. The boundary is determined automatically: residuals that
+    skip parts, several inputs and outputs, symbolic sizes.
 
-    The other arguments are those of `extract`; the parts hold values of one run.
+    The other arguments are those of `extract`; the parts have the values of one run.
 
-    Errors: I130 to I134 (layers), I148 for cuts or ranges that contradict each other, I144 when
+    Errors: I130 to I134 (layers), I148 for cuts or ranges that contradict each other, I144 if
     neither is given, I041 to I043 and I061 (inputs), and those of loading.
     """
     if bool(at) == bool(ranges):
@@ -229,7 +230,9 @@ def partition(
 
 
 def _cuts(graph: ModuleGraph, pieces: Sequence[frozenset[int]]) -> list[Cut]:
-    """Returns the parts; results of the model that follow from constants go with the last."""
+    """Returns the parts; outputs of the model that depend only on constants belong to the last
+    part.
+    """
     cuts = [graph.cut(graph.nodes_of(units)) for units in pieces]
     loose = [
         r
@@ -243,7 +246,7 @@ def _cuts(graph: ModuleGraph, pieces: Sequence[frozenset[int]]) -> list[Cut]:
 
 
 class _Keys:
-    """Names of values, each once in the model."""
+    """Names of values, unique in the model."""
 
     def __init__(self, graph: ModuleGraph) -> None:
         self._graph = graph

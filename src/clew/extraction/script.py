@@ -66,7 +66,9 @@ _AGAIN: Final = """\
 
 
 def script_text(part: StoredPart, file: str) -> str:
-    """Returns the program. What was fused is timed as it is, the rest at a level one can choose."""
+    """Returns the program. Fused parts are timed as they are, others at a level given on the
+    command line.
+    """
     fused = "passes" in part.options
     layers = ", ".join(part.layers[:8]) + (" ..." if len(part.layers) > 8 else "")
     title = f"{part.name}: layers {layers}" if layers else part.name

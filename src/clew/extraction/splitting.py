@@ -1,4 +1,4 @@
-"""Which layers go to which part of a partition."""
+"""Assigns layers to the parts of a partition."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ Piece: TypeAlias = tuple[str, frozenset[int]]
 
 
 def split(layers: LayerGraph, at: Sequence[Names], ranges: Sequence[Range]) -> list[Piece]:
-    """Returns all layers in pieces, with names, in an order in which each depends on earlier ones
-    only.
+    """Returns all layers in named pieces, ordered so that each depends only on earlier ones.
 
     Errors: I130 to I132 (layers), I148 for cuts and ranges that contradict each other.
     """
@@ -37,7 +36,7 @@ def _at(layers: LayerGraph, at: Sequence[Names]) -> list[Piece]:
         if not ends - assigned:
             raise InputError(
                 "I148",
-                f"the part that ends with {', '.join(names)} is empty: an earlier one has it",
+                f"the part that ends with {', '.join(names)} is empty: it is in an earlier one",
                 hint="name layers in the order of the graph",
             )
         pieces.append((f"up to {', '.join(names)}", piece))
@@ -72,7 +71,7 @@ def _ranges(layers: LayerGraph, ranges: Sequence[Range]) -> list[Piece]:
 
 
 def _in_order(layers: LayerGraph, pieces: Sequence[Piece]) -> list[Piece]:
-    """Returns ranges with those first that others depend on."""
+    """Returns ranges in order of dependence."""
     waiting = [(name, units, layers.before(units) - units) for name, units in pieces]
     order: list[Piece] = []
     while waiting:
@@ -87,11 +86,11 @@ def _in_order(layers: LayerGraph, pieces: Sequence[Piece]) -> list[Piece]:
             raise InputError(
                 "I148",
                 f"the ranges {names} depend on each other",
-                hint="values go back and forth between them: split one of them, or join them",
+                hint="values pass between them in both directions: split one of them, or join them",
             )
     return order
 
 
 def names_of(names: Names) -> tuple[str, ...]:
-    """Returns one name or several as several."""
+    """Returns one name or several as a tuple."""
     return (names,) if isinstance(names, str) and names else tuple(names)

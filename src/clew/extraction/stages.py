@@ -18,9 +18,9 @@ Options = Mapping[str, Any]
 
 @dataclass(frozen=True, repr=False)
 class Stage(Brief):
-    """A part in its place: the names of the values that its inputs are, and of those it gives.
+    """A part in sequence, with the names of its input and output values.
 
-    `options` are those of `clew.compile` that the part is to be compiled with.
+    `options` are the options of `clew.compile` for the part.
     """
 
     part: Part

@@ -1,4 +1,4 @@
-"""What files hold of a part."""
+"""The data of a part that files contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers of model files: one folder a format, each gives a graph `Module` with sources."""
+"""Readers of model files: one folder per format; each returns a graph `Module` with sources."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ _READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load, ".txt": text.l
 
 
 def load(model: ModelSource, *, links: str | None = None, **options: Any) -> Module:
-    """Returns the model of a file, read by the frontend that its suffix names; or that of an ONNX
-    message (`onnx.ModelProto`) or its bytes.
+    """Returns the model in a file, read by the frontend for its suffix; or that of an ONNX message
+    (`onnx.ModelProto`) or its bytes.
 
-    `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` holds the
-    text form, its constants lie in the `.npz` beside it. External data must be plain files below
-    the model's folder; `links="snapshot"` also follows the links of a model hub's snapshot folder
-    into the `blobs` of the same repository.
+    `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` file
+    holds the text form; its constants are in the `.npz` file beside it. External data must be plain
+    files below the model's folder; `links="snapshot"` also follows the links of a model hub's
+    snapshot folder into the `blobs` of the same repository.
 
-    Errors: I002 for a suffix that no frontend reads, I340 and M045 (`links`), and the frontend's
-    own.
+    Errors: I002 for a suffix without a frontend, I340 and M045 (`links`), and the frontend's own.
     """
     with following(links):
         return _reader(model)(model, **options)
@@ -37,8 +36,9 @@ def load(model: ModelSource, *, links: str | None = None, **options: Any) -> Mod
 def load_or_defer(
     model: ModelSource, *, links: str | None = None, **options: Any
 ) -> Module | DeferredModule:
-    """Returns the model of a file as `load` does; where values or shapes of inputs that only a run
-    tells decide what graph it is, what gives the module once they are there.
+    """Returns the model in a file as `load` does. If the graph depends on values or shapes of
+    inputs that are unknown before a run, returns an object that imports the model when they are
+    known.
 
     Errors: as `load`.
     """
@@ -57,7 +57,7 @@ def _reader(model: ModelSource) -> Callable[..., Module]:
     if reader is None:
         raise InputError(
             "I002",
-            f"{str(model)!r} has no suffix that a frontend reads",
+            f"{str(model)!r} has an unsupported suffix",
             hint=f"one of {', '.join(_READERS)}",
         )
     return reader

@@ -1,4 +1,4 @@
-"""Reader of the text form (`docs/text-format.md`), with clew's operators at hand."""
+"""Reader of the text form (`docs/text-format.md`), with clew's operators available."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from clew.support.errors import InputError
 
 
 def parse(text: str, constants: Mapping[str, Any] | None = None) -> Module:
-    """Returns the module that a text writes; `constants` holds the arrays of those it names `@c0`.
+    """Returns the module written as text; `constants` holds the arrays of those named `@c0`.
 
-    Errors: P001 to P009 for what does not parse, with line and column; the operators' own.
+    Errors: P001 to P009 for text that does not parse, with line and column; the operators' own.
     """
     return parse_module(text, constants)
 
@@ -29,16 +29,16 @@ def load(
     budgets: Budgets | None = None,
 ) -> Module:
     """Returns the module of a text file, with its constants from the `.npz` beside it. `budgets`
-    bound both files.
+    limit both files.
 
-    Errors: P001 to P011 (see `parse`, `load_module`); I140 for `inputs`, as a text says its sizes;
-    I330 and I331 for files that exceed a budget.
+    Errors: P001 to P011 (see `parse`, `load_module`); I140 for `inputs`, because the text contains
+    its sizes; I330 and I331 for files that exceed a budget.
     """
     if inputs:
         raise InputError(
             "I140",
-            "the text form of a module has the shapes of its inputs already",
-            hint="change them in the text",
+            "the text form of a module already contains the shapes of its inputs",
+            hint="change the shapes in the text",
         )
     with in_force(budgets):
         return load_module(os.fspath(path))

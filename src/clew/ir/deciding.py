@@ -1,9 +1,10 @@
-"""Which inputs decide sizes: those whose *values* a graph's shapes and axes are computed from.
+"""Deciding inputs: inputs whose *values* determine a graph's shapes and axes.
 
-A value that decides costs a build for each new value, so little may: small integer vectors and
-numbers (and float ones, such as the scales of a resize), through operators that sizes are computed
-with. Everything else is data, whose sizes are settled inside the run. The size of an activation is
-not its value: `shape_of(%activation)` leads to no input.
+Each new value of a deciding input costs a build. So an input may decide only if it is a small
+integer vector or a number (or a float one, such as the scales of a resize), and only through
+operators that compute sizes. Everything else is data; sizes computed from data are determined
+during the run. The size of an activation is not its value: `shape_of(%activation)` leads to no
+input.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from clew.support.budgets import MAX_DECIDING_ELEMENTS
 def deciding_leaves(
     exprs: Iterable[Expr], alias: Callable[[Var], Expr | None] = lambda var: None
 ) -> list[Expr]:
-    """Returns where the values of expressions begin: parameters, and calls of operators that no
-    sizes are computed with. Sizes themselves and constants are left out. `alias` tells for which
-    outer expression a parameter of a branch or loop body stands.
+    """Returns the leaves of expressions: parameters, and calls of operators that do not compute
+    sizes. Sizes themselves and constants are excluded. `alias` maps a parameter of a branch or loop
+    body to its outer expression.
     """
     leaves: list[Expr] = []
     stack, seen = list(exprs), set[int]()
@@ -49,13 +50,13 @@ def deciding_leaves(
 
 
 def _sizes(call: Call) -> str:
-    """Returns how a call makes sizes (`Traits.sizes` of its operator)."""
+    """Returns how a call computes sizes (`Traits.sizes` of its operator)."""
     return "" if isinstance(call.op, (Function, GlobalVar)) else str(call.op.traits.sizes)
 
 
 def _computes_sizes(call: Call) -> bool:
-    """Whether an input may decide through a call. A value from any other operator (a position of
-    the largest, a count of what is not zero, a product of matrices) is data.
+    """Whether an input may decide through a call. The result of any other operator (an argmax, a
+    count of nonzero elements, a matrix product) is data.
     """
     sizes = _sizes(call)
     if sizes == "computed from integers":
@@ -64,8 +65,8 @@ def _computes_sizes(call: Call) -> bool:
 
 
 def may_decide(type_: Type) -> bool:
-    """Whether a model's input of a type may decide: tensors of a higher rank than one are data, and
-    so are long vectors.
+    """Whether a model input of a type may decide. Tensors of rank 2 and up and long vectors are
+    data.
     """
     if not isinstance(type_, TensorType) or type_.rank > 1:
         return False
@@ -76,9 +77,9 @@ def may_decide(type_: Type) -> bool:
 def decided_by(
     function: Function, may: Callable[[Type], bool] = may_decide
 ) -> list[tuple[Call, str, tuple[Var, ...]]]:
-    """Returns what parameters decide: calls, the attribute that a run tells, and the parameters its
-    value is computed from. Calls of which some attribute needs other data are left out, since no
-    parameters settle them. `may` says of which types a parameter may be.
+    """Returns the attributes that parameters decide: the call, the attribute known only during the
+    run, and the parameters its value depends on. Excludes calls with an attribute that needs other
+    data, since parameters do not determine them. `may` selects the types of deciding parameters.
     """
     mine = {p.id for p in function.params if may(p.type)}
     found: list[tuple[Call, str, tuple[Var, ...]]] = []

@@ -1,4 +1,4 @@
-"""A model that is no graph yet: values or shapes of its inputs decide what graph it is."""
+"""A model whose graph depends on values or shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from clew.ir.types import Type
 
 @dataclass(frozen=True)
 class DeclaredInput:
-    """An input as a file declares it. `dtype` is None for what is no tensor: `type` says what it
-    is; `shape` is None for one of any shape.
+    """An input as declared in a file. `dtype` is None if it is not a tensor (see `type`); `shape`
+    is None if any shape is allowed.
     """
 
     name: str
@@ -24,7 +24,7 @@ class DeclaredInput:
 
 @runtime_checkable
 class DeferredModule(Protocol):
-    """What gives a module once a run's inputs are there."""
+    """A model that makes a module from a run's inputs."""
 
     @property
     def inputs(self) -> Sequence[DeclaredInput]:
@@ -38,11 +38,11 @@ class DeferredModule(Protocol):
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """Names of inputs whose values decide what the graph is, as far as is known. It grows."""
+        """Names of the inputs known to decide the graph by their values. The set may grow."""
         ...
 
     def module_for(self, arrays: Mapping[str, Any]) -> Module:
         """Returns the module for the shapes of these inputs and the values of the deciding ones. It
-        has all inputs; those whose values are in it are not read.
+        has all inputs, but does not read those whose values it contains.
         """
         ...

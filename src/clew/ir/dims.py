@@ -1,9 +1,9 @@
 """Dimensions: an int, or a symbolic expression of named sizes (`batch`, `2*seq + 1`, `h // 2`).
 
-A symbolic dimension is a polynomial with integer coefficients over atoms, kept in normal form, so
-that equal polynomials are equal objects by value. An atom is a named size or an operation on
-dimensions that has no polynomial form (`//`, `%`, `min`, `max`). A name that starts with `?` is a
-size nobody named: it is known only when the program runs.
+A symbolic dimension is a polynomial with integer coefficients over atoms, in normal form, so equal
+polynomials compare equal. An atom is a named size or an operation on dimensions that has no
+polynomial form (`//`, `%`, `min`, `max`). A name that starts with `?` is an unnamed size that is
+known only during the run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SymDim:
 
     @staticmethod
     def symbol(name: str) -> SymDim:
-        """Returns the dimension that `name` stands for."""
+        """Returns the dimension named `name`."""
         return SymDim({((Atom(name), 1),): 1})
 
     def __eq__(self, other: object) -> bool:
@@ -151,7 +151,7 @@ class SymDim:
 
     @property
     def symbols(self) -> frozenset[str]:
-        """Names of the sizes this dimension depends on."""
+        """Names of the sizes in this dimension."""
         names: set[str] = set()
         for monomial, _ in self.terms:
             for atom, _ in monomial:
@@ -162,7 +162,7 @@ class SymDim:
         return frozenset(names)
 
     def substitute(self, sizes: Mapping[str, Dim]) -> Dim:
-        """Returns the dimension with named sizes replaced; an int once all are known."""
+        """Returns the dimension with named sizes replaced; an int if all are known."""
         total: Dim = 0
         for monomial, coefficient in self.terms:
             product: Dim = coefficient
@@ -175,7 +175,9 @@ class SymDim:
 
 
 def _is_size(other: object) -> bool:
-    """Whether a size can be computed with it; other expressions know themselves what to do."""
+    """Whether dimension arithmetic accepts the operand; other expressions have their own
+    operators.
+    """
     return isinstance(other, (int, SymDim)) or hasattr(other, "__index__")
 
 
@@ -190,7 +192,7 @@ def _normal(terms: Mapping[_Monomial, int]) -> Dim:
 
 
 def _exact_quotient(left: SymDim, right: SymDim) -> Dim | None:
-    """Returns left / right when right is one term that divides every term of left."""
+    """Returns left / right if right is one term that divides every term of left."""
     if len(right.terms) != 1:
         return None
     (divisor, by), result = right.terms[0], dict[_Monomial, int]()
@@ -239,18 +241,18 @@ def dim_max(left: Dim, right: Dim) -> Dim:
 
 
 def is_unknown(dim: Dim) -> bool:
-    """Whether the dimension depends on a size that only a run can tell."""
+    """Whether the dimension depends on a size that is known only during the run."""
     return isinstance(dim, SymDim) and any(name.startswith("?") for name in dim.symbols)
 
 
 def numbers(dims: Iterable[Dim]) -> tuple[int, ...] | None:
-    """Returns dimensions as numbers; None where one of them is not known."""
+    """Returns dimensions as numbers, or None if one of them is symbolic."""
     known = tuple(dims)
     return known if all(isinstance(d, int) for d in known) else None  # type: ignore[return-value]
 
 
 def product(dims: tuple[Dim, ...]) -> Dim:
-    """Returns the product of dimensions: how many elements a shape holds."""
+    """Returns the product of dimensions: the number of elements of a shape."""
     if all(isinstance(d, int) for d in dims):
         return math.prod(dims)
     total: Dim = 1
@@ -263,11 +265,13 @@ _unknowns = itertools.count()
 
 
 def unknown_dim() -> SymDim:
-    """Returns a fresh size that only a run can tell."""
+    """Returns a new size that is known only during the run."""
     return SymDim.symbol(f"?{next(_unknowns)}")
 
 
 def reserve_unknowns(below: int) -> None:
-    """Keeps fresh unknown sizes apart from `?0` ... `?below-1`, which came with a text form."""
+    """Reserves `?0` ... `?below-1`, the unknown sizes of a parsed text, so new sizes differ from
+    them.
+    """
     global _unknowns
     _unknowns = itertools.count(max(next(_unknowns), below))

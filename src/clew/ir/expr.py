@@ -1,9 +1,9 @@
-"""Graph expressions: immutable, numbered, and typed when they are built.
+"""Graph expressions: immutable, numbered, and typed on construction.
 
-An expression is a node of a DAG; sharing is by object identity. Control flow is closed: the
-branches of `If` and the parts of `While` are functions that name everything they use as parameters,
-so a pass can treat every function alone. Nothing here recurses: graphs may be tens of thousands of
-nodes deep.
+An expression is a node of a DAG, shared by object identity. Control flow is closed: the branches of
+`If` and the parts of `While` are functions that receive everything they use as parameters, so a
+pass can treat every function separately. Nothing here recurses, since graphs may be tens of
+thousands of nodes deep.
 """
 
 from __future__ import annotations
@@ -45,9 +45,10 @@ AttrValue: TypeAlias = "int | float | str | bool | SymDim | ArgRef | tuple[AttrV
 
 @dataclass(frozen=True, slots=True)
 class ArgRef:
-    """In place of an attribute's value: the call's argument `index` holds it, and a run tells it.
+    """A placeholder for an attribute's value, which the call's argument `index` holds during the
+    run.
 
-    Such arguments come after the operator's inputs. `Op.resolve` puts the value in once it is
+    Such arguments come after the operator's inputs. `Op.resolve` inserts the value once it is
     known.
     """
 
@@ -58,7 +59,7 @@ class ArgRef:
 
 
 class Attrs(Mapping[str, Any]):
-    """Attributes of a call: an immutable, hashable mapping, also read as `attrs.padding`."""
+    """Attributes of a call: an immutable, hashable mapping that also allows `attrs.padding`."""
 
     __slots__ = ("_hash", "_values")
 
@@ -100,7 +101,7 @@ class Attrs(Mapping[str, Any]):
 
     @property
     def plain(self) -> Mapping[str, Any]:
-        """The same attributes as a dictionary, not to be changed."""
+        """The same attributes as a dictionary, which must not be changed."""
         return self._values
 
     def with_(self, **changes: Any) -> Attrs:
@@ -128,7 +129,7 @@ NO_ATTRS: Final = Attrs()
 
 
 class Operator(Protocol):
-    """What the graph IR needs to know of an operator; `clew.ops` declares them."""
+    """An operator, as the graph IR sees it; `clew.ops` declares them."""
 
     @property
     def name(self) -> str:
@@ -137,16 +138,16 @@ class Operator(Protocol):
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Values of the attributes that a call may leave out."""
+        """Default values of optional attributes."""
         ...
 
     @property
     def traits(self) -> Any:
-        """Facts about it (`clew.ops.traits`)."""
+        """Facts about the operator (`clew.ops.traits`)."""
         ...
 
     def bind(self, attrs: Mapping[str, Any]) -> Attrs:
-        """Returns the attributes checked, converted and with defaults filled in."""
+        """Returns the attributes, checked, converted and with defaults filled in."""
         ...
 
     def infer(self, args: Sequence[Expr], attrs: Attrs) -> Type:
@@ -155,7 +156,7 @@ class Operator(Protocol):
 
 
 class Expr:
-    """A node: `id` is unique in the process, `type` its value's type, `span` the layers it
+    """A node: `id` is unique in the process, `type` is the type of its value, `span` the layers it
     serves.
     """
 
@@ -184,7 +185,7 @@ class Expr:
 
     @property
     def tensor(self) -> TensorType:
-        """The type, known to be a tensor's. Asserts that it is."""
+        """The type as a tensor type. Asserts that it is one."""
         assert isinstance(self.type, TensorType), self
         return self.type
 
@@ -195,19 +196,17 @@ class Expr:
 
 
 def carry_marks(old: Expr, new: Expr) -> None:
-    """Gives a node just built the output marks of the one whose value it computes (rewriters
-    only).
-    """
+    """Copies the output marks of a node to a new node that computes its value (rewriters only)."""
     mark_results(new, old.span)
 
 
 def mark_results(node: Expr, span: Span) -> None:
-    """Gives a node just built the output marks of a span (rewriters and editors only)."""
+    """Adds the output marks of a span to a new node (rewriters and editors only)."""
     _set(node, "span", node.span.marked_by(span))
 
 
 def retype(node: Expr, type_: Type) -> None:
-    """Gives a node just built a type with other names of its unknown sizes (rewriters only)."""
+    """Gives a new node a type in which unknown sizes have other names (rewriters only)."""
     _set(node, "type", type_)
 
 
@@ -230,13 +229,13 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
 
 
 class Constant(Expr):
-    """A constant tensor. A splat (all elements equal) is held as one element broadcast: never
-    densify it needlessly. `data` is read-only. `name` is the parameter's name in the user's model,
-    if it has one.
+    """A constant tensor. A splat (all elements equal) is stored as one element, broadcast: do not
+    densify it without need. `data` is read-only. `name` is the parameter's name in the user's
+    model, if it has one.
 
-    A lazy constant (`Constant.lazy`) holds how to compute its data, and the data only while
-    somebody uses it: weights on the way to a layout cost no memory in the stages that a trace
-    keeps.
+    A lazy constant (`Constant.lazy`) stores a function that computes its data, and the data only
+    while they are in use: intermediate layouts of weights use no memory in the stages kept by a
+    trace.
     """
 
     __slots__ = ("_compute", "_held", "name", "token")
@@ -259,10 +258,10 @@ class Constant(Expr):
     def lazy(
         type_: TensorType, compute: Callable[[], Any], *, name: str = "", token: str = ""
     ) -> Constant:
-        """Returns a constant of a static type whose data `compute` gives, the same at every
-        call.
+        """Returns a constant of a static type with data from `compute`, which must return the same
+        on every call.
 
-        `token` stands for the data where there is a cheap name for it: equal tokens, equal data.
+        `token`, if given, identifies the data cheaply: equal tokens mean equal data.
         """
         constant = Constant.__new__(Constant)
         _set(constant, "_held", None)
@@ -275,8 +274,9 @@ class Constant(Expr):
     def derived(
         self, how: str, type_: TensorType, make: Callable[[NDArray[Any]], NDArray[Any]]
     ) -> Constant:
-        """Returns a lazy constant of `type_`: what `make` gives for this one's data, laid out for
-        native code. `how` says what that is: with equal data, equal texts make equal constants.
+        """Returns a lazy constant of `type_`: the result of `make` on this constant's data, laid
+        out for native code. `how` identifies the conversion: equal data with equal texts make equal
+        constants.
         """
         return Constant.lazy(
             type_,
@@ -300,18 +300,18 @@ class Constant(Expr):
 
     @property
     def is_lazy(self) -> bool:
-        """Whether the data is computed when asked for."""
+        """Whether the data are computed on access."""
         return self._compute is not None
 
     @staticmethod
     def splat(value: float, type_: TensorType) -> Constant:
-        """Returns a constant with all elements equal, in the memory of one."""
+        """Returns a constant with all elements equal, stored as one element."""
         one = np.asarray(value, dtype=to_numpy(type_.dtype))
         return Constant(np.broadcast_to(one, type_.concrete), layout=type_.layout)
 
     @property
     def is_splat(self) -> bool:
-        """Whether all elements are known to be equal because only one is stored."""
+        """Whether only one element is stored, so all are equal."""
         if self.tensor.dtype in HOST_DTYPES:
             return False
         if self._compute is not None:
@@ -322,13 +322,13 @@ class Constant(Expr):
     def splat_value(self) -> Any:
         """The value of a splat's elements as a Python scalar."""
         assert self.is_splat
-        if self.data.size == 0:  # any value will do
+        if self.data.size == 0:  # no elements: any value is correct
             return np.zeros((), self.data.dtype).item()
         return self.data.reshape(-1)[0].item() if self.data.ndim == 0 else self.data.flat[0].item()
 
 
 class GlobalVar(Expr):
-    """A module's function by name."""
+    """A function of the module, by name."""
 
     __slots__ = ("name",)
     name: str
@@ -339,7 +339,7 @@ class GlobalVar(Expr):
 
 
 class Call(Expr):
-    """An operator, or a function, applied to arguments."""
+    """An operator or a function applied to arguments."""
 
     __slots__ = ("args", "attrs", "op")
     op: Operator | Function | GlobalVar
@@ -365,7 +365,7 @@ class Call(Expr):
                 )
             type_ = op.type.result
         else:
-            # Attributes that came from a call of the same operator are already bound.
+            # Attributes from a call of the same operator are already bound.
             bound = attrs if isinstance(attrs, Attrs) else op.bind(attrs or {})
             type_ = op.infer(args, bound)
         _set(self, "op", op)
@@ -379,18 +379,18 @@ class Call(Expr):
 
     @property
     def op_name(self) -> str:
-        """The operator's name; a function's or global's name for other calls."""
+        """The operator's name; for other calls, the name of the function or global."""
         if isinstance(self.op, Function):
             return str(self.op.attrs.get("name", "fn"))
         return self.op.name
 
     def with_args(self, args: Sequence[Expr]) -> Call:
-        """Returns the same call of other arguments."""
+        """Returns the same call with other arguments."""
         return Call(self.op, args, self.attrs)
 
 
 class Tuple(Expr):
-    """Several values as one."""
+    """Several values combined into one."""
 
     __slots__ = ("fields",)
     fields: tuple[Expr, ...]
@@ -405,7 +405,7 @@ class Tuple(Expr):
 
 
 class TupleGetItem(Expr):
-    """One value of a tuple."""
+    """One field of a tuple."""
 
     __slots__ = ("index", "value")
     value: Expr
@@ -424,7 +424,7 @@ class TupleGetItem(Expr):
 
 
 class Function(Expr):
-    """Parameters and a body. Closed: the body uses no variable but the parameters."""
+    """Parameters and a body. Closed: the body uses no variables except the parameters."""
 
     __slots__ = ("attrs", "body", "params")
     params: tuple[Var, ...]
@@ -460,9 +460,7 @@ class Function(Expr):
 
 
 class Let(Expr):
-    """`value` bound to `var` in `body`: sharing written down where order or readability asks for
-    it.
-    """
+    """`value` bound to `var` in `body`: makes sharing explicit for order or readability."""
 
     __slots__ = ("body", "value", "var")
     var: Var
@@ -483,7 +481,7 @@ class Let(Expr):
 
 
 class If(Expr):
-    """`then(*args)` where `cond` holds, else `orelse(*args)`."""
+    """`then(*args)` if `cond` is true, else `orelse(*args)`."""
 
     __slots__ = ("args", "cond", "orelse", "then")
     cond: Expr
@@ -516,9 +514,9 @@ class If(Expr):
 class While(Expr):
     """Runs `body(i, *state)` while `cond(i, *state)` holds; `i` (i64[]) counts from 0.
 
-    The body returns a tuple: the next state, then `scans` values that are stacked over the
+    The body returns a tuple: the next state, then `scans` values, which are stacked over the
     iterations. The result is a tuple of the last state and the stacks, whose first dimension is the
-    number of iterations: `trips` where that is known before the run, else an unknown size.
+    number of iterations: `trips` if known before the run, else an unknown size.
     """
 
     __slots__ = ("body", "cond", "init", "scans", "trips")
@@ -567,14 +565,14 @@ def _stacked(type_: Type, count: Dim) -> Type:
 
 
 def dtype_of(type_: Type) -> str:
-    """Returns the dtype of a tensor's type, "" of another."""
+    """Returns the dtype of a tensor type, "" for other types."""
     return type_.dtype if isinstance(type_, (TensorType, UnrankedType)) else ""
 
 
 def join(left: Type, right: Type) -> Type:
-    """Returns the type that covers two that may come at one place; differing sizes become unknown.
+    """Returns a type that covers two alternatives; differing sizes become unknown.
 
-    Errors: T007 when no type covers both.
+    Errors: T007 if no type covers both.
     """
     if left == right:
         return left
@@ -598,7 +596,7 @@ def join(left: Type, right: Type) -> Type:
             return SequenceType(join(a, b))
         case OptionalType(a), OptionalType(b):
             return OptionalType(join(a, b))
-        # What is there is an optional too: in a run the two are the same.
+        # A present value is also an optional: during a run they are the same.
         case (OptionalType(a), b) | (b, OptionalType(a)):
             return OptionalType(join(a, b))
     raise GraphTypeError("T007", f"branches give {left} and {right}, which no type covers")

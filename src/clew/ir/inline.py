@@ -17,10 +17,10 @@ def inlined(
     building: Callable[[Expr], AbstractContextManager[object]] = lambda node: nullcontext(),
     copied: Callable[[Expr, Expr], None] = lambda node, new: None,
 ) -> Expr:
-    """Returns the function's body over arguments.
+    """Returns the function's body with arguments in place of parameters.
 
-    `building(node)` stands around the copying of a node, `copied(node, new)` is told of each copy;
-    nodes that nothing of the arguments reaches are not copied. Inner functions stay as they are.
+    `building(node)` is entered around the copying of a node; `copied(node, new)` is called for each
+    copy. Nodes that do not depend on the arguments are not copied. Inner functions are kept.
     """
     values: dict[int, Expr] = {p.id: a for p, a in zip(function.params, args, strict=True)}
     for node in post_order(function.body):

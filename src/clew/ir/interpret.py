@@ -1,7 +1,7 @@
-"""Runs graphs with the operators' numpy references: the meaning that every stage must keep.
+"""Interprets graphs with the operators' NumPy references, which define their meaning.
 
-Deep graphs do not recurse; only nesting of functions does. Symbolic sizes are bound from the
-values met.
+Deep graphs do not cause recursion; nested functions do. Symbolic sizes are bound from the values of
+a run.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from clew.support.walk import post_order
 
 Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = Any
-"""An array, a tuple of values, or what host operators pass on (lists, None)."""
+"""An array, a tuple of values, or another value of host operators (lists, None)."""
 Instead: TypeAlias = Callable[[Expr, Value], Value]
 Around: TypeAlias = Callable[[Call, Sequence[Value], Callable[[Sequence[Value]], Value]], Value]
-"""Is given a call of an operator, its operands, and the function that computes it."""
+"""Called with a call of an operator, its operands, and the function that computes it."""
 
 
 class Runnable(Protocol):
-    """What is asked of an operator here."""
+    """The part of an operator's interface used here."""
 
     name: str
     compute: Any
@@ -51,16 +51,16 @@ class Runnable(Protocol):
     host: bool
 
     def run_reference(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Any:
-        """Returns the result on numpy arrays."""
+        """Returns the result on NumPy arrays."""
         ...
 
 
 def interpret(
     module: Module, inputs: Mapping[str, Array], around: Around | None = None
 ) -> dict[str, Array]:
-    """Returns the outputs of `main` by name. `around` may compute operators its own way.
+    """Returns the outputs of `main` by name. `around` may replace the computation of operators.
 
-    Errors: I022 for missing or unknown inputs, I023 for an input of another shape or dtype.
+    Errors: I022 for missing or unknown inputs, I023 for an input of the wrong shape or dtype.
     """
     names = module.input_names
     if set(inputs) != set(names):
@@ -86,13 +86,13 @@ def interpret_values(
     results: Results | None = None,
     instead: Instead | None = None,
 ) -> dict[int, Value]:
-    """Returns the values of wanted nodes (by id) of a function and of those it holds.
+    """Returns the values of the wanted nodes (by id) of a function and of functions in it.
 
-    A node inside a function that runs more than once has its last value. Other values are freed as
-    soon as nothing needs them. `known` are values of the function's own nodes that need no
-    computing, `results` those of operators in runs before. `module` is needed where the function
-    calls globals. `instead` is given each node that was computed and its value, and returns the
-    value that those after it read.
+    A node in a function that runs more than once has its last value. Other values are freed as soon
+    as nothing needs them. `known` gives values of the function's own nodes, which are then not
+    computed; `results` gives results of operators in earlier runs. `module` is needed if the
+    function calls globals. `instead` is called with each computed node and its value, and returns
+    the value that later nodes read.
     """
     run = _Run(module, frozenset(wanted), results, instead)
     run.function(function, args, known=known)
@@ -100,8 +100,8 @@ def interpret_values(
 
 
 def interpreted(function: Function) -> Callable[[Sequence[Value], Mapping[str, int]], Value]:
-    """Returns what runs a function on arguments, with sizes that the arguments' shapes do not tell;
-    made once, it may be called often, from several threads too.
+    """Returns a callable that runs a function on arguments and on sizes not given by the arguments'
+    shapes. It may be called many times, also from several threads.
     """
     run = _Run(None)
     return lambda args, sizes: run.function(function, args, sizes=sizes)
@@ -125,10 +125,10 @@ def _checked(param: Var, value: Array) -> Array:
 
 
 class Results:
-    """Results of operators on the very arrays they were computed from, for runs that follow.
+    """Results of operators by the identity of their operands, for later runs.
 
-    A rebuilt call of the same arrays is then not computed again. `next_run` forgets what the run
-    before did not use.
+    A rebuilt call with the same arrays is not computed again. `next_run` drops results that the
+    previous run did not use.
     """
 
     def __init__(self) -> None:
@@ -136,13 +136,13 @@ class Results:
         self._new: dict[Any, tuple[Sequence[Value], Value]] = {}
 
     def next_run(self) -> None:
-        """Begins another run."""
+        """Begins the next run."""
         self._old, self._new = self._new, {}
 
     def of(self, call: Call, args: Sequence[Value], compute: Callable[[], Value]) -> Value:
-        """Returns the call's result, computed only where it is not known."""
+        """Returns the call's result, computed only if it is unknown."""
         key = (call.op_name, call.attrs, call.type, *map(id, args))
-        # The entry keeps its arguments alive, so that no other object can have their ids.
+        # The entry keeps its arguments alive, so no other object can reuse their ids.
         entry = self._new.get(key) or self._old.get(key) or (args, compute())
         self._new[key] = entry
         return entry[1]
@@ -175,7 +175,7 @@ class _Run:
         sizes: Mapping[str, Dim] | None = None,
         known: Mapping[int, Value] | None = None,
     ) -> Value:
-        """Returns a function's result; notes the values of wanted nodes in `found`."""
+        """Returns a function's result and records the values of wanted nodes in `found`."""
         order, uses, bound = self._order(function)
         here: dict[str, Dim] = dict(sizes or {})
         values: dict[int, Value] = {}
@@ -202,7 +202,7 @@ class _Run:
         return values[function.body.id]
 
     def _order(self, function: Function) -> tuple[list[Expr], dict[int, int], dict[int, Expr]]:
-        """Returns the body's nodes in order, how often each is used, and what `Let` binds."""
+        """Returns the body's nodes in order, the number of uses of each, and the `Let` bindings."""
         known = self._orders.get(function.id)
         if known is None:
             bound = _let_bound(function.body)
@@ -259,7 +259,7 @@ class _Run:
 
         if self._around is not None:
             return self._around(call, args, compute)
-        # What a host operator gives may be chance, and a symbol stands for another size elsewhere.
+        # A host operator may be random, and a symbol may have another size elsewhere.
         if self._results is None or not args or op.host or attrs != dict(call.attrs):
             return compute()
         return self._results.of(call, args, compute)
@@ -279,7 +279,7 @@ class _Run:
         self._results = remembered
         types = loop.type.fields[len(state) :]  # type: ignore[union-attr]
         known = dict(sizes)
-        if not index:  # what was never stacked has the sizes of the states, where it shares them
+        if not index:  # an empty stack has the sizes of the states that share its symbols
             for param, value in zip(loop.body.params[1:], state, strict=True):
                 _bind(param.type, value, known)
         stacked = [_stack(s, t, known) for s, t in zip(stacks, types, strict=True)]
@@ -300,7 +300,9 @@ def _stack(items: list[Array], type_: Type, sizes: Mapping[str, Dim]) -> Array:
 
 
 def _typed(result: Any, type_: Type) -> Value:
-    """Returns results as arrays of the dtypes they are typed with: numpy widens here and there."""
+    """Returns results as arrays of the dtypes they are typed with, since NumPy widens some
+    dtypes.
+    """
     if isinstance(type_, TupleType):
         return tuple(_typed(r, t) for r, t in zip(result, type_.fields, strict=True))
     if not isinstance(type_, TensorType):
@@ -322,7 +324,7 @@ def _concrete(value: Any, sizes: Mapping[str, Dim]) -> Any:
 
 
 def _bind(type_: Type, value: Value, sizes: dict[str, Dim]) -> None:
-    """Binds sizes that a type names plainly to those of the value."""
+    """Binds each size that a type names directly to the size of the value."""
     if isinstance(type_, TupleType):
         for field, item in zip(type_.fields, value, strict=True):
             _bind(field, item, sizes)
@@ -348,7 +350,7 @@ def _plain(dim: Dim) -> str | None:
 
 
 def _operands(node: Expr, bound: Mapping[int, Expr]) -> Sequence[Expr]:
-    """Returns what must have a value before `node` has one."""
+    """Returns the nodes that must be evaluated before `node`."""
     match node:
         case Var():
             return (bound[node.id],) if node.id in bound else ()

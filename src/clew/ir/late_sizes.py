@@ -1,8 +1,8 @@
-"""Sizes that only a run tells (`?3`): which a step needs, and where in the program they are known.
+"""Sizes that are known only during the run (`?3`): which steps need them, and where they are known.
 
-A step whose arguments' shapes do not tell a size that it needs is given the size as one more
-argument, an `i64[]` read off the value that has it. Branches and loop bodies take such sizes from
-outside as they do values.
+If the shapes of a step's arguments do not determine a size it needs, the step gets the size as an
+additional argument, an `i64[]` read from a value that has it. Branches and loop bodies receive such
+sizes from outside, as they do values.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _NONE: Sizes = frozenset()
 
 
 def plain_size(dim: Dim) -> str | None:
-    """Returns the name of a dimension that is just one unknown size."""
+    """Returns the name of a dimension that is a single unknown size."""
     if isinstance(dim, SymDim) and is_unknown(dim) and str(dim) in dim.symbols:
         return str(dim)
     return None
 
 
 def sizes_told(types: Iterable[Type]) -> Sizes:
-    """Returns the unknown sizes that shapes of values tell."""
+    """Returns the unknown sizes that shapes of values determine."""
     dims = (d for t in types for leaf in leaves(t) for d in getattr(leaf, "shape", ()))
     return frozenset(name for d in dims if (name := plain_size(d)) is not None)
 
@@ -43,8 +43,8 @@ def sizes_in(value: Any) -> Sizes:
 
 
 def sizes_needed(call: Call) -> Sizes:
-    """Returns the unknown sizes that a step between segments has to be given: a kernel binds those
-    that its arguments' shapes tell, an operator none.
+    """Returns the unknown sizes to pass to a step between segments: a kernel binds those that its
+    arguments' shapes determine, an operator binds none.
     """
     if isinstance(call.op, GlobalVar):
         return _NONE
@@ -73,19 +73,19 @@ def _told_by(function: Function, nodes: Iterable[Expr]) -> Sizes:
 
 
 def settled(value: Any, sizes: Mapping[str, int]) -> Any:
-    """Returns an attribute's value with unknown sizes put in."""
+    """Returns an attribute's value with unknown sizes replaced by numbers."""
     if isinstance(value, tuple):
         return tuple(settled(v, sizes) for v in value)
     return substitute(value, sizes) if isinstance(value, SymDim) else value
 
 
 class Anchors(Rewriter):
-    """Sees to it that sizes are known where they are used: a call whose attributes name a size that
-    its own arguments do not tell reads one through the operator `sized`, together with a value
-    that tells the size.
+    """Makes sizes known where they are used: if a call's attributes name a size that its arguments
+    do not determine, the call reads an argument through the operator `sized`, together with a value
+    that determines the size.
 
-    `carriers` has such a value for each size. What is outside a function is for the function around
-    it.
+    `carriers` maps each size to such a value. Values outside a function are handled in the
+    enclosing function.
     """
 
     def __init__(self, carriers: Mapping[str, Expr], sized: Any) -> None:
@@ -127,7 +127,7 @@ class Anchors(Rewriter):
         raise AssertionError(new)
 
     def _of(self, names: Sizes) -> list[Expr]:
-        """Returns values of this function that tell sizes."""
+        """Returns values of this function that determine sizes."""
         found = []
         for name in sorted(names):
             carrier = self._carriers.get(name)

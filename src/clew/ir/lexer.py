@@ -1,4 +1,4 @@
-"""Tokens of the text form, and errors that point into it."""
+"""Tokens of the text form, and errors with places in it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ParseError(TextError):
         start = text.rfind("\n", 0, offset) + 1
         end = text.find("\n", offset)
         self.column = offset - start + 1
-        # A window around the place: lines of a large constant may be long.
+        # Show a window around the place, since lines of a large constant may be long.
         left = max(start, offset - 60)
         shown = text[left : min(offset + 40, end if end >= 0 else len(text))].replace("\t", " ")
         place = f"  line {self.line}, column {self.column}"
@@ -62,7 +62,7 @@ class ParseError(TextError):
 
 
 class Token(NamedTuple):
-    """A piece of text and where it starts; `kind` is a group of the patterns above, or `end`."""
+    """A token and its offset; `kind` is a group of the patterns above, or `end`."""
 
     kind: str
     text: str
@@ -70,9 +70,9 @@ class Token(NamedTuple):
 
 
 def tokens(text: str) -> list[Token]:
-    """Returns the tokens of a text, the last of kind `end`.
+    """Returns the tokens of a text; the last has the kind `end`.
 
-    Errors: P002 for what is no token.
+    Errors: P002 for text that is not a token.
     """
     found: list[Token] = []
     offset, depth = 0, 0
@@ -96,9 +96,9 @@ def tokens(text: str) -> list[Token]:
 
 
 def parse_span(token: Token, frontend: str, text: str) -> Span:
-    """Returns the span that a comment `// conv1:Conv#0, relu1:Relu` says.
+    """Returns the span in a comment such as `// conv1:Conv#0, relu1:Relu`.
 
-    Errors: P003 for a comment that names no sources.
+    Errors: P003 if the comment is not a list of sources.
     """
     comment = token.text[2:]
     sources, position = [], 0
@@ -133,7 +133,7 @@ def _name(part: str, token: Token, text: str) -> str:
 
 
 def unquoted(part: str, token: Token, text: str) -> str:
-    """Returns the string between quotes.
+    """Returns the contents of a quoted string.
 
     Errors: P002 for a bad escape.
     """

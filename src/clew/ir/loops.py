@@ -1,4 +1,4 @@
-"""Which loops are around a node, and how often they turn."""
+"""The loops around a node, and their trip counts."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Around = tuple[While, ...]
 
 
 def loops_around(function: Function) -> dict[int, Around]:
-    """Returns for the ids of the nodes in a function's branches and loops the loops around them.
+    """Returns, for the ids of nodes in a function's branches and loops, the enclosing loops.
 
-    What stands in no loop has an empty tuple; nodes inside primitive functions are left out.
+    Nodes outside of loops have an empty tuple; nodes inside primitive functions are excluded.
     """
     found: dict[int, Around] = {}
     pending: list[tuple[Function, Around]] = [(function, ())]
@@ -31,7 +31,9 @@ def loops_around(function: Function) -> dict[int, Around]:
 
 
 def in_branches(function: Function) -> set[int]:
-    """Returns the ids of the nodes in branches inside loops: not every turn computes them."""
+    """Returns the ids of the nodes in branches inside loops, which not every iteration
+    computes.
+    """
     found: set[int] = set()
     outside: set[int] = set()
     pending = [(function, False, False)]
@@ -49,9 +51,9 @@ def in_branches(function: Function) -> set[int]:
     return found
 
 
-def turns_of(loops: Iterable[While]) -> int | None:
-    """Returns how often the body of the innermost of nested loops runs in all: 1 for no loops,
-    None where only a run tells.
+def iterations_of(loops: Iterable[While]) -> int | None:
+    """Returns how often the body of the innermost of nested loops runs in total: 1 without
+    loops, None if only the run determines it.
     """
     trips = [loop.trips for loop in loops]
     known = [n for n in trips if isinstance(n, int)]

@@ -1,4 +1,4 @@
-"""A module: named functions, `main` among them."""
+"""A module: named functions, including `main`."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from clew.ir.expr import Function
 from clew.ir.types import TupleType
 from clew.support.shown import Shown, counted
 
-# How `str` shows a module. The printer, which needs modules, puts its text form here.
+# The function behind `str(module)`. The printer, which imports this file, sets it.
 _text_form: list[Callable[[Module], str]] = [repr]
 
 
 def printed_by(form: Callable[[Module], str]) -> None:
-    """Makes `form` what `str` of a module returns."""
+    """Sets the function that `str(module)` calls."""
     _text_form[:] = [form]
 
 
@@ -48,7 +48,7 @@ class Module(Shown):
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        """Names of the outputs in order: `output0` and so on where `main` names none."""
+        """Names of the outputs in order: `output0` and so on if `main` names none."""
         if "outputs" in self.main.attrs:
             return tuple(self.main.attrs["outputs"])
         result = self.main.body.type
@@ -56,7 +56,7 @@ class Module(Shown):
         return tuple(f"output{n}" for n in range(count))
 
     def with_functions(self, changed: Mapping[str, Function]) -> Module:
-        """Returns the module with some functions replaced or added; itself when nothing changed."""
+        """Returns the module with some functions replaced or added; itself if nothing changed."""
         if all(self.functions.get(name) is f for name, f in changed.items()):
             return self
         return Module({**self.functions, **changed})

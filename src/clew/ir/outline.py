@@ -1,7 +1,7 @@
-"""Outlining: sets of nodes become functions that are called where they were.
+"""Outlining: replaces sets of nodes by calls of new functions.
 
-A set may have several results, and what it computes may lie anywhere in the graph, as long as no
-path leaves it and comes back: the call would have to run before itself.
+A set may have several results and may be spread over the graph, but no path may leave it and
+return: the call would depend on itself.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from clew.ir.visit import post_order
 
 @dataclass(eq=False)
 class Piece:
-    """Nodes that are to be one function, with its attributes (or what tells them, once the
-    function is there). `members` are in the order of the graph. `outputs` are its results: those
-    of the members that are read outside, where none are given.
+    """Nodes that become one function, with its attributes (or a callable that computes them from
+    the function). `members` are in the order of the graph. `outputs` are the results; if none are
+    given, the members used outside.
     """
 
     members: tuple[Expr, ...]
@@ -34,7 +34,7 @@ class Piece:
 
 
 def whole(function: Function, nodes: Iterable[Expr]) -> Piece:
-    """Returns a piece of a function's body: the nodes, and the values of those that are tuples."""
+    """Returns a piece of a function's body: the nodes, and their fields if they are tuples."""
     ids = {n.id for n in nodes}
     members = []
     for node in post_order(function.body):
@@ -47,13 +47,13 @@ def whole(function: Function, nodes: Iterable[Expr]) -> Piece:
 
 def schedulable(function: Function, pieces: Sequence[Piece]) -> list[Expr] | None:
     """Returns the nodes of a function's body in an order that keeps each piece together, uses after
-    what they use; None where there is none, because a piece would have to run before itself.
+    their operands; None if there is no such order because a piece depends on itself.
     """
     piece_of = {id_: piece for piece in pieces for id_ in piece.ids}
     order: list[Expr] = []
     begun: set[int] = set()
     done: set[int] = set()
-    # A node or a piece; the second time it comes up, all that it uses is in order.
+    # A node or a piece; on its second visit, all its operands are in order.
     stack: list[tuple[Expr | Piece, bool]] = [(function.body, False)]
     while stack:
         item, ready = stack.pop()
@@ -68,7 +68,7 @@ def schedulable(function: Function, pieces: Sequence[Piece]) -> list[Expr] | Non
         if key in done:
             continue
         if key in begun:
-            return None  # it is still waiting for what uses it
+            return None  # one of its uses is still waiting for it
         begun.add(key)
         stack.append((unit, True))
         nodes = unit.members if isinstance(unit, Piece) else (unit,)
@@ -81,7 +81,7 @@ def schedulable(function: Function, pieces: Sequence[Piece]) -> list[Expr] | Non
 
 
 def returns_to(function: Function, piece: Piece) -> list[Expr] | None:
-    """Returns a path by which values leave a piece and come back to it; None where there is none.
+    """Returns a path on which values leave a piece and return to it, or None if there is none.
 
     The first and the last node of the path are members.
     """
@@ -102,9 +102,9 @@ def returns_to(function: Function, piece: Piece) -> list[Expr] | None:
 
 
 class Outliner(Rewriter):
-    """Rewrites one function: each piece becomes a call of a function. The pieces must be
-    `schedulable` together. `stays` says which arguments of a member are kept inside (constants);
-    `inner` rewrites the functions that are called or are branches.
+    """Rewrites one function: each piece becomes a call of a function. All pieces together must be
+    `schedulable`. `stays` says which arguments of a member are kept inside (constants); `inner`
+    rewrites functions that are called or are branches.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Outliner(Rewriter):
 
     def order(self, function: Function) -> Sequence[Expr]:
         found = schedulable(function, self._pieces)
-        assert found is not None, "pieces that wait for each other"
+        assert found is not None, "pieces depend on each other"
         return found
 
     def enter(self, function: Function) -> None:
@@ -171,7 +171,7 @@ class Outliner(Rewriter):
         return self.memo[node.id] if piece is not None else new
 
     def _close(self, piece: Piece) -> None:
-        """Makes the call, once all members are rebuilt, and gives it to all who come after."""
+        """Makes the call once all members are rebuilt, and maps the outputs to its results."""
         outputs, parameters = self._outputs[id(piece)], self._parameters[id(piece)]
         results = [self.memo[o.id] for o in outputs]
         first = {o.id for o in outputs}

@@ -1,4 +1,4 @@
-"""Closing a part of a graph into a function: what it uses from outside becomes parameters."""
+"""Closes a part of a graph into a function: values used from outside become parameters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from clew.ir.expr import Expr, Var
 
 
 class Parameters:
-    """A function's parameters as they come up, and what they stand for."""
+    """A function's parameters in order of first use, with the expressions they stand for."""
 
     def __init__(self) -> None:
         self.variables: list[Var] = []
@@ -14,7 +14,7 @@ class Parameters:
         self._found: dict[int, Var] = {}
 
     def of(self, argument: Expr) -> Var:
-        """Returns the parameter that stands for an argument, a new one when it first comes up."""
+        """Returns the parameter for an argument, created on first use."""
         found = self._found.get(argument.id)
         if found is None:
             found = Var(f"p{len(self.variables)}", argument.type)

@@ -1,7 +1,7 @@
-"""Reads the text form back: `parse_module(print_module(m))` prints as `m` does, spans included.
+"""Parses the text form. `parse_module(print_module(m))` prints as `m` does, including spans.
 
-The text may also be written by hand: the types of calls and the span comments may be left out,
-nodes may have any names, and `#` starts a remark. Nothing recurses over nodes or nested functions.
+The text may also be written by hand: types of calls and span comments may be omitted, nodes may
+have any names, and `#` starts a remark. Parsing does not recurse over nodes or nested functions.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _registered: list[Lookup] = [_no_operators]
 
 
 def operators_from(lookup: Lookup) -> None:
-    """Makes `lookup` the source of operators by name, for texts parsed without naming one."""
+    """Sets the default source of operators by name, for texts parsed without `operators`."""
     _registered[:] = [lookup]
 
 
@@ -66,9 +66,9 @@ def parse_module(
     *,
     operators: Lookup | None = None,
 ) -> Module:
-    """Returns the module that a text says. `constants` are the arrays it names.
+    """Returns the module in a text. `constants` are the arrays it names.
 
-    Errors: P001 to P010, each with line, column and the line itself.
+    Errors: P001 to P010, each with the line, the column and the text of the line.
     """
     known = {} if constants is None else constants
     return _Parser(text, known, operators or _registered[0]).module()
@@ -76,7 +76,7 @@ def parse_module(
 
 @dataclass
 class _Frame:
-    """A function that is being read; `target` is the node it becomes in the function around it."""
+    """A function being parsed; `target` is its node in the enclosing function."""
 
     target: Token
     params: list[Var]
@@ -94,7 +94,7 @@ class _Parser(TypeReader):
         self.frontend = ""
         self.lookup = lookup
         self.constants = constants
-        # One read-only array a name, so that constants that share it go on sharing it.
+        # One read-only array per name, so constants that share it still share it.
         self.arrays: dict[str, np.ndarray[Any, Any]] = {}
         self.spans: dict[str, Span] = {}
 
@@ -104,7 +104,7 @@ class _Parser(TypeReader):
             return EMPTY
         before = self.tokens[self.position - 1]
         if "\n" in self.text[before.offset : token.offset]:
-            self.fail("a span comment stands behind its node", hint="remarks start with #")
+            self.fail("a span comment must follow its node", hint="remarks start with #")
         self.position += 1
         found = self.spans.get(token.text)
         if found is None:
@@ -143,7 +143,7 @@ class _Parser(TypeReader):
         return unquoted(name, token, self.text) if name.startswith('"') else name
 
     def function(self, target: Token) -> Function:
-        """Returns the function whose head follows; functions inside are read without recursion."""
+        """Returns the function whose head follows; inner functions are parsed without recursion."""
         stack = [self.open(target)]
         while True:
             frame = stack[-1]
@@ -216,12 +216,12 @@ class _Parser(TypeReader):
                 f"{token.text} is not defined before this",
                 token,
                 code="P004",
-                hint="functions are closed: what they use comes in as a parameter",
+                hint="functions are closed: pass outer values as parameters",
             )
         return found
 
     def nodes(self, frame: _Frame) -> list[Expr]:
-        """Returns the nodes listed in parentheses."""
+        """Returns the nodes in a parenthesized list."""
         self.expect("(")
         found = []
         while self.items(")"):
@@ -240,7 +240,7 @@ class _Parser(TypeReader):
             raise ParseError("P006", message, self.text, start.offset, hint=error.hint) from error
         if declared is not None and node.type != declared:
             self.check(declared, node.type, start)
-            # They differ only in sizes that nobody knows before the run: keep their names.
+            # They differ only in sizes unknown before the run: keep their names.
             object.__setattr__(node, "type", declared)
         return node
 
@@ -253,7 +253,7 @@ class _Parser(TypeReader):
     def right_side(
         self, frame: _Frame, name: Token, declared: Type | None
     ) -> Callable[[Span], Expr]:
-        """Returns what builds the node, given its span, which comes last."""
+        """Returns a function that builds the node from its span, which comes last."""
         token = self.next
         if token.kind == "node":
             return self.use(frame)
@@ -274,7 +274,7 @@ class _Parser(TypeReader):
         return lambda span: Call(op, args, attrs, span=span)
 
     def use(self, frame: _Frame) -> Callable[[Span], Expr]:
-        """Reads a field of a tuple or a call of a function."""
+        """Parses a field of a tuple or a call of a function."""
         token = self.next
         value = self.node(frame)
         if self.accept("["):
@@ -282,7 +282,7 @@ class _Parser(TypeReader):
             self.expect("]")
             return lambda span: TupleGetItem(value, index, span=span)
         if not isinstance(value, (Function, GlobalVar)):
-            self.fail(f"{token.text} is no function", token)
+            self.fail(f"{token.text} is not a function", token)
         callee = value
         args, attrs = self.arguments(frame)
         return lambda span: Call(callee, args, attrs, span=span)
@@ -316,7 +316,7 @@ class _Parser(TypeReader):
                 return lambda span: If(cond, then, orelse, args, span=span)
             case "while":
                 return self.loop(frame)
-        self.fail(f"{token.text} does not stand here", token)
+        self.fail(f"{token.text} is not allowed here", token)
 
     def loop(self, frame: _Frame) -> Callable[[Span], Expr]:
         cond = self.inner(frame)
@@ -339,7 +339,7 @@ class _Parser(TypeReader):
         token = self.next
         function = self.node(frame)
         if not isinstance(function, Function):
-            self.fail(f"{token.text} is no function", token)
+            self.fail(f"{token.text} is not a function", token)
         return function
 
     def arguments(self, frame: _Frame) -> tuple[list[Expr], dict[str, Any]]:
@@ -361,7 +361,7 @@ class _Parser(TypeReader):
         try:
             data = self.data(declared)
         except (ValueError, OverflowError, MemoryError) as error:
-            self.fail(f"the constant does not fit {declared}: {error}", token, code="P005")
+            self.fail(f"the constant does not match {declared}: {error}", token, code="P005")
         name = self.string(self.take("string")) if self.next.kind == "string" else ""
         return lambda span: Constant(data, name=name, layout=declared.layout, span=span)
 
@@ -386,7 +386,7 @@ class _Parser(TypeReader):
         name = token.text[1:]
         if name not in self.arrays:
             if name not in self.constants:
-                self.fail(f"{token.text} is not among the constants given", token, code="P005")
+                self.fail(f"{token.text} is not among the given constants", token, code="P005")
             self.arrays[name] = _read_only(self.constants[name])
         return self.arrays[name]
 
@@ -411,7 +411,7 @@ class _Parser(TypeReader):
         attrs[name] = self.value()
 
     def value(self, *, bracketed: bool = False) -> Any:
-        """Returns an attribute's value; symbols stand bare between brackets only."""
+        """Returns an attribute's value; symbols are unquoted only between brackets."""
         token = self.next
         if token.kind == "string":
             return self.string(self.take("string"))
@@ -463,13 +463,13 @@ _NAMED: Final = {
 
 
 def _read_only(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    view = array.view()  # its own object, even where two names stand for one array
+    view = array.view()  # a separate object, even if two names share an array
     view.flags.writeable = False
     return view
 
 
 def _agree(declared: Type, found: Type) -> bool:
-    """Whether two types differ at most in sizes that only a run can tell."""
+    """Whether two types differ at most in sizes that are known only during the run."""
     match declared, found:
         case TensorType(a, dtype, layout), TensorType(b, other, laid):
             return (dtype, layout, len(a)) == (other, laid, len(b)) and all(
@@ -485,6 +485,6 @@ def _agree(declared: Type, found: Type) -> bool:
 
 
 def _unknowns_below(found: list[Token]) -> int:
-    """Returns a number above those of all unknown sizes `?n` in the text."""
+    """Returns a number greater than that of every unknown size `?n` in the text."""
     numbers = [int(t.text[1:]) for t in found if t.kind == "symbol" and t.text[1:].isdigit()]
     return max(numbers, default=-1) + 1

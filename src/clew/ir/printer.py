@@ -1,4 +1,4 @@
-"""The text form of a module: one node a line, so that a node's place is (stage, line).
+"""The text form of a module: one node per line, so a node's place is (stage, line).
 
 ```
 clew 1, frontend onnx
@@ -12,8 +12,8 @@ def @main(  // conv1:Conv
 }
 ```
 
-Numbers are dense in each function, in post-order. What follows `//` is the span: exactly the node's
-sources. `docs/text-format.md` has the grammar; `clew.ir.parser` reads it back.
+Numbers are dense in each function, in post-order. The comment after `//` is the span: the node's
+exact sources. `docs/text-format.md` has the grammar; `clew.ir.parser` parses the text.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ from clew.ir.types import bits, to_numpy
 from clew.support.text_arrays import is_text
 
 VERSION: Final = 1
-# Constants of at most so many elements are written where they stand.
+# The maximum number of elements of a constant written inline.
 INLINE_ELEMS: Final = 16
 _INTEGER_NAME: Final = re.compile(r"u?int\d+")
 _WIDTHS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 class ConstantTable(Mapping[str, np.ndarray[Any, Any]]):
-    """The arrays that a text names `@c0`, `@c1` ...; lazy constants are computed when looked up."""
+    """The arrays named `@c0`, `@c1` ... in a text; lazy constants are computed on access."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, Constant] = {}
         self._names: dict[tuple[str, int], str] = {}
 
     def name(self, node: Constant) -> str:
-        """Returns the name of a constant's array; constants that share an array share it."""
-        # A lazy constant's array may be gone, and another at its place.
+        """Returns the name of a constant's array; constants with the same array share it."""
+        # A lazy constant's array may be freed, and another allocated at its address.
         key = ("node", node.id) if node.is_lazy else ("array", id(node.data))
         found = self._names.get(key)
         if found is None:
@@ -89,10 +89,10 @@ class ConstantTable(Mapping[str, np.ndarray[Any, Any]]):
 
 @dataclass(frozen=True)
 class PrintedModule:
-    """A module's text, and where each node stands in it. Lines count from 1.
+    """A module's text, and the line of each node. Lines count from 1.
 
-    A node that several functions share stands where it is printed first; `node_at` knows every
-    line. `constants` holds the arrays that the text names `@c0`, `@c1` ...
+    A node shared by several functions has the line where it is first printed; `node_at` covers
+    every line. `constants` holds the arrays named `@c0`, `@c1` ... in the text.
     """
 
     text: str
@@ -102,7 +102,7 @@ class PrintedModule:
 
 
 def print_module(module: Module) -> str:
-    """Returns the module's text; large constants are named only (see `printed`)."""
+    """Returns the module's text; large constants appear by name only (see `printed`)."""
     return printed(module).text
 
 
@@ -117,7 +117,7 @@ def print_function(function: Function, name: str = "main") -> str:
 
 
 def printed(module: Module) -> PrintedModule:
-    """Returns the module's text with the nodes' places and the constants it names."""
+    """Returns the module's text with the nodes' lines and the constants it names."""
     frontend = _usual_frontend(module)
     printer = _Printer(frontend)
     named = f", frontend {name_text(frontend)}" if frontend else ""
@@ -128,7 +128,7 @@ def printed(module: Module) -> PrintedModule:
 
 
 def _usual_frontend(module: Module) -> str:
-    """Returns the frontend of the first source of `main`, which the text then leaves out."""
+    """Returns the frontend of the first source of `main`, which the text omits for sources."""
     for node in (*module.main.params, module.main, module.main.body):
         for source in node.span.sources:
             return source.frontend
@@ -137,7 +137,7 @@ def _usual_frontend(module: Module) -> str:
 
 @dataclass
 class _Frame:
-    """A function that is being printed."""
+    """A function being printed."""
 
     nodes: Iterator[Expr]
     names: dict[int, str]
@@ -183,7 +183,7 @@ class _Printer:
                 self.line(self.statement(node, frame), node)
 
     def open(self, head: str, function: Function, indent: str) -> _Frame:
-        """Prints a function's head; returns its frame."""
+        """Prints a function's head and returns its frame."""
         order = body_order(function.body)
         names = _names(function, order)
         attrs = attrs_text(function.attrs, {})
@@ -260,9 +260,9 @@ class _Printer:
 
 
 def body_order(body: Expr) -> list[Expr]:
-    """Returns the nodes of a function's body in post-order, the globals it calls among them.
+    """Returns the nodes of a function's body in post-order, including the globals it calls.
 
-    Inner functions are listed and not entered.
+    Inner functions are listed but not entered.
     """
     done: set[int] = set()
     order: list[Expr] = []
@@ -284,14 +284,14 @@ def body_order(body: Expr) -> list[Expr]:
 
 
 def operands(node: Expr) -> tuple[Expr, ...]:
-    """Returns a node's children, and the global it calls before them."""
+    """Returns a node's children, preceded by the global it calls, if any."""
     if isinstance(node, Call) and isinstance(node.op, GlobalVar):
         return (node.op, *node.args)
     return node.children
 
 
 def _names(function: Function, order: list[Expr]) -> dict[int, str]:
-    """Returns the names of a function's nodes: variables by theirs, the others by number."""
+    """Returns the names of a function's nodes: variables by name, the others by number."""
     names: dict[int, str] = {}
     taken: dict[str, int] = {}
     number = 0
@@ -309,7 +309,7 @@ def _names(function: Function, order: list[Expr]) -> dict[int, str]:
 
 
 def element_texts(values: np.ndarray[Any, Any]) -> list[str]:
-    """Returns the elements of a flat array; in hex those that a decimal does not give back."""
+    """Returns the elements of a flat array as text; in hex if a decimal is not exact."""
     if values.dtype == np.bool_:
         return [value_text(bool(v)) for v in values]
     if is_text(values):
@@ -326,7 +326,7 @@ def element_texts(values: np.ndarray[Any, Any]) -> list[str]:
 
 
 def parse_elements(texts: list[str], dtype: str) -> np.ndarray[Any, Any]:
-    """Returns the flat array that `element_texts` wrote. Raises `ValueError` or `OverflowError`."""
+    """Returns the flat array written by `element_texts`. Raises `ValueError` or `OverflowError`."""
     wanted = to_numpy(dtype)
     if dtype == "str":
         return np.array(texts, dtype=wanted)

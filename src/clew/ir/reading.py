@@ -1,4 +1,4 @@
-"""How a trace reads modules: it sits below the graph IR and knows nodes by protocol only."""
+"""Reads modules for a trace, which is below the graph IR and knows nodes only by protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ModuleReader:
     """Reads `Module`s for `clew.trace.Trace`."""
 
     def nodes(self, module: Module) -> Sequence[Expr]:
-        """Returns every node, inner functions' included, each once."""
+        """Returns every node once, including those of inner functions."""
         functions = [function for _, function in module]
         found = {n.id: n for n in post_order(functions, into_functions=True)}
         for node in list(found.values()):
@@ -24,24 +24,24 @@ class ModuleReader:
         return list(found.values())
 
     def printed(self, module: Module) -> PrintedModule:
-        """Returns the module's text and its nodes' places."""
+        """Returns the module's text and its nodes' lines."""
         return printed(module)
 
     def kind(self, node: Any) -> str:
-        """Returns what the node is: the name of its class."""
+        """Returns the node's kind: the name of its class."""
         return type(node).__name__
 
     def memory(self, node: Any) -> tuple[str, ...]:
-        """Returns nothing: which nodes are memory of others is decided above the graph IR."""
+        """Returns nothing: use of memory is decided above the graph IR."""
         return ()
 
     def eliminated(self, module: Module) -> Sequence[tuple[str, str]]:
-        """Returns the layers that the frontend itself did away with, and why."""
+        """Returns the layers eliminated by the frontend, each with the reason."""
         gone = module.main.attrs.get("eliminated", ())
         return [(layer, reason) for layer, _, reason in gone]
 
     def title(self, node: Any) -> str:
-        """Returns the operator's name, or what else describes the node in a word or two."""
+        """Returns the operator's name, or a short description of another node."""
         match node:
             case Call():
                 return node.op_name

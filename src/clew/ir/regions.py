@@ -1,7 +1,7 @@
-"""Regions: operators that a user wants together.
+"""Regions: operators that a user wants to keep together.
 
-A region is a source of its own kind, carried by spans as layers are. So whatever a pass builds for
-an operator of a region belongs to it, and no pass has to know.
+A region is a separate kind of source and is carried by spans, as layers are. So everything a pass
+builds for an operator of a region belongs to the region, and passes need no special code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def regions_of(node: Expr) -> tuple[str, ...]:
 
 
 def enter_region(call: Call, region: str, mode: str) -> Call:
-    """Returns the same call as part of a region. Called by rewriters only."""
+    """Returns the same call, marked as part of a region. Called by rewriters only."""
     source = Source(region, mode, _FRONTEND, _KIND)
     with building(context.span | Span([source]), context.origins):
         return Call(call.op, call.args, call.attrs)

@@ -1,7 +1,6 @@
-"""The rewriter: every graph pass is one. It rebuilds bottom-up, shares what did not change, and
-keeps
-provenance: whatever is built while node *n* is rewritten has *n* (and the rest of the match) as
-origin, and the map from old nodes to new ones gives the *same* links.
+"""The rewriter, the base of every graph pass. It rebuilds bottom-up, shares unchanged parts, and
+keeps provenance: every node built while node *n* is rewritten has *n* (and the rest of the match)
+as its origin, and the map from old to new nodes gives the *same* links.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from clew.trace.span import Span
 
 
 def rebuild(node: Expr, children: Sequence[Expr]) -> Expr:
-    """Returns `node` over other children (in the order of `node.children`); itself if they are
-    equal.
+    """Returns `node` with other children (in the order of `node.children`), or `node` itself if
+    they are equal.
     """
     if all(a is b for a, b in zip(node.children, children, strict=True)):
         return node
@@ -45,8 +44,8 @@ def rebuild(node: Expr, children: Sequence[Expr]) -> Expr:
 
 
 def keep_sizes(old: Type, new: Expr) -> None:
-    """Gives the sizes that a node just built makes unknown anew the names that they had in the type
-    of what it stands for: attributes of other nodes go by these.
+    """Gives the new unknown sizes of a node the names in the type of the value it replaces, since
+    attributes of other nodes use these names.
     """
     if new.type == old or isinstance(new, (Function, Var)):
         return
@@ -65,14 +64,14 @@ def keep_sizes(old: Type, new: Expr) -> None:
 
 
 def settle_sizes(old: Type, new: Type, sizes: dict[str, Dim]) -> None:
-    """Notes what unknown sizes of a value are, as its new type tells."""
+    """Records the unknown sizes of a value that its new type determines."""
     for was, now in _dims(old, new):
         if was != now and is_unknown(was) and str(was) in was.symbols:  # type: ignore[union-attr]
             sizes.setdefault(str(was), now)
 
 
 def unknown_sizes(type_: Type) -> set[str]:
-    """Returns the names of sizes in a type that only a run can tell."""
+    """Returns the names of sizes in a type that are known only during the run."""
     found: set[str] = set()
     for leaf in leaves(type_):
         for dim in getattr(leaf, "shape", ()):
@@ -82,7 +81,7 @@ def unknown_sizes(type_: Type) -> set[str]:
 
 
 def _dims(old: Type, new: Type) -> Iterator[tuple[Dim, Dim]]:
-    """Yields the sizes of a value in two types, where these are alike."""
+    """Yields corresponding sizes in two types of a value, if the types have the same structure."""
     before, after = leaves(old), leaves(new)
     if len(before) != len(after):
         return
@@ -122,9 +121,9 @@ def _while(node: While, children: Sequence[Expr], trips: Dim | None) -> While:
 
 
 class building_for:
-    """What is built inside is built for these nodes, none of it yet marked as a layer's result.
+    """Makes everything built in the block be built for these nodes, without output marks.
 
-    A context manager by hand: every node of every pass enters it.
+    A context manager class, for speed: every node of every pass enters it.
     """
 
     __slots__ = ("_before", "_origins", "_span")
@@ -132,7 +131,7 @@ class building_for:
     def __init__(self, *nodes: Expr) -> None:
         if len(nodes) == 1:
             self._span = nodes[0].span.unmarked()
-        else:  # at once: a union for every two of them would be quadratic
+        else:  # all at once: pairwise unions would be quadratic
             self._span = Span(s for n in nodes for s in n.span.unmarked().sources)
         self._origins = tuple([n.id for n in nodes])
 
@@ -147,13 +146,13 @@ class building_for:
 
 
 def layer_names(node: Expr) -> tuple[str, ...]:
-    """Returns the names of the model's layers that a node is for."""
+    """Returns the names of the model's layers that a node serves."""
     return node.span.layers
 
 
 def replaces(old: Expr, new: Expr) -> None:
-    """Notes that `new` computes the value of `old`. Built after it, it takes over its output
-    marks. A tuple of which fields are left out has another value.
+    """Records that `new` computes the value of `old`. If `new` was built later, it takes over the
+    output marks. A tuple with fields omitted has a different value.
     """
     if not _leaves_out(old.type, new.type):
         note_same(old.id, new.id)
@@ -173,12 +172,11 @@ class Rewriter:
     """Rewrites functions bottom-up. A pass overrides `rewrite_call` (or another `rewrite_*`).
 
     The method gets the old node and `new`: the old node over rewritten children (the old node
-    itself if none changed). It returns what takes the old node's place, computing the same value
-    (perhaps in another layout or dtype). `covers` widens "now building for" to more nodes of a
-    match. Inner functions are rewritten where `enter_functions` is set; the attributes named in
-    `of_function`, which `enter` sets anew, are then those of the function around again. A pass that
-    changes the type of values clears `rebuilds` and gets the old node as `new`: old calls need not
-    fit the new arguments.
+    itself if none changed). It returns the replacement, which computes the same value (perhaps in
+    another layout or dtype). `covers` extends the origin to more nodes of a match. Inner functions
+    are rewritten if `enter_functions` is set; the attributes named in `of_function`, which `enter`
+    sets, are restored afterwards. A pass that changes the type of values clears `rebuilds` and gets
+    the old node as `new`, since old calls may not accept the new arguments.
     """
 
     enter_functions = True
@@ -188,7 +186,7 @@ class Rewriter:
 
     def __init__(self) -> None:
         self.memo: dict[int, Expr] = {}
-        # What sizes that only the run would tell have turned out to be.
+        # Values found for sizes that were unknown before the run.
         self.sizes: dict[str, Dim] = {}
 
     def rewrite_module(self, module: Module) -> Module:
@@ -215,14 +213,14 @@ class Rewriter:
         return new
 
     def order(self, function: Function) -> Sequence[Expr]:
-        """Returns the nodes of a function's body, uses after what they use."""
+        """Returns the nodes of a function's body, uses after their operands."""
         return post_order(function.body)
 
     def enter(self, function: Function) -> None:
-        """Called before a function's body is rewritten: the place for per-function analysis."""
+        """Called before a function's body is rewritten, for per-function analysis."""
 
     def leave(self, function: Function, new: Function) -> Function:
-        """Called after; may change the function as a whole."""
+        """Called after a function's body is rewritten; may change the function as a whole."""
         return new
 
     def _visit(self, node: Expr) -> Expr:
@@ -245,7 +243,7 @@ class Rewriter:
         return new
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
-        """Returns the node over rewritten children, before `dispatch` decides about it."""
+        """Returns the node over rewritten children, before `dispatch`."""
         if self.sizes and isinstance(node, Call) and not isinstance(node.op, (Function, GlobalVar)):
             attrs = {k: v for k, v in node.attrs.items() if _names_any(v, self.sizes)}
             if attrs:
@@ -262,7 +260,7 @@ class Rewriter:
         return found if found is not None else self._visit(child)
 
     def dispatch(self, old: Expr, new: Expr) -> Expr:
-        """Returns what takes the place of `old`, by kind of node."""
+        """Returns the replacement of `old`, by kind of node."""
         match old:
             case Call():
                 return self.rewrite_call(old, new)  # type: ignore[arg-type]
@@ -279,31 +277,31 @@ class Rewriter:
         raise AssertionError(old)
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        """Returns what takes a call's place."""
+        """Returns the replacement of a call."""
         return new
 
     def rewrite_constant(self, old: Constant) -> Expr:
-        """Returns what takes a constant's place."""
+        """Returns the replacement of a constant."""
         return old
 
     def rewrite_var(self, old: Var) -> Expr:
-        """Returns what takes a variable's place; a parameter must stay a variable."""
+        """Returns the replacement of a variable; a parameter must stay a variable."""
         return old
 
     def rewrite_tuple_get_item(self, old: TupleGetItem, new: TupleGetItem) -> Expr:
-        """Returns what takes a projection's place: of a tuple just built, the field itself."""
+        """Returns the replacement of a projection: the field itself if the tuple was just built."""
         return new.value.fields[new.index] if isinstance(new.value, Tuple) else new
 
     def rewrite_control(self, old: Expr, new: Expr) -> Expr:
-        """Returns what takes the place of an `If` or `While`."""
+        """Returns the replacement of an `If` or `While`."""
         return new
 
     def rewrite_other(self, old: Expr, new: Expr) -> Expr:
-        """Returns what takes the place of a tuple, let or global."""
+        """Returns the replacement of a tuple, let or global."""
         return new
 
     def covers(self, *nodes: Expr) -> building_for:
-        """Nodes built inside are for these nodes: a whole match, its root first."""
+        """Makes nodes built in the block belong to these nodes: a whole match, its root first."""
         return building_for(*nodes)
 
 

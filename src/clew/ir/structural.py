@@ -1,9 +1,10 @@
-"""Structural hash and equality: what a graph computes, apart from ids, spans and names.
+"""Structural hash and equality: they cover the computation of a graph, without ids, spans and
+names.
 
-They deduplicate kernels and key the disk cache. A function is written down as a list of records in
-post-order, operands by position, and the list is hashed; so `f(x, x)` and `f(x, y)` with equal but
-unshared `x` and `y` differ. Names of variables and functions do not count; symbolic sizes,
-attributes, layouts, the names of a module's outputs and the bytes of constants do.
+They deduplicate kernels and key the disk cache. A function is serialized as a list of records in
+post-order, with operands by position, and the list is hashed. So `f(x, x)` and `f(x, y)` with equal
+but unshared `x` and `y` differ. Names of variables and functions are ignored. Symbolic sizes,
+attributes, layouts, the names of a module's outputs and the bytes of constants count.
 """
 
 from __future__ import annotations
@@ -37,13 +38,13 @@ from clew.ir.syntax import dim_text, quote, type_text, value_text
 from clew.support.text_arrays import is_text, packed
 
 _DIGEST_BYTES: Final = 20
-# Attributes of functions that only name them.
+# Attributes that only name a function.
 _NAMING: Final = frozenset({"name"})
 
 
 @dataclass(frozen=True)
 class _Summary:
-    """A function's hash, and the globals it calls, numbered in the hash by first use."""
+    """A function's hash, and the globals it calls, numbered by first use."""
 
     digest: str
     globals: tuple[str, ...]
@@ -55,9 +56,9 @@ _arrays: Final[dict[int, tuple[weakref.ref[np.ndarray[Any, Any]], str]]] = {}
 
 
 def structural_hash(root: Expr | Module) -> str:
-    """Returns a hex digest that equal structures share.
+    """Returns a hex digest, equal for equal structures.
 
-    In a lone expression a global counts by its name; in a module by what it stands for.
+    A global is hashed by name in a single expression, and by its function in a module.
     """
     if isinstance(root, Module):
         return _module_hash(root)
@@ -66,7 +67,7 @@ def structural_hash(root: Expr | Module) -> str:
 
 
 def structural_equal(a: Expr | Module, b: Expr | Module) -> bool:
-    """Whether both compute the same in the same way."""
+    """Whether both perform the same computation."""
     if a is b:
         return True
     return isinstance(a, Module) == isinstance(b, Module) and (
@@ -108,7 +109,7 @@ def _hash(records: Iterable[str]) -> str:
 
 
 def _summary(root: Expr) -> _Summary:
-    """Returns a summary of the expression, those of the functions in it first."""
+    """Returns the summary of an expression, after those of its functions."""
     orders: dict[int, list[Expr]] = {}
     stack: list[Expr] = [root]
     while stack:
@@ -149,7 +150,7 @@ def _summarize(root: Expr, order: list[Expr]) -> _Summary:
 
 
 def _record(node: Expr, globals_: dict[str, int]) -> str:
-    """Returns what a node is, apart from its operands and type."""
+    """Returns a description of a node without its operands and type."""
     match node:
         case Call(op=Function() | GlobalVar()):
             return f"call {_attrs(node.attrs)}"
@@ -198,7 +199,7 @@ def _content(constant: Constant) -> str:
 
 
 def array_digest(array: np.ndarray[Any, Any]) -> str:
-    """Returns a digest of the elements in order; kept as long as the array object lives."""
+    """Returns a digest of the elements in order, cached for the lifetime of the array object."""
     key = id(array)
     found = _arrays.get(key)
     if found is not None and found[0]() is array:

@@ -1,6 +1,6 @@
-"""What operators compute of symbolic sizes: rules that operators declare (`Traits.symbolic`).
+"""Symbolic evaluation of operators on sizes: rules that operators declare (`Traits.symbolic`).
 
-A rule claims nothing that does not hold for every size.
+A result must hold for every size.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from clew.ir.types import is_float
 
 Array: TypeAlias = NDArray[Any]
 Rule: TypeAlias = Callable[[Call, Sequence[Array]], Array | None]
-"""From a call and its operands' elements (ints, floats, bools, symbols) to the result's; None where
-that is not known for every size."""
+"""Maps a call and its operands' elements (ints, floats, bools, symbols) to the result's elements,
+or to None if they are not known for every size.
+"""
 
 
 def pairwise(function: Callable[[Any, Any], Any]) -> Rule:
-    """Returns the rule of an operator on pairs of elements that broadcast: `function` gives the
-    result of a pair, None where it is not known.
+    """Returns the rule of an elementwise operator on pairs that broadcast: `function` returns the
+    result of a pair, or None if unknown.
     """
 
     def rule(call: Call, values: Sequence[Array]) -> Array | None:
@@ -41,7 +42,7 @@ def pairwise(function: Callable[[Any, Any], Any]) -> Rule:
 
 
 def _exact(item: Any) -> Any:
-    """Returns an element as an int or symbol, None for a fraction: that is no size."""
+    """Returns an element as an int or symbol, or None for a fraction, which is not a size."""
     if isinstance(item, SymDim):
         return item
     if isinstance(item, float):
@@ -68,7 +69,7 @@ def _remainder(a: Any, b: Any) -> Any:
 
 
 def _is_size(a: Any) -> bool:
-    """Whether the value is at least zero for all sizes, which are at least zero themselves."""
+    """Whether the value is at least zero for all sizes that are at least zero."""
     if isinstance(a, SymDim):
         return all(
             coefficient >= 0 and all(_atom_is_size(atom) for atom, _ in monomial)
@@ -114,7 +115,7 @@ def _negated(answer: bool | None) -> bool | None:
 
 
 def unary(function: Callable[[Any], Any]) -> Rule:
-    """Returns the rule of an operator on single elements."""
+    """Returns the rule of an elementwise operator with one operand."""
 
     def rule(call: Call, values: Sequence[Array]) -> Array | None:
         result = np.empty(values[0].shape, dtype=object)
@@ -136,7 +137,9 @@ def _cast(call: Call, values: Sequence[Array]) -> Array | None:
 
 
 def folded(function: Callable[[Any, Any], Any], start: int) -> Rule:
-    """Returns the rule of a reduction with the attribute `axes`, from the value of no elements."""
+    """Returns the rule of a reduction with the attribute `axes`; `start` is the value for no
+    elements.
+    """
 
     def rule(call: Call, values: Sequence[Array]) -> Array | None:
         axes = tuple(call.attrs["axes"]) or tuple(range(values[0].ndim))

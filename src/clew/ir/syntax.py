@@ -1,7 +1,7 @@
-"""The small parts of the text form: names, dimensions, types, attribute values, spans.
+"""The smallest parts of the text form: names, dimensions, types, attribute values, spans.
 
-Names are bare where they look like names and quoted otherwise, so that any string survives. Square
-brackets matter: `//` divides inside them and starts a span comment elsewhere.
+Names that are not identifiers are quoted, so any string survives. Square brackets matter: inside
+them `//` is a division, elsewhere it starts a span comment.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from clew.trace.span import Source, Span
 BARE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*\Z")
 BARE_SYMBOL: Final = re.compile(r"(\?[0-9]+|[A-Za-z_][A-Za-z0-9_.]*)\Z")
 BARE_LAYER: Final = re.compile(r"[A-Za-z0-9_./-]+\Z")
-# Words that start the right-hand side of a statement; an operator of such a name is quoted.
+# Words that start the right-hand side of a statement; operators with such names are quoted.
 KEYWORDS: Final = frozenset({"const", "fn", "if", "let", "var", "while"})
-# Words that stand for values among attributes; a symbol of such a name is quoted.
+# Words that are values of attributes; symbols with such names are quoted.
 VALUES: Final = frozenset({"true", "false", "none", "nan", "inf", "dim", "opaque", "min", "max"})
 
 
 def quote(text: str, mark: str = '"') -> str:
-    """Returns the string in quotes, on one line whatever it holds."""
+    """Returns the string in quotes, always on one line."""
     quoted = json.dumps(text, ensure_ascii=not text.isprintable())
     if mark == '"':
         return quoted
@@ -44,22 +44,22 @@ def quote(text: str, mark: str = '"') -> str:
 
 
 def unquote(text: str) -> str:
-    """Returns the string that `quote` was given. Raises `ValueError` for a bad escape."""
+    """Returns the string from the result of `quote`. Raises `ValueError` for a bad escape."""
     return str(json.loads('"' + text[1:-1] + '"'))
 
 
 def name_text(name: str) -> str:
-    """Returns a name of an operator, variable, function or attribute."""
+    """Returns the text of the name of an operator, variable, function or attribute."""
     return name if BARE.match(name) and name not in KEYWORDS else quote(name)
 
 
 def symbol_text(name: str) -> str:
-    """Returns the name of a symbolic size."""
+    """Returns the text of a symbolic size's name."""
     return name if BARE_SYMBOL.match(name) and name not in VALUES else quote(name, "`")
 
 
 def dim_text(dim: Dim) -> str:
-    """Returns a dimension, as between square brackets."""
+    """Returns the text of a dimension, as between square brackets."""
     if not isinstance(dim, SymDim):
         return str(dim)
     parts = []
@@ -90,7 +90,9 @@ def _operand(text: str) -> str:
 
 @lru_cache(maxsize=16384)
 def type_text(type_: Type) -> str:
-    """Returns a type: `f32[batch, 64]:NC16c`, `(f32[2], i64[])`, `fn(f32[2]) -> f32[2]`."""
+    """Returns the text of a type: `f32[batch, 64]:NC16c`, `(f32[2], i64[])`,
+    `fn(f32[2]) -> f32[2]`.
+    """
     match type_:
         case TensorType(shape, dtype, layout):
             suffix = f":{name_text(layout)}" if layout else ""
@@ -116,7 +118,9 @@ def tuple_text(items: list[str]) -> str:
 
 
 def value_text(value: Any, *, bracketed: bool = False) -> str:
-    """Returns an attribute's value; `opaque(...)`, which does not parse, for what has no text."""
+    """Returns the text of an attribute's value; `opaque(...)`, which does not parse, if it has
+    none.
+    """
     match value:
         case bool():
             return "true" if value else "false"
@@ -138,7 +142,7 @@ def value_text(value: Any, *, bracketed: bool = False) -> str:
 
 
 def attrs_text(attrs: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """Returns `name=value` pairs without those that say what the default says."""
+    """Returns `name=value` pairs, except those equal to their defaults."""
     pairs = []
     for name, value in attrs.items():
         text = value_text(value)
@@ -153,7 +157,7 @@ def _frozen(value: Any) -> Any:
 
 @lru_cache(maxsize=65536)
 def span_text(span: Span, frontend: str) -> str:
-    """Returns the sources of a span; `frontend` is the one that goes without saying."""
+    """Returns the text of a span's sources, without the frontend of those of `frontend`."""
     return ", ".join([_source_text(s, frontend) for s in span.sources])
 
 

@@ -1,4 +1,4 @@
-"""A module in files: its text form, and the constants that it names in an `.npz` beside it."""
+"""A module in files: its text form, and an `.npz` file with the constants it names."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Arrays: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
 
 def save_module(module: Module, path: str | Path, arrays: Arrays | None = None) -> None:
-    """Writes the text to `path`, and the constants it names to the same name with `.npz`, with
-    further `arrays` beside them. Each file is written whole or not at all.
+    """Writes the text to `path`, and the constants it names, with further `arrays`, to a file of
+    the same name with the suffix `.npz`. Each file is written completely or not at all.
 
-    Errors: I333 when one cannot be written.
+    Errors: I333 if a file cannot be written.
     """
     path = Path(path)
     form = printed(module)
@@ -41,15 +41,15 @@ def save_module(module: Module, path: str | Path, arrays: Arrays | None = None) 
 
 
 def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
-    """Returns the module that `save_module` wrote; a text that names no arrays needs none, and of
-    the arrays only those that it names are read.
+    """Returns the module written by `save_module`. Only arrays named in the text are read; a text
+    that names none needs no `.npz` file.
 
-    Errors: P011 when a file is missing, damaged or no regular file, I330 and I331 for one that
-    exceeds a budget, and those of `parse_module`.
+    Errors: P011 if a file is missing, damaged or not a regular file, I330 and I331 if it exceeds a
+    budget, and those of `parse_module`.
     """
     path = Path(path)
     beside = path.with_suffix(".npz")
-    hint = f"it takes two files, {path.name} and {beside.name}"
+    hint = f"a module consists of two files, {path.name} and {beside.name}"
     try:
         text = read_text(path)
     except (OSError, ValueError) as error:
@@ -59,7 +59,7 @@ def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
 
 
 def save_arrays(path: Path, arrays: Arrays) -> None:
-    """Writes arrays by name to an `.npz`, of any dtype that tensors have, whole or not at all.
+    """Writes arrays of any tensor dtype by name to an `.npz`, completely or not at all.
 
     Errors: OSError.
     """
@@ -67,10 +67,10 @@ def save_arrays(path: Path, arrays: Arrays) -> None:
 
 
 def load_arrays(path: Path, *, hint: str = "") -> StoredArrays:
-    """Returns the arrays that `save_arrays` wrote.
+    """Returns the arrays written by `save_arrays`.
 
-    Errors: P011 when the file is missing, damaged or no regular file; I331 for more entries than
-    the budgets allow.
+    Errors: P011 if the file is missing, damaged or not a regular file; I331 if it has more entries
+    than the budgets allow.
     """
     found = StoredArrays(path, hint)
     found.opened()
@@ -78,11 +78,11 @@ def load_arrays(path: Path, *, hint: str = "") -> StoredArrays:
 
 
 class StoredArrays(Mapping[str, np.ndarray[Any, Any]]):
-    """Arrays in an `.npz` by name, each read when it is asked for, and the file opened with the
-    first; a context manager.
+    """The arrays in an `.npz` by name, each read on access; the file is opened on the first access.
+    A context manager.
 
-    Errors of reading one: P011 where it or the file is missing or damaged, I331 where it is larger
-    than a budget.
+    Errors of an access: P011 if the array or the file is missing or damaged, I331 if it exceeds a
+    budget.
     """
 
     def __init__(self, path: Path, hint: str) -> None:
@@ -115,7 +115,7 @@ class StoredArrays(Mapping[str, np.ndarray[Any, Any]]):
             raise _unreadable(self._path, error, self._hint) from error
 
     def opened(self) -> tuple[Archive, dict[str, str]]:
-        """Returns the archive, and its keys by the names of arrays.
+        """Returns the archive, and its keys by array name.
 
         Errors: P011; I331.
         """
@@ -133,8 +133,8 @@ def _unreadable(path: Path, error: Exception, hint: str) -> TextError:
 
 
 def _raw(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns the elements as numbers that numpy's own files can hold."""
-    if is_text(array):  # a mark at the end keeps zeros there, which numpy drops
+    """Returns the elements in a dtype that NumPy's files support."""
+    if is_text(array):  # a mark at the end keeps trailing zeros, which NumPy drops
         return np.array([f"{text}." for text in array.reshape(-1).tolist()], np.str_).reshape(
             array.shape
         )
@@ -151,7 +151,7 @@ def _name_and_key(key: str) -> tuple[str, str]:
 
 
 def _typed(array: np.ndarray[Any, Any], dtype: str) -> np.ndarray[Any, Any]:
-    """Returns an array as its elements' dtype. Errors: ValueError where it cannot be one."""
+    """Returns an array in its tensor's dtype. Errors: ValueError if the dtypes do not match."""
     if dtype == "str":
         if array.dtype.kind != "U":
             raise ValueError(f"text stored as {array.dtype}")

@@ -1,4 +1,4 @@
-"""Reads tokens, types and sizes of the text form: what `parser` reads functions and nodes with."""
+"""Parses tokens, types and sizes of the text form; `parser` is built on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POWER: Final = 64
 
 
 class TypeReader:
-    """Reads a text from `position` on; every failure is a `ParseError` with its place."""
+    """Parses a text from `position` on; every failure is a `ParseError` with its place."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -67,7 +67,7 @@ class TypeReader:
         return self.tokens[self.position - 1]
 
     def items(self, close: str) -> bool:
-        """Whether another item follows, at the start or after an item of a list."""
+        """Whether another item of a list follows."""
         if self.accept(close):
             return False
         if self.tokens[self.position - 1].text not in ("(", "["):
@@ -155,14 +155,14 @@ class TypeReader:
                 self.fail("a dimension is negative", token)
             shape.append(dim)
         layout = ""
-        # `%x: f32[2]:NC` has a layout; a colon before anything else is not ours.
+        # `%x: f32[2]:NC` has a layout; a colon before anything else is not part of the type.
         if self.at(":"):
             self.position += 1
             layout = self.word("a layout")
         return TensorType(tuple(shape), dtype, layout)
 
     def dim(self) -> Dim:
-        """Sums of products: the ordinary precedence of `+ - * // % ^`."""
+        """Parses sums of products, with the usual precedence of `+ - * // % ^`."""
         self.nested()
         negative = self.accept("-")
         total = self.dim_term()
@@ -227,7 +227,7 @@ class TypeReader:
 
 
 def read_function_type(text: str) -> FunctionType:
-    """Returns the type that `(f32[n], f32[n]) -> f32[n]` writes.
+    """Returns the type in a text such as `(f32[n], f32[n]) -> f32[n]`.
 
     Errors: P001.
     """

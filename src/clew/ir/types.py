@@ -40,34 +40,34 @@ _NUMPY: Final[dict[str, Any]] = {
     "f6e2m3fn": ml_dtypes.float6_e2m3fn,
     "f6e3m2fn": ml_dtypes.float6_e3m2fn,
     "f4e2m1fn": ml_dtypes.float4_e2m1fn,
-    # Held and moved by host operators only.
+    # Only host operators hold and move them.
     "c64": np.complex64,
     "c128": np.complex128,
     "str": TEXT,
 }
 _NAMES: Final = {np.dtype(scalar): name for name, scalar in _NUMPY.items()}
-# Numbers that are stored and moved, and converted to be computed with; each has a byte in memory,
-# of which it takes the low bits.
+# Storage-only number formats, converted before computing. Each takes one byte in memory, in its low
+# bits.
 STORAGE: Final = (
     "i4", "u4", "i2", "u2", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0fnu",
     "f6e2m3fn", "f6e3m2fn", "f4e2m1fn",
 )  # fmt: skip
 _BITS: Final = {"str": 128, "bool": 8, "bf16": 16} | {name: int(name[1]) for name in STORAGE}
 DTYPES: Final = tuple(_NUMPY)
-# What kernels neither read nor write: operators on these run on the host.
+# Dtypes that kernels do not support: operators on them run on the host.
 HOST_DTYPES: Final = frozenset({"c64", "c128", "str"})
 
 
 def to_numpy(dtype: str) -> np.dtype[Any]:
-    """Returns numpy's dtype for a clew dtype name such as `f32`."""
+    """Returns NumPy's dtype for a clew dtype name such as `f32`."""
     found: np.dtype[Any] = np.dtype(_NUMPY[dtype])
     return found
 
 
 def from_numpy(dtype: np.dtype[Any]) -> str:
-    """Returns the clew name of a numpy dtype.
+    """Returns the clew name of a NumPy dtype.
 
-    Errors: T001 for a dtype that tensors cannot have.
+    Errors: T001 for a dtype that tensors do not support.
     """
     name = _NAMES.get(np.dtype(dtype))
     if name is None:
@@ -76,17 +76,19 @@ def from_numpy(dtype: np.dtype[Any]) -> str:
 
 
 def bits(dtype: str) -> int:
-    """Returns the size of one element in bits; in memory it has `memory_bytes`."""
+    """Returns the size of one element in bits; `memory_bytes` gives its size in memory."""
     return _BITS.get(dtype) or int(re.sub(r"\D", "", dtype))
 
 
 def memory_bytes(dtype: str) -> int:
-    """Returns the bytes that one element has in memory: at least one (files pack them denser)."""
+    """Returns the size of one element in memory in bytes, at least one (files may pack more
+    densely).
+    """
     return max(8, bits(dtype)) // 8
 
 
 def is_float(dtype: str) -> bool:
-    """Whether the dtype is a floating-point one."""
+    """Whether the dtype is a floating-point dtype."""
     return dtype[0] == "f" or dtype == "bf16"
 
 
@@ -97,9 +99,9 @@ def is_integer(dtype: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A tensor: `f32[1, 64, seq]`, with the layout its axes are in where one is set (`NCHW16c`).
+    """A tensor: `f32[1, 64, seq]`, with the layout of its axes if one is set (`NCHW16c`).
 
-    `shape` is the shape in memory: the blocked one when the layout is blocked.
+    `shape` is the shape in memory: the blocked one if the layout is blocked.
     """
 
     shape: tuple[Dim, ...]
@@ -152,8 +154,8 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class UnrankedType:
-    """A tensor whose number of axes only a run tells, held by host operators only: an element of a
-    sequence, or what branches of different rank give.
+    """A tensor of a rank known only during the run, held by host operators only: an element of a
+    sequence, or the result of branches of different ranks.
     """
 
     dtype: str
@@ -164,14 +166,14 @@ class UnrankedType:
 
 @dataclass(frozen=True, slots=True)
 class TupleType:
-    """A tuple of types. `is_static`: whether it holds nothing but tensors of known shape."""
+    """A tuple of types. `is_static`: whether it consists of tensors of known shape only."""
 
     fields: tuple[Type, ...]
     is_static: bool = field(init=False, repr=False, compare=False, default=False)
     is_native: bool = field(init=False, repr=False, compare=False, default=False)
 
     def __post_init__(self) -> None:
-        # Settled once: a tuple of many fields is asked at each of them.
+        # Computed once, since it is read for each field of a large tuple.
         tensors = all(isinstance(f, (TensorType, TupleType)) for f in self.fields)
         static = tensors and all(f.is_static for f in self.fields)  # type: ignore[union-attr]
         object.__setattr__(self, "is_static", static)
@@ -194,9 +196,9 @@ class FunctionType:
 
 @dataclass(frozen=True, slots=True)
 class SequenceType:
-    """A run-time list of tensors of one dtype, held by host operators only; shapes may differ: an
-    unknown size in `element` may be another one in each. `empty` says that it is known to hold
-    nothing.
+    """A run-time list of tensors of one dtype, held by host operators only. Shapes may differ: an
+    unknown size in `element` may differ between elements. `empty` says that the list is known to be
+    empty.
     """
 
     element: Type
@@ -233,25 +235,25 @@ Type: TypeAlias = (
 
 
 def leaves(type_: Type) -> list[Type]:
-    """Returns the types of a value's parts in order, tuples in tuples spread out."""
+    """Returns the types of a value's parts in order, with nested tuples flattened."""
     if isinstance(type_, TupleType):
         return [t for f in type_.fields for t in leaves(f)]
     return [type_]
 
 
 def is_empty(type_: Type) -> bool:
-    """Whether a value is a tensor that is known to have no elements."""
+    """Whether a value is a tensor known to have no elements."""
     return isinstance(type_, TensorType) and 0 in type_.shape and type_.is_static
 
 
 def empty_array(type_: Type) -> np.ndarray[Any, Any]:
-    """Returns the value of a type for which `is_empty` holds."""
+    """Returns the value of a type for which `is_empty` is true."""
     assert isinstance(type_, TensorType)
     return np.empty(type_.concrete, to_numpy(type_.dtype))
 
 
 def is_native(type_: Type) -> bool:
-    """Whether kernels can hold a value: tensors of numbers, and tuples of them."""
+    """Whether kernels support a value: tensors of numbers, and tuples of them."""
     if isinstance(type_, TensorType):
         return type_.dtype not in HOST_DTYPES
     return isinstance(type_, TupleType) and type_.is_native

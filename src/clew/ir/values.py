@@ -1,9 +1,9 @@
-"""Values known before the run: small tensors that shapes are made of, followed symbolically.
+"""Values known before the run: evaluates small tensors that determine shapes, symbolically.
 
-`Shape -> Gather -> Concat -> Reshape` chains decide types. Here such expressions are evaluated over
-dimensions: an element is an int, a bool, a float, or a symbolic `Dim`. Constants and everything
-computed from them run through the operators' own numpy references. Where a symbolic dimension takes
-part, data movement moves it, and other operators apply their rule for symbols (`ir.symbolic`), if
+Chains such as `Shape -> Gather -> Concat -> Reshape` determine types. They are evaluated over
+dimensions: an element is an int, a bool, a float, or a symbolic `Dim`. Constants and values
+computed from constants run through the operators' NumPy references. If a symbolic dimension is
+involved, data movement moves it, and other operators apply their symbolic rule (`ir.symbolic`), if
 they have one.
 """
 
@@ -36,11 +36,11 @@ Array: TypeAlias = NDArray[Any]
 Value: TypeAlias = "Array | tuple[Value, ...] | None"
 
 MAX_ELEMENTS: Final = 4096
-"""Tensors with more elements than this decide no shapes."""
+"""Tensors with more elements than this do not determine shapes."""
 
 
 class Runnable(Protocol):
-    """What is asked of an operator here."""
+    """The part of an operator's interface used here."""
 
     traits: Any
     compute: Any
@@ -48,23 +48,25 @@ class Runnable(Protocol):
     host: bool
 
     def run_reference(self, args: Sequence[Array], attrs: Mapping[str, Any]) -> Any:
-        """Returns the result on numpy arrays."""
+        """Returns the result on NumPy arrays."""
         ...
 
     def moved_operands(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[int, ...]:
-        """Returns the positions of operands whose elements the results consist of, if they do."""
+        """Returns the positions of the operands whose elements the result consists of, if it is
+        data movement.
+        """
         ...
 
 
 class KnownValues:
-    """Values of expressions, remembered. `alias` tells what a function's parameter stands for."""
+    """Values of expressions, cached. `alias` maps a function's parameter to an outer expression."""
 
     def __init__(self) -> None:
         self._found: WeakKeyDictionary[Expr, Value] = WeakKeyDictionary()
         self._aliases: WeakKeyDictionary[Expr, Expr] = WeakKeyDictionary()
 
     def alias(self, parameter: Var, value: Expr) -> None:
-        """Notes that a parameter always holds the value of an outer expression."""
+        """Records that a parameter always holds the value of an outer expression."""
         self._aliases[parameter] = value
 
     def stands_for(self, parameter: Var) -> Expr | None:
@@ -72,7 +74,7 @@ class KnownValues:
         return self._aliases.get(parameter)
 
     def get(self, expr: Expr) -> Array | None:
-        """Returns the value, of dtype object where an element is symbolic; None if unknown."""
+        """Returns the value, or None if unknown. Its dtype is object if an element is symbolic."""
         value = self._value(expr)
         assert not isinstance(value, tuple)
         return value
@@ -93,7 +95,9 @@ class KnownValues:
         return self._found[expr]
 
     def _missing(self, node: Expr) -> Expr | None:
-        """Returns the first operand to be evaluated before `node`, None when it can be settled."""
+        """Returns the first operand to evaluate before `node`, or None if `node` can be evaluated
+        now.
+        """
         for operand in self._operands(node):
             if operand not in self._found:
                 return operand
@@ -141,7 +145,7 @@ class KnownValues:
 
 
 def known_value(expr: Expr) -> Array | None:
-    """Returns what is known of a small tensor before the run, None where it is not known."""
+    """Returns the known elements of a small tensor before the run, or None if unknown."""
     return _shared.get(expr)
 
 
@@ -177,14 +181,14 @@ def _call(call: Call, values: Sequence[Array]) -> Value:
 
 def _run(op: Runnable, values: Sequence[Array], call: Call) -> Value:
     runs = op.compute is not None or op.reference_rule is not None
-    if op.host and not values:  # nothing goes in: what comes out is chance
+    if op.host and not values:  # no inputs: the result may be random
         return None
     if not runs or any(_holds_symbol(v) for v in call.attrs.values()):
         return None
     with np.errstate(all="ignore"):
         try:
             result = op.run_reference(values, call.attrs)
-        except (ArithmeticError, IndexError):  # the run will meet it too, and say so
+        except (ArithmeticError, IndexError):  # the run will raise the error
             return None
     if isinstance(result, tuple):
         return tuple(np.asarray(r) for r in result)
@@ -198,13 +202,15 @@ def _holds_symbol(value: Any) -> bool:
 
 
 def _reads_sizes(call: Call) -> bool:
-    """Whether a call's value follows from its operands' types alone."""
+    """Whether a call's value depends only on its operands' types."""
     traits = getattr(call.op, "traits", None)
     return traits is not None and traits.sizes == "read" and traits.symbolic is not None
 
 
 def _packed(items: Any, call: Call) -> Array:
-    """Returns items as the call's type asks: its dtype when all are plain numbers, else objects."""
+    """Returns items as an array: in the dtype of the call's type if all are numbers, else as
+    objects.
+    """
     type_ = call.tensor
     flat = list(items.reshape(-1)) if isinstance(items, np.ndarray) else list(items)
     if not any(isinstance(item, SymDim) for item in flat):
@@ -218,8 +224,8 @@ def _packed(items: Any, call: Call) -> Array:
 
 
 def _moved(op: Runnable, moved: Sequence[int], values: Sequence[Array], call: Call) -> Value:
-    """Returns the result of data movement: the operator moves numbers, which stand for elements.
-    Operands that are not `moved` (conditions, indices) must be plain.
+    """Returns the result of data movement, run on numbers that stand for elements. Operands that
+    are not `moved` (conditions, indices) must not be symbolic.
     """
     if any(v.dtype == object and n not in moved for n, v in enumerate(values)):
         return None
@@ -231,7 +237,7 @@ def _moved(op: Runnable, moved: Sequence[int], values: Sequence[Array], call: Ca
         given[n] = np.arange(first, len(elements)).reshape(values[n].shape)
     try:
         result = _run(op, given, call)
-    except GraphTypeError:  # an operator of floats alone
+    except GraphTypeError:  # an operator for floats only
         return None
     held = np.empty(len(elements), dtype=object)
     held[:] = elements
@@ -239,7 +245,7 @@ def _moved(op: Runnable, moved: Sequence[int], values: Sequence[Array], call: Ca
 
 
 def _looked_up(held: Array, numbers: Value) -> Value:
-    """Returns the elements of these numbers."""
+    """Returns the elements with these numbers."""
     if isinstance(numbers, tuple):
         return tuple(_looked_up(held, part) for part in numbers)
     return None if numbers is None else held[numbers.reshape(-1)].reshape(numbers.shape)

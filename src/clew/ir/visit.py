@@ -9,9 +9,9 @@ from clew.support import walk
 
 
 def post_order(root: Expr | Iterable[Expr], *, into_functions: bool = False) -> list[Expr]:
-    """Returns every expression under `root`, each once, uses after what they use.
+    """Returns every expression under `root` once, uses after their operands.
 
-    Inner functions (branches, loop bodies, primitive functions) are listed, and entered only with
+    Inner functions (branches, loop bodies, primitive functions) are listed, but entered only with
     `into_functions`. A function given as the root is entered.
     """
     roots = [root] if isinstance(root, Expr) else list(root)
@@ -32,7 +32,7 @@ def calls(function: Function) -> Iterator[Call]:
 
 
 def users(function: Function) -> dict[int, list[Expr]]:
-    """Returns for each node id of the function's own body the nodes that use it."""
+    """Returns, for each node id of the function's own body, the nodes that use it."""
     found: dict[int, list[Expr]] = {}
     for node in post_order(function):
         if isinstance(node, Function) and node is not function:
@@ -43,7 +43,7 @@ def users(function: Function) -> dict[int, list[Expr]]:
 
 
 def inner_functions(node: Expr) -> tuple[Function, ...]:
-    """Returns the functions an expression holds: branches, loop parts, a called function."""
+    """Returns the functions in an expression: branches, loop parts, a called function."""
     match node:
         case If():
             return (node.then, node.orelse)
@@ -60,7 +60,7 @@ def free_vars(roots: Iterable[Expr]) -> list[Var]:
 
 
 def passed_on(loop: While) -> list[int]:
-    """Returns which states the body of a loop passes on unchanged, in the order of its states."""
+    """Returns the positions of the states that a loop body returns unchanged, in order."""
     result = loop.body.body
     fields = result.fields if isinstance(result, Tuple) else ()
     params = loop.body.params[1:]

@@ -1,3 +1,3 @@
-"""The loop IR: how a kernel runs, as an immutable nest of loops, and the schedule that shaped
-it.
+"""The loop IR: the execution of a kernel as an immutable nest of loops, and the schedule that
+shapes it.
 """

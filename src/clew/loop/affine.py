@@ -1,5 +1,5 @@
 """Index arithmetic: linear forms over loop variables, their bounds, and simplification with
-them.
+these.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class Linear:
     const: int
 
     def coefficient(self, index: Scalar) -> int:
-        """Returns the coefficient of a loop variable as an atom of its own."""
+        """Returns the coefficient of a loop variable, as an atom by itself."""
         return next((c for a, c in self.terms if a is index), 0)
 
     def depends_on(self, index: Scalar) -> bool:
-        """Whether a loop variable occurs anywhere, inside atoms too."""
+        """Whether a loop variable occurs anywhere, including inside atoms."""
         return any(a is index or contains(a, index) for a, _ in self.terms)
 
 
@@ -57,7 +57,7 @@ def contains(expr: Scalar, part: Scalar) -> bool:
 
 
 class Simplifier:
-    """Simplifies index expressions; results are kept by object, so shared parts cost once."""
+    """Simplifies index expressions; results are cached by object, so shared parts cost once."""
 
     def __init__(self) -> None:
         self._linear: dict[int, tuple[Scalar, Linear]] = {}
@@ -77,7 +77,7 @@ class Simplifier:
         found = self._linear.get(id(expr))
         if found is None:
             found = (expr, self._compute(expr))
-            self._linear[id(expr)] = found  # holds expr, so that its id stays its own
+            self._linear[id(expr)] = found  # keeps expr alive, so that its id is not reused
         return found[1]
 
     def _compute(self, expr: Scalar) -> Linear:
@@ -117,11 +117,11 @@ class Simplifier:
         return Linear(((self._atom(self._rebuilt(expr)), 1),), 0)
 
     def _rebuilt(self, expr: Scalar) -> Scalar:
-        """Returns the expression over simplified parts."""
+        """Returns the expression with simplified operands."""
         return over(expr, tuple([self.simplify(c) for c in expr.children]))
 
     def divide(self, op: str, form: Linear, by: int) -> Linear:
-        """Returns a form's `floordiv` or `mod` by a positive number."""
+        """Returns `floordiv` or `mod` of a form by a positive number."""
         found = self._divided.get((op, form, by))
         if found is None:
             found = self._divided[op, form, by] = self._divide(op, form, by)
@@ -151,7 +151,7 @@ class Simplifier:
     def _divide_groups(self, op: str, rest: Linear, by: int) -> Linear | None:
         """Returns `(g*q + r) // by` as `q // (by/g)`, and its remainder as `g*(q % (by/g)) + r`.
 
-        That needs g to divide `by` and r to lie in [0, g): a block's index beside a place in it.
+        This requires that g divides `by` and that r is in [0, g): a block index plus an offset.
         """
         for size in sorted({abs(c) for _, c in rest.terms}, reverse=True):
             coarse = [(a, c) for a, c in rest.terms if abs(c) >= size]
@@ -175,7 +175,7 @@ class Simplifier:
         return None
 
     def flatten(self, form: Linear) -> Linear:
-        """Returns the form with `c*a*(x // a) + c*(x % a)` joined to `c*x` where both are there."""
+        """Returns the form with `c*a*(x // a) + c*(x % a)` combined to `c*x` where it has both."""
         if len(form.terms) < 2:
             return form
         found = self._flat.get(form)
@@ -184,22 +184,24 @@ class Simplifier:
         return found
 
     def _atom(self, expr: Scalar) -> Scalar:
-        """Returns one object for equal atoms, so that they add up."""
+        """Returns one object for equal atoms, so that their coefficients add up."""
         return self._atoms.setdefault(self.number(expr), expr)
 
     def number(self, expr: Scalar) -> int:
-        """Returns a number that expressions of one structure have, and only they; leaves but
-        literals count by identity.
+        """Returns a number that is equal exactly for expressions of equal structure; leaves other
+        than literals are compared by identity.
         """
         known = self._numbers
         for node in post_order(expr, known):
             key = _key(node, [known[id(c)][1] for c in node.children])
             number = self._structures.setdefault(key, len(self._structures))
-            known[id(node)] = (node, number)  # holds it, so that its id stays its own
+            known[id(node)] = (node, number)  # keeps it alive, so that its id is not reused
         return known[id(expr)][1]
 
     def uses(self, expr: Scalar, index: Scalar) -> bool:
-        """Whether a loop variable occurs in an expression; remembered for all of its parts."""
+        """Whether a loop variable occurs in an expression; cached for all parts of the
+        expression.
+        """
         known = self._uses.setdefault(id(index), (index, {}))[1]
         for node in post_order(expr, known):
             found = node is index or any(known[id(c)][1] for c in node.children)
@@ -217,7 +219,7 @@ class Simplifier:
         return binary("add", result, Imm(form.const, INDEX)) if form.const else result
 
     def range_of(self, form: Linear) -> Range:
-        """Returns the least and greatest value of a form, from the extents of its loops."""
+        """Returns the minimum and maximum of a form, from the extents of its loops."""
         low = high = float(form.const)
         for atom, coefficient in form.terms:
             least, most = self._atom_range(atom)
@@ -226,7 +228,7 @@ class Simplifier:
         return low, high
 
     def bounds(self, expr: Scalar) -> Range:
-        """Returns the least and greatest value of an index expression."""
+        """Returns the minimum and maximum of an index expression."""
         return self.range_of(self.linear(expr))
 
     def _atom_range(self, atom: Scalar) -> Range:
@@ -259,7 +261,9 @@ class Simplifier:
         return _UNBOUNDED
 
     def decide(self, cond: Scalar) -> bool | None:
-        """Returns whether a condition always or never holds; None when the bounds do not tell."""
+        """Returns whether a condition always or never holds; None if the bounds do not decide
+        it.
+        """
         found = self._decided.get(id(cond))
         if found is None:
             found = self._decided[id(cond)] = (cond, self._decide(cond))
@@ -284,7 +288,9 @@ class Simplifier:
         return None
 
     def simplify(self, expr: Scalar) -> Scalar:
-        """Returns the expression with its index arithmetic simplified and decided selects taken."""
+        """Returns the expression with its index arithmetic simplified and decided selects
+        resolved.
+        """
         if isinstance(expr, (Imm, Index)) and not (isinstance(expr, Index) and expr.extent == 1):
             return expr
         if _is_arithmetic(expr):
@@ -298,7 +304,7 @@ class Simplifier:
             else:
                 new = self._simplify_node(node, [memo[id(c)] for c in node.children])
                 memo[id(node)] = new
-                if node.dtype == INDEX:  # what indices are made of: kept, as linear forms are
+                if node.dtype == INDEX:  # operands of indices: kept, as linear forms are
                     self._simple[id(node)] = (node, new)
         return memo[id(expr)]
 
@@ -307,8 +313,8 @@ class Simplifier:
         return () if _is_arithmetic(node) or id(node) in self._simple else node.children
 
     def canonical(self, expr: Scalar, images: dict[int, Scalar]) -> Scalar:
-        """Returns the expression with parts of one structure as one object, which is then also what
-        linear forms have as their atom. `images` tell what became of each part, by its id.
+        """Returns the expression with one object for parts of equal structure, which is also the
+        atom of linear forms. `images` receives the replacement of each part, by id.
         """
         for node in post_order(expr, images):
             new = over(node, tuple([images[id(c)] for c in node.children]))
@@ -359,10 +365,12 @@ def _decide(op: str, low: float, high: float) -> bool | None:
 
 
 def _key(expr: Scalar, children: Sequence[int]) -> tuple[object, ...]:
-    """Returns a key by structure, given the numbers of what it is made of; leaves by identity."""
+    """Returns a structural key from the numbers of the operands; leaves are compared by
+    identity.
+    """
     match expr:
         case Imm():
-            return ("imm", expr.value, str(expr.value), expr.dtype)  # -0.0 is not 0.0
+            return ("imm", expr.value, str(expr.value), expr.dtype)  # -0.0 differs from 0.0
         case Binary():
             return (expr.op, *children)
         case Load():
@@ -390,7 +398,7 @@ def _scale(a: Linear, by: int) -> Linear:
 
 
 def _recombine(simplifier: Simplifier, form: Linear) -> Linear:
-    """Joins `c*a*(x // a) + c*(x % a)` into `c*x` while it can."""
+    """Combines `c*a*(x // a) + c*(x % a)` to `c*x` as often as possible."""
     for atom, coefficient in form.terms:
         match atom:
             case Binary(op="mod", a=inner, b=Imm(value=by)) if by > 0:

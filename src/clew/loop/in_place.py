@@ -1,4 +1,4 @@
-"""Which inputs of a kernel may lend their memory to an output."""
+"""Decides which inputs of a kernel can share their memory with an output."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from clew.te.expr import INDEX, Imm, Scalar, binary
 
 
 def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
-    """Returns pairs of an input and an output, by their positions, that may be the same memory.
+    """Returns pairs of an input and an output, by position, that may use the same memory.
 
-    They have the same size and dtype; the input is read only where an element of that output is
-    written, at the same place; and nothing reads the output, or combines what it holds with
-    something. Whichever way the loops run, an element is read before it is written over, and by the
-    same thread.
+    They have the same size and dtype. The input is read only where an element of that output is
+    written, at the same position, and nothing reads the output or accumulates into it. In any order
+    of the loops, an element is thus read before it is overwritten, and by the same thread.
     """
     stores = [s for s in walk(nest.body) if isinstance(s, Store)]
     loads = [(stmt, load) for stmt, load in reads(nest.body)]

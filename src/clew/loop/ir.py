@@ -44,7 +44,8 @@ class Buffer:
     """Memory of a kernel. `input`/`output` are its arguments, `workspace` is shared by its threads,
     `scratch` belongs to one thread, `shared` to the threads of one block, `register` is a tile that
     never touches memory: every index into it must be a literal once loops are unrolled, but for the
-    vector lane. One that has `memory` is another view of that buffer.
+    vector lane. One that has `memory` is another view of that buffer. `role` is the role of the
+    stage that writes it (`te.roles`).
     """
 
     name: str
@@ -52,6 +53,7 @@ class Buffer:
     dtype: str
     scope: Scope
     memory: Buffer | None = None
+    role: str = ""
 
     @property
     def root(self) -> Buffer:

@@ -1,5 +1,5 @@
-"""Tensor expressions to the plain loop nest: every stage a nest of its own, in order, nothing
-tuned.
+"""Lowers tensor expressions to the plain loop nest: a separate nest for each stage, in order,
+without any tuning.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from clew.te.walk import map_loads
 def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nest:
     """Returns the nest of a computation with concrete shapes.
 
-    A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store; a reduction becomes a
-    nest that stores its identity and one that combines. Stage names must be unique.
+    A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store. A reduction becomes
+    one nest that stores its identity and one that accumulates. Stage names must be unique.
 
     No loop runs 0 times: a stage without elements has none, and a reduction over an empty axis only
-    stores its identity. A load of such a stage, or of an input without elements, is in a branch
-    that is never taken; it is 0.
+    stores its identity. A load of an empty stage or input is in a branch that is never taken; it
+    becomes 0.
     """
     buffers: dict[int, Buffer] = {}
     for tensor in inputs:
@@ -30,7 +30,7 @@ def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nes
     body: list[Stmt] = []
     for stage in stages(outputs):
         scope: Scope = "output" if id(stage) in results else "workspace"
-        buffer = Buffer(stage.name, stage.type.concrete, stage.dtype, scope)
+        buffer = Buffer(stage.name, stage.type.concrete, stage.dtype, scope, role=stage.role)
         buffers[id(stage)] = buffer
         body.extend(_stage(stage, buffer, buffers))
     out = tuple(buffers[id(t)] for t in outputs)
@@ -41,12 +41,12 @@ def _stage(stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer]) -> list[St
     assert stage.body is not None
     if 0 in stage.type.concrete:
         return []
-    axes = [Index(f"{stage.name}.{a.name}", a.extent) for a in stage.axes]
+    axes = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.axes]
     names: dict[int, Scalar] = {id(a): n for a, n in zip(stage.axes, axes, strict=True)}
     if not isinstance(stage.body, Reduce):
         value = _on_buffers(stage.body, names, buffers)
         return [_nest(axes, Store(buffer, tuple(axes), value, stage.name))]
-    over = [Index(f"{stage.name}.{a.name}", a.extent) for a in stage.body.axes]
+    over = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.body.axes]
     names.update({id(a): n for a, n in zip(stage.body.axes, over, strict=True)})
     start = Imm(identity_of(stage.body.combiner, stage.dtype), stage.dtype)
     value = _on_buffers(stage.body.value, names, buffers)

@@ -1,4 +1,4 @@
-"""Part of a plain nest as a nest of its own: what some stages do, with the rest as arguments."""
+"""Extraction of some stages of a plain nest as a separate nest, with the rest as arguments."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def part_of(nest: Nest, stages: Collection[str]) -> tuple[Nest, frozenset[str]]:
     """Returns the nest of some stages of a nest that no primitive has changed yet, and the names of
     the buffers that it shares with the rest.
 
-    What they read of others are inputs; what others read of them, or is a result of the whole, are
-    outputs. Loops, stages and buffers keep their names, so that a step of a schedule of the part
-    can be applied to the whole.
+    Values that these stages read from others become inputs. Values that others read from them, and
+    results of the whole, become outputs. Loops, stages and buffers keep their names, so that a
+    schedule step for the part also applies to the whole.
     """
     own = [s for s in nest.body.stmts if _stages(s) <= set(stages)]
     others = [s for s in nest.body.stmts if not _stages(s) <= set(stages)]

@@ -1,7 +1,8 @@
-"""Prints a loop nest, one statement or inlined operator a line, and says whose work each line is.
+"""Prints a loop nest, one statement or inlined operator per line, and attributes each line to
+stages.
 
-These lines are what debug locations name: an instruction leads to a line here, the line to te
-stages, and those to graph nodes.
+Debug locations name these lines: an instruction leads to a line here, the line to te stages, and
+those to graph nodes.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ _WORD = {
 
 @dataclass
 class PrintedNest:
-    """A nest's text. Lines count from 1; `line_of` maps ids of statements and inlined expressions.
+    """The text of a nest. Lines count from 1; `line_of` maps ids of statements and inlined
+    expressions.
 
-    `stages[n - 1]` names the te stages whose work line n is: one for a store or an inlined
-    operator, all that a loop holds for a loop.
+    `stages[n - 1]` names the te stages that line n belongs to: one for a store or an inlined
+    operator, all those inside it for a loop.
     """
 
     lines: list[str] = field(default_factory=list)
@@ -52,7 +54,7 @@ class PrintedNest:
     _held: dict[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
     def held(self, stmt: Stmt) -> tuple[str, ...]:
-        """Returns the stages whose work a statement holds."""
+        """Returns the stages inside a statement."""
         return _stages(stmt, self._held)
 
     @property
@@ -68,7 +70,7 @@ class PrintedNest:
 
 
 def print_nest(nest: Nest) -> PrintedNest:
-    """Returns the nest's text with its places."""
+    """Returns the nest's text with its line numbers."""
     printed = PrintedNest()
     every = printed.held(nest.body)
     params = ", ".join(f"{b.name}: {_type(b)}" for b in (*nest.inputs, *nest.outputs))
@@ -84,7 +86,7 @@ def _type(buffer: Buffer) -> str:
 
 
 def _stages(stmt: Stmt, known: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
-    """Returns the stages whose work a statement holds, in order; remembered by statement."""
+    """Returns the stages inside a statement, in order; cached by statement."""
     found = known.get(id(stmt))
     if found is None:
         names: dict[str, None] = {}
@@ -108,8 +110,8 @@ def _inlined(expr: Scalar) -> list[Inlined]:
 
 
 def _named(expr: Scalar, shared: set[int]) -> list[Scalar]:
-    """Returns what has a line of its own in an expression: inlined operators, and those in `shared`
-    by id, producers first, each once.
+    """Returns the parts of an expression that get a separate line: inlined operators, and those in
+    `shared` by id, producers first, each once.
     """
     return [n for n in post_order(expr) if isinstance(n, Inlined) or id(n) in shared]
 
@@ -147,8 +149,9 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
 
 
 def _lines(expr: Scalar, depth: int, out: PrintedNest, stages: tuple[str, ...]) -> str:
-    """Prints the inlined operators of an expression, a line each, and large parts that it uses more
-    than once (`stages` have what is in none); returns what is left as text.
+    """Prints the inlined operators of an expression, one per line, and large parts that it uses
+    more than once (`stages` is for parts outside inlined operators); returns the remaining
+    expression as text.
     """
     parts = shared_parts(expr, lines=True)
     shared = {id(part) for part in parts}
@@ -169,7 +172,7 @@ def _lines(expr: Scalar, depth: int, out: PrintedNest, stages: tuple[str, ...]) 
 
 
 def _owners(expr: Scalar, stages: tuple[str, ...]) -> dict[int, tuple[str, ...]]:
-    """Returns the stages whose work each part of an expression is, by id."""
+    """Returns the stages that each part of an expression belongs to, by id."""
     found: dict[int, tuple[str, ...]] = {}
     stack = [(expr, stages)]
     while stack:

@@ -1,8 +1,8 @@
-"""Sums of products as instructions take them: which operands, how their elements lie in memory.
+"""Sums of products in the form of instructions: their operands and the layout of these in memory.
 
-A dot product instruction adds to each lane the products of a *group* of neighbors: as many as fit
-32 bits (2 of `bf16`, 4 of 8-bit integers). A matrix unit takes tiles: of the left operand rows
-whose depth is contiguous, of the right operand a group of rows by columns, the group innermost.
+A dot product instruction adds the products of a *group* of neighbors to each lane: as many as fit
+32 bits (2 of `bf16`, 4 of 8-bit integers). A matrix unit reads tiles: of the left operand, rows
+with contiguous depth; of the right operand, groups of rows by columns, the group innermost.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SMALL = ("i8", "u8")
 
 @dataclass(frozen=True)
 class Product:
-    """A store that adds `wide(a) * wide(b)`; `group` neighbors of either fit 32 bits."""
+    """A store that adds `wide(a) * wide(b)`; `group` neighbors of each operand fit 32 bits."""
 
     a: Load
     b: Load
@@ -32,12 +32,12 @@ class Product:
 
     @property
     def group(self) -> int:
-        """How many elements of an operand fit 32 bits."""
+        """The number of elements of an operand that fit 32 bits."""
         return _GROUP_BITS // bits(self.a.dtype)
 
 
 def product_of(store: Stmt) -> Product | None:
-    """Returns the product of narrow operands that a store adds; None where it adds no such."""
+    """Returns the product of narrow operands that a store accumulates, or None."""
     if not isinstance(store, Store) or store.combiner != "sum":
         return None
     value = _plain(store.value)
@@ -72,7 +72,7 @@ def offset_of(buffer: Buffer, indices: tuple[Scalar, ...], simplifier: Simplifie
 
 
 def step_along(form: Linear, index: Index) -> int | None:
-    """Returns how many elements an offset moves with a loop variable; None if irregular."""
+    """Returns the elements by which an offset moves with a loop variable; None if irregular."""
     if any(atom is not index and contains(atom, index) for atom, _ in form.terms):
         return None
     return form.coefficient(index)
@@ -80,10 +80,10 @@ def step_along(form: Linear, index: Index) -> int | None:
 
 @dataclass(frozen=True)
 class TileForm:
-    """A product of tiles, taken apart: from zeros, or from the sums in memory.
+    """The parts of a product of tiles that starts from zeros or from the sums in memory.
 
-    `around` are the reduction loops outside the tiles, `blocks` the loops over tiles side by side.
-    `left_step`, `right_step` and `sum_step` are elements from one row of a tile to the next.
+    `around` are the reduction loops outside the tiles, `blocks` the loops over adjacent tiles.
+    `left_step`, `right_step` and `sum_step` are the elements from one row of a tile to the next.
     """
 
     sums: Store
@@ -102,8 +102,8 @@ class TileForm:
     besides: dict[int, tuple[Stmt, ...]]
 
     def aside(self, loop: For) -> tuple[Stmt, ...]:
-        """Returns what a step of a loop around the tiles does for later: requests for memory, and
-        values that are computed ahead of their use.
+        """Returns the work that a step of a loop around the tiles does for later steps: prefetches,
+        and values that are computed ahead of their use.
         """
         return self.besides.get(id(loop), ())
 
@@ -111,24 +111,24 @@ class TileForm:
 def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     """Returns the parts of a product of tiles.
 
-    Errors: S029 where the loops are not what a matrix unit does.
+    Errors: S029 if a matrix unit cannot execute the loops.
     """
     stmts = stmt.body.stmts if isinstance(stmt.body, Block) else (stmt.body,)
     stmts = tuple(s for s in stmts if not isinstance(s, Prefetch))
     if len(stmts) > 2:
-        raise _unfit(stmt, "it is not zeros and a sum")
+        raise _unfit(stmt, "it does not consist of zeros and a sum")
     around, store, besides = _chain(stmts[-1])
     product = product_of(store)
     if product is None or not isinstance(store, Store):
-        raise _unfit(stmt, "it is no sum of products of bf16 or of 8-bit integers")
+        raise _unfit(stmt, "it is not a sum of products of bf16 or 8-bit integers")
     by_name = {loop.name: loop for loop in around}
     if len(by_name) != len(around) or not {stmt.rows, stmt.columns, stmt.depth} <= set(by_name):
-        raise _unfit(stmt, "its loops are not nested directly")
+        raise _unfit(stmt, "its loops are not directly nested")
     rows, columns, depth = (by_name[n] for n in (stmt.rows, stmt.columns, stmt.depth))
     spatial = [n for n in around if any(contains(i, n.index) for i in store.indices)]
     of_result = all(n in spatial or n.extent == 1 for n in (rows, columns))
     if depth in spatial or not of_result:
-        raise _unfit(stmt, "rows and columns are not the result's, or depth is")
+        raise _unfit(stmt, "rows or columns are not axes of the result, or depth is one")
     if len(stmts) > 1 and not _clears(stmts[0], store, spatial):
         raise _unfit(stmt, "it does not start from zeros of the same elements")
     blocks = tuple(n for n in spatial if n is not rows and n is not columns)
@@ -136,7 +136,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
     sums = offset_of(store.buffer, store.indices, simplifier)
     sum_step = step_along(sums, rows.index)
     if sum_step is None or not _moves_by(sums, columns, 1):
-        raise _unfit(stmt, f"{store.buffer.name} is not stored by rows")
+        raise _unfit(stmt, f"{store.buffer.name} is not stored in rows")
     for left, right in ((product.a, product.b), (product.b, product.a)):
         read = offset_of(left.source, left.indices, simplifier)
         packed = offset_of(right.source, right.indices, simplifier)
@@ -161,7 +161,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
 
 @dataclass(frozen=True)
 class ZeroForm:
-    """Zeros of tiles side by side, taken apart."""
+    """The parts of the zeros of adjacent tiles."""
 
     zeros: Store
     blocks: tuple[For, ...]
@@ -170,7 +170,7 @@ class ZeroForm:
 
 
 def zero_form(stmt: TileProduct, simplifier: Simplifier) -> ZeroForm | None:
-    """Returns the parts of a product of tiles that only sets its sums to 0; None for another."""
+    """Returns the parts of a product of tiles that only sets its sums to 0; None for any other."""
     around, store, _ = _chain(stmt.body)
     by_name = {loop.name: loop for loop in around}
     if not isinstance(store, Store) or store.combiner or not _is_zero(store.value):
@@ -185,7 +185,7 @@ def zero_form(stmt: TileProduct, simplifier: Simplifier) -> ZeroForm | None:
 
 
 def _clears(stmt: Stmt, sums: Store, spatial: list[For]) -> bool:
-    """Whether a statement sets the elements that a sum adds to, to 0."""
+    """Whether a statement sets the elements of a sum to 0."""
     chain, zeros, _ = _chain(stmt)
     return (
         isinstance(zeros, Store)
@@ -197,17 +197,17 @@ def _clears(stmt: Stmt, sums: Store, spatial: list[For]) -> bool:
 
 
 def _sizes(around: list[For]) -> list[int]:
-    """Returns the extents of loops that take more than one step, the others being nowhere named."""
+    """Returns the extents of loops with more than one iteration; expressions omit the others."""
     return sorted(n.extent for n in around if n.extent > 1)
 
 
 def _moves_by(form: Linear, loop: For, step: int) -> bool:
-    """Whether an offset moves by so many elements with a loop (one step is no movement)."""
+    """Whether an offset moves by `step` elements with a loop (a single iteration moves nothing)."""
     return loop.extent == 1 or step_along(form, loop.index) == step
 
 
 def packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) -> int | None:
-    """Returns the elements from one group of depth to the next, if a group's lie side by side."""
+    """Returns the elements from one group of depth to the next, if a group's are contiguous."""
     assert isinstance(depth.extent, int)
     outer, inner = Index("g", -(-depth.extent // group)), Index("e", group)
     place = binary("add", binary("mul", outer, Imm(group, INDEX)), inner)
@@ -217,7 +217,9 @@ def packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) ->
 
 
 def _chain(stmt: Stmt) -> tuple[list[For], Stmt, dict[int, tuple[Stmt, ...]]]:
-    """Returns the loops around a statement, it, and by loop what stands before it for later."""
+    """Returns the loops around a statement, the statement, and by loop the work done for later
+    steps.
+    """
     around: list[For] = []
     besides: dict[int, tuple[Stmt, ...]] = {}
     while isinstance(stmt, For):
@@ -233,7 +235,7 @@ def _chain(stmt: Stmt) -> tuple[list[For], Stmt, dict[int, tuple[Stmt, ...]]]:
 
 
 def _is_for_later(stmt: Stmt, own: set[str]) -> bool:
-    """Whether a statement only asks for memory or computes another stage."""
+    """Whether a statement only prefetches, or computes another stage."""
     stores = [s for s in walk(stmt) if isinstance(s, Store)]
     return all(s.stage not in own and not s.combiner for s in stores)
 
@@ -253,7 +255,7 @@ def _unfit(stmt: TileProduct, why: str) -> ScheduleError:
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile of an operand or of sums: where its first element is, and its size."""
+    """A tile of an operand or of sums: the position of its first element, and its size."""
 
     places: tuple[tuple[Index, int], ...]
     rows: int
@@ -262,7 +264,7 @@ class Tile:
 
 @dataclass(frozen=True)
 class TilePlan:
-    """The tiles of a product; each sum names the tiles of its operands."""
+    """The tiles of a product; each sum refers to the tiles of its operands."""
 
     sums: tuple[Tile, ...]
     lefts: tuple[Tile, ...]
@@ -273,7 +275,7 @@ class TilePlan:
 def plan_tiles(form: TileForm) -> TilePlan:
     """Returns the tiles of a product.
 
-    Errors: S029 when they are more than a matrix unit holds.
+    Errors: S029 if they exceed the tiles of a matrix unit.
     """
     wide = bits(form.sums.buffer.dtype) // 8
     narrow = bits(form.left.dtype) // 8
@@ -296,14 +298,14 @@ def plan_tiles(form: TileForm) -> TilePlan:
     if len(sums) + len(lefts) + len(rights) > TILES:
         raise ScheduleError(
             "S029",
-            f"{len(sums)} sums of {len(lefts)} by {len(rights)} tiles are more than {TILES} tiles",
+            f"{len(sums)} sums of {len(lefts)} by {len(rights)} tiles exceed {TILES} tiles",
             hint="compute fewer rows or columns at a time",
         )
     return TilePlan(tuple(sums), tuple(lefts.values()), tuple(rights.values()), tuple(operands))
 
 
 def places_of(blocks: tuple[For, ...]) -> Iterator[tuple[tuple[Index, int], ...]]:
-    """Yields the place of each of the tiles that loops go over."""
+    """Yields the loop positions of each tile."""
     if not blocks:
         yield ()
         return
@@ -318,7 +320,7 @@ def _pieces(extent: int, most: int) -> list[tuple[int, int]]:
 
 
 def _used(load: Load, places: tuple[tuple[Index, int], ...]) -> tuple[tuple[Index, int], ...]:
-    """Returns the places of the loops that an access depends on; 0 for the others."""
+    """Returns the positions of the loops that an access depends on; 0 for the others."""
     return tuple(
         (index, n if any(contains(i, index) for i in load.indices) else 0) for index, n in places
     )

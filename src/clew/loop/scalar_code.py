@@ -1,7 +1,7 @@
 """Python functions that compute scalar expressions of a loop nest, for `interpret`.
 
-Loop variables and what is computed of them alone are Python integers; everything else is a numpy
-scalar of its dtype, computed as `te.interpret.apply` does.
+Loop variables, and expressions of these alone, are Python integers; everything else is a NumPy
+scalar of its dtype, computed as in `te.interpret.apply`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from clew.te.walk import post_order
 
 Code: TypeAlias = "Callable[[], Any]"
 
-# On numpy scalars, Python's operators do what the functions of the same name do, and faster.
+# On NumPy scalars, Python's operators are faster than the functions of the same name.
 _ON_SCALARS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "lt": operator.lt,
     "le": operator.le, "gt": operator.gt, "ge": operator.ge, "eq": operator.eq, "ne": operator.ne,
@@ -46,11 +46,11 @@ _MOST_INDEX: Final = 1 << 62
 
 
 class Expressions:
-    """The functions for the expressions of one statement: those that it has more than one use for
-    are computed once.
+    """The functions for the expressions of one statement; expressions used more than once are
+    computed once.
 
-    `at` has the numbers that loops are at, by the ids of their indices. `load` makes the function
-    of a load from those of its indices, and `say` completes the message of an assertion.
+    `at` holds the current values of loops, by the ids of their indices. `load` makes the function
+    of a load from the functions of its indices, and `say` completes the message of an assertion.
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class Expressions:
                     self._code[id(node)] = self._once(id(node), code) if repeated else code
 
     def start(self) -> None:
-        """Forgets values: to be called before the statement runs."""
+        """Clears cached values; called before the statement runs."""
         self._memo.clear()
 
     def of(self, node: Scalar) -> Code:
-        """Returns the function that computes an expression. The branch of a select that is not
-        taken is not run.
+        """Returns the function that computes an expression. In a select, only the branch that is
+        taken runs.
         """
         return self._code[id(node)]
 
@@ -139,8 +139,8 @@ class Expressions:
         return lambda: te_interpret.apply(node, [a() for a in args])[()]
 
     def _bound(self, node: Scalar) -> int | None:
-        """Returns the most that an expression of loop variables alone may be, either way; None for
-        any other, and for one that may not fit into 64 bits.
+        """Returns a bound on the magnitude of an expression of loop variables alone; None for any
+        other expression, and for one that may not fit into 64 bits.
         """
         bounds = [self._bounds.get(id(c)) for c in node.children]
         known = [b for b in bounds if b is not None]
@@ -171,7 +171,7 @@ class Expressions:
 
         def outside() -> int:
             if index.extent != 1:
-                raise AssertionError(self._say(f"uses loop variable {index.name} out of its loop"))
+                raise AssertionError(self._say(f"uses loop variable {index.name} outside its loop"))
             return 0
 
         return outside
@@ -201,7 +201,7 @@ class Expressions:
 
 
 def _is_plain(cast: Cast) -> bool:
-    """Whether numpy converts as native code does: see `te.convert`."""
+    """Whether NumPy's conversion equals that of native code (see `te.convert`)."""
     source, wanted = cast.a.dtype, cast.dtype
     if source in STORAGE or wanted in STORAGE or (source, wanted) == ("f64", "bf16"):
         return False

@@ -1,11 +1,11 @@
-"""A schedule: a nest and the recorded primitives that shaped it, checked, replayable, undoable.
+"""A schedule: a nest and the recorded primitives that shaped it; checked, replayable, undoable.
 
 ```python
 s = Schedule(nest)
 s.split(loop="mm.i", factor=12)
 s.unroll(loop="mm.i.i")
-print(s)  # the nest as it stands
-s.steps  # what was done; Schedule.replay(nest, steps) does it again
+print(s)  # the current nest
+s.steps  # the recorded steps; Schedule.replay(nest, steps) repeats them
 ```
 """
 
@@ -36,7 +36,7 @@ from clew.support.shown import Shown, counted
 
 @dataclass(frozen=True)
 class Step:
-    """One primitive with its arguments, as text `split(loop='mm.i', factor=12)`."""
+    """One primitive with its arguments; its text is `split(loop='mm.i', factor=12)`."""
 
     primitive: str
     args: tuple[tuple[str, Any], ...]
@@ -49,9 +49,9 @@ class Step:
 
     @staticmethod
     def parse(text: str) -> Step:
-        """Returns the step that `text` writes.
+        """Returns the step that `text` represents.
 
-        Errors: P020 when it is not a call of keyword literals.
+        Errors: P020 if it is not a call with literal keyword arguments.
         """
         try:
             tree = ast.parse(text.strip(), mode="eval").body
@@ -64,16 +64,16 @@ class Step:
             raise TextError(
                 "P020",
                 f"not a schedule step: {text.strip()[:80]!r}",
-                hint="write one primitive a line, such as split(loop='mm.i', factor=12)",
+                hint="write one primitive per line, such as split(loop='mm.i', factor=12)",
             ) from None
         return Step(tree.func.id, args)
 
 
 class Schedule(Shown):
-    """Applies primitives to a nest, one by one; each checks that it is legal and is recorded.
+    """Applies primitives to a nest one by one; each is checked for legality and recorded.
 
     `history[n]` is the nest before step n. Errors of the primitives: S001 to S029; S030 for an
-    unknown one, S031 for arguments it does not take.
+    unknown primitive, S031 for arguments it does not take.
     """
 
     def __init__(self, nest: Nest) -> None:
@@ -84,15 +84,22 @@ class Schedule(Shown):
     def _about(self) -> str:
         return f"of {self.nest.name}, {counted(len(self.steps), 'step')}"
 
+    def copy(self) -> Schedule:
+        """Returns the same schedule, to be continued on its own."""
+        made = Schedule.__new__(type(self))
+        made._simplifier = self._simplifier
+        made.history, made.steps = list(self.history), list(self.steps)
+        return made
+
     @property
     def nest(self) -> Nest:
-        """The nest as it stands."""
+        """The current nest."""
         return self.history[-1]
 
     def apply(self, name: str, **args: Any) -> Schedule:
         """Applies a primitive by name.
 
-        Errors: the primitive's own; S030, S031.
+        Errors: the primitive's errors; S030, S031.
         """
         function = PRIMITIVES.get(name)
         if function is None:
@@ -112,7 +119,7 @@ class Schedule(Shown):
         return self
 
     def undo(self) -> Schedule:
-        """Takes the last step back."""
+        """Undoes the last step."""
         if self.steps:
             self.steps.pop()
             self.history.pop()
@@ -120,7 +127,7 @@ class Schedule(Shown):
 
     @property
     def text(self) -> str:
-        """The steps as text, a line each: what `replay` and `clew.schedule_for` take."""
+        """The steps as text, one per line, for `replay` and `clew.schedule_for`."""
         return "\n".join(map(str, self.steps))
 
     @staticmethod
@@ -135,11 +142,11 @@ class Schedule(Shown):
         return schedule
 
     def finished(self) -> Nest:
-        """Returns the nest simplified, as code generation takes it."""
+        """Returns the nest simplified for code generation."""
         return simplified(self.nest, self._simplifier)
 
     def extent(self, loop: str) -> int:
-        """Returns a loop's extent, the largest if there are copies; 0 when there is none."""
+        """Returns a loop's extent, the largest if there are copies; 0 if there is none."""
         return max((n.extent for n in loops(self.nest.body) if n.name == loop), default=0)
 
     def __str__(self) -> str:
@@ -148,12 +155,12 @@ class Schedule(Shown):
     # --- the primitives, with their signatures ---
 
     def split(self, loop: str, factor: int, tail: str = "peel") -> tuple[str, str]:
-        """Splits a loop; returns the names of the outer and inner one."""
+        """Splits a loop; returns the names of the outer and the inner loop."""
         self.apply("split", loop=loop, factor=factor, tail=tail)
         return f"{loop}.o", f"{loop}.i"
 
     def fuse(self, outer: str, inner: str) -> str:
-        """Fuses two nested loops; returns the new one's name."""
+        """Fuses two nested loops; returns the name of the new loop."""
         self.apply("fuse", outer=outer, inner=inner)
         return f"{outer}+{inner.rsplit('.', 1)[-1]}"
 
@@ -162,7 +169,7 @@ class Schedule(Shown):
         return self.apply("reorder", order=tuple(order))
 
     def vectorize(self, loop: str) -> Schedule:
-        """Makes a loop's iterations vector lanes."""
+        """Vectorizes a loop."""
         return self.apply("vectorize", loop=loop)
 
     def unroll(self, loop: str) -> Schedule:
@@ -170,19 +177,19 @@ class Schedule(Shown):
         return self.apply("unroll", loop=loop)
 
     def dot(self, loop: str) -> Schedule:
-        """Makes a loop's steps one dot product in each lane of the vector loop around it."""
+        """Turns a loop into one dot product in each lane of the vector loop around it."""
         return self.apply("dot", loop=loop)
 
     def tensorize(
         self, stage: str, rows: str, columns: str, depth: str, within: str = ""
     ) -> Schedule:
-        """Lets a matrix unit compute a stage's sum of products, or a part of it."""
+        """Computes a stage's sum of products, or a part of it, with a matrix unit."""
         return self.apply(
             "tensorize", stage=stage, rows=rows, columns=columns, depth=depth, within=within
         )
 
     def parallel(self, loop: str) -> Schedule:
-        """Spreads an outermost loop over threads."""
+        """Distributes an outermost loop over threads."""
         return self.apply("parallel", loop=loop)
 
     def bind(self, loop: str, axis: str) -> Schedule:
@@ -194,35 +201,35 @@ class Schedule(Shown):
         return self.apply("hoist", loop=loop)
 
     def prefetch(self, buffer: str, ahead: str, at: str) -> Schedule:
-        """Asks for what the next iteration of `ahead` reads, a share an iteration of `at`."""
+        """Prefetches reads of the next iteration of `ahead`, one share per iteration of `at`."""
         return self.apply("prefetch", buffer=buffer, ahead=ahead, at=at)
 
     def nontemporal(self, stage: str) -> Schedule:
-        """Has the stores of a stage go past the caches."""
+        """Makes the stores of a stage bypass the caches."""
         return self.apply("nontemporal", stage=stage)
 
     def overlap(
         self, stage: str, ahead: str, at: str, lines: int = 0, distance: int = 0
     ) -> Schedule:
-        """Computes a stage for the next iteration of `ahead`, a share an iteration of `at`."""
+        """Computes a stage for the next iteration of `ahead`, one share per iteration of `at`."""
         return self.apply(
             "overlap", stage=stage, ahead=ahead, at=at, lines=lines, distance=distance
         )
 
     def partition(self, loop: str) -> Schedule:
-        """Cuts a loop where the conditions on it begin and cease to hold."""
+        """Splits a loop where the conditions on it begin and cease to hold."""
         return self.apply("partition", loop=loop)
 
     def share_guards(self, loop: str) -> Schedule:
-        """Asks once for all that stands under one condition."""
+        """Merges equal guards and moves them outward."""
         return self.apply("share_guards", loop=loop)
 
     def skip_padding(self, stage: str, lanes: str = "") -> Schedule:
-        """Reduces nothing that lies in padding; lanes along a loop do."""
+        """Skips reductions of padding, except in lanes along a loop."""
         return self.apply("skip_padding", stage=stage, lanes=lanes)
 
     def flatten(self, *stages: str, first: int, count: int = 2) -> Schedule:
-        """Makes axes that follow each other in memory one, in all of the stages."""
+        """Merges axes that are contiguous in memory, in all of the stages."""
         return self.apply("flatten", stages=tuple(stages), first=first, count=count)
 
     def inline(self, stage: str) -> Schedule:
@@ -237,7 +244,9 @@ class Schedule(Shown):
         return self.apply("compute_at", stage=stage, loop=loop, scope=scope, **args)
 
     def cache_write(self, stage: str) -> str:
-        """Computes an output aside and copies it out; returns the copying stage's name."""
+        """Computes an output in a separate buffer and copies it out; returns the copying stage's
+        name.
+        """
         self.apply("cache_write", stage=stage)
         return f"{stage}@out"
 

@@ -1,3 +1,3 @@
-"""What CPUs have, and what code for them needs: the only room, beside `target`, that knows them by
-the names of their features.
+"""The features of CPUs and the requirements of native code. Only this folder refers to CPU features
+by name.
 """

@@ -1,8 +1,8 @@
-"""What work costs on one core: the only table of such figures in clew.
+"""The cost of work on one core: the only table of such figures in clew.
 
-Cost models (`clew.cost`) and the run time read this table and hold no figures of their own.
+Cost models (`clew.cost`) and the run time read this table and contain no figures of their own.
 `clew machine` measures the figures that have a probe (`clew.machine.measure`) on this machine. All
-other targets have the defaults below, which were measured on x86 server cores with 512-bit vectors.
+other targets have the defaults below, measured on x86 server cores with 512-bit vectors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _cost(default: float, unit: str, meaning: str, *, probed: bool = False) -> A
 
 @dataclass(frozen=True)
 class Costs:
-    """What work costs on one core of a machine.
+    """The cost of work on one core of a machine.
 
     A *vector* is a full vector register. `about` has the unit and the meaning of each figure.
     """
@@ -89,7 +89,7 @@ class Costs:
         return self.multiply_adds * self.reached
 
     def ns(self, cycles: float) -> float:
-        """Returns the nanoseconds that cycles take."""
+        """Returns the nanoseconds of a number of cycles."""
         return cycles / self.ghz
 
     def to_record(self) -> dict[str, float]:
@@ -98,7 +98,7 @@ class Costs:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Costs:
-        """Returns the costs that `to_record` wrote; figures it lacks have their defaults.
+        """Returns the costs written by `to_record`; missing figures have their defaults.
 
         Errors: I290 for an unknown figure, or one that is not a positive number.
         """
@@ -108,7 +108,7 @@ class Costs:
             if name not in known or not number or not math.isfinite(value) or value <= 0:
                 raise InputError(
                     "I290",
-                    f"{name} = {value!r} is no cost of a machine",
+                    f"{name} = {value!r} is not a cost of a machine",
                     hint="costs are positive numbers; clew machine lists them",
                 )
         return cls(**{name: float(value) for name, value in record.items()})
@@ -116,7 +116,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure of a cost table: what it is, and whether `clew machine` measures it."""
+    """One figure of a cost table: its meaning, and whether `clew machine` measures it."""
 
     name: str
     default: float
@@ -129,4 +129,4 @@ FIGURES: Final = tuple(Figure(f.name, f.default, **f.metadata) for f in fields(C
 """All figures of `Costs`, in order."""
 
 DEFAULTS: Final = Costs()
-"""The costs of a machine that was never measured."""
+"""The costs of a machine that has not been measured."""

@@ -1,4 +1,4 @@
-"""The instructions beyond LLVM's own that a CPU has, by what they do."""
+"""The special instructions of CPUs, by function."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
 
-# By operands' dtypes, unsigned first: the instruction's name in LLVM and its elements.
+# By dtypes of operands, unsigned first: LLVM's name of the instruction, and its element type.
 DOTS: Final = {
     ("bf16", "bf16"): ("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
     ("u8", "i8"): ("llvm.x86.avx512.vpdpbusd", "i8"),
 }
 _DOT_BITS: Final = (128, 256, 512)
-# By operands' dtypes: the feature and the instruction.
+# By dtypes of operands: the feature and the instruction.
 TILE_PRODUCTS: Final = {
     ("bf16", "bf16"): ("amx-bf16", "llvm.x86.tdpbf16ps"),
     ("u8", "i8"): ("amx-int8", "llvm.x86.tdpbusd"),
@@ -25,8 +25,8 @@ _LANE_BITS: Final = 32
 
 @dataclass(frozen=True)
 class DotInstruction:
-    """Adds the products of a group of neighbors to each lane of 32 bits: a function of LLVM's that
-    takes sums and two vectors of `element`.
+    """An instruction that adds the products of a group of neighbors to each 32-bit lane: an LLVM
+    function of sums and two vectors of `element`.
     """
 
     function: str
@@ -35,7 +35,7 @@ class DotInstruction:
 
 @dataclass(frozen=True)
 class Instructions:
-    """What a CPU of LLVM's comma-separated `features` has."""
+    """The instructions of a CPU with LLVM's comma-separated `features`."""
 
     features: str
 
@@ -44,16 +44,16 @@ class Instructions:
         return frozenset(self.features.split(","))
 
     def has(self, feature: str) -> bool:
-        """Whether a feature is there, by LLVM's name."""
+        """Whether the CPU has a feature, by LLVM's name."""
         return f"+{feature}" in self._listed
 
     def dot(self, data: str, weight: str, lanes: int) -> DotInstruction | None:
-        """Returns the instruction for sums of products in so many lanes; None where there is none,
-        or others are quicker.
+        """Returns the instruction for sums of products in a number of lanes; None if there is none,
+        or other instructions are faster.
 
-        Intel's CPUs with the one for `bf16` (which have `avx512fp16`, too) take four times as long
-        for it as for a fused multiply-add. AVX-VNNI is the one for integers of 8 bits without
-        AVX-512, up to 256 bits.
+        On Intel's CPUs (those that also have `avx512fp16`), the one for `bf16` takes four times as
+        long as a fused multiply-add. AVX-VNNI is the one for 8-bit integers without AVX-512, up to
+        256 bits.
         """
         bits = lanes * _LANE_BITS
         if (data, weight) not in DOTS or bits not in _DOT_BITS:
@@ -67,22 +67,22 @@ class Instructions:
         return DotInstruction(f"{function}.{bits}", element) if there else None
 
     def tile_product(self, data: str, weight: str) -> str:
-        """Returns LLVM's function for products of tiles; "" where there is none."""
+        """Returns LLVM's function for products of tiles; "" if there is none."""
         feature, function = TILE_PRODUCTS.get((data, weight), ("", ""))
         return function if feature and self.has(feature) else ""
 
     @property
     def has_tiles(self) -> bool:
-        """Whether there are registers of tiles."""
+        """Whether the CPU has tile registers."""
         return self.has("amx-tile")
 
     @property
     def rounds_to_bf16(self) -> bool:
-        """Whether an instruction rounds to `bf16` (it takes denormals for zeros)."""
+        """Whether an instruction rounds to `bf16` (it treats denormals as zeros)."""
         return self.has("avx512bf16")
 
     def scale(self, lanes: int) -> str:
-        """Returns LLVM's masked function for `x * 2**n` of f32; "" where there is none."""
+        """Returns LLVM's masked function for `x * 2**n` of f32; "" if there is none."""
         whole = self.has("avx512f") and lanes * _LANE_BITS == _DOT_BITS[-1]
         part = self.has("avx512vl") and lanes * _LANE_BITS in _DOT_BITS[:-1]
         return f"llvm.x86.avx512.mask.scalef.ps.{lanes * _LANE_BITS}" if whole or part else ""
@@ -90,5 +90,5 @@ class Instructions:
 
 @lru_cache(maxsize=64)
 def instructions_of(features: str) -> Instructions:
-    """Returns what a CPU of LLVM's feature string has."""
+    """Returns the instructions of a CPU with LLVM's feature string."""
     return Instructions(features)

@@ -1,6 +1,6 @@
-"""Costs that `clew machine` has measured, kept in a file for later processes.
+"""Costs measured by `clew machine`, stored in a file for later processes.
 
-The file is `machine.json` in the cache folder. It has one table per machine, as several machines
+The file is `machine.json` in the cache folder. It has one table per machine, since several machines
 may share the folder.
 """
 
@@ -20,26 +20,26 @@ from clew.support.writing import write_text
 
 
 def costs_file() -> Path:
-    """Returns the file of measured costs, which need not exist."""
+    """Returns the path of the file of measured costs, which need not exist."""
     return settings().cache_dir / "machine.json"
 
 
 def is_kept(identity: str) -> bool:
-    """Whether costs of this machine were kept."""
+    """Whether costs of this machine are stored."""
     return identity in _tables()
 
 
 def kept_costs(identity: str) -> Costs:
-    """Returns the costs of a machine: those kept, or the defaults.
+    """Returns the costs of a machine: the stored ones, or the defaults.
 
-    A damaged file is a warning (I292); the machine has the defaults then.
+    A damaged file causes a warning (I292) and gives the defaults.
     """
     table = _tables().get(identity)
     if table is None:
         return DEFAULTS
     try:
         if not isinstance(table, Mapping):
-            raise InputError("I290", "the table is no object")
+            raise InputError("I290", "the table is not an object")
         return Costs.of_record(table)
     except InputError as error:
         _damaged(error)
@@ -47,17 +47,17 @@ def kept_costs(identity: str) -> Costs:
 
 
 def keep(identity: str, costs: Costs) -> Path:
-    """Keeps the costs of a machine; returns the file.
+    """Stores the costs of a machine; returns the file.
 
-    Errors: I291 when the file cannot be written.
+    Errors: I291 if the file cannot be written.
     """
     return _write({**_tables(), identity: costs.to_record()})
 
 
 def forget(identity: str) -> bool:
-    """Forgets the costs of a machine; returns whether any were kept.
+    """Deletes the stored costs of a machine; returns whether there were any.
 
-    Errors: I291 when the file cannot be written.
+    Errors: I291 if the file cannot be written.
     """
     tables = _tables()
     if identity not in tables:
@@ -76,7 +76,7 @@ def _tables() -> dict[str, Any]:
         _damaged(error)
         return {}
     if not isinstance(found, dict):
-        _damaged(ValueError("it is no JSON object"))
+        _damaged(ValueError("it is not a JSON object"))
         return {}
     return found
 
@@ -85,7 +85,7 @@ def _damaged(error: Exception) -> None:
     warn(
         ClewWarning(
             "I292",
-            f"{costs_file()} holds no costs: {reason_of(error)}",
+            f"{costs_file()} does not contain costs: {reason_of(error)}",
             hint="default costs are used; clew machine --again measures them",
         )
     )

@@ -1,7 +1,7 @@
 """Measures the costs of this machine.
 
-The figures are rounded to two digits: a repeated measurement of a quiet machine gives the same
-table, so kernels compiled for it stay in the cache.
+Figures are rounded to two digits: repeated measurements of a quiet machine give the same table, so
+kernels compiled for it stay in the cache.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _FLOPS_PER_MULTIPLY_ADD: Final = 2
 
 
 def measured_costs(say: Callable[[str], None] = lambda text: None) -> Costs:
-    """Returns the costs of this machine, measured now on one thread, in about two seconds.
+    """Measures and returns the costs of this machine, on one thread, in about two seconds.
 
-    Each figure is the best of several runs: other work on the machine only adds time. Figures
-    without a probe keep their defaults. `say` is told what is being measured.
+    Each figure is the best of several runs, since other work on the machine only adds time. Figures
+    without a probe keep their defaults. `say` reports progress.
     """
     target = describe_host()
     vector_bytes = target.vector_bits // 8

@@ -1,4 +1,4 @@
-"""Which machines can run native code: what it needs, and what this one has."""
+"""The requirements of native code, compared with the features of this machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from clew.support.errors import CompileError, Hint
 from clew.support.system import system_text
 from clew.support.tiles import matrix_tiles_permitted
 
-# Features that code generation never uses on its own: they concern the system, or need intrinsics
-# that kernels do not have. A machine without them runs the code all the same.
+# Features that code generation never uses by itself: they concern the operating system, or need
+# intrinsics that kernels do not use. Machines without them also run the code.
 _UNUSED: Final = {
     "64bit", "aes", "cldemote", "clflushopt", "clwb", "clzero", "cmpccxadd", "enqcmd", "fsgsbase",
     "fxsr", "hreset", "invpcid", "kl", "lwp", "movdir64b", "movdiri", "mwaitx", "pclmul",
@@ -21,10 +21,10 @@ _UNUSED: Final = {
     "rdrnd", "rdseed", "rtm", "serialize", "sgx", "sha", "shstk", "tsxldtrk", "uintr", "usermsr",
     "vaes", "vpclmulqdq", "waitpkg", "wbnoinvd", "widekl", "xsave", "xsavec", "xsaveopt", "xsaves",
 }  # fmt: skip
-# Of the matrix unit, kernels use these.
+# Kernels use the matrix unit's features explicitly.
 _MATRIX_UNIT: Final = "amx-"
 _MATRIX_FEATURES: Final = ("amx-tile", "amx-bf16", "amx-int8")
-# What LLVM takes for granted on CPUs that targets name without listing features.
+# Features that LLVM implies for CPUs named by targets without a feature list.
 _IMPLIED: Final[Mapping[str, tuple[str, ...]]] = {
     "x86-64": (),
     "haswell": ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe", "popcnt"),
@@ -34,10 +34,10 @@ _IMPLIED: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class MachineNeeds:
-    """What native code needs of a machine.
+    """The requirements of native code.
 
-    `triple` and `cpu` are LLVM's; `features` are those that the code may use. `same_cpu` says that
-    they are not known, so that only a machine with this very CPU is sure to run it.
+    `triple` and `cpu` are LLVM's; `features` are those the code may use. `same_cpu` says that these
+    are unknown, so only a machine with the same CPU is sure to run the code.
     """
 
     triple: str
@@ -47,7 +47,7 @@ class MachineNeeds:
 
 
 def needs_of(triple: str, cpu: str, features: str) -> MachineNeeds:
-    """Returns what code for a CPU and LLVM's feature string needs."""
+    """Returns the requirements of code for a CPU and LLVM's feature string."""
     listed = {f[1:] for f in features.split(",") if f.startswith("+")}
     used = {
         f
@@ -60,7 +60,7 @@ def needs_of(triple: str, cpu: str, features: str) -> MachineNeeds:
 
 
 def check_machine(needs: MachineNeeds) -> None:
-    """Raises unless this machine can run the code.
+    """Raises an error unless this machine can run the code.
 
     Errors: C056 (another architecture or operating system), C057 (the CPU lacks features).
     """
@@ -68,7 +68,7 @@ def check_machine(needs: MachineNeeds) -> None:
     if _platform(needs.triple) != _platform(here):
         raise CompileError(
             "C056",
-            f"the model is compiled for {needs.triple}, this machine is {here}",
+            f"the model is compiled for {needs.triple}, but this machine is {here}",
             hint="compile the model on a machine of this kind",
         )
     cpu = llvm.get_host_cpu_name()
@@ -76,12 +76,12 @@ def check_machine(needs: MachineNeeds) -> None:
     missing = [f for f in needs.features if not flags.get(f, False)]
     tiles = [f for f in needs.features if f in _MATRIX_FEATURES]
     if tiles and not missing and not matrix_tiles_permitted():
-        missing = tiles  # the system keeps them from this process
+        missing = tiles  # the operating system does not let this process use them
     if missing or (needs.same_cpu and cpu != needs.cpu):
-        lacks = f"lacks {', '.join(missing)}" if missing else "may lack what it needs"
+        lacks = f"lacks {', '.join(missing)}" if missing else "may lack features it needs"
         raise CompileError(
             "C057",
-            f"the model is compiled for {needs.cpu}, this machine's CPU ({cpu}) {lacks}",
+            f"the model is compiled for {needs.cpu}, but this machine's CPU ({cpu}) {lacks}",
             hint=Hint(
                 'compile it for an older CPU, such as target="cpu-avx2", or on this machine',
                 cli="compile it for an older CPU, such as --target cpu-avx2, or on this machine",
@@ -91,9 +91,10 @@ def check_machine(needs: MachineNeeds) -> None:
 
 
 def has_steady_counter() -> bool:
-    """Whether the processor's counter of ticks runs at one rate, on all cores, asleep or not.
+    """Whether the processor's time-stamp counter runs at a constant rate on all cores, also in
+    sleep states.
 
-    ARM's always does. x86 says so, and Linux lists it.
+    On ARM this is always so. On x86 the CPU reports it, and Linux lists it.
     """
     arch, system = _platform(llvm.get_process_triple())
     if arch != "x86_64":
@@ -109,7 +110,7 @@ def has_steady_counter() -> bool:
 
 
 def _platform(triple: str) -> tuple[str, str]:
-    """Returns architecture and operating system of a triple."""
+    """Returns the architecture and operating system in a triple."""
     arch = triple.split("-")[0]
     arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(arch, arch)
     systems = ("linux", "darwin", "windows")

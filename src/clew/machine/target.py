@@ -1,4 +1,4 @@
-"""The machine to compile for: a description of its units and caches, and what work costs on it."""
+"""The machine to compile for: its units, its caches, and the costs of work on it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from clew.support.tiles import matrix_tiles_permitted
 class Target:
     """A machine to compile for.
 
-    `vector_bits` and `vector_registers` bound the register tiles, the cache sizes (bytes; of one
-    core for L1 and L2) bound the blocks. `features` is LLVM's comma-separated feature list. `costs`
-    has what work costs on a core; passes choose by it.
+    `vector_bits` and `vector_registers` limit register tiles; the cache sizes (in bytes; L1 and L2
+    per core) limit blocks. `features` is LLVM's comma-separated feature list. `costs` are the costs
+    of work on a core, which passes use.
 
-    Native code may depend on any field, so `key` has all of them.
+    Native code may depend on any field, so `key` includes all of them.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Target:
     costs: Costs = DEFAULTS
 
     def vector_lanes(self, dtype: str) -> int:
-        """Returns how many elements of a dtype one vector register holds."""
+        """Returns the number of elements of a dtype in one vector register."""
         return max(1, self.vector_bits // max(8, bits(dtype)))
 
     def has(self, feature: str) -> bool:
@@ -64,14 +64,14 @@ class Target:
 
     @property
     def dot_units(self) -> tuple[DotUnit, ...]:
-        """The dot-product instructions that are worth their while, at full vector width."""
+        """The profitable dot-product instructions, at full vector width."""
         lanes = self.vector_lanes("f32")
         found = [DotUnit(data, weight, lanes) for data, weight in DOTS]
         return tuple(u for u in found if self._instructions.dot(u.data, u.weight, lanes))
 
     @property
     def tile_units(self) -> tuple[TileUnit, ...]:
-        """The products of the matrix unit; none without one."""
+        """The products of the matrix unit; empty without one."""
         shapes = [(data, weight, self.tile_shape(data, weight)) for data, weight in TILE_PRODUCTS]
         return tuple(TileUnit(data, weight, *s) for data, weight, s in shapes if s is not None)
 
@@ -82,17 +82,17 @@ class Target:
         return tuple(CacheLevel(name, size, name == "L3") for name, size in sizes.items())
 
     def dot_lanes(self, data: str, weight: str) -> int:
-        """Returns how many lanes of 32 bits sums of products of pairs of `bf16`, or of fours of
-        `u8` and `i8`, are computed in; 0 where there is no quick way.
+        """Returns the number of 32-bit lanes for sums of products of pairs of `bf16`, or of groups
+        of four `u8` and `i8`; 0 if there is no fast way.
         """
         lanes = self.vector_lanes("f32")
         if (data, weight) == ("bf16", "bf16"):
-            return lanes  # pairs are quickly taken apart, if need be
+            return lanes  # pairs are quick to unpack if needed
         return lanes if self._instructions.dot(data, weight, lanes) is not None else 0
 
     def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
         """Returns rows, columns and depth (elements of a row of `data`) of the largest product that
-        a matrix unit does at once; None where it has none of these operands.
+        a matrix unit computes at once; None if it does not support these operands.
         """
         if not self._instructions.tile_product(data, weight):
             return None
@@ -108,12 +108,14 @@ class Target:
 
     @property
     def key(self) -> str:
-        """Every field as text: all that native code may depend on."""
+        """Every field as text: everything that native code may depend on."""
         return "|".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))
 
     @property
     def identity(self) -> str:
-        """A hash of the description without its costs: which machine the costs are of."""
+        """A hash of the description without its costs, which identifies the machine of a cost
+        table.
+        """
         described = replace(self, costs=DEFAULTS).key
         return hashlib.blake2b(described.encode(), digest_size=12).hexdigest()
 
@@ -123,9 +125,9 @@ class Target:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> Target:
-        """Returns the target that `to_record` wrote.
+        """Returns the target written by `to_record`.
 
-        Errors: I290 for costs that are none; TypeError for other fields.
+        Errors: I290 for invalid costs; TypeError for other fields.
         """
         costs = Costs.of_record(record.get("costs", {}))
         return cls(**{**record, "costs": costs})
@@ -135,7 +137,7 @@ _initialized: Final[list[bool]] = []
 
 
 def initialize_llvm() -> None:
-    """Makes LLVM's native target known, once."""
+    """Initializes LLVM's native target, once."""
     if not _initialized:
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
@@ -153,7 +155,7 @@ def _cache_bytes(index: int, default: int) -> int:
 
 @cache
 def host() -> Target:
-    """Returns this machine, with the costs that `clew machine` has measured, if it has."""
+    """Returns this machine, with the costs measured by `clew machine`, if any."""
     described = describe_host()
     return replace(described, costs=kept_costs(described.identity))
 
@@ -211,12 +213,12 @@ _NAMED: Final = {
 
 
 def target_names() -> tuple[str, ...]:
-    """Returns the names that `target_of` knows, this machine's first."""
+    """Returns the names accepted by `target_of`, this machine's first."""
     return ("cpu", *sorted(_NAMED))
 
 
 def target_of(target: str | Target) -> Target:
-    """Returns the target of a name: `cpu` is this machine.
+    """Returns the target with a name; `cpu` is this machine.
 
     Errors: I010 for an unknown name.
     """

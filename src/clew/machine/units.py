@@ -1,4 +1,4 @@
-"""The units of a CPU, as facts: what each multiplies, in which shapes."""
+"""The units of a CPU, as facts: the operands and shapes of their products."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Final
 from clew.ir.types import bits
 
 TILES: Final = 8
-"""Tile registers of a matrix unit (Intel AMX): sums and operands together."""
+"""The number of tile registers of a matrix unit (Intel AMX): sums and operands together."""
 TILE_ROWS: Final = 16
-"""Rows of a tile register."""
+"""The number of rows of a tile register."""
 TILE_ROW_BYTES: Final = 64
-"""Bytes in a row of a tile register."""
+"""The number of bytes in a row of a tile register."""
 
 
 def tile_depth(dtype: str) -> int:
-    """Returns how many elements of a dtype a row of a tile register holds."""
+    """Returns the number of elements of a dtype in a row of a tile register."""
     return TILE_ROW_BYTES * 8 // bits(dtype)
 
 
 @dataclass(frozen=True)
 class VectorUnit:
-    """Vector registers: their width in bits, their number, and whether memory accesses take masks
-    for free.
+    """Vector registers: their width in bits, their number, and whether masks on memory accesses are
+    free.
     """
 
     bits: int
@@ -43,13 +43,13 @@ class DotUnit:
 
     @property
     def group(self) -> int:
-        """Elements of an operand in a lane."""
+        """The number of elements of an operand per lane."""
         return 32 // bits(self.data)
 
 
 @dataclass(frozen=True)
 class TileUnit:
-    """A matrix unit's product of two tiles: `rows` by `depth` elements of `data`, `depth` by
+    """The product of two tiles on a matrix unit: `rows` by `depth` elements of `data`, `depth` by
     `columns` of `weight`.
     """
 
@@ -62,7 +62,7 @@ class TileUnit:
 
 @dataclass(frozen=True)
 class CacheLevel:
-    """A cache: its capacity, and whether other cores use it, too."""
+    """A cache: its capacity, and whether other cores share it."""
 
     name: str
     capacity_bytes: int

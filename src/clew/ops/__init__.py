@@ -1,6 +1,6 @@
-"""Operators, a folder per kind and a file per family; importing the package fills the registry.
+"""Operators: a folder per kind and a file per family. Importing the package fills the registry.
 
-Files beside this one are what declarations are written with.
+The files directly in this folder are shared by the declarations.
 """
 
 from clew.ops import (  # noqa: F401  registers operators

@@ -1,4 +1,4 @@
-"""To which operator of ONNX an operator of a user's is bound."""
+"""Bindings of user operators to ONNX operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clew.support.errors import GraphTypeError
 
 @dataclass(frozen=True)
 class OnnxBinding:
-    """The ONNX operator that an operator of clew's is, from version `since` of its domain on."""
+    """An ONNX operator that a clew operator implements, from version `since` of its domain on."""
 
     domain: str
     name: str
@@ -17,15 +17,15 @@ class OnnxBinding:
 
 
 def binding_of(onnx: str, since: int) -> OnnxBinding | None:
-    """Returns the binding that `domain::Name` says, None for none.
+    """Returns the binding that `domain::Name` names, or None for an empty string.
 
-    Errors: T018 for what names no operator.
+    Errors: T018 for a malformed name.
     """
     if not onnx:
         return None
     domain, separator, name = onnx.rpartition("::")
     if not name or (separator and not domain):
         raise GraphTypeError(
-            "T018", f"{onnx!r} names no operator of ONNX", hint="it is written domain::Name"
+            "T018", f"{onnx!r} does not name an ONNX operator", hint="write domain::Name"
         )
     return OnnxBinding("" if domain == "ai.onnx" else domain, name, since)

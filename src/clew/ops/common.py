@@ -1,4 +1,4 @@
-"""What operators share: samples' types, checks with coded errors, numpy broadcasting in te."""
+"""Shared helpers of operators: sample types, checks with coded errors, NumPy broadcasting in te."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def text(shape: Sequence[Dim]) -> str:
 
 
 def same_dtype(name: str, *tensors: Tensor) -> str:
-    """Returns the one dtype of all inputs.
+    """Returns the common dtype of all inputs.
 
-    Errors: T101 when they differ.
+    Errors: T101 if they differ.
     """
     first = tensors[0]
     for other in tensors[1:]:
@@ -127,7 +127,7 @@ def need_rank(name: str, what: str, x: Tensor, rank: int) -> None:
 def axis_of(name: str, axis: int | ArgRef, rank: int) -> int:
     """Returns an axis counted from the front; negative ones count from the back.
 
-    Errors: T104 when there is no such axis, U103 when only a run tells it.
+    Errors: T104 for an axis out of range, U103 for an axis that is only known at run time.
     """
     if isinstance(axis, ArgRef):
         raise UnsupportedError("U103", f"{name}: the axis must be known before the run")
@@ -139,7 +139,7 @@ def axis_of(name: str, axis: int | ArgRef, rank: int) -> int:
 def axes_of(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     """Returns axes counted from the front, in ascending order.
 
-    Errors: T104 when there is no such axis or one is named twice.
+    Errors: T104 for an axis out of range or a repeated axis.
     """
     found = sorted(axis_of(name, a, rank) for a in axes)
     if len(set(found)) != len(found):
@@ -148,7 +148,7 @@ def axes_of(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
 
 
 def differ(a: Dim, b: Dim) -> bool:
-    """Whether two sizes are known to differ; a symbol may equal anything."""
+    """Whether two sizes are known to differ; a symbol may equal any size."""
     return isinstance(a, int) and isinstance(b, int) and a != b
 
 
@@ -163,11 +163,12 @@ def _joint(a: Dim, b: Dim) -> Dim | None:
 
 
 def broadcast_shapes(name: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
-    """Returns the shape that all broadcast to, by numpy's rule.
+    """Returns the shape that all shapes broadcast to, by NumPy's rules.
 
-    A symbol against another size is taken to fit: the result is the int, else the first.
+    A symbol is assumed to match any size: the result is the int if there is one, else the first
+    symbol.
 
-    Errors: T100 when they do not broadcast.
+    Errors: T100 if they do not broadcast.
     """
     rank = max(len(s) for s in shapes)
     result: list[Dim] = [1] * rank
@@ -184,8 +185,8 @@ def broadcast_shapes(name: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
 def broadcast_place(
     shape: Sequence[Dim], result: Sequence[Dim], indices: Sequence[Scalar]
 ) -> tuple[Scalar, ...]:
-    """Returns where the element at `indices` of `result` comes from, of `shape` that broadcasts to
-    it.
+    """Returns the element of `shape` (which broadcasts to `result`) that corresponds to the element
+    at `indices` of `result`.
     """
     skipped = len(result) - len(shape)
     return tuple(
@@ -195,28 +196,30 @@ def broadcast_place(
 
 
 def at(x: Tensor, shape: Sequence[Dim], indices: Sequence[Scalar]) -> Scalar:
-    """Returns the element of `x` at `indices` of `shape`, to which `x` broadcasts."""
+    """Returns the element of `x` that corresponds to `indices` of `shape`, to which `x`
+    broadcasts.
+    """
     return x[broadcast_place(x.shape, shape, indices)]
 
 
 def joint_layout(rank: int, *tensors: Tensor) -> str:
-    """Returns the layout that the result of a broadcast has: that of an input of its rank."""
+    """Returns the layout of a broadcast result: the layout of an input with the result's rank."""
     return next((x.layout for x in tensors if x.layout and x.rank == rank), "")
 
 
 def accumulator(dtype: str) -> str:
-    """Returns the dtype that sums of `dtype` are kept in: `f32` for the narrow floats."""
+    """Returns the dtype that accumulates sums of `dtype`: `f32` for narrow floats."""
     narrow = is_float(dtype) and dtype not in ("f32", "f64")
     return "f32" if narrow else dtype
 
 
 def computable(x: Scalar) -> Scalar:
-    """Returns a value in a dtype that arithmetic takes: `f32` for floats that are only stored."""
+    """Returns a value in a dtype that supports arithmetic: `f32` for storage-only floats."""
     return cast("f32", x) if x.dtype in STORAGE and is_float(x.dtype) else x
 
 
 def widen(x: Scalar) -> Scalar:
-    """Returns a value in the dtype that sums are kept in."""
+    """Returns a value in the dtype that accumulates its sums."""
     return cast(accumulator(x.dtype), x)
 
 
@@ -224,7 +227,7 @@ def widen(x: Scalar) -> Scalar:
 
 
 def tensor_type(name: str, type_: Type) -> TensorType:
-    """Returns a type known to be a tensor's.
+    """Checks that a type is a tensor's, and returns it.
 
     Errors: T014.
     """
@@ -234,9 +237,9 @@ def tensor_type(name: str, type_: Type) -> TensorType:
 
 
 def held_length(name: str, types: Sequence[Type], value: object) -> int:
-    """Returns how many numbers an attribute holds, be it given or in an argument.
+    """Returns the number of values that an attribute holds, directly or in an argument.
 
-    Errors: U102 when only a run tells even that.
+    Errors: U102 if the number is only known at run time.
     """
     if not isinstance(value, ArgRef):
         assert isinstance(value, tuple)
@@ -250,5 +253,5 @@ def held_length(name: str, types: Sequence[Type], value: object) -> int:
 
 
 def unknown_tensor(name: str, like: Type, rank: int) -> TensorType:
-    """Returns a tensor type with the dtype of another, and sizes that only a run tells."""
+    """Returns a tensor type with the dtype of another and data-dependent sizes."""
     return TensorType(tuple(unknown_dim() for _ in range(rank)), tensor_type(name, like).dtype)

@@ -1,4 +1,4 @@
-"""What follows from an operator's `compute` and its traits."""
+"""Facts derived from an operator's `compute` and its traits."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from clew.te.tensor import Tensor, placeholder
 
 T = TypeVar("T")
 
-# Facts of calls that an operator remembers.
+# The number of facts of calls that an operator caches.
 _KEPT: Final = 1024
 
 
 def argument_references(attrs: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the attributes whose values arguments hold, with the arguments' indices."""
+    """Returns the attributes whose values are in arguments, with the arguments' indices."""
     plain = attrs.plain if isinstance(attrs, Attrs) else attrs
     return {name: v.index for name, v in plain.items() if type(v) is ArgRef}
 
 
 class Computed:
-    """The part of an operator that reads its tensor expression."""
+    """The part of an operator that analyzes its tensor expression."""
 
     name: str
     signature: Signature
@@ -37,7 +37,7 @@ class Computed:
     _known: dict[Any, Any]
 
     def placeholders(self, types: Sequence[TensorType]) -> list[Tensor]:
-        """Returns input tensors named as in the signature."""
+        """Returns input tensors with the names of the signature."""
         names = list(self.signature.inputs)
         names += [f"{self.signature.variadic}{n}" for n in range(len(types) - len(names))]
         return [
@@ -45,19 +45,21 @@ class Computed:
         ]
 
     def is_computed(self, attrs: Attrs) -> bool:
-        """Whether `compute` says what a call with these attributes gives: it runs in a kernel, and
-        no attribute is an argument.
+        """Whether `compute` defines calls with these attributes: they run in a kernel, and no
+        attribute is an argument.
         """
         return self.compute is not None and not self.host and not argument_references(attrs)
 
     def computed(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[Tensor, ...]:
-        """Returns the results over fresh placeholders. Asserts that there is a `compute`."""
+        """Returns the results over fresh placeholders. Asserts that the operator has a
+        `compute`.
+        """
         assert self.compute is not None, f"{self.name} has no compute"
         made = self.compute(*self.placeholders(types), **attrs)
         return made if isinstance(made, tuple) else (made,)
 
     def kind(self, types: Sequence[TensorType], attrs: Attrs) -> Kind:
-        """Returns how the call may be fused, derived from `compute` unless stated."""
+        """Returns the call's fusion kind, derived from `compute` unless declared."""
         if self.kind_override is not None:
             return self.kind_override
         if not self.is_computed(attrs):
@@ -65,16 +67,16 @@ class Computed:
         return self._read_off(kind_of, types, attrs)
 
     def view_offsets(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[int, ...] | None:
-        """Returns at which element of its input's memory each result lies as it is; `None` where
-        one does not (`te.analysis.view_offset`).
+        """Returns, for each result, the element offset at which it lies in the input's memory;
+        `None` if one of them is no view (`te.analysis.view_offset`).
         """
         return self.derived(view_offsets, types, attrs)
 
     def derived(
         self, analysis: Callable[[Sequence[Tensor]], T], types: Sequence[TensorType], attrs: Attrs
     ) -> T | None:
-        """Returns what an analysis tells of the results of a call, remembered; `None` where no
-        kernel computes them.
+        """Returns the cached result of an analysis of a call's results; `None` if no kernel
+        computes them.
         """
         return self._read_off(analysis, types, attrs) if self.is_computed(attrs) else None
 
@@ -91,8 +93,8 @@ class Computed:
         return known
 
     def moved_operands(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[int, ...]:
-        """Returns the positions of the operands whose elements, and nothing else, the results of a
-        call consist of; none where it does more than move data (`Traits.moves_data`).
+        """Returns the positions of the operands whose elements make up the results; empty if the
+        call does more than move data (`Traits.moves_data`).
         """
         if self.traits.moves_data is not None:
             return tuple(range(len(types))) if self.traits.moves_data else ()
@@ -102,7 +104,7 @@ class Computed:
         return tuple(n for n, t in enumerate(self.placeholders(types)) if t.name in moved.inputs)
 
     def keeps_finite(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
-        """Whether a call has finite results of finite operands (`Traits.keeps_finite`)."""
+        """Whether finite operands give finite results (`Traits.keeps_finite`)."""
         if self.traits.keeps_finite is not None:
             return self.traits.keeps_finite
         if self.is_computed(attrs) and self.kind(types, attrs) <= Kind.INJECTIVE:
@@ -110,13 +112,15 @@ class Computed:
         return False
 
     def selects(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
-        """Whether each element of a call's results is one of an operand's (`Traits.selects`)."""
+        """Whether each element of the results is an element of an operand (`Traits.selects`)."""
         if self.traits.selects is not None:
             return self.traits.selects
         return bool(self.moved_operands(types, attrs))
 
     def well_conditioned(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
-        """Whether a call magnifies no rounding of its operands (`Traits.well_conditioned`)."""
+        """Whether a call amplifies no rounding error of its operands
+        (`Traits.well_conditioned`).
+        """
         if self.traits.well_conditioned is not None:
             return self.traits.well_conditioned
         if self.is_computed(attrs) and self.kind(types, attrs) <= Kind.BROADCAST:

@@ -1,7 +1,7 @@
-"""Operators that are functions of a shared library, called by their address.
+"""Operators that call functions of a shared library by address.
 
-A signature names the sizes; the function gets a pointer to each input, to each output, every size
-in order of appearance (`int64_t`), and every attribute (`int64_t` or `double`):
+A signature names the sizes. The function receives a pointer to each input and each output, every
+size in order of appearance (`int64_t`), and every attribute (`int64_t` or `double`):
 
 ```python
 clew.extern_op(
@@ -51,15 +51,15 @@ def extern_op(
     onnx: str = "",
     overwrite: bool = False,
 ) -> Op:
-    """Registers an operator that calls `symbol` of a shared library, by the C calling convention.
+    """Registers an operator that calls `symbol` of a shared library by the C calling convention.
 
-    `library` is its path (or the address of the function). `signature` is `(inputs) -> output`, in
-    the types of the text form; sizes are names or numbers, and those of outputs follow from the
-    inputs'. All arrays are contiguous; the function must keep to their sizes, write every element
-    of its outputs, and return nothing. It runs between kernels, without Python's lock.
+    `library` is its path (or the address of the function). `signature` is `(inputs) -> output` in
+    the types of the text form; sizes are names or numbers, and output sizes follow from the inputs.
+    All arrays are contiguous. The function must respect their sizes, write every element of its
+    outputs, and return nothing. It runs between kernels, without holding Python's lock.
 
-    Errors: I086 where the library or the symbol cannot be loaded; P001 for a signature that does
-    not parse, T019 for one that does not tell its outputs' sizes or has other than tensors.
+    Errors: I086 if the library or the symbol cannot be loaded; P001 for a signature that does not
+    parse, T019 for one that does not determine output sizes or contains types other than tensors.
     """
     kinds = read_function_type(signature)
     inputs, outputs = _tensors(name, kinds.params), _tensors(name, _results(kinds))
@@ -68,7 +68,7 @@ def extern_op(
     for attribute, kind in wanted.items():
         if kind not in _C_TYPES:
             raise GraphTypeError(
-                "T019", f"{name}: attribute {attribute} is a {kind.__name__}", hint="int or float"
+                "T019", f"{name}: attribute {attribute} is {kind.__name__}", hint="use int or float"
             )
     call = _function(library, symbol, len(inputs) + len(outputs), len(sizes), wanted)
 
@@ -113,12 +113,12 @@ def _results(kinds: FunctionType) -> Sequence[Type]:
 def _tensors(name: str, types: Sequence[Type]) -> list[TensorType]:
     for type_ in types:
         if not isinstance(type_, TensorType):
-            raise GraphTypeError("T019", f"{name}: {type_} is no tensor")
+            raise GraphTypeError("T019", f"{name}: {type_} is not a tensor")
     return list(types)  # type: ignore[arg-type]
 
 
 def _sizes(name: str, inputs: Sequence[TensorType], outputs: Sequence[TensorType]) -> list[str]:
-    """Returns the named sizes in order of appearance, all of which an input tells as they are."""
+    """Returns the named sizes in order of appearance; an input axis must have each as its size."""
     found: dict[str, None] = {}
     for type_ in inputs:
         found.update({str(d): None for d in type_.shape if _is_name(d)})
@@ -128,8 +128,8 @@ def _sizes(name: str, inputs: Sequence[TensorType], outputs: Sequence[TensorType
             if free:
                 raise GraphTypeError(
                     "T019",
-                    f"{name}: no input tells the size {', '.join(sorted(free))}",
-                    hint="each name must be the whole size of an input's axis somewhere",
+                    f"{name}: no input determines the size {', '.join(sorted(free))}",
+                    hint="each name must be the entire size of some input axis",
                 )
     return list(found)
 
@@ -139,9 +139,9 @@ def _is_name(dim: Dim) -> bool:
 
 
 def _bound(name: str, wanted: Sequence[TensorType], given: Sequence[TensorType]) -> dict[str, Dim]:
-    """Returns the sizes that the inputs tell.
+    """Returns the sizes that the inputs determine.
 
-    Errors: T101 (dtype), T102 (rank), T103 (sizes that contradict each other).
+    Errors: T101 (dtype), T102 (rank), T103 (contradictory sizes).
     """
     bound: dict[str, Dim] = {}
     for number, (want, have) in enumerate(zip(wanted, given, strict=True)):
@@ -179,7 +179,7 @@ def _function(
     if isinstance(library, int):
         return ctypes.CFUNCTYPE(None, *kinds)(library)
     try:
-        if os.path.exists(library):  # else the loader looks for a library of that name
+        if os.path.exists(library):  # otherwise the loader searches for a library of that name
             open_plain(library).close()
         found = getattr(ctypes.CDLL(str(library)), symbol)
     except (OSError, AttributeError) as error:

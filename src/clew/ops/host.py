@@ -1,5 +1,5 @@
-"""Host operators: numpy functions between native segments, where the result's shape depends on
-values or elements are sought and sorted.
+"""Host operators: NumPy functions that run between native segments, because the result's shape
+depends on values, or because they search or sort.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]
 
-# What two boxes' overlap counts: a dozen passes over memory, as a kernel's operations.
+# The cost of the overlap of two boxes: a dozen passes over memory, in operations of a kernel.
 OVERLAP_OPERATIONS: Final = 64
 
 
@@ -41,7 +41,7 @@ OVERLAP_OPERATIONS: Final = 64
 )
 def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
     """The `k` largest (or smallest) elements along `axis`, sorted, and their indices (`i64`); of
-    equals the first comes first. Source: ONNX TopK-24.
+    equal elements, the first comes first. Source: ONNX TopK-24.
     """
     last = np.swapaxes(x, axis, -1)
     rows = last.reshape(math.prod(last.shape[:-1]), last.shape[-1])
@@ -60,14 +60,14 @@ def _top_k_types(x: Type, *, k: Any, axis: int, largest: bool) -> Type:
     n = axis_of("top_k", axis, source.rank)
     size = source.shape[n]
     if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
-        raise GraphTypeError("T107", f"top_k: k={k} of the {size} elements of axis {axis}")
+        raise GraphTypeError("T107", f"top_k: k={k} for the {size} elements of axis {axis}")
     shape = (*source.shape[:n], k, *source.shape[n + 1 :])
     return TupleType((TensorType(shape, source.dtype), TensorType(shape, "i64")))
 
 
 @top_k.dynamic
 def top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
-    """Returns the types of `top_k` where only a run tells `k`."""
+    """Returns the types of `top_k` if `k` is only known at run time."""
     return _top_k_types(types[0], **{**attrs, "k": unknown_dim()})
 
 
@@ -75,8 +75,8 @@ def top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     "nonzero", host=True, samples=(Sample(boolean(3, 4)), Sample(f32(5)), Sample(i32(), low=1))
 )
 def nonzero(x: Array) -> Array:
-    """Places of the elements that are not 0, `i64[rank, count]`; of a number without axes `[0, 1]`
-    or `[0, 0]`, as the standard says (ONNX Runtime gives it an axis).
+    """Positions of nonzero elements, `i64[rank, count]`. For a tensor without axes, `[0, 1]` or
+    `[0, 0]`, as the standard says (ONNX Runtime adds an axis).
 
     Errors: I265. Source: ONNX NonZero-13.
     """
@@ -96,7 +96,7 @@ def _nonzero_types(x: Type) -> Type:
     samples=(Sample(f32(3, 4), axis=1), Sample(f32(3), axis=1, error="T104")),
 )
 def size_of(x: Array, *, axis: int) -> Array:
-    """The size of an axis, `i64[]`: what programs read sizes off that only a run tells."""
+    """The size of an axis, `i64[]`; programs use it to read data-dependent sizes."""
     return np.asarray(x.shape[axis], np.int64)
 
 
@@ -112,8 +112,8 @@ def _size_of_types(x: Type, *, axis: int) -> Type:
     samples=(Sample(f32(4, 2), f32(3)),),
 )
 def sized(*values: Any) -> Array:
-    """The last input. The others are there for their sizes, which attributes of other calls name:
-    these, the last input's own among them, run after all of them.
+    """The last input. The other inputs order the execution: calls whose attributes name the size of
+    an input, the last one included, run after all inputs are computed.
     """
     return values[-1]  # type: ignore[no-any-return]
 
@@ -135,8 +135,8 @@ def _sized_types(*values: Type) -> Type:
     ),
 )
 def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
-    """The slices along `axis` (or elements of the flat `x`) whose condition holds. Conditions after
-    the last slice are left out. Source: ONNX Compress-11.
+    """The slices along `axis` (or elements of the flattened `x`) whose condition holds. Slices
+    beyond the end of the conditions are left out. Source: ONNX Compress-11.
     """
     return np.compress(condition[: x.size if axis is None else x.shape[axis]], x, axis)
 
@@ -165,8 +165,9 @@ def _compress_types(x: Type, condition: Type, *, axis: int | None) -> Type:
 def unique(
     x: Array, *, axis: int | None = None, sort: bool = True
 ) -> tuple[Array, Array, Array, Array]:
-    """The different slices along `axis` (elements of the flat `x`), where each first stands, which
-    of them each slice is, and how often each occurs; unsorted: in order of first occurrence.
+    """The distinct slices along `axis` (elements of the flattened `x`), the index of the first
+    occurrence of each, the index of its distinct slice for each slice, and the counts. Unsorted
+    results are in order of first occurrence.
 
     Source: ONNX Unique-11.
     """
@@ -215,8 +216,8 @@ def non_max_suppression(
     score_threshold: float | None = None,
     center: bool = False,
 ) -> Array:
-    """(batch, class, box) of the boxes kept, `i64[count, 3]`: best first, none that overlaps a kept
-    one by more than the threshold. Boxes are two opposite corners (y, x), or with `center` (x, y,
+    """(batch, class, box) of the boxes kept, `i64[count, 3]`: best first, none overlapping a kept
+    box by more than the threshold. Boxes are two opposite corners (y, x), or with `center` (x, y,
     w, h).
 
     Errors: I269, T108. Source: ONNX NonMaxSuppression-11.
@@ -234,9 +235,9 @@ def non_max_suppression(
 
 
 def _apart(corners: Array, most: int, iou_threshold: float, work: int) -> tuple[list[int], int]:
-    """Returns which boxes `f64[n, 4]`, best first, are kept, and the operations done until then.
+    """Returns which boxes `f64[n, 4]`, best first, are kept, and the operations performed.
 
-    Errors: I269 for more of them than the budget allows.
+    Errors: I269 if the operations exceed the budget.
     """
     kept: list[int] = []
     numbers = np.arange(len(corners))
@@ -261,7 +262,7 @@ def _apart(corners: Array, most: int, iou_threshold: float, work: int) -> tuple[
 
 
 def check_boxes(boxes: Array, scores: Array) -> None:
-    """Errors: T108 for boxes and scores of shapes, known in the run alone, that do not fit."""
+    """Errors: T108 for boxes and scores whose shapes, only known at run time, do not fit."""
     _non_max_suppression_types(*(TensorType(a.shape, from_numpy(a.dtype)) for a in (boxes, scores)))
 
 

@@ -1,4 +1,4 @@
-"""Stages that operators' `compute` made, kept for calls on arrays of the same shapes."""
+"""Caches of the stages built by operators' `compute`, for calls on arrays of equal shapes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from clew.te.tensor import Tensor
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Stages: TypeAlias = "tuple[list[Tensor], Any]"
-"""Placeholders, and the results over them."""
+"""Placeholders, and results over them."""
 
 _KEPT: Final = 64
 
 
 class KeptStages:
-    """The stages of one operator's calls. Several threads may use it."""
+    """A thread-safe cache of the stages of one operator's calls."""
 
     def __init__(self) -> None:
         self._found: dict[Any, Stages] = {}
@@ -25,7 +25,7 @@ class KeptStages:
     def of(
         self, args: Sequence[Array], attrs: Mapping[str, Any], make: Callable[[], Stages]
     ) -> Stages:
-        """Returns the stages for arguments, which `make` returns where they are not kept."""
+        """Returns the stages for arguments, from `make` if they are not cached."""
         key = exact_key([(a.shape, a.dtype.name) for a in args], *attrs.items())
         if key is None:
             return make()
@@ -39,8 +39,8 @@ class KeptStages:
 
 
 def exact_key(*values: Any) -> Any:
-    """Returns what values are kept under where 0 and -0, and 1 and True, are to differ; None where
-    there is more than numbers, text and rows of them.
+    """Returns a cache key that distinguishes 0 from -0 and 1 from True; None for values other than
+    numbers, text and sequences of them.
     """
     parts: list[Any] = []
     for value in values:

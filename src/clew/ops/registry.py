@@ -12,10 +12,10 @@ def _(x, *, alpha):
     return np.where(x > 0, x, x * alpha)
 ```
 
-Positional parameters are tensor inputs (a `*rest` takes any number), keyword-only ones are
-attributes with their types and defaults. From `compute` come the result types, the fusion kind,
-FLOPs and bytes, and the reference where none is given. What the operator returns builds a graph
-call: `leaky_relu(x, alpha=0.2)`.
+Positional parameters are tensor inputs (a `*rest` takes any number); keyword-only parameters are
+attributes with their types and defaults. `compute` determines the result types, the fusion kind,
+FLOPs and bytes, and the reference if none is given. The decorator returns the operator, whose call
+builds a graph node: `leaky_relu(x, alpha=0.2)`.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from clew.te.analysis import Kind
 from clew.te.interpret import evaluate
 from clew.te.tensor import Tensor
 
-# Types and kinds of calls that an operator remembers.
+# The number of types and kinds of calls that an operator caches.
 _KEPT: Final = 1024
 
 
@@ -69,8 +69,8 @@ Compute = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
 @dataclass(frozen=True)
 class ReadyCall:
-    """What there is to know of a call before its operands' elements are read: how many of the
-    arguments are operands, attributes, the type of results that have no elements, and whether the
+    """The facts about a call that do not depend on its operands' elements: the number of arguments
+    that are operands, the attributes, the type of results that have no elements, and whether the
     reference is clew's own.
     """
 
@@ -116,7 +116,7 @@ class Op(Computed):
         """Returns the graph call.
 
         Errors: T010 to T013 for arguments and attributes that do not fit the signature, and the
-        operator's own.
+        operator's own errors.
         """
         return Call(self, args, attrs)
 
@@ -125,7 +125,9 @@ class Op(Computed):
 
     @property
     def is_builtin(self) -> bool:
-        """Whether clew declares the operator: its meaning changes with clew's version alone."""
+        """Whether clew declares the operator, so that its meaning changes only with clew's
+        version.
+        """
         rules = (self.compute, self.reference_rule, self.decompose_rule, self.type_rule)
         declared = [r for r in rules if r is not None]
         return bool(declared) and all(r.__module__.startswith("clew.") for r in declared)
@@ -133,23 +135,23 @@ class Op(Computed):
     def __reduce__(self) -> tuple[Any, ...]:
         return (get_op, (self.name,))
 
-    # --- declared with decorators, beside the operator ---
+    # --- declared with decorators, next to the operator ---
 
     def reference(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: numpy arrays and attributes to an array (or a tuple of them)."""
+        """Decorator: maps NumPy arrays and attributes to an array (or a tuple of arrays)."""
         self.reference_rule = rule
         return rule
 
     def types(self, rule: TypeRule) -> TypeRule:
-        """Decorator: input types and attributes to the result type, where not from compute."""
+        """Decorator: maps input types and attributes to the result type, if there is no compute."""
         self.type_rule = rule
         return rule
 
     def dynamic(
         self, rule: Callable[[Sequence[Type], Attrs], Type]
     ) -> Callable[[Sequence[Type], Attrs], Type]:
-        """Decorator: the types of all arguments and the attributes, of which some are `ArgRef`s, to
-        the result type. Sizes that only a run tells are `unknown_dim()`.
+        """Decorator: maps the types of all arguments and the attributes, some of which are
+        `ArgRef`s, to the result type. Data-dependent sizes are `unknown_dim()`.
         """
         self.dynamic_rule = rule
         return rule
@@ -157,44 +159,46 @@ class Op(Computed):
     def resolver(
         self, rule: Callable[[Sequence[TensorType], dict[str, Any]], dict[str, Any]]
     ) -> Callable[[Sequence[TensorType], dict[str, Any]], dict[str, Any]]:
-        """Decorator: the inputs' types and the attributes, all with values, to the attributes that
-        have to be said otherwise. It settles what depends on the inputs, as reshape's 0 and -1 do.
+        """Decorator: maps the inputs' types and the attributes, all with values, to the attributes
+        that change. It settles attributes that depend on the inputs, such as 0 and -1 in reshape.
         """
         self.resolver_rule = rule
         return rule
 
     def once_known(self, rule: KnownRule) -> KnownRule:
-        """Decorator: what a call is whose meaning depends on its inputs' types, once these are
-        known: the types, the values of constants (None of others) and the attributes to a function
-        of all inputs, made anew each time; None where there is none.
+        """Decorator: resolves a call whose meaning depends on its inputs' types once these are
+        known. The rule maps the types, the values of constants (None for others) and the attributes
+        to a newly built function of all inputs, or to None if there is none.
         """
         self.known_rule = rule
         return rule
 
     def decompose(self, rule: Callable[..., Expr | None]) -> Callable[..., Expr | None]:
-        """Decorator: input expressions and attributes to an expression of other operators, or None
-        where there is none for them: the operator's reference then runs on the host.
+        """Decorator: maps input expressions and attributes to an expression of other operators, or
+        to None if there is none for them: the operator's reference then runs on the host.
         """
         self.decompose_rule = rule
         return rule
 
     def layout(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: what layout alteration does with the operator (`passes.alter_layout`)."""
+        """Decorator: defines how layout alteration treats the operator (`passes.alter_layout`)."""
         self.layout_rule = rule
         return rule
 
     def quantize(self, rule: Callable[..., Any]) -> Callable[..., Any]:
-        """Decorator: what a narrower precision does with the operator (`passes.convert_precision`).
-        The rule takes a call and a dtype (`bf16`, `f16`) and returns an expression of the call's
-        type that casts operands to the dtype, or None where the call stays in f32.
+        """Decorator: defines how precision conversion treats the operator
+        (`passes.convert_precision`). The rule takes a call and a dtype (`bf16`, `f16`). It returns
+        an expression of the call's type that casts operands to the dtype, or None for a call that
+        stays in f32.
         """
         self.quantize_rule = rule
         return rule
 
     def schedule(self, feature: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: how kernels that hold the operator run on targets with a feature (LLVM's name,
-        such as `avx512f`; "" for all): a function of a kernel's `Schedule` and the target, which
-        returns False where clew's own rules are to do it. Rules for features go first.
+        """Decorator: schedules kernels that hold the operator on targets with a feature (LLVM's
+        name, such as `avx512f`; "" for all). The rule is a function of a kernel's `Schedule` and
+        the target, and returns False to leave a kernel to clew's own rules. Rules for features are
+        tried first.
         """
 
         def register(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -204,11 +208,11 @@ class Op(Computed):
 
         return register
 
-    # --- the graph IR's side ---
+    # --- interface to the graph IR ---
 
     @property
     def defaults(self) -> Mapping[str, Any]:
-        """Values of the attributes that a call may leave out."""
+        """Values of the attributes that a call may omit."""
         return {a.name: a.default for a in self.signature.attributes.values() if not a.required}
 
     def bind(self, attrs: Mapping[str, Any]) -> Attrs:
@@ -237,8 +241,8 @@ class Op(Computed):
     def infer(self, args: Sequence[Expr], attrs: Attrs) -> Type:
         """Returns the result type of a call.
 
-        Errors: T010 for a wrong number of inputs, T014 for an input that is no tensor, and the
-        operator's own.
+        Errors: T010 for a wrong number of inputs, T014 for an input that is not a tensor, and the
+        operator's own errors.
         """
         references = argument_references(attrs)
         given, signature = len(args) - len(references), self.signature
@@ -252,7 +256,7 @@ class Op(Computed):
         if references:
             return self._infer_dynamic(types, attrs, references)
         if self.host:
-            # A host operator's type may hold sizes that are unknown anew at each call.
+            # A host operator's type may hold sizes that are new unknowns at each call.
             return self._infer(types, attrs)
         key = (types, attrs)
         found = self._types.get(key)
@@ -269,8 +273,8 @@ class Op(Computed):
         if sorted(references.values()) != list(range(len(types) - len(references), len(types))):
             raise GraphTypeError(
                 "T017",
-                f"{self.name}: attributes held by arguments name {sorted(references.values())} of "
-                f"{len(types)} arguments, expected the last ones, each once",
+                f"{self.name}: attributes refer to arguments {sorted(references.values())} of "
+                f"{len(types)}; they must be the last ones, each once",
             )
         if self.dynamic_rule is None:
             raise UnsupportedError(
@@ -279,10 +283,10 @@ class Op(Computed):
         return self.dynamic_rule(types, attrs)
 
     def resolve(self, call: Call) -> Call:
-        """Returns the call with attributes that constant arguments hold put in; the same call where
-        an argument is not constant, or none holds an attribute.
+        """Returns the call with attributes from constant arguments filled in; the same call if an
+        argument is not constant or none holds an attribute.
 
-        Errors: T013 for a value that does not fit the attribute, and the operator's own.
+        Errors: T013 for a value that does not fit the attribute, and the operator's own errors.
         """
         references = argument_references(call.attrs)
         held = {name: call.args[index] for name, index in references.items()}
@@ -298,15 +302,13 @@ class Op(Computed):
         attrs: Mapping[str, Any],
         values: Mapping[str, np.ndarray[Any, Any]],
     ) -> Attrs:
-        """Returns the attributes with values put in and settled."""
+        """Returns the attributes with values filled in and settled."""
         known = dict(attrs)
         for name, array in values.items():
             wanted = str(self.signature.attributes[name].annotation)
             several = "tuple" in wanted
             if not several and array.size != 1:
-                raise GraphTypeError(
-                    "T013", f"{self.name}: {name} is one value, and was given {array.size}"
-                )
+                raise GraphTypeError("T013", f"{self.name}: {name} is one value, got {array.size}")
             known[name] = array.reshape(-1).tolist() if several else array.item()
         bound = self.bind(known)
         if self.resolver_rule is not None:
@@ -335,21 +337,21 @@ class Op(Computed):
         return TupleType(tuple(t.type for t in made)) if isinstance(made, tuple) else made.type
 
     def run_reference(self, args: Sequence[np.ndarray[Any, Any]], attrs: Mapping[str, Any]) -> Any:
-        """Returns the result on numpy arrays: the reference, or `compute` interpreted.
+        """Returns the result on NumPy arrays: from the reference, or by interpreting `compute`.
 
-        Arguments that hold attributes come last, as in the call. Results that have no elements
-        follow from their types: references need no case for them.
+        Arguments that hold attributes come last, as in the call. Results without elements are built
+        from their types, so references need no case for them.
 
-        Errors: T020 where a user's reference gives another number of results, or others of shape
-        or kind, than the operator's types say.
+        Errors: T020 if a user's reference returns another number of results, or other shapes or
+        kinds, than the operator's types say.
         """
         return self.run_ready(self.readied(args, attrs), args)
 
     def readied(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> ReadyCall:
-        """Returns what `run_ready` needs to know of arguments and attributes: it is the same for
-        all arguments of these shapes and dtypes, if those that hold attributes have these values.
+        """Returns the data that `run_ready` needs about arguments and attributes. It is valid for
+        all arguments with these shapes and dtypes, if those that hold attributes have equal values.
 
-        Errors: T013, I265 and the operator's own, for values that do not fit.
+        Errors: T013, I265 and the operator's own errors, for values that do not fit.
         """
         references = argument_references(attrs)
         inputs = args[: len(args) - len(references)]
@@ -364,8 +366,8 @@ class Op(Computed):
     def run_ready(
         self, call: ReadyCall, args: Sequence[Any], routine: Callable[..., Any] | None = None
     ) -> Any:
-        """Returns the result of a call that is ready, as `run_reference` does. A `routine` is
-        called in place of the reference.
+        """Returns the result of a prepared call, as `run_reference` does. A `routine` replaces the
+        reference.
         """
         inputs, attrs, empty = args[: call.inputs], call.attrs, call.empty
         if empty is not None:
@@ -388,7 +390,7 @@ class Op(Computed):
         return tensors, self.compute(*tensors, **attrs)
 
     def _empty_type(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> Type | None:
-        """Returns the type of the results where an argument has no elements and none of them has;
+        """Returns the type of the results if an argument has no elements and no result has any;
         else None.
         """
         if all(not isinstance(a, np.ndarray) or a.size or a.dtype == object for a in args):
@@ -401,19 +403,19 @@ class Op(Computed):
         return result if all(map(is_empty, leaves(result))) else None
 
     def _check_size(self, types: Sequence[TensorType], attrs: Attrs) -> None:
-        """Checks a result whose size came with the run before it is made. Errors: I265."""
+        """Checks the size of a data-dependent result before it is computed. Errors: I265."""
         for leaf in leaves(self._infer(tuple(types), attrs)):
             if isinstance(leaf, TensorType) and leaf.is_static:
                 size_bytes = math.prod(leaf.concrete) * max(bits(leaf.dtype), 8) // 8
                 check_run_bytes(f"the result of {self.name}", size_bytes)
 
     def _checked(self, result: Any, args: Sequence[Array], attrs: Mapping[str, Any]) -> Any:
-        """Returns what a user's reference gave, in the dtypes that the operator has: numpy widens
-        here and there.
+        """Returns the results of a user's reference in the operator's dtypes, since NumPy sometimes
+        widens them.
         """
         given_arrays = [np.asarray(a) for a in args]
         if any(a.dtype == object for a in given_arrays):
-            return result  # sizes by name: nothing that runs
+            return result  # symbolic sizes: nothing that runs
         types = [TensorType(a.shape, from_numpy(a.dtype)) for a in given_arrays]
         wanted = self._infer(tuple(types), attrs if isinstance(attrs, Attrs) else self.bind(attrs))
         typed = typed_as(wanted, result)
@@ -423,15 +425,15 @@ class Op(Computed):
             what = "function" if self.host else "reference"
             raise GraphTypeError(
                 "T020",
-                f"{self.name}: its {what} gave {said}, expected {wanted}",
-                hint=f"for {', '.join(map(str, types))}; clew.check_op tries all samples",
+                f"{self.name}: its {what} returned {said}, expected {wanted}",
+                hint=f"for {', '.join(map(str, types))}; clew.check_op checks all samples",
             )
         return typed
 
 
 def runs_on_host(call: Call) -> bool:
     """Whether a call is computed between kernels: its operator is a host operator, or a value that
-    it reads or gives is none that kernels can hold (text, complex numbers, sequences, ...).
+    it reads or returns cannot be in a kernel (text, complex numbers, sequences, ...).
     """
     if not isinstance(call.op, Op):
         return False
@@ -439,8 +441,8 @@ def runs_on_host(call: Call) -> bool:
 
 
 def moved_operands(call: Call) -> tuple[int, ...]:
-    """Returns the positions of the operands whose elements, and nothing else, the results of a call
-    consist of; none of a call that does more than move data.
+    """Returns the positions of the operands whose elements make up the results of a call; empty if
+    the call does more than move data.
     """
     types = [a.type for a in call.args if isinstance(a.type, TensorType)]
     if not isinstance(call.op, Op) or len(types) < len(call.args) or runs_on_host(call):
@@ -470,35 +472,35 @@ def register_op(
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: registers an operator under a dotted name.
 
-    The decorated function is its `compute` in te; with `host=True` it is instead the numpy function
-    that runs between native segments, and `op.types` must be given. A function whose body is only a
-    docstring (`...`) declares a signature for an operator that has a `decompose` or `reference`.
-    `reads_views` says that its kernel takes operands where they stand: slices, transposes and
-    reshapes before it become strides of its loads. `melts` names an operator whose result its
-    kernel takes as the first operand and may compute itself, piece by piece. `traits` states facts
-    that passes ask for. `onnx` binds it to an operator of ONNX models, `domain::Name`, from version
+    The decorated function is its `compute` in te. With `host=True` it is instead the NumPy function
+    that runs between native segments, and `op.types` is required. A function whose body is only a
+    docstring (`...`) declares the signature of an operator that has a `decompose` or `reference`.
+    `reads_views` says that its kernel reads operands in place: slices, transposes and reshapes
+    before it become strides of its loads. `melts` names an operator whose result is the kernel's
+    first operand and which the kernel may compute itself, piece by piece. `traits` states facts for
+    passes. `onnx` binds the operator to an operator of ONNX models, `domain::Name`, from version
     `since` of the domain on: inputs by position, attributes by name.
 
-    Errors: T015 when the name is taken (`overwrite=True` replaces the operator), or the ONNX
-    operator is bound to another one; T018 for a name that is none.
+    Errors: T015 if the name is taken (`overwrite=True` replaces the operator), or if the ONNX
+    operator is bound to another operator; T018 for an invalid name.
     """
     binding = binding_of(onnx, since)
     if not _NAME.match(name):
         raise GraphTypeError(
-            "T018", f"{name!r} is no name of an operator", hint="words with dots: my.squared_relu"
+            "T018", f"{name!r} is not a valid operator name", hint="with dots: my.squared_relu"
         )
 
     def register(function: Callable[..., Any]) -> Op:
         if name in _REGISTRY and not overwrite:
             raise GraphTypeError(
-                "T015", f"operator {name} exists", hint="pass overwrite=True to replace it"
+                "T015", f"operator {name} already exists", hint="pass overwrite=True to replace it"
             )
         rival = next((o for o in _REGISTRY.values() if binding and o.onnx == binding), None)
         if rival is not None and rival.name != name:
             raise GraphTypeError(
                 "T015",
-                f"{onnx} of version {since} is bound to {rival.name} already",
-                hint="bind one operator to it, or another version (since=)",
+                f"{onnx} of version {since} is already bound to {rival.name}",
+                hint="bind only one operator to it, or another version (since=)",
             )
         op = Op(
             name=name,
@@ -526,7 +528,9 @@ def register_op(
 
 
 def bound_to(domain: str, name: str, version: int) -> Op | None:
-    """Returns the operator that a user bound to an ONNX operator, of the newest fitting version."""
+    """Returns the operator that a user bound to an ONNX operator, in the newest matching
+    version.
+    """
     found = [
         op
         for op in _REGISTRY.values()

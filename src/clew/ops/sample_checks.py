@@ -1,6 +1,6 @@
-"""What an operator's samples say about it: types, values and coded errors.
+"""Checks of operators against their samples: types, values and coded errors.
 
-Tests go over the registry with these, `clew.check_op` over one operator of a user's.
+Tests run them over the registry, and `clew.check_op` on one user operator.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from clew.trace.span import Source, Span
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _CLOSE: Final = 1e-5
 _CLOSE_NARROW: Final = 1e-2
-# Attributes and blocks spell sizes out too, which a symbol cannot be held against.
+# Attributes and blocks also contain literal sizes, which cannot be compared with a symbol.
 _NOT_SYMBOLIC: Final = ("T107", "T108", "T109", "T110")
 OUTSIDE: Final = "I320"
-"""The code of an index out of range, which only a run meets."""
+"""The code of an index out of range, which only a run detects."""
 
 
 def types_of(sample: Sample) -> list[Any]:
@@ -52,7 +52,7 @@ def types_of(sample: Sample) -> list[Any]:
 
 
 def arrays_of(op: Op, sample: Sample) -> list[Array]:
-    """Returns arguments for a sample, the same ones for the same operator."""
+    """Returns arguments for a sample; equal calls return equal arguments."""
     return _arrays(np.random.default_rng(zlib.crc32(op.name.encode())), sample)
 
 
@@ -61,8 +61,8 @@ def _arrays(rng: np.random.Generator, sample: Sample) -> list[Any]:
 
 
 def _drawn(rng: np.random.Generator, arg: Any, sample: Sample) -> Any:
-    """Returns a value of a type; an array as it is. A sequence has three elements (of different
-    rank where the type allows it), an optional a value.
+    """Returns a value of a type; an array is returned unchanged. A sequence has three elements (of
+    different rank if the type allows it), an optional a value.
     """
     match arg:
         case TensorType(dtype="bool"):
@@ -89,7 +89,7 @@ def _drawn(rng: np.random.Generator, arg: Any, sample: Sample) -> Any:
 
 
 def is_of(value: Any, type_: Any) -> bool:
-    """Whether a value of a run is of a type; sizes that are no numbers fit all."""
+    """Whether a run-time value is of a type; sizes that are not numbers match any size."""
     match type_:
         case TensorType(shape, dtype):
             return (
@@ -114,7 +114,7 @@ def is_of(value: Any, type_: Any) -> bool:
 
 
 def _said(value: Any) -> str:
-    """Returns what a value is, in the words of types."""
+    """Returns a description of a value in the notation of types."""
     if isinstance(value, list):
         return f"[{', '.join(map(_said, value))}]"
     if value is None:
@@ -125,7 +125,7 @@ def _said(value: Any) -> str:
 
 
 def call_of(op: Op, sample: Sample) -> Call:
-    """Returns the graph call; arguments that the sample gives as arrays are constants."""
+    """Returns the graph call; arguments that the sample gives as arrays become constants."""
     args: list[Expr] = [
         Constant(a) if isinstance(a, (np.ndarray, np.generic)) else Var(f"x{n}", a)
         for n, a in enumerate(sample.args)
@@ -134,12 +134,12 @@ def call_of(op: Op, sample: Sample) -> Call:
 
 
 def fields(value: Any) -> tuple[Any, ...]:
-    """Returns results as a tuple, which they are where there are several."""
+    """Returns results as a tuple, even a single one."""
     return value if isinstance(value, tuple) else (value,)
 
 
 def difference(actual: Array, expected: Array) -> str:
-    """Returns how two arrays differ, "" if they do not: by rounding they may."""
+    """Returns how two arrays differ, or "" if they are equal up to rounding."""
     try:
         if is_float(from_numpy(expected.dtype)):
             close = _CLOSE_NARROW if expected.dtype.itemsize == 2 else _CLOSE
@@ -153,9 +153,9 @@ def difference(actual: Array, expected: Array) -> str:
 
 
 def check_reference_types(op: Op, sample: Sample) -> None:
-    """Checks that the reference gives what the inferred types say.
+    """Checks that the reference returns the inferred types.
 
-    Errors: T020, and those of building the call.
+    Errors: T020, and errors of building the call.
     """
     call = call_of(op, sample)
     with np.errstate(all="ignore"):
@@ -163,11 +163,13 @@ def check_reference_types(op: Op, sample: Sample) -> None:
     types = call.type.fields if isinstance(call.type, TupleType) else (call.type,)
     if len(results) != len(types) or not all(map(is_of, results, types)):
         given = ", ".join(map(_said, results))
-        raise GraphTypeError("T020", f"{op.name}: its reference gave {given}, expected {call.type}")
+        raise GraphTypeError(
+            "T020", f"{op.name}: its reference returned {given}, expected {call.type}"
+        )
 
 
 def check_compute(op: Op, sample: Sample) -> None:
-    """Checks that `compute` gives what the reference does.
+    """Checks that `compute` agrees with the reference.
 
     Errors: T021.
     """
@@ -182,13 +184,13 @@ def check_compute(op: Op, sample: Sample) -> None:
         what = difference(a, np.asarray(b))
         if what:
             raise GraphTypeError(
-                "T021", f"{op.name}: result {number} of compute is not the reference's\n{what}"
+                "T021", f"{op.name}: result {number} of compute differs from the reference\n{what}"
             )
 
 
 def check_symbolic(op: Op, sample: Sample) -> None:
-    """Checks that types of symbolic sizes are those of the sample, once substituted. One size above
-    1 at a time becomes a symbol, wherever it stands in the inputs.
+    """Checks that types with symbolic sizes equal those of the sample after substitution. One size
+    above 1 at a time becomes a symbol, in all its positions in the inputs.
 
     Errors: T022.
     """
@@ -212,13 +214,13 @@ def check_symbolic(op: Op, sample: Sample) -> None:
         if "?" not in str(expected) and found != expected:
             raise GraphTypeError(
                 "T022",
-                f"{op.name}: its type for n = {size} is {found}, and {expected} without symbols",
-                hint="do not compute with the number of a size: x.shape may hold names",
+                f"{op.name}: its type for n = {size} is {found}, but {expected} without symbols",
+                hint="do not assume that sizes are numbers: x.shape may hold symbols",
             )
 
 
 def _with_symbol(type_: Any, size: int) -> Any:
-    """Returns a type with `n` for a size."""
+    """Returns a type with the symbol `n` in place of a size."""
     match type_:
         case TensorType(shape):
             symbol = SymDim.symbol("n")
@@ -231,7 +233,7 @@ def _with_symbol(type_: Any, size: int) -> Any:
 
 
 def check_error(op: Op, sample: Sample) -> None:
-    """Checks that a bad sample's call, or running it, raises the code that it states.
+    """Checks that calling a bad sample, or running it, raises its declared code.
 
     Errors: T023.
     """
@@ -250,7 +252,7 @@ def check_error(op: Op, sample: Sample) -> None:
 
 @dataclass(frozen=True)
 class SampleModel:
-    """A model of an operator's samples: what it is given, and what its outputs must be."""
+    """A model of an operator's samples, with its inputs and expected outputs."""
 
     module: Module
     inputs: dict[str, Array]
@@ -258,8 +260,8 @@ class SampleModel:
 
 
 def model_of(op: Op, samples: Sequence[Sample], *, neighbors: bool = False) -> SampleModel:
-    """Returns a model in which each result of each sample is an output. With `neighbors` f32
-    arguments and results go through other operators, which kernels may take in.
+    """Returns a model whose outputs are all results of all samples. With `neighbors`, f32 arguments
+    and results pass through other operators, which kernels may fuse.
     """
     rng = np.random.default_rng(zlib.crc32(op.name.encode()))
     params: list[Var] = []
@@ -306,7 +308,7 @@ def _layer(
 
 
 def wrong_output(model: SampleModel, actual: dict[str, Array]) -> str:
-    """Returns which output of a model is wrong, and how; "" if none is."""
+    """Returns which output of a model is wrong and how; "" if none is."""
     for name, wanted in model.expected.items():
         found = actual[name]
         if (found.shape, found.dtype) != (wanted.shape, wanted.dtype):

@@ -15,8 +15,8 @@ from clew.ir.types import Type
 class Sample:
     """An example call for tests, docs and fuzzing: input types (or arrays) and attributes.
 
-    `error` is the code that building the call must raise, for bad samples; running it, where that
-    is I320.
+    `error` is the code that a bad sample raises: when the call is built, or, for I320, when it
+    runs.
     """
 
     args: tuple[Type | np.ndarray[Any, Any], ...]

@@ -1,4 +1,4 @@
-"""What an operator's declaration says of its inputs and attributes, and values held to it."""
+"""Signatures of operators: their declared inputs and attributes, and conversion of values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _INTS: Final = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Attribute:
-    """One attribute: its annotation and default (`required` when it has none)."""
+    """One attribute: its annotation and default (`required` if it has none)."""
 
     name: str
     annotation: Any
@@ -31,13 +31,13 @@ class Attribute:
 
     @property
     def required(self) -> bool:
-        """Whether a call must give it."""
+        """Whether a call must give the attribute."""
         return self.default is _REQUIRED
 
 
 @dataclass(frozen=True)
 class Signature:
-    """Names of the inputs and the attributes. `variadic` names what takes the rest."""
+    """Names of the inputs and attributes. `variadic` names the parameter that takes any number."""
 
     inputs: tuple[str, ...]
     optional: int
@@ -46,11 +46,11 @@ class Signature:
 
 
 def signature_of(function: Callable[..., Any]) -> Signature:
-    """Returns what a declaration's parameters say: inputs by position, attributes by keyword."""
+    """Returns the signature of a declaration: inputs by position, attributes by keyword."""
     inputs, variadic, attributes, optional = [], "", {}, 0
     try:
         hints = typing.get_type_hints(function)
-    except Exception:  # a notebook's annotations may name what is gone
+    except Exception:  # a notebook's annotations may refer to deleted names
         hints = {}
     for p in inspect.signature(function).parameters.values():
         if p.kind is p.KEYWORD_ONLY:
@@ -64,9 +64,9 @@ def signature_of(function: Callable[..., Any]) -> Signature:
 
 
 def convert(op: str, attribute: Attribute, value: Any) -> Any:
-    """Returns an attribute's value as its declared type.
+    """Returns an attribute's value converted to its declared type.
 
-    Errors: T013 for one that is not of it.
+    Errors: T013 for a value of another type.
     """
     wanted = attribute.annotation
     given = type(value)
@@ -108,19 +108,19 @@ def _coerce(wanted: Any, value: Any) -> Any:
 
 
 def fits(array: np.ndarray[Any, Any], type_: Type) -> bool:
-    """Whether an array is of a type, but for the width of its numbers."""
+    """Whether an array is of a type, except for the width of its numbers."""
     if not isinstance(type_, TensorType) or array.ndim != type_.rank:
         return False
     kind, wanted = array.dtype.kind, to_numpy(type_.dtype)
-    narrow = kind not in "fiub"  # ml_dtypes' floats are of no kind
+    narrow = kind not in "fiub"  # ml_dtypes' floats have no kind
     alike = array.dtype == wanted or (not narrow and (kind == "f") == is_float(type_.dtype))
     sizes = zip(array.shape, type_.shape, strict=True)
     return alike and all(size == d for size, d in sizes if isinstance(d, int))
 
 
 def typed_as(type_: Type, result: Any) -> Any:
-    """Returns what a reference gave in the dtypes of a type: numpy widens here and there; None
-    where number, shapes or kinds are others.
+    """Returns a reference's results in the dtypes of a type, since NumPy sometimes widens them;
+    None if the number, shapes or kinds differ.
     """
     fields = type_.fields if isinstance(type_, TupleType) else (type_,)
     given = tuple(result) if isinstance(type_, TupleType) else (result,)
@@ -135,7 +135,7 @@ def typed_as(type_: Type, result: Any) -> Any:
 
 
 def is_declaration(function: Callable[..., Any]) -> bool:
-    """Whether a function's body is nothing but a docstring or `...`."""
+    """Whether a function's body is only a docstring or `...`."""
     code = getattr(function, "__code__", None)
     bodies = (_empty.__code__.co_code, _documented.__code__.co_code)
     return code is not None and code.co_code in bodies and not code.co_names
@@ -145,4 +145,4 @@ def _empty() -> None: ...
 
 
 def _documented() -> None:
-    """A docstring moves the place of `None` among the constants, and so the code."""
+    """A docstring moves the position of `None` among the constants, and so changes the code."""

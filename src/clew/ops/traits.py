@@ -1,7 +1,7 @@
-"""Traits: facts about an operator that passes ask for, declared where the operator is registered.
+"""Traits: facts about operators that passes query, declared where the operator is registered.
 
-No pass keeps a list of operators that it knows a fact of: an operator that a user declares is
-treated like clew's own.
+No pass keeps a list of operators for which a fact holds, so users' operators are treated like
+clew's own.
 """
 
 from __future__ import annotations
@@ -14,58 +14,58 @@ from clew.ir.symbolic import Rule
 
 @dataclass(frozen=True, kw_only=True)
 class Traits:
-    """Facts about an operator. Those that are None are derived from `compute`, call by call; what
-    is declared goes before that.
+    """Facts about an operator. Those that are None are derived from `compute` for each call; a
+    declared value takes precedence.
     """
 
     moves_data: bool | None = None
-    """Every element of the result is an element of an operand, at a place that no operand decides
-    whose elements are moved. Read by `ir.values` (sizes that go through it), CombineParallelMatmul
-    (a slice fuses into it), FoldConstant (a splat stays one).
+    """Every element of the result is an element of an operand, and its position does not depend on
+    the elements that are moved. Read by `ir.values` (sizes that pass through it),
+    CombineParallelMatmul (a slice fuses into it), FoldConstant (a splat stays one).
     """
 
     keeps_finite: bool | None = None
-    """Results are finite where operands are, and no element depends on another channel. Read by
-    AlterLayout: channels that blocks are filled up with hold what becomes of zeros, which a later
-    layer multiplies by zero. Derived for elementwise and broadcasting operators and data movement;
-    False for others.
+    """Finite operands give finite results, and no element depends on another channel. Read by
+    AlterLayout: channels that pad a block hold results computed from zeros, which a later layer
+    multiplies by zero. Derived for elementwise and broadcasting operators and data movement; False
+    for others.
     """
 
     selects: bool | None = None
-    """Every element of the result is one of the operands', whichever (a maximum): rounding may
-    come before it. Read by ConvertPrecision. Derived for data movement; False for others.
+    """Every element of the result is some element of the operands (as in a maximum), so rounding
+    may move before it. Read by ConvertPrecision. Derived for data movement; False for others.
     """
 
     well_conditioned: bool | None = None
-    """Magnifies no rounding of an operand beyond that of the result (sums, scales, means). Read by
-    ConvertPrecision. Derived for elementwise and broadcasting operators; False for others.
+    """Rounding an operand has no larger effect than rounding the result (sums, scales, means). Read
+    by ConvertPrecision. Derived for elementwise and broadcasting operators; False for others.
     """
 
     product: Literal["", "values", "weights"] = ""
-    """Sums products of the first two operands, in the dtype that the attribute `out_dtype` names.
-    With `weights` the second is a weight, which is rounded where it is constant. Read by
-    ConvertPrecision and the reports on precision.
+    """Sums products of the first two operands, in the dtype given by the attribute `out_dtype`.
+    With `weights`, the second is a weight, which is rounded if it is constant. Read by
+    ConvertPrecision and the precision reports.
     """
 
     sizes: Literal["", "read", "computed", "computed from integers"] = ""
-    """How sizes come about: `read` reads the sizes of its operands, and no element; with `computed`
-    models compute sizes from the values of operands (with the last: only from integers). Read by
-    `ir.deciding`: a model is built anew for each value that decides sizes.
+    """How the operator relates to sizes: `read` reads the sizes of its operands, and no element;
+    with `computed`, models compute sizes from the values of operands (with the last, only from
+    integers). Read by `ir.deciding`: each value that decides sizes needs a build.
     """
 
     symbolic: Rule | None = None
-    """Computes the result where elements of operands are symbolic sizes (`ir.symbolic`). Read by
+    """Computes the result if elements of operands are symbolic sizes (`ir.symbolic`). Read by
     `ir.values`, for shapes that models compute from free sizes. Data movement needs no rule.
     """
 
     convolves: Literal["", "W", "HW", "DHW"] = ""
-    """A convolution over these axes: computes what `nn.conv1d`, `nn.conv2d` or `nn.conv3d` does,
-    with its attributes. Read by FoldScaleAxis, SkipPadding and FlattenClips.
+    """A convolution over these axes with the semantics and attributes of `nn.conv1d`, `nn.conv2d`
+    or `nn.conv3d`. Read by FoldScaleAxis, SkipPadding and FlattenClips.
     """
 
     convolves_transposed: Literal["", "W", "HW", "DHW"] = ""
-    """The same of `nn.conv1d_transpose`, `nn.conv2d_transpose` and `nn.conv3d_transpose`. Read by
-    FoldScaleAxis and SplitTransposed.
+    """A transposed convolution over these axes, as `nn.conv1d_transpose`, `nn.conv2d_transpose` or
+    `nn.conv3d_transpose`. Read by FoldScaleAxis and SplitTransposed.
     """
 
     packs_weight: bool = False

@@ -1,4 +1,4 @@
-"""What a pass is, and what it is given."""
+"""The base class of passes, and the context that a pass runs in."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from clew.support.errors import ClewError, ClewWarning
 from clew.te.analysis import Kind
 
 Unmet: TypeAlias = ClewError | ClewWarning
-"""What is told of a wish that did not come true."""
+"""An unmet request of the user, as an error or a warning."""
 
 
 @dataclass
 class PassContext:
-    """What a pass may know and say: the target, the optimization level, and remarks."""
+    """The context of a pass: the target, the optimization level, and callbacks for remarks."""
 
     target: Target | None = None
     opt_level: int = 3
@@ -31,21 +31,21 @@ class PassContext:
         default_factory=dict, repr=False
     )
 
-    # The same by node, for one that is asked about at each of its arguments.
+    # The same kinds by node: one call is queried once per argument that reads it.
     _kind_of: dict[int, Kind] = field(default_factory=dict, repr=False)
 
     def remark(self, node: Expr, text: str) -> None:
-        """Says why something was or was not done to a node of the module the pass was given."""
+        """Records why the pass did or did not change a node of its input module."""
         self.on_remark(node, text)
 
     def unmet(self, wish: Unmet) -> None:
-        """Says that something the user asked for did not come about. Where a whole model is
-        compiled that is raised, or issued as a warning; where a part of one is, it means nothing.
+        """Reports an unmet request of the user. Compiling a whole model raises it or issues it as a
+        warning; compiling a part of a model ignores it.
         """
         self.on_unmet(wish)
 
     def kind(self, call: Call) -> Kind:
-        """Returns how an operator call may be fused; equal calls are analyzed once."""
+        """Returns the fusion kind of a call; equal calls are analyzed once."""
         kind = self._kind_of.get(call.id)
         if kind is None:
             kind = self._kind_of[call.id] = self._kind(call)
@@ -65,21 +65,21 @@ class PassContext:
 
 @dataclass(frozen=True)
 class Pass(ABC):
-    """A graph pass: a module to a module, the same object if nothing changed.
+    """A graph pass: maps a module to a module, and returns the same object if nothing changed.
 
-    Its fields are its options, its name is its class's, and `opt_level` is the level it belongs to.
+    Its fields are its options, its class gives its name, `opt_level` the level that enables it.
     """
 
     opt_level: ClassVar[int] = 1
 
     @property
     def name(self) -> str:
-        """The name pipelines, remarks and errors use."""
+        """The pass's name in pipelines, remarks and errors."""
         return type(self).__name__
 
     @property
     def is_builtin(self) -> bool:
-        """Whether clew declares the pass and all it does: it changes with clew's version alone."""
+        """Whether clew defines the whole pass, so that it changes only with clew's version."""
         return type(self).__module__.startswith("clew.")
 
     @property
@@ -92,8 +92,8 @@ class Pass(ABC):
         """Returns the module after the pass."""
 
     def review(self, module: Module, new: Module, ctx: PassContext) -> None:  # noqa: B027
-        """Looks at what the pass has made of a module, for remarks and warnings. Nothing that is
-        built meanwhile is recorded.
+        """Inspects the result of the pass, for remarks and warnings. Nodes built here are not
+        recorded.
         """
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Ready-made instruments: objects told before and after each pass."""
+"""Ready-made instruments: objects that are called before and after each pass."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from clew.ir.printer import print_module
 
 @dataclass
 class PrintIR:
-    """Prints the module after each pass that changed it, or after those in `only`."""
+    """Prints the module after each pass that changed it, or only after those in `only`."""
 
     only: frozenset[str] = frozenset()
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     _before: Module | None = field(default=None, repr=False)
 
     def before_pass(self, name: str, module: Module) -> None:
-        """Remembers the module, to print what changed only."""
+        """Keeps the module, so that only changes are printed."""
         self._before = module
 
     def after_pass(self, name: str, module: Module) -> None:
@@ -41,10 +41,10 @@ class Timing:
         self._start = time.perf_counter()
 
     def after_pass(self, name: str, module: Module) -> None:
-        """Stops it; verification between passes counts for the pass before it."""
+        """Stops the clock; verification between passes counts toward the pass before it."""
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - self._start
 
     def table(self) -> str:
-        """Returns one line a pass, slowest first, in milliseconds."""
+        """Returns one line per pass, slowest first, in milliseconds."""
         rows = sorted(self.seconds.items(), key=lambda row: -row[1])
         return "\n".join(f"{seconds * 1e3:9.2f} ms  {name}" for name, seconds in rows)

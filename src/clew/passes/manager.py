@@ -1,4 +1,4 @@
-"""The pass manager: runs passes in order, checks, times and records each stage."""
+"""The pass manager: runs passes in order, and checks, times and records each stage."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from clew.trace.stages import Remark, StageLog, StageRecord
 
 @runtime_checkable
 class BeforePass(Protocol):
-    """An instrument that is told before each pass."""
+    """An instrument that is called before each pass."""
 
     def before_pass(self, name: str, module: Module) -> None:
-        """Called with the pass's name and the module it is about to get."""
+        """Called with the pass's name and its input module."""
         ...
 
 
 @runtime_checkable
 class AfterPass(Protocol):
-    """An instrument that is told after each pass."""
+    """An instrument that is called after each pass."""
 
     def after_pass(self, name: str, module: Module) -> None:
-        """Called with the pass's name and the module it returned."""
+        """Called with the pass's name and its output module."""
         ...
 
 
@@ -44,13 +44,13 @@ Instrument = BeforePass | AfterPass
 
 
 def node_ids(module: Module) -> frozenset[int]:
-    """Returns the ids of all nodes of a module, inner functions' included."""
+    """Returns the ids of all nodes of a module, including those of inner functions."""
     functions = [function for _, function in module]
     return frozenset(n.id for n in post_order(functions, into_functions=True))
 
 
 def unknown_pass(unknown: Sequence[str], names: Sequence[str]) -> InputError:
-    """Returns the error for names that no pass has.
+    """Returns the error for unknown pass names.
 
     Errors: I020.
     """
@@ -62,14 +62,14 @@ def unknown_pass(unknown: Sequence[str], names: Sequence[str]) -> InputError:
 
 
 class PassManager:
-    """Runs the passes that belong to `opt_level` or below, and those required; never those
-    disabled.
+    """Runs the passes that belong to `opt_level` or below, and those in `required`, but none in
+    `disabled`.
 
-    `stages` then holds the module given and the one after each pass, with time and remarks. With
-    `trace=False` what became what is not recorded; the modules are the same.
+    `stages` then holds the input module and the module after each pass, with time and remarks. With
+    `trace=False`, links between stages are not recorded; the modules are the same.
 
-    Errors: I020 for a name in `required` or `disabled` that no pass has. C080, with the folder of a
-    reproducer, when a pass fails by a mistake of its own.
+    Errors: I020 for an unknown name in `required` or `disabled`. C080, with the folder of a
+    reproducer, for an internal failure of a pass.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PassManager:
         self.target = target
         self.reproducers = reproducers
         self.log = StageLog(node_ids, enabled=trace)
-        # What users asked for and did not get.
+        # Requests of the user that were not met.
         self.unmet: list[Unmet] = []
 
     def _wanted(self, candidate: Pass, opt_level: int) -> bool:
@@ -105,7 +105,7 @@ class PassManager:
 
     @property
     def stages(self) -> list[StageRecord]:
-        """The stages of the last run, the module it was given first."""
+        """The stages of the last run; the first is the input module."""
         return self.log.records
 
     def run(self, module: Module) -> Module:
@@ -142,7 +142,7 @@ class PassManager:
             raise CompileError(
                 "C080",
                 f"the pass {current.name} failed: {type(error).__name__}: {error}",
-                hint=f"this is a mistake of the pass; {folder} holds what reproduces it",
+                hint=f"this is a bug in the pass; {folder} holds a reproducer",
             ) from error
         self.log.add(current.name, new, remarks)
         if rules and new is module and getattr(current, "required", False):
@@ -153,8 +153,8 @@ class PassManager:
         return new
 
     def _explained(self, name: str, wanted: Rule) -> ClewWarning:
-        """Returns why a rule of a user's pass fitted nothing: the pattern fits no stage, or did
-        until a pass took its operators.
+        """Returns why a rule of a user's pass matched nothing: its pattern matches no stage, or
+        matched until a pass removed the operators.
         """
         earlier = self.stages[:-1]
         for position in range(len(earlier) - 1, -1, -1):
@@ -165,19 +165,19 @@ class PassManager:
             layers = listed(dict.fromkeys(la for m in found for la in m.root.layers), 3)
             return ClewWarning(
                 "I308",
-                f"the pass {name} changes nothing: its rule {wanted.name} fitted "
-                f"{counted(len(found), 'place')} ({layers}) until {taker} took their operators",
+                f"the pass {name} changes nothing: its rule {wanted.name} matched "
+                f"{counted(len(found), 'place')} ({layers}) until {taker} removed the operators",
                 hint=f"place it before={taker!r}, or compile with disabled=[{taker!r}]",
             )
         nearest = indented(str(explain(wanted.pattern, self.stages[0].module)))
         return ClewWarning(
             "I308",
-            f"the pass {name} changes nothing: its rule {wanted.name} fits nothing in this model",
-            hint=f"graph_pass(required=False) makes it optional; nearest to fitting:\n{nearest}",
+            f"the pass {name} changes nothing: its rule {wanted.name} matches nothing in the model",
+            hint=f"graph_pass(required=False) makes it optional; nearest match:\n{nearest}",
         )
 
     def _reproduce(self, module: Module, position: int, error: Exception) -> Path:
-        """Keeps the module, the passes still to run with their options, and the error."""
+        """Writes the module, the remaining passes with their options, and the error."""
         rest = "\n".join(str(p) for p in self.passes[position:])
         files = {
             "module.clew": print_module(module),

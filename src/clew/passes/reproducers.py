@@ -1,4 +1,4 @@
-"""Folders that reproduce what a pass failed at: one for each failure, and a bounded number."""
+"""Folders that reproduce failures of passes: one per failure, bounded in number."""
 
 from __future__ import annotations
 
@@ -18,25 +18,24 @@ from clew.support.settings import settings
 from clew.support.writing import write_text
 
 _MOST: Final = 20
-"""Folders that are kept; the one used longest ago goes first."""
+"""The number of folders to keep; the least recently used is removed first."""
 _FOLDER: Final = re.compile(r"[A-Za-z0-9_]+-[0-9a-f]{16}")
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_]")
-# Numbers that differ each time: of sizes that only a run tells, of nodes, addresses.
+# Numbers that vary between runs: data-dependent sizes, node ids and addresses.
 _PASSING: Final = re.compile(r"\?\d+|0x[0-9a-f]+|\d{6,}")
 
 
 def keep_reproducer(name: str, files: Mapping[str, str], root: Path | None = None) -> Path:
-    """Returns the folder that holds these texts, by file name. The same failure gets the same
-    folder, however often it occurs: its name is made of `name` and a hash of the texts. Of the
-    folders in `root` (by default `reproducers` in the folder of the disk cache), those used last
-    are kept.
+    """Returns the folder that holds these texts, by file name. Equal failures share a folder: its
+    name consists of `name` and a hash of the texts. Of the folders in `root` (by default
+    `reproducers` in the folder of the disk cache), the most recently used are kept.
     """
     text = "\0".join(f"{file}\0{_PASSING.sub('?', content)}" for file, content in files.items())
     key = hashlib.sha256(text.encode()).hexdigest()[:16]
     root = root or _default_root()
     try:
         return _kept(root, f"{_OTHERS.sub('_', name)}-{key}", files)
-    except OSError:  # a disk that is full, or not ours to write to
+    except OSError:  # a disk that is full or not writable
         return _kept(_own_root(), f"{_OTHERS.sub('_', name)}-{key}", files)
 
 
@@ -49,7 +48,7 @@ def _default_root() -> Path:
 
 @functools.cache
 def _own_root() -> Path:
-    """Returns a folder of this process."""
+    """Returns a folder for this process."""
     return temporary_folder("clew-reproducers-")
 
 
@@ -65,7 +64,7 @@ def _kept(root: Path, name: str, files: Mapping[str, str]) -> Path:
             new.rename(folder)
         except OSError:
             shutil.rmtree(new, ignore_errors=True)
-            if not folder.is_dir():  # otherwise another process was quicker
+            if not folder.is_dir():  # otherwise another process was faster
                 raise
     os.utime(folder)
     _prune(root)
@@ -73,10 +72,10 @@ def _kept(root: Path, name: str, files: Mapping[str, str]) -> Path:
 
 
 def _prune(root: Path) -> None:
-    """Removes the folders used longest ago, and nothing that has another form of name."""
+    """Removes the least recently used folders; leaves folders with other name patterns alone."""
     found = []
     for entry in os.scandir(root):
-        with contextlib.suppress(OSError):  # another process may remove it meanwhile
+        with contextlib.suppress(OSError):  # another process may remove it concurrently
             if _FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
                 found.append((entry.stat().st_mtime_ns, entry.path))
     for _, path in sorted(found)[:-_MOST]:

@@ -1,4 +1,4 @@
-"""Specialize: gives symbolic sizes, and inputs that decide shapes, their values."""
+"""Specialize: substitutes values for symbolic sizes and for inputs that decide shapes."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ _MAX_FOLDED_ELEMENTS = 4096
 
 @dataclass(frozen=True)
 class Specialize(Pass):
-    """Makes a module concrete for one run's sizes, and for the inputs' values that decide shapes.
+    """Makes a module concrete for the sizes of one run and the values of inputs that decide shapes.
 
-    Kernels are generated for concrete shapes; a model with symbolic sizes is specialized to those
-    it meets, and the result kept.
+    Kernels are generated for concrete shapes. A model with symbolic sizes is therefore specialized
+    for each set of sizes that it runs with, and the result is cached.
 
     Before (`sizes={"batch": 2}`):
         %1: f32[batch, 4] = nn.relu(%x); %2: i64[2] = shape_of(%1)
     After:
         %1: f32[2, 4] = nn.relu(%x); %2: i64[2] = const [2, 4]
 
-    Operators whose meaning depends on ranks (`onnx.layer`) become what they are, where the ranks
-    follow. Attributes bound at run time are settled where their argument is known now; a remark
-    names each input whose value took part, and what it decides. Of a branch that these sizes settle
-    its results are left, and bodies of loops that never run are left out. Two sizes that broadcast
-    are taken to be equal before: where one turns out to be 1, and attributes were made of it, they
-    may be wrong (I042). `shapes`
-    gives whole shapes of parameters, whose sizes need not be plain names then (`min(40, ?3)`).
-    Preconditions: `sizes` and `shapes` fit the inputs. Non-goals: sizes that depend on data.
+    Operators whose meaning depends on ranks (`onnx.layer`) are resolved where the ranks follow.
+    Attributes bound at run time are settled if their argument is known now; a remark names each
+    input whose value was used and what it decides. A branch with a settled condition is replaced by
+    its results, and bodies of loops that never run are removed. Before this pass, two sizes that
+    broadcast are assumed to be equal; if one turns out to be 1 and attributes were derived from it,
+    those may be wrong (I042). `shapes` gives whole shapes of parameters whose sizes need not be
+    plain names (`min(40, ?3)`).
+
+    Preconditions: `sizes` and `shapes` fit the inputs. Non-goals: data-dependent sizes.
     """
 
     opt_level = 0
@@ -66,7 +67,7 @@ class Specialize(Pass):
 
 
 class Specializer(Rewriter):
-    """Rewrites a module with what is known of sizes and values put in."""
+    """Rewrites a module with known sizes and values substituted."""
 
     enter_primitive = True
 
@@ -81,7 +82,7 @@ class Specializer(Rewriter):
         self.values = values
         self.shapes = shapes
         self.known = KnownValues()
-        # Names of sizes in attributes; those of which types said something else than is so.
+        # Names of sizes in attributes; names whose value contradicts a computed type.
         self._used: set[str] = set()
         self._wrong: dict[str, tuple[Call, Type]] = {}
 
@@ -99,8 +100,8 @@ class Specializer(Rewriter):
             with building_for(call):
                 raise InputError(
                     "I042",
-                    f"{call.op_name} gives {found} for these inputs, and {call.type} was expected: "
-                    "sizes that broadcast are taken to be equal",
+                    f"{call.op_name} returns {found} for these inputs instead of {call.type}: "
+                    "sizes that broadcast are assumed to be equal",
                     hint=Hint(
                         "compile it with the shapes of its inputs (inputs={...})",
                         cli="compile it with the shapes of its inputs (--shape NAME=1,3,224,224)",
@@ -116,7 +117,7 @@ class Specializer(Rewriter):
         held = {p.id for p in function.params if isinstance(self.memo.get(p.id), Constant)}
         if not held:
             return super().rewrite_function(function)
-        # An input whose value is known stays a parameter that nothing reads.
+        # An input with a known value remains as an unused parameter.
         inner = Function(
             [p for p in function.params if p.id not in held], function.body, function.attrs
         )
@@ -127,7 +128,7 @@ class Specializer(Rewriter):
             return Function(params, new.body, new.attrs)
 
     def order(self, function: Function) -> Sequence[Expr]:
-        # Branches and bodies are visited with what runs them, once it is known whether it does.
+        # Branches and bodies are visited from their If or While, once it is known whether they run.
         return [n for n in super().order(function) if not isinstance(n, Function)]
 
     def _visit(self, node: Expr) -> Expr:
@@ -149,8 +150,8 @@ class Specializer(Rewriter):
         return super()._visit(node)
 
     def _taken(self, node: If) -> Expr | None:
-        """Returns the results of the branch that is taken, where that is known: the other may be
-        wrong for these sizes.
+        """Returns the results of the branch that is taken, if that is known. The other branch may
+        be invalid for these sizes.
         """
         cond = self._visited(node.cond)
         if not isinstance(cond, Constant):
@@ -161,7 +162,7 @@ class Specializer(Rewriter):
             return self.inlined(taken, args)
 
     def inlined(self, function: Function, args: Sequence[Expr]) -> Expr:
-        """Returns the body of a function over arguments that are visited."""
+        """Returns the body of a function over visited arguments."""
         nodes = [n for n in post_order(function.body) if not isinstance(n, Function)]
         own = [n.id for n in (*function.params, *nodes)]
         before = {n: self.memo.pop(n) for n in own if n in self.memo}
@@ -175,8 +176,8 @@ class Specializer(Rewriter):
         return result
 
     def without_loop(self, node: While, trips: Dim | None) -> Expr | None:
-        """Returns the value of a loop that never runs, whose body may be wrong for these sizes;
-        None for one that may, and where only the body tells the sizes of its stacks.
+        """Returns the value of a loop that never runs, whose body may be invalid for these sizes.
+        None if the loop may run, or if only the body determines the sizes of its stacks.
         """
         assert isinstance(node.type, TupleType)
         stacks = [substitute_type(t, self.sizes) for t in node.type.fields[len(node.init) :]]
@@ -210,7 +211,7 @@ class Specializer(Rewriter):
         return resolved
 
     def _once_known(self, call: Call, rule: Callable[..., Function | None]) -> Expr:
-        """Returns what a call is whose meaning depends on types, where these are known by now."""
+        """Resolves a call whose meaning depends on types if the types are known by now."""
         types = [arg.type for arg in call.args]
         if not all(isinstance(t, TensorType) and t.is_static for t in types):
             return call
@@ -221,7 +222,9 @@ class Specializer(Rewriter):
         return self.inlined(function, call.args)
 
     def _compare(self, old: Call, found: Type) -> None:
-        """Notes the names of sizes in a call's attributes, and in its type where it was another."""
+        """Records names of sizes in the attributes, and those in the type that differ from
+        `found`.
+        """
         for value in old.attrs.values():
             self._used |= _names_in(value)
         for was, is_ in zip(leaves(old.type), leaves(found), strict=False):
@@ -236,7 +239,7 @@ class Specializer(Rewriter):
 
 
 def _decision(main: Function, param: Var) -> str:
-    """Returns what a parameter's value decides, for people."""
+    """Returns a description, for users, of what a parameter's value decides."""
     found = [
         f"{attribute} of {call.op_name} ({', '.join(call.layers) or 'no layer'})"
         for call, attribute, params in decided_by(main)

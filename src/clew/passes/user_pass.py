@@ -1,4 +1,4 @@
-"""Passes from functions: what a user writes in a notebook, placed among clew's own."""
+"""Passes made from user functions, placed among clew's passes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ PassFunction = Callable[[Module, PassContext], Any]
 
 @dataclass(frozen=True)
 class GraphPass(Pass):
-    """A pass made of a function, and its place: `before` or `after` a pass of that name, else
-    first. Made by `graph_pass`.
+    """A pass made from a function by `graph_pass`. It runs `before` or `after` the pass of that
+    name, or first.
     """
 
     function: PassFunction
@@ -30,17 +30,17 @@ class GraphPass(Pass):
         return False
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        """Returns what the function returns: a module, or what has one, such as an editor.
+        """Returns the function's result: a module, or an object that holds one, such as an editor.
 
-        Errors: I082 when it returns something else.
+        Errors: I082 if it returns anything else.
         """
         result = self.function(module, ctx)
         found = result if isinstance(result, Module) else getattr(result, "module", None)
         if not isinstance(found, Module):
             raise InputError(
                 "I082",
-                f"the pass {self.name} returned a {type(result).__name__}, no module",
-                hint="return the module it was given where nothing changes",
+                f"the pass {self.name} returned a {type(result).__name__}, not a module",
+                hint="return the input module if nothing changes",
             )
         return found
 
@@ -56,12 +56,12 @@ def graph_pass(
     opt_level: int = 0,
     required: bool = True,
 ) -> Any:
-    """Decorator: makes a function of a module and a `PassContext` a pass.
+    """Decorator: turns a function of a module and a `PassContext` into a pass.
 
-    It is checked, timed and recorded as clew's own are: what became what comes from the rewriter it
-    uses (`RuleRewriter`, `Rewriter`, `clew.edit`), and a reproducer is written where it fails.
-    Where it changes nothing because the rules of its `RuleRewriter` fit nowhere, a warning (I308)
-    says so, and which pass took the operators; `required=False` turns that off.
+    The pass is checked, timed and recorded like clew's own. The rewriter it uses (`RuleRewriter`,
+    `Rewriter`, `clew.edit`) records the links between nodes, and a failure writes a reproducer. If
+    the pass changes nothing because no rule of its `RuleRewriter` matches, a warning (I308) says so
+    and names the pass that removed the operators; `required=False` turns the warning off.
 
     ```python
     @clew.graph_pass(after="SimplifyExpr")
@@ -72,10 +72,10 @@ def graph_pass(
     compiled = clew.compile(model, extend=[double_relu])
     ```
 
-    Errors: I083 where both `before` and `after` are given.
+    Errors: I083 if both `before` and `after` are given.
     """
     if before and after:
-        raise InputError("I083", "a pass goes before or after another", hint="give one of the two")
+        raise InputError("I083", "both before and after are given", hint="give only one")
 
     def make(found: PassFunction) -> GraphPass:
         namespace = {"opt_level": opt_level, "__doc__": found.__doc__, "__module__": __name__}
@@ -86,10 +86,9 @@ def graph_pass(
 
 
 def placed(passes: Sequence[Pass], added: Sequence[GraphPass]) -> list[Pass]:
-    """Returns the passes with users' passes in their places, which keep the order they are given
-    in.
+    """Returns the passes with the users' passes inserted; those at the same place keep their order.
 
-    Errors: I020 for a place that there is not.
+    Errors: I020 for an unknown pass name.
     """
     result = list(passes)
     for new in added:
@@ -98,8 +97,8 @@ def placed(passes: Sequence[Pass], added: Sequence[GraphPass]) -> list[Pass]:
         if where and where not in names:
             raise InputError(
                 "I020",
-                f"{new.name} is to go {'before' if new.before else 'after'} {where}, "
-                "and no pass is called so",
+                f"cannot place {new.name} {'before' if new.before else 'after'} {where}: "
+                "no pass has that name",
                 hint=did_you_mean(where, names, "passes"),
             )
         if new.before:

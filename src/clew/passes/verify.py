@@ -1,5 +1,5 @@
-"""A cheap check of a module between passes: functions are closed, outputs agree, types are
-there.
+"""An inexpensive check of a module between passes: functions are closed, outputs agree, and types
+are present.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from clew.ir.visit import inner_functions, post_order
 
 
 def verify(module: Module) -> None:
-    """Checks that a module is well formed. Asserts: a failure is a mistake of the pass before it.
+    """Asserts that a module is well formed; a failure is a bug in the preceding pass.
 
-    Functions, inner ones too, use no variable but their parameters and those their lets bind;
-    globals exist and have the type they are used at; `main` returns as many values as it names.
+    Functions, including inner ones, use only variables that are their parameters or that their lets
+    bind. Globals exist and have the type they are used at. `main` returns as many values as it
+    names.
     """
     seen: set[int] = set()
     pending = [(name, function) for name, function in module]
@@ -27,7 +28,7 @@ def verify(module: Module) -> None:
     names = module.main.attrs.get("outputs")
     if names is not None:
         count = len(getattr(module.main.body, "fields", (None,)))
-        assert count == len(names), f"main returns {count} values, and names {len(names)}"
+        assert count == len(names), f"main returns {count} values but names {len(names)}"
 
 
 def _verify_function(module: Module, name: str, function: Function) -> list[Function]:

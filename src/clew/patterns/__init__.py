@@ -5,7 +5,7 @@ x, bias = wildcard(), is_constant()
 conv = is_op("nn.conv2d")(x, wildcard()).has_attr(groups=1)
 pattern = is_op("nn.relu")(conv + bias)
 found = match(pattern, expr)  # None, or a mapping from patterns to nodes
-print(explain(pattern, expr))  # where it fits, or where it does not and why
+print(explain(pattern, expr))  # the match, or where and why it fails
 ```
 """
 

@@ -1,4 +1,4 @@
-"""What all patterns have in common."""
+"""The base class of all patterns."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import ClassVar, TypeAlias
 from clew.ir.expr import Expr
 from clew.patterns.text import text
 
-# Kinds of nodes that a pattern's root can be; `None` stands for any.
+# Kinds of nodes that a pattern's root can match; `None` means any.
 Kinds: TypeAlias = "frozenset[type[Expr]] | None"
 
 
 class PatternBase(ABC):
-    """What a node may look like. `is_naming` says whether the node that it matches is part of the
-    match, where it is of a kind that can be.
+    """A description of nodes. `is_naming` says whether a matched node belongs to the match, if its
+    kind allows it.
     """
 
     is_naming: ClassVar[bool] = False
 
     @property
     def parts(self) -> tuple[PatternBase, ...]:
-        """The patterns that this one is made of."""
+        """The patterns that this one consists of."""
         return ()
 
     @property
     def root_ops(self) -> frozenset[str] | None:
-        """Names of the operators whose calls can match; `None` when other nodes can, too."""
+        """Names of the operators whose calls can match; `None` if other nodes can match, too."""
         return None
 
     @property
@@ -37,7 +37,7 @@ class PatternBase(ABC):
 
     @abstractmethod
     def written(self, parts: Sequence[str]) -> str:
-        """Returns the pattern in words, its parts being written already."""
+        """Returns the pattern's text, given the text of its parts."""
 
     def __repr__(self) -> str:
         return text(self)

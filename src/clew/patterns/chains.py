@@ -1,4 +1,4 @@
-"""Nested calls of an associative operator, read as a row of operands in any bracketing."""
+"""Nested calls of an associative operator as a flat list of operands, in any bracketing."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from clew.patterns.base import PatternBase
 from clew.patterns.goals import Assign
 from clew.patterns.pattern import CallOf, Wildcard
 
-# Operands, and the calls inside that put them together; without the outermost.
+# Operands, and the inner calls that combine them, without the outermost call.
 Row: TypeAlias = tuple[tuple[Expr, ...], tuple[Expr, ...]]
-# Longer rows have more bracketings than anyone means.
+# Longer lists have too many bracketings.
 MOST_OPERANDS: Final = 8
 
 
 def rows(node: Call, count: int) -> Iterator[Row]:
-    """Yields the ways to read nested calls of the node's operator as a row of `count` operands."""
+    """Yields the ways to flatten nested calls of the node's operator into `count` operands."""
     if count > MOST_OPERANDS or _width(node, node, count) < count:
         return
     yield from _cuts(node, node, count)
@@ -28,7 +28,7 @@ def _nested(node: Expr, root: Call) -> bool:
 
 
 def _width(node: Expr, root: Call, most: int) -> int:
-    """Returns how many operands a row under the node can have; no more than `most`."""
+    """Returns the largest possible number of operands under the node, at most `most`."""
     if most <= 1 or not _nested(node, root):
         return 1
     assert isinstance(node, Call)
@@ -51,9 +51,9 @@ def _cuts(node: Expr, root: Call, count: int) -> Iterator[Row]:
 
 
 def assigned(goal: Assign) -> list[tuple[PatternBase, Expr, Assign | None]]:
-    """Returns the choices for one leaf: the leaf, a term, and what is left to assign.
+    """Returns the choices for one leaf: the leaf, a term, and the remaining assignment.
 
-    Leaves that say most come first: a wildcard takes what the others leave.
+    The most specific leaves come first; wildcards take the remaining terms.
     """
     leaves = goal.leaves
     place = next((n for n, p in enumerate(leaves) if type(p) is CallOf), None)

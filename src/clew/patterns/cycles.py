@@ -1,4 +1,4 @@
-"""What happened when rules do not settle: the sequence of rules, and what the nodes looked like."""
+"""Reports rules that never reach a fixed point: the repeating rules and the nodes they rewrite."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem, Var, While
 
-# Firings that are shown, and characters of each side of one.
+# The maximum numbers of firings shown, and of characters per side of one.
 _SHOWN = 6
 _WIDTH = 72
 _DEEP = 3
@@ -15,7 +15,7 @@ _DEEP = 3
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """A rule that replaced a node by what it built."""
+    """A rule that replaced a node."""
 
     rule: str
     node: Expr
@@ -23,7 +23,7 @@ class Firing:
 
 
 def story(fired: Sequence[Firing]) -> tuple[str, str]:
-    """Returns the names of the rules that go round, and the last round of them line by line."""
+    """Returns the names of the rules that repeat, and their last round, one line per firing."""
     round_ = fired[-_period([f.rule for f in fired]) :]
     names = ", ".join(dict.fromkeys(f.rule for f in round_))
     width = max(len(f.rule) for f in round_[:_SHOWN])
@@ -36,7 +36,9 @@ def story(fired: Sequence[Firing]) -> tuple[str, str]:
 
 
 def _period(names: Sequence[str]) -> int:
-    """Returns how many of the last names repeat: the shortest round that was gone twice or more."""
+    """Returns the length of the shortest sequence at the end of `names` that occurs twice in a
+    row.
+    """
     last = len(names)
     for period in range(1, last // 2 + 1):
         if all(names[n] == names[n - period] for n in range(last - 1, last - 1 - period, -1)):
@@ -84,5 +86,5 @@ def _is_number(node: Constant) -> bool:
 
 
 def _is_told(call: Call, name: str, value: object) -> bool:
-    """Whether an attribute is worth showing: another than the operator's default."""
+    """Whether to show an attribute: it differs from the operator's default."""
     return not isinstance(call.op, Function) and getattr(call.op, "defaults", {}).get(name) != value

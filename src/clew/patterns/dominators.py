@@ -1,7 +1,7 @@
-"""Parents whose value reaches the rest of a graph through one child only.
+"""Finds parents whose value reaches the rest of a graph through one child only.
 
-Counts of uses suffice: where every use of the parent, and of each node computed from it, is by
-another of them or by the child, nothing of it gets out, and no node between was overlooked.
+Counting uses is sufficient: if all uses of the parent, and of each node computed from it, are by
+these nodes or the child, no value escapes and no intermediate node was missed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from clew.ir.expr import Expr, Function
 from clew.patterns.pattern import Dominates, Pattern
 from clew.support.walk import post_order
 
-# How many nodes are looked at above a child.
+# The maximum number of nodes examined above a child.
 MOST_BETWEEN: Final = 512
 
 
@@ -23,8 +23,8 @@ def parents(
     fits: Callable[[Pattern, Expr], bool],
     uses: Callable[[Expr], int],
 ) -> Iterator[tuple[Expr, tuple[Expr, ...]]]:
-    """Yields the nodes that the child may have for a parent, nearest first, each with the nodes
-    between, operands first.
+    """Yields the possible parents of the child, nearest first, each with the nodes between,
+    operands first.
     """
     order, on_path = _above(pattern.path, child, fits)
     for parent in reversed(order):
@@ -38,8 +38,8 @@ def parents(
 def _above(
     path: Pattern, child: Expr, fits: Callable[[Pattern, Expr], bool]
 ) -> tuple[list[Expr], set[int]]:
-    """Returns what the child is computed from by way of nodes on a path, operands first, and the
-    ids of those nodes. It walks breadth-first, so that the limit cuts off what is farthest.
+    """Returns the nodes that the child is computed from through nodes on a path, operands first,
+    and the ids of the latter. The walk is breadth-first, so the limit cuts off the farthest nodes.
     """
     on_path: set[int] = set()
     seen: dict[int, Expr] = {}
@@ -56,7 +56,7 @@ def _above(
                     following.append(operand)
         row = following
 
-    # Operands first, by a walk of what was found.
+    # Sort operands first, by walking the nodes found.
     def below(node: Expr) -> list[Expr]:
         entered = node is child or node.id in on_path
         return [c for c in node.children if c.id in seen] if entered else []
@@ -68,7 +68,7 @@ def _above(
 def _between(
     parent: Expr, child: Expr, order: list[Expr], on_path: set[int]
 ) -> tuple[Expr, ...] | None:
-    """Returns the nodes on paths from the parent to the child; `None` where there is no path."""
+    """Returns the nodes on paths from the parent to the child; `None` if there is no path."""
     reached = {parent.id}
     between: list[Expr] = []
     for node in order:
@@ -83,7 +83,7 @@ def _between(
 def _closed(
     parent: Expr, between: tuple[Expr, ...], child: Expr, uses: Callable[[Expr], int]
 ) -> bool:
-    """Whether the parent and what is between are used by each other and the child only."""
+    """Whether the parent and the nodes between are used only by each other and the child."""
     inside = _uses_inside(between, child)
     return all(uses(node) == inside.get(node.id, 0) for node in (parent, *between))
 
@@ -102,7 +102,7 @@ def why_none(
     fits: Callable[[Pattern, Expr], bool],
     uses: Callable[[Expr], int],
 ) -> tuple[Expr, str]:
-    """Returns the node that keeps a child from having a parent, and what is the matter with it."""
+    """Returns the node that prevents a child from having a parent, and the reason."""
     order, on_path = _above(pattern.path, child, fits)
     for parent in reversed(order):
         between = _between(parent, child, order, on_path) if fits(pattern.parent, parent) else None

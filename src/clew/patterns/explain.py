@@ -1,4 +1,6 @@
-"""Why a pattern does not fit: how far the search came, what it wanted there, and what it found."""
+"""Explains why a pattern does not match: how far the search got, what it wanted, and what it
+found.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,10 @@ _ARTICLES = {"If": "a branch", "Constant": "a constant", "Var": "a variable", "C
 def explain(
     pattern: Pattern, where: Expr | Module, uses: Uses | Function | None = None
 ) -> Explanation:
-    """Returns how a pattern fits a node, or where it fails.
+    """Returns how a pattern matches a node, or where it fails.
 
-    Given a function or a module (whose `main` is looked at), it explains the node of its body that
-    comes nearest, unless the pattern is one of functions.
+    For a function or a module (its `main`), explains the node of the body that matches most of the
+    pattern, unless the pattern itself describes functions.
     """
     if isinstance(where, Module):
         return _nearest(pattern, where.main)
@@ -60,7 +62,9 @@ def _nearest(pattern: Pattern, function: Function) -> Explanation:
 
 
 def _roots(pattern: Pattern) -> str:
-    """Returns in words what nodes the pattern's root may be, and which names are no operators'."""
+    """Returns a description of nodes that the pattern's root may match, and names that are not
+    operators.
+    """
     names = pattern.root_ops
     if names is None:
         kinds = sorted(k.__name__ for k in pattern.root_kinds or ())
@@ -74,7 +78,7 @@ def _unknown_names(names: frozenset[str]) -> str:
 
 
 class _Deepest:
-    """Watches a search: keeps the failure with most of the pattern matched, the first of these."""
+    """Watches a search and keeps the first failure with the most of the pattern matched."""
 
     def __init__(self, found: Match) -> None:
         self.found = found
@@ -122,7 +126,7 @@ def _part(goal: Any) -> PatternBase | None:
 
 
 def _wanted(goal: Any, found: Match) -> str:
-    """Returns in words what a goal asks of its node."""
+    """Returns a description of a goal's requirement."""
     known = found.get(goal) if isinstance(goal, PatternBase) else None
     if known is not None:
         return f"the node that {goal} matched before: {describe(known)}"
@@ -154,7 +158,7 @@ def _wanted(goal: Any, found: Match) -> str:
 
 
 def _found(goal: Any, node: Expr, found: Match) -> str:
-    """Returns in words what there is instead."""
+    """Returns a description of what the node has instead."""
     match goal:
         case Tested():
             says = goal.checked.says

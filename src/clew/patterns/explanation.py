@@ -1,4 +1,4 @@
-"""Why a pattern does not fit, in words."""
+"""The reason why a pattern does not match, in words."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from clew.patterns.found import Match
 
 @dataclass(frozen=True)
 class Explanation:
-    """What matching a pattern against a node came to.
+    """The result of matching a pattern against a node.
 
-    `match` is the match if there is one. Otherwise the search came farthest at the node `at`:
-    `reached` is the part of the pattern that failed there, `wanted` and `found` say why, `depth` is
-    how many parts of the pattern had matched by then.
+    `match` is the match, if there is one. Otherwise `at` is the node where the search got farthest:
+    `reached` is the part of the pattern that failed there, `wanted` and `found` give the reason,
+    and `depth` is the number of parts of the pattern matched by then.
     """
 
     pattern: PatternBase
@@ -42,7 +42,7 @@ class Explanation:
 
 
 def kind_of(node: Expr) -> str:
-    """Returns in words what a node is, without its operands."""
+    """Returns a description of a node without its operands."""
     match node:
         case Call(op=Function()):
             return f"a call of the function {node.op_name}"
@@ -64,7 +64,7 @@ def kind_of(node: Expr) -> str:
 
 
 def describe(node: Expr) -> str:
-    """Returns a node in words: what it is, its type, and its layers."""
+    """Returns a description of a node: its kind, its type, and its layers."""
     layers = ", ".join(node.layers[:3]) + (", ..." if len(node.layers) > 3 else "")
     typed = "" if isinstance(node, Constant) else f": {node.type}"
     return f"%{node.id}, {kind_of(node)}{typed}" + (f"  // {layers}" if layers else "")

@@ -1,8 +1,7 @@
-"""The matcher: bounded backtracking search for one way in which a pattern fits a node.
+"""The matcher: a bounded backtracking search for one match of a pattern at a node.
 
-What is left to match is a linked list of goals. Each kind of goal has a step (`steps.py`), which
-binds its pattern and returns the goals that are left, several lists where there are alternatives,
-or `FAILED`.
+The remaining work is a linked list of goals. Each kind of goal has a step (`steps.py`), which binds
+its pattern and returns the remaining goals, several lists if there are alternatives, or `FAILED`.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from clew.patterns.base import PatternBase
 from clew.patterns.goals import FAILED, Goals, Outcome
 from clew.support.shown import counted
 
-# What does a step, by the class of its goal: it is given the match, the goal, the node, the rest.
+# The step for each class of goal; its arguments are the match, the goal, the node and the rest.
 Steps: TypeAlias = Mapping[type, Callable[..., Outcome]]
 Uses: TypeAlias = Callable[[Expr], int]
-# A search gives up after so many steps: some patterns have more ways to fail than there is time.
+# A search gives up after this many steps: some patterns have exponentially many ways to fail.
 STEP_LIMIT: Final = 20_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Inside(PatternBase):
-    """In a match, stands for the `place`th node that a pattern covers without naming it: between a
-    parent and its child, or inside a sum that is bracketed otherwise.
+    """In a match, the `place`th node that a pattern covers without naming it: between a parent and
+    its child, or inside a sum with a different bracketing.
     """
 
     is_naming: ClassVar[bool] = True
@@ -53,8 +52,9 @@ _COVERED: Final = (Call, Constant, TupleGetItem, Tuple, If, While, Let)
 class Match(Mapping[PatternBase, Expr]):
     """A mapping from patterns to the nodes they matched.
 
-    `nodes` are what the pattern names, root first, each once: calls, projections, tuples, branches
-    and constants; what a wildcard matched is not part of the match. `steps` is how long it took.
+    `nodes` are the nodes that the pattern names, once each, the root first: calls, projections,
+    tuples, branches and constants. Nodes matched by wildcards are not included. `steps` is the
+    length of the search.
     """
 
     __slots__ = ("_bound", "_step_of", "on_failure", "root", "steps", "uses")
@@ -73,7 +73,7 @@ class Match(Mapping[PatternBase, Expr]):
     def __getitem__(self, pattern: PatternBase) -> Expr:
         found = self._bound.get(pattern)
         if found is None:
-            raise KeyError(f"no node of its own for {pattern}: test `pattern in found`")
+            raise KeyError(f"{pattern} has no node: test `pattern in found`")
         return found
 
     def __contains__(self, pattern: object) -> bool:
@@ -93,7 +93,7 @@ class Match(Mapping[PatternBase, Expr]):
 
     @property
     def nodes(self) -> tuple[Expr, ...]:
-        """The nodes that the pattern names, root first."""
+        """The nodes that the pattern names, the root first."""
         named = {self.root.id: self.root}
         for pattern, node in self._bound.items():
             if pattern.is_naming and isinstance(node, _COVERED):
@@ -102,7 +102,7 @@ class Match(Mapping[PatternBase, Expr]):
 
     @property
     def attrs(self) -> Attrs:
-        """Attributes of the root. Asserts that it is a call."""
+        """The root's attributes. Asserts that it is a call."""
         assert isinstance(self.root, Call), self.root
         return self.root.attrs
 
@@ -120,23 +120,23 @@ class Match(Mapping[PatternBase, Expr]):
 
     def inside(self, pattern: PatternBase) -> tuple[Expr, ...]:
         """Returns the nodes that a pattern covers without naming them: between a parent and its
-        child, or in a sum that is bracketed in another way than the pattern.
+        child, or in a sum whose bracketing differs from the pattern's.
         """
         return tuple(n for p, n in self._bound.items() if isinstance(p, Inside) and p.of is pattern)
 
     # --- for the steps ---
 
     def bind(self, pattern: PatternBase, node: Expr) -> None:
-        """Notes what a pattern matches, until the search takes it back."""
+        """Binds a pattern to a node, until the search backtracks."""
         self._bound[pattern] = node
 
     def cover(self, pattern: PatternBase, nodes: Iterable[Expr]) -> None:
-        """Notes nodes that a pattern covers without naming them."""
+        """Records nodes that a pattern covers without naming them."""
         for place, node in enumerate(nodes):
             self._bound[Inside(pattern, place)] = node
 
     def again(self, pattern: PatternBase, node: Expr) -> bool:
-        """Whether a pattern fits a node by itself, whatever has been matched here."""
+        """Whether a pattern matches a node independently of the current match."""
         inner = Match(node, self.uses, self._step_of)
         inner.steps = self.steps
         fits = inner.solve((pattern, node, None))
@@ -144,10 +144,10 @@ class Match(Mapping[PatternBase, Expr]):
         return fits
 
     def solve(self, goals: Goals) -> bool:
-        """Whether the goals can be met; leaves what they bind in place if so."""
+        """Whether the goals can be met; if so, their bindings are kept."""
         bound, start, steps = self._bound, len(self._bound), self.steps
         step_of = self._step_of
-        # Places to come back to: how much was bound there, and what else can be tried.
+        # Choice points: the number of bindings at that point, and the remaining alternatives.
         trail: list[tuple[int, Iterator[Goals]]] = []
         while goals is not None:
             pattern, node, rest = goals

@@ -1,4 +1,4 @@
-"""Whether a node has the structure of a given expression."""
+"""Compares a node's structure with a given expression."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from clew.ir.structural import structural_equal
 
 
 def structure(given: Expr, node: Expr) -> tuple[Expr, ...] | None:
-    """Returns the nodes under `node` that stand for those under `given`; `None` where the two
-    differ. The work is bounded by the size of `given`, which is shared where `node` is.
+    """Returns the nodes under `node` that correspond to those under `given`; `None` if they differ.
+    The work is bounded by the size of `given`, with shared nodes counted once.
     """
     there: dict[int, Expr] = {}
     back: dict[int, int] = {}
@@ -32,7 +32,7 @@ def structure(given: Expr, node: Expr) -> tuple[Expr, ...] | None:
 
 
 def _alike(a: Expr, b: Expr) -> bool:
-    """Whether two nodes are alike, operands apart."""
+    """Whether two nodes are equal except for their operands."""
     if a is b:
         return True
     if type(a) is not type(b) or a.type != b.type:

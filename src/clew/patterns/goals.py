@@ -1,4 +1,4 @@
-"""Goals of the matcher that come after a pattern has been taken on: what is left to do about it."""
+"""Goals of the matcher that follow from a pattern: its remaining conditions."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from clew.ir.expr import Expr
 from clew.patterns.base import PatternBase
 
 P = TypeVar("P", bound=PatternBase)
-# A pattern (or a further goal of one that is bound already), its node, and the rest.
+# A pattern (or a further goal of a bound one), its node, and the remaining goals.
 Goals: TypeAlias = "tuple[Any, Expr, Goals] | None"
-# Goals that are left; or several, to be tried in order; or FAILED.
+# The remaining goals; or several alternatives, tried in order; or FAILED.
 Outcome: TypeAlias = "Goals | list[Goals] | Iterator[Goals] | bool"
 FAILED: Final = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tested(Generic[P]):
-    """The test of a pattern that has matched otherwise."""
+    """The test of a pattern that has otherwise matched."""
 
     checked: P
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Chain:
-    """A row of operands, in any bracketing of the node's own."""
+    """A list of operands, in any bracketing except the pattern's."""
 
     pattern: PatternBase
     leaves: tuple[PatternBase, ...]
@@ -34,7 +34,7 @@ class Chain:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Assign:
-    """Each leaf matches one of the terms. `inner` are nodes that are covered with that."""
+    """Each leaf matches one of the terms. `inner` are the nodes this covers."""
 
     pattern: PatternBase
     leaves: tuple[PatternBase, ...]

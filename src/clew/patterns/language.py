@@ -1,4 +1,4 @@
-"""The functions that patterns are written with."""
+"""The functions for writing patterns."""
 
 from __future__ import annotations
 
@@ -29,19 +29,21 @@ from clew.patterns.pattern import (
 
 @dataclass(frozen=True, eq=False)
 class OpName:
-    """An operator by name: called with patterns of its arguments, it is a pattern of its calls."""
+    """An operator by name. Called with patterns of its arguments, it gives a pattern of its
+    calls.
+    """
 
     names: frozenset[str]
 
     def __call__(self, *args: PatternLike) -> Pattern:
-        """Returns the pattern of calls with such arguments.
+        """Returns the pattern of calls with matching arguments.
 
-        Errors: I026 for what is no pattern, number or node.
+        Errors: I026 if an argument is not a pattern, number or node.
         """
         return CallOf(self.names, tuple(map(as_pattern, args)))
 
     def any_args(self) -> Pattern:
-        """Returns the pattern of calls with whatever arguments."""
+        """Returns the pattern of calls with any arguments."""
         return CallOf(self.names, None)
 
 
@@ -56,19 +58,19 @@ def is_constant() -> Pattern:
 
 
 def is_splat(value: float | Callable[[float], bool] | None = None) -> Pattern:
-    """Returns a pattern of constants whose elements are equal, and equal to `value` (as far as
-    their dtype can tell) or pass its test.
+    """Returns a pattern of constants with all elements equal, to each other and to `value` (within
+    the precision of their dtype), or passing its test.
     """
     return splat(value)
 
 
 def is_call() -> Pattern:
-    """Returns a pattern of calls of whatever operator or function."""
+    """Returns a pattern of calls of any operator or function."""
     return NodeKind(Call)
 
 
 def is_var(name: str | None = None) -> Pattern:
-    """Returns a pattern of variables, or of those with a name."""
+    """Returns a pattern of variables, or of those with the name."""
     if name is None:
         return NodeKind(Var)
 
@@ -82,15 +84,15 @@ def is_var(name: str | None = None) -> Pattern:
 
 
 def is_expr(expr: Expr) -> Pattern:
-    """Returns a pattern of nodes that compute what `expr` does in the same way: the same operators,
-    attributes and constants over variables of the same names and types.
+    """Returns a pattern of nodes with the same structure as `expr`: the same operators, attributes
+    and constants over variables of the same names and types.
     """
     return Given(expr)
 
 
 def is_op(*names: str) -> OpName:
-    """Returns what, called with argument patterns, is the pattern of calls of one of the
-    operators.
+    """Returns a callable that takes patterns of arguments and returns the pattern of calls of one
+    of the operators.
     """
     return OpName(frozenset(names))
 
@@ -98,15 +100,15 @@ def is_op(*names: str) -> OpName:
 def is_function(
     body: PatternLike | None = None, params: Sequence[PatternLike] | None = None
 ) -> FunctionOf:
-    """Returns a pattern of functions by their result; called with argument patterns, it is the
-    pattern of calls of such functions.
+    """Returns a pattern of functions by their result. Called with patterns of arguments, it gives a
+    pattern of calls of these functions.
     """
     return FunctionOf(_or_any(body), _several(params))
 
 
 def is_composite(name: str, *args: PatternLike, body: PatternLike | None = None) -> Pattern:
-    """Returns a pattern of calls of composite functions of a name; without `args`, of any
-    arguments. `body` is the pattern of what they compute.
+    """Returns a pattern of calls of composite functions with a name; without `args`, with any
+    arguments. `body` is a pattern of the function's result.
     """
 
     def test(node: Expr, _: Any) -> bool:
@@ -118,12 +120,12 @@ def is_composite(name: str, *args: PatternLike, body: PatternLike | None = None)
 
 
 def is_tuple(fields: Sequence[PatternLike] | None = None) -> Pattern:
-    """Returns a pattern of tuples: of these fields, or of any."""
+    """Returns a pattern of tuples with these fields, or with any."""
     return TupleOf(_several(fields))
 
 
 def is_tuple_get_item(value: PatternLike, index: int | None = None) -> Pattern:
-    """Returns a pattern of one value of a tuple."""
+    """Returns a pattern of one field of a tuple."""
     return Projection(as_pattern(value), index)
 
 
@@ -148,11 +150,12 @@ def _several(values: Sequence[PatternLike] | None) -> tuple[Pattern, ...] | None
 
 
 def dominates(parent: PatternLike, path: PatternLike, child: PatternLike) -> Pattern:
-    """Returns a pattern of a `child` in which all that is computed from a `parent` comes together.
+    """Returns a pattern of a `child` on which everything computed from a `parent` converges.
 
-    Every node between the two matches `path` (each on its own), and the parent's value reaches
-    nothing else but through the child. Its root is the child. Needs the uses of values: it matches
-    in `find_all`, `rewrite` and `partition`, or where `match` is given the function.
+    Every node between the two matches `path` (each separately), and the parent's value reaches the
+    rest of the graph only through the child. The pattern's root is the child. It needs the uses of
+    values: it matches in `find_all`, `rewrite` and `partition`, or if `match` is given the
+    function.
     """
     return Dominates(as_pattern(parent), as_pattern(path), as_pattern(child))
 

@@ -1,4 +1,4 @@
-"""Looks for nodes that a pattern fits: the search itself is in `found.py` and `steps.py`."""
+"""Finds nodes that match a pattern. The search itself is in `found.py` and `steps.py`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ def _unknown(node: Expr) -> int:
 
 
 def uses_in(function: Function) -> Uses:
-    """Returns what tells how many nodes of a function's own body use a value."""
+    """Returns a function that counts the nodes of a function's own body that use a value."""
     counts = {node: len(using) for node, using in users(function).items()}
     return lambda node: counts.get(node.id, 0)
 
 
 def match(pattern: Pattern, expr: Expr, uses: Uses | Function = _unknown) -> Match | None:
-    """Returns one way in which the pattern fits the node, or `None`.
+    """Returns one match of the pattern at the node, or `None`.
 
-    `uses` is the function that the node is in, or tells how many nodes use a value; without it
-    `used_once` and `dominates` match nothing.
+    `uses` is the function that contains the node, or a callable that counts the nodes using a
+    value. Without it, `used_once` and `dominates` match nothing.
     """
     found = Match(expr, uses_in(uses) if isinstance(uses, Function) else uses, STEPS)
     return found if found.solve((pattern, expr, None)) else None
 
 
 def find_all(pattern: Pattern, function: Function) -> list[Match]:
-    """Returns a match for every node of the function's body that the pattern fits, in
+    """Returns a match for every node of the function's body that matches the pattern, in
     post-order.
     """
     uses = uses_in(function)
@@ -39,7 +39,7 @@ def find_all(pattern: Pattern, function: Function) -> list[Match]:
 
 
 def candidates(pattern: Pattern, function: Function) -> list[Expr]:
-    """Returns the nodes of a function's body that are of the kind of a pattern's root, in
+    """Returns the nodes of a function's body that have the kind of a pattern's root, in
     post-order.
     """
     names, kinds = pattern.root_ops, pattern.root_kinds

@@ -1,4 +1,4 @@
-"""Partitioning: what a pattern matches becomes a composite function, called in its place."""
+"""Partitioning: turns each match of a pattern into a composite function, called in its place."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _INSIDE = (Call, Tuple, TupleGetItem, If, While)
 
 @dataclass(eq=False)
 class Part(Piece):
-    """What one match has: its root is the last of the members and the first of the outputs.
-    `constants` are those that the pattern names, by id; they stay inside.
+    """The part of one match: its root is the last member and the first output. `constants` are the
+    ids of those that the pattern names; they stay inside.
     """
 
     constants: frozenset[int] = frozenset()
 
     @property
     def root(self) -> Expr:
-        """The node that the pattern's root matched."""
+        """The node matched by the pattern's root."""
         return self.members[-1]
 
 
@@ -46,18 +46,18 @@ def partition(
     on_refusal: Callable[[Expr, str], None] | None = None,
 ) -> Target:
     """Returns a module, or a function, in which each match is a call of a function with the
-    attribute `composite=name`; the same one if there is none.
+    attribute `composite=name`; the same object if there is no match.
 
-    What the pattern names is in the function: operators, and constants by patterns of constants.
-    What wildcards match are its parameters, in order of first use. `attrs` are more attributes of
-    the function.
+    The function contains what the pattern names: operators, and constants matched by patterns of
+    constants. Values matched by wildcards become its parameters, in order of first use. `attrs` are
+    more attributes of the function.
 
-    Of matches that overlap, the first in post-order wins, and one that a larger match holds gives
-    way to that. A match is refused where a value inside is used outside; with `extra_outputs` the
-    function returns a tuple instead, the root's value first, unless that would make a cycle: a way
-    out of the match and back into it. `on_refusal` is told each node where the pattern fits and why
-    it is refused: a pass gives `ctx.remark`. The function is inlined again by `InlineComposites`,
-    the first pass of the pipeline, where nobody replaces its call before.
+    If matches overlap, the first in post-order wins, except that a larger match replaces those
+    inside it. A match is refused if a value inside it is used outside. With `extra_outputs`, the
+    function instead returns a tuple, the root's value first, unless the call would then depend on
+    itself: a path leaves the match and returns. `on_refusal` is called with each refused match's
+    node and the reason; a pass passes `ctx.remark`. `InlineComposites`, the first pass of the
+    pipeline, inlines the function again unless an earlier pass replaces the call.
     """
     given = {"composite": name, "name": name, **(attrs or {})}
     partitioner = _Partitioner(
@@ -85,12 +85,12 @@ class Finder:
         self._index = {node.id: n for n, node in enumerate(post_order(function.body))}
         self._users = users(function)
         self._part_of: dict[int, Part] = {}
-        # Parts of several outputs: indices of the last member and of the first.
+        # Parts with several outputs: indices of the last member and the first.
         self._spans: list[tuple[int, int]] = []
         self.parts: list[Part] = []
 
     def find(self) -> list[Part]:
-        """Returns parts that do not overlap and make no cycle."""
+        """Returns parts that do not overlap and do not form a cycle."""
         alone = {root.id: part for root in self._roots if (part := self._try(root, alone=True))}
         held = self._held(alone)
         for root in self._roots:
@@ -102,7 +102,7 @@ class Finder:
         return self.parts
 
     def _held(self, found: Mapping[int, Part]) -> set[int]:
-        """Returns the roots whose parts are inside another, larger one."""
+        """Returns the roots whose parts are inside a larger part."""
         around: dict[int, list[int]] = {}
         sets = {root: frozenset(m.id for m in part.members) for root, part in found.items()}
         for root, members in sets.items():
@@ -118,13 +118,15 @@ class Finder:
         return len(self._users.get(node.id, ()))
 
     def _try(self, root: Expr, *, alone: bool = False) -> Part | None:
-        """Returns the part of the first match at a node that can be one; tells why if none can."""
+        """Returns the part of the first valid match at a node; if there is none, reports the
+        reason.
+        """
         reasons: list[str] = []
         parts: list[Part] = []
 
         def can_be_a_part(found: Match) -> bool:
             part = self._part(found)
-            reason = self._unfit(part, alone) if part is not None else "it holds no operator"
+            reason = self._unfit(part, alone) if part is not None else "it contains no operator"
             if reason:
                 reasons.append(reason)
             elif part is not None:
@@ -134,7 +136,7 @@ class Finder:
         if match(self._pattern.where(can_be_a_part), root, self._uses) is not None:
             return parts[-1]
         if reasons:
-            self._on_refusal(root, f"the match is no part: {reasons[0]}")
+            self._on_refusal(root, f"the match is refused: {reasons[0]}")
         return None
 
     def _part(self, found: Match) -> Part | None:
@@ -153,9 +155,9 @@ class Finder:
         return Part(tuple(members), outputs=(found.root, *outputs), constants=constants)
 
     def _unfit(self, part: Part, alone: bool) -> str:
-        """Returns why something cannot be a part; "" if it can."""
+        """Returns the reason why a part is invalid, or ""."""
         if len(part.outputs) > 1 and not self._extra_outputs:
-            return f"{describe(part.outputs[1])} is used outside it as well"
+            return f"{describe(part.outputs[1])} is also used outside it"
         if not alone:
             for member in part.members:
                 other = self._part_of.get(member.id)
@@ -164,13 +166,14 @@ class Finder:
         if len(part.outputs) > 1:
             back = self._way_back(part)
             if back is not None:
-                return f"it would make a cycle: {describe(back)} is computed from it, outside it"
+                return f"it would form a cycle: {describe(back)}, outside it, depends on it"
         return ""
 
     def _way_back(self, part: Part) -> Expr | None:
-        """Returns an operand that depends on the part from outside, given the parts there are.
+        """Returns an operand outside the part that depends on the part, considering all parts so
+        far.
 
-        Parts of one output make no cycle: all that is in them goes into it.
+        Parts with one output form no cycle: everything inside flows into the output.
         """
         inside = {m.id for m in part.members}
         bound = min(self._index[m] for m in inside)
@@ -213,7 +216,7 @@ def _operands(nodes: Sequence[Expr]) -> list[Expr]:
 
 
 class _Partitioner(Rewriter):
-    """Hands each function of a module to an outliner of its own."""
+    """Rewrites each function of a module with its own outliner."""
 
     def __init__(
         self,

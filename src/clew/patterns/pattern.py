@@ -1,7 +1,7 @@
-"""What patterns are made of: data, how it is written, and the constraints that narrow it.
+"""The data of patterns, their text form, and the constraints that narrow them.
 
 A pattern object used twice in one pattern must match the same node. `language.py` has the functions
-that build patterns, `match.py` says what they mean.
+that build patterns; `match.py` defines their meaning.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from clew.support.lazy import cached_property
 from clew.te.analysis import Kind
 
 Number: TypeAlias = "int | float"
-# A pattern, or what `as_pattern` makes one of.
+# A pattern, or a value that `as_pattern` converts to one.
 PatternLike: TypeAlias = "Pattern | Number | Expr"
 Test: TypeAlias = "Callable[[Expr, Match], bool]"
 _CALL: Final[Kinds] = frozenset({Call})
-# What explains a pattern. `explain.py`, which needs patterns, puts it here.
+# The function that explains patterns. `explain.py`, which imports this file, sets it.
 _explain: Final[list[Callable[..., Explanation]]] = []
 
 
 def explained_by(form: Callable[..., Explanation]) -> None:
-    """Makes `form` what explains patterns."""
+    """Sets the function that explains patterns."""
     _explain[:] = [form]
 
 
 class Pattern(PatternBase):
-    """What a node may look like. Constraints return a narrower pattern.
+    """A description of nodes. Constraints return a narrower pattern.
 
-    Arithmetic on patterns is the pattern of that arithmetic (`a + b`, `a * 2.0`, `-a`), in which a
-    number stands for a constant whose elements all have its value.
+    Arithmetic on patterns gives the pattern of that arithmetic (`a + b`, `a * 2.0`, `-a`), in which
+    a number stands for a constant with all elements equal to it.
     """
 
     def explain(self, where: Any, uses: Any = None) -> Explanation:
-        """Returns how the pattern fits a node, or where and why it fails (`explain.explain`)."""
+        """Returns how the pattern matches a node, or where and why it fails (`explain.explain`)."""
         return _explain[0](self, where, uses)
 
     # --- alternatives ---
 
     def __or__(self, other: Pattern) -> Pattern:
-        """Either this or the other, tried in this order."""
+        """Either this pattern or the other, tried in this order."""
         return Either((self, other))
 
     def optional(self, around: Callable[[Pattern], Pattern]) -> Pattern:
@@ -62,20 +62,20 @@ class Pattern(PatternBase):
     # --- constraints ---
 
     def check(self, test: Callable[[Expr], bool], wording: str = "") -> Pattern:
-        """Matches where `test(node)` holds as well. `wording` says in words what it asks."""
+        """Also requires `test(node)`. `wording` describes the requirement."""
         label = wording or getattr(test, "__name__", "test")
         return Checked(self, lambda node, _: bool(test(node)), f"check({label})")
 
     def where(self, test: Callable[[Match], bool], wording: str = "") -> Pattern:
-        """Matches where `test` holds for all that has been matched when this pattern is.
+        """Also requires `test` of all bindings made when this pattern matches.
 
-        The test is part of the search: where it fails, the next way to match is tried.
+        The test is part of the search: if it fails, the search tries the next way to match.
         """
         label = wording or getattr(test, "__name__", "test")
         return Checked(self, lambda _, found: bool(test(found)), f"where({label})")
 
     def used_once(self) -> Pattern:
-        """Matches a value that nothing but the match uses."""
+        """Matches a value used only inside the match."""
 
         def says(node: Expr, found: Match) -> str:
             return f"{found.uses(node)} uses"
@@ -106,7 +106,7 @@ class Pattern(PatternBase):
         return Checked(self, test, f"has_shape({sizes})", _type_of)
 
     def has_rank(self, rank: int) -> Pattern:
-        """Matches a tensor with so many axes."""
+        """Matches a tensor with this number of axes."""
 
         def test(node: Expr, _: Match) -> bool:
             return isinstance(node.type, TensorType) and node.type.rank == rank
@@ -114,7 +114,7 @@ class Pattern(PatternBase):
         return Checked(self, test, f"has_rank({rank})", _type_of)
 
     def has_attr(self, **attrs: Any) -> Pattern:
-        """Matches a call, or a function, with these attributes; a callable value is a test of the
+        """Matches a call or function with these attributes; a callable value is a test of the
         attribute.
         """
 
@@ -144,7 +144,7 @@ class Pattern(PatternBase):
         """
 
         def says(node: Expr, _: Match) -> str:
-            return _kind_of(node) or "no call of an operator"
+            return _kind_of(node) or "not a call of an operator"
 
         return Checked(
             self, lambda node, _: _kind_of(node) in kinds, f"has_kind({', '.join(kinds)})", says
@@ -201,7 +201,7 @@ def _is_number(value: Any) -> bool:
 
 
 def as_pattern(value: Any) -> Pattern:
-    """Returns a pattern as it is, a number as the pattern of such a constant, and a node as the
+    """Returns a pattern unchanged, a number as the pattern of such a constant, and a node as the
     pattern of its structure.
 
     Errors: I026 for anything else.
@@ -214,14 +214,14 @@ def as_pattern(value: Any) -> Pattern:
         return Given(value)
     raise InputError(
         "I026",
-        f"{value!r} is no pattern",
-        hint="an operator is a pattern once it has arguments: is_op('exp')(x), or .any_args()",
+        f"{value!r} is not a pattern",
+        hint="call an operator with patterns of its arguments: is_op('exp')(x), or .any_args()",
     )
 
 
 def splat(value: Number | Callable[[float], bool] | None) -> Pattern:
-    """Returns the pattern of constants whose elements are equal, and equal to `value` (as far as
-    their dtype can tell) or pass its test.
+    """Returns the pattern of constants with all elements equal, to each other and to `value`
+    (within the precision of their dtype), or passing its test.
     """
 
     def test(node: Expr, _: Match) -> bool:
@@ -246,7 +246,7 @@ def splat(value: Number | Callable[[float], bool] | None) -> Pattern:
 
 
 def _kind_of(node: Expr) -> str:
-    """Returns the fusion kind of an operator's call; "" for what is none."""
+    """Returns the fusion kind of an operator's call; "" for other nodes."""
     if not isinstance(node, Call) or not isinstance(node.op, Op):
         return ""
     types = tuple(a.type for a in node.args if isinstance(a.type, TensorType))
@@ -291,7 +291,7 @@ class NodeKind(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Given(Pattern):
-    """Nodes of the structure of a given expression."""
+    """Nodes with the same structure as a given expression."""
 
     is_naming: ClassVar[bool] = True
     expr: Expr
@@ -306,7 +306,7 @@ class Given(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class CallOf(Pattern):
-    """A call of one of the operators; `args` of `None` stands for any arguments.
+    """A call of one of the operators; if `args` is `None`, with any arguments.
 
     Two arguments of a commutative operator match in either order, and nested calls of an
     associative one in any bracketing.
@@ -330,7 +330,9 @@ class CallOf(Pattern):
 
     @cached_property
     def chain(self) -> Chain | None:
-        """The operands of nested calls of one operator, as a row; `None` without nesting."""
+        """The operands of nested calls of one operator, as a flat list; `None` if nothing is
+        nested.
+        """
         leaves = _leaves(self)
         if len(leaves) < 3 or len(self.names) != 1:
             return None
@@ -342,7 +344,7 @@ class CallOf(Pattern):
 
 
 def _leaves(pattern: CallOf) -> tuple[Pattern, ...]:
-    """Returns the operands of nested calls of the same two-operand operator, left to right."""
+    """Returns the operands of nested calls of the same binary operator, left to right."""
     if pattern.args is None or len(pattern.args) != 2:
         return (pattern,)
     found: list[Pattern] = []
@@ -359,7 +361,7 @@ def _leaves(pattern: CallOf) -> tuple[Pattern, ...]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FunctionCall(Pattern):
-    """A call of a function; `args` of `None` stands for any arguments."""
+    """A call of a function; if `args` is `None`, with any arguments."""
 
     is_naming: ClassVar[bool] = True
     function: Pattern
@@ -379,7 +381,7 @@ class FunctionCall(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FunctionOf(Pattern):
-    """A function whose result, and parameters where given, match."""
+    """A function whose result, and parameters if given, match."""
 
     body: Pattern
     params: tuple[Pattern, ...] | None
@@ -393,11 +395,11 @@ class FunctionOf(Pattern):
         return frozenset({Function})
 
     def __call__(self, *args: PatternLike) -> Pattern:
-        """Returns the pattern of calls of such a function."""
+        """Returns the pattern of calls of functions that match."""
         return FunctionCall(self, tuple(map(as_pattern, args)))
 
     def any_args(self) -> Pattern:
-        """Returns the pattern of calls of such a function with whatever arguments."""
+        """Returns the pattern of calls, with any arguments, of functions that match."""
         return FunctionCall(self, None)
 
     def written(self, parts: Sequence[str]) -> str:
@@ -407,7 +409,7 @@ class FunctionOf(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class TupleOf(Pattern):
-    """A tuple; `fields` of `None` stands for any fields."""
+    """A tuple; if `fields` is `None`, with any fields."""
 
     is_naming: ClassVar[bool] = True
     fields: tuple[Pattern, ...] | None
@@ -426,7 +428,7 @@ class TupleOf(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Projection(Pattern):
-    """One value of a tuple; `index` of `None` stands for any."""
+    """One value of a tuple; if `index` is `None`, any of them."""
 
     is_naming: ClassVar[bool] = True
     value: Pattern
@@ -446,7 +448,7 @@ class Projection(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class IfOf(Pattern):
-    """A branch: its condition, the results of both sides, and where given its arguments."""
+    """A branch: its condition, the results of both sides, and its arguments if given."""
 
     is_naming: ClassVar[bool] = True
     cond: Pattern
@@ -502,9 +504,9 @@ class Either(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Checked(Pattern):
-    """A pattern whose node must pass a test, made once the pattern itself has matched.
+    """A pattern with a test of its node, applied after the pattern itself has matched.
 
-    `text` says what the test asks, `says` what there is instead.
+    `text` describes the requirement, `says` what the node has instead.
     """
 
     inner: Pattern
@@ -526,7 +528,7 @@ class Checked(Pattern):
 
     @cached_property
     def after(self) -> Tested[Checked]:
-        """The goal of the matcher once `inner` has matched."""
+        """The matcher's goal after `inner` has matched."""
         return Tested(self)
 
     def written(self, parts: Sequence[str]) -> str:
@@ -535,8 +537,8 @@ class Checked(Pattern):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dominates(Pattern):
-    """A `child` that everything computed from `parent` comes together in, by way of nodes that
-    match `path` each on its own.
+    """A `child` on which everything computed from `parent` converges, through nodes that each match
+    `path`.
     """
 
     parent: Pattern
@@ -557,7 +559,7 @@ class Dominates(Pattern):
 
     @cached_property
     def above(self) -> Above[Dominates]:
-        """The goal of the matcher once the child has matched."""
+        """The matcher's goal after the child has matched."""
         return Above(self)
 
     def written(self, parts: Sequence[str]) -> str:

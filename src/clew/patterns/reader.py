@@ -1,4 +1,4 @@
-"""Patterns from words: `nn.relu(add(nn.conv2d(*, constant), constant))`, as patterns print.
+"""Parses patterns from text: `nn.relu(add(nn.conv2d(*, constant), constant))`, as printed.
 
 ```
 pattern   := one {"|" one}                      alternatives, tried in order
@@ -7,7 +7,7 @@ one       := "*"                                any node
            | name {"or" name} "(" patterns ")"  a call of an operator; "..." for any arguments
            | name                               the same, with any arguments
            | "(" pattern ")"
-           | "#n=" one | "#n"                   one node that stands at several places
+           | "#n=" one | "#n"                   one node that occurs several times
 ```
 """
 
@@ -26,9 +26,9 @@ _DEEPEST: Final = 100
 
 
 def read_pattern(text: str) -> Pattern:
-    """Returns the pattern that a text writes.
+    """Returns the pattern in a text.
 
-    Errors: I145 for a text that is none.
+    Errors: I145 if the text is not a pattern.
     """
     return _Reader(text).run()
 
@@ -81,7 +81,7 @@ class _Reader:
     def _alternatives(self) -> Pattern:
         self._depth += 1
         if self._depth > _DEEPEST:
-            self._fail("nested too deep")
+            self._fail("nested too deeply")
         pattern = self._one()
         while self._peek() == "|":
             self._next += 1

@@ -1,4 +1,4 @@
-"""Rewrite rules: a pattern and a function that builds what takes the match's place."""
+"""Rewrite rules: a pattern, and a function that builds the replacement of a match."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Target = TypeVar("Target", Module, Function)
 
 @dataclass(frozen=True, eq=False)
 class Rule:
-    """Replaces what `pattern` matches by what `build` returns; `None` leaves it as it is.
+    """Replaces a match of `pattern` by the result of `build`; if that is `None`, nothing changes.
 
-    The result computes the value of the match's root. Where that is a tuple, so is the result, and
-    users of one value get that field. `name` is the function's name.
+    The result computes the value of the match's root. If that value is a tuple, the result is one
+    as well, and users of one field get that field. `name` is the function's name.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Rule:
 
 
 class Rewrite:
-    """A rule as a class: `pattern`, and `rewrite`, which builds what takes the match's place.
+    """A rule as a class: `pattern`, and the method `rewrite`, which builds the replacement.
 
     ```python
     class FoldX(Rewrite):
@@ -53,17 +53,19 @@ class Rewrite:
     pattern: Pattern
 
     def accepts(self, found: Match) -> bool:
-        """Whether a match is one: part of the search, which goes on to the next where it is not."""
+        """Whether to accept a match. This is part of the search: after a rejection, it tries the
+        next.
+        """
         return True
 
     def rewrite(self, found: Match) -> Expr | None:
-        """Returns what takes the place of the match's root; `None` leaves it as it is."""
+        """Returns the replacement of the match's root; `None` changes nothing."""
         return None
 
     def as_rule(self) -> Rule:
-        """Returns it as a rule.
+        """Returns the rule.
 
-        Errors: I025 without a pattern, or a `rewrite` of its own.
+        Errors: I025 if the class lacks a pattern or `rewrite`.
         """
         name = type(self).__name__
         if type(self).rewrite is Rewrite.rewrite:
@@ -73,7 +75,7 @@ class Rewrite:
         pattern = getattr(self, "pattern", None)
         if not isinstance(pattern, Pattern):
             raise InputError(
-                "I025", f"the rewrite {name} has no pattern", hint="give it `pattern = ...`"
+                "I025", f"the rewrite {name} has no pattern", hint="set `pattern = ...`"
             )
         if type(self).accepts is not Rewrite.accepts:
             pattern = pattern.where(self.accepts, f"{name}.accepts")
@@ -84,9 +86,9 @@ AnyRule: TypeAlias = "Rule | Rewrite | type[Rewrite]"
 
 
 def rule(pattern: Pattern) -> Callable[[Callable[[Match], Expr | None]], Rule]:
-    """Decorator: makes a function of a match a rule.
+    """Decorator: turns a function of a match into a rule.
 
-    Errors: I026 for what is no pattern.
+    Errors: I026 if the argument is not a pattern.
     """
     checked = as_pattern(pattern)
 
@@ -97,11 +99,11 @@ def rule(pattern: Pattern) -> Callable[[Callable[[Match], Expr | None]], Rule]:
 
 
 def rewrite(target: Target, *rules: AnyRule) -> Target:
-    """Returns a module, or a function, rewritten by rules until none fits; the same one if nothing
-    changed.
+    """Returns a module, or a function, rewritten by rules until none matches; the same object if
+    nothing changed.
 
-    Errors: I021 when rules keep firing at one node, I024 for a result of another type, I025 for
-    what is no rule.
+    Errors: I021 if rules keep firing at one node, I024 for a result of another type, I025 for an
+    argument that is not a rule.
     """
     rewriter = RuleRewriter(rules)
     if isinstance(target, Module):
@@ -117,7 +119,7 @@ def _as_rule(given: Any) -> Rule:
     if isinstance(given, Rewrite):
         return given.as_rule()
     raise InputError(
-        "I025", f"{given!r} is no rule", hint="decorate a function with @rule(pattern)"
+        "I025", f"{given!r} is not a rule", hint="decorate a function with @rule(pattern)"
     )
 
 
@@ -126,7 +128,9 @@ _unfired: ContextVar[list[Rule] | None] = ContextVar("unfired", default=None)
 
 @contextmanager
 def unfired() -> Iterator[list[Rule]]:
-    """Gives a list that collects the rules that fitted nowhere in a module they were applied to."""
+    """Yields a list of the rules that matched nothing in a module they were applied to in the
+    block.
+    """
     found: list[Rule] = []
     token = _unfired.set(found)
     try:
@@ -136,14 +140,14 @@ def unfired() -> Iterator[list[Rule]]:
 
 
 class RuleRewriter(Rewriter):
-    """Applies rules bottom-up until none fits. Earlier rules go first.
+    """Applies rules bottom-up until none matches. Earlier rules take precedence.
 
-    What a rule builds is for all old nodes that the match stands for, and is itself offered to the
-    rules, so that one pass settles. A node is tried only with rules whose root may be of its kind,
+    The replacement belongs to all old nodes of the match. It is itself rewritten by the rules, so
+    one pass reaches a fixed point. A node is tried only with rules whose root may have its kind,
     and a call only with those whose root calls its operator. Variables, constants and functions are
-    never replaced. `visits` counts the nodes that were tried, `steps` those of the matcher.
+    never replaced. `visits` counts the tried nodes, `steps` the matcher's steps.
 
-    Errors: I021 when rules keep firing at one node, I024 for a result of another type.
+    Errors: I021 if rules keep firing at one node, I024 for a result of another type.
     """
 
     limit: ClassVar[int] = 256
@@ -154,9 +158,9 @@ class RuleRewriter(Rewriter):
         self.steps = 0
         self._by_kind: dict[type[Expr], list[Rule]] = {}
         self._by_op: dict[str, list[Rule]] = {}
-        # For each node of the new graph: the old nodes it was built for, root first.
+        # For each node of the new graph: the old nodes it was built for, the root first.
         self._stands_for: dict[int, tuple[Expr, ...]] = {}
-        # Nodes that took an old node's place: nothing more is done to them.
+        # Nodes that replaced an old node; they are final.
         self._placed: set[int] = set()
         self._uses: dict[int, int] = {}
         self._old_uses: dict[int, int] = {}
@@ -196,7 +200,7 @@ class RuleRewriter(Rewriter):
         return self._uses.get(node.id, 1)
 
     def originals(self, *nodes: Expr) -> tuple[Expr, ...]:
-        """Returns the nodes of the stage before that nodes of the new graph were built for."""
+        """Returns the nodes of the previous stage that nodes of the new graph were built for."""
         found: dict[int, Expr] = {}
         for node in nodes:
             for before in self._stands_for.get(node.id, ()):
@@ -220,7 +224,7 @@ class RuleRewriter(Rewriter):
         return isinstance(node, (Tuple, If, While)) and type(node) in self._by_kind
 
     def _settle(self, root: Expr) -> Expr:
-        """Returns `root` after all rules that fit it and what they build."""
+        """Returns `root` after applying all rules that match it or their replacements."""
         fired: list[Firing] = []
         tried = set[int]()
         while True:
@@ -237,7 +241,7 @@ class RuleRewriter(Rewriter):
                 return root
 
     def _unplaced(self, root: Expr) -> list[Expr]:
-        """Returns the nodes under `root` that were just built, uses after what they use."""
+        """Returns the nodes under `root` that were just built, uses after their operands."""
 
         def below(node: Expr) -> list[Expr]:
             closed = isinstance(node, Function)
@@ -253,7 +257,7 @@ class RuleRewriter(Rewriter):
         return self._by_kind.get(type(node), ())
 
     def _fire(self, node: Expr, fired: list[Firing]) -> Expr | None:
-        """Returns what the first rule that fits builds, `None` if none does; notes the firing."""
+        """Returns the replacement by the first rule that matches, or `None`; records the firing."""
         for candidate in self._rules_for(node):
             found = Match(node, self.uses, STEPS)
             fits = found.solve((candidate.pattern, node, None))
@@ -271,8 +275,8 @@ class RuleRewriter(Rewriter):
                 names, shown = story(fired)
                 raise InputError(
                     "I021",
-                    f"rules do not settle, {names} fire again and again:\n{shown}",
-                    hint="a rule must not build what it, or another rule, takes back",
+                    f"rules reach no fixed point, {names} keep firing:\n{shown}",
+                    hint="no rule may undo the effect of another",
                 )
             _check_type(candidate, node, result)
             for built in self._unplaced(result):
@@ -281,7 +285,7 @@ class RuleRewriter(Rewriter):
         return None
 
     def _replace(self, root: Expr, node: Expr, result: Expr) -> Expr:
-        """Returns `root` with `node`, built for it just now, replaced."""
+        """Returns `root` with `node`, which was just built for it, replaced."""
         replaced: dict[int, Expr] = {node.id: result}
         if node is not root:
             for user in self._unplaced(root):
@@ -296,17 +300,20 @@ class RuleRewriter(Rewriter):
 
 
 def _check_type(fired: Rule, node: Expr, result: Expr) -> None:
-    """Errors: I024 when a rule's result cannot stand where the node was."""
+    """Checks the type of a rule's result.
+
+    Errors: I024 if the result cannot replace the node.
+    """
     if result.type is not node.type and not _may_be(result.type, node.type):
         raise InputError(
             "I024",
             f"the rule {fired.name} gives a {result.type} for a {node.type}",
-            hint="what a rule builds must compute the value of the match's root",
+            hint="the result must compute the value of the match's root",
         )
 
 
 def _may_be(given: Type, wanted: Type) -> bool:
-    """Whether values of both types can be the same; sizes that only a run tells may be equal."""
+    """Whether a value can have both types; sizes known only during the run may be equal."""
     match given, wanted:
         case TensorType(), TensorType():
             known = zip(given.shape, wanted.shape, strict=False)

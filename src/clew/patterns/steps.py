@@ -1,4 +1,4 @@
-"""What each kind of goal asks of a node, and which goals that leaves."""
+"""The step of each kind of goal: its requirement for a node, and the goals it leaves."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def _call(found: Match, pattern: CallOf, node: Expr, rest: Goals) -> Outcome:
 
 
 def _as_many(wanted: tuple[PatternBase, ...] | None, given: tuple[Expr, ...]) -> bool:
-    """Whether there are as many nodes as patterns; `None` stands for any number."""
+    """Whether there are as many nodes as patterns; `None` means any number."""
     return wanted is None or len(wanted) == len(given)
 
 
 def _pairs(wanted: tuple[PatternBase, ...] | None, given: tuple[Expr, ...], rest: Goals) -> Goals:
-    """Returns the goals with a pattern for each node before them; `None` asks nothing of any."""
+    """Returns the goals, preceded by a pattern for each node; `None` requires nothing."""
     if wanted is None:
         return rest
     for pattern, node in zip(reversed(wanted), reversed(given), strict=True):
@@ -84,7 +84,7 @@ def _pairs(wanted: tuple[PatternBase, ...] | None, given: tuple[Expr, ...], rest
 
 
 def _chain(found: Match, goal: Chain, node: Expr, rest: Goals) -> Iterator[Goals]:
-    """Bracketings other than the pattern's; the pattern itself is bound."""
+    """Tries bracketings other than the pattern's; the pattern itself is bound."""
     assert isinstance(node, Call)
     assert isinstance(node.op, Op)
     for row, inner in rows(node, len(goal.leaves)):

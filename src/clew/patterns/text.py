@@ -1,4 +1,4 @@
-"""Patterns in words: `nn.relu(add(nn.conv2d(*, constant), constant))`."""
+"""The text of patterns: `nn.relu(add(nn.conv2d(*, constant), constant))`."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Protocol
 
 
 class Written(Protocol):
-    """A pattern, as far as words go."""
+    """A pattern, as needed to print it."""
 
     @property
     def parts(self) -> Sequence[Written]:
-        """The patterns that this one is made of."""
+        """The patterns that this one consists of."""
         ...
 
     def written(self, parts: Sequence[str]) -> str:
-        """Returns the pattern in words, its parts being written already."""
+        """Returns the pattern's text, given the text of its parts."""
         ...
 
 
 def text(pattern: Written) -> str:
-    """Returns a pattern in words. One that stands at several places is numbered: `#1=*`, `#1`."""
+    """Returns a pattern's text. A pattern that occurs several times is numbered: `#1=*`, `#1`."""
     counts: dict[int, int] = {}
     seen: list[Written] = [pattern]
-    while seen:  # each part is entered once, so that shared parts do not multiply
+    while seen:  # each part is entered once, so shared parts do not multiply
         part = seen.pop()
         counts[id(part)] = counts.get(id(part), 0) + 1
         if counts[id(part)] == 1:

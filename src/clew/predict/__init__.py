@@ -1,10 +1,11 @@
-"""Measures kernels into tables, and predicts from these what a model will take, without a run.
+"""Measures kernels into tables, and predicts a model's latency from these without running it.
 
-`network.py`, `convnets.py` and `transformers.py` draw networks; `measure.py` times kernels in the
-program, `dataset.py` adds them to a table (`table.py` has its columns). `plan.py` has a model's
-kernels uncompiled; `describe.py` puts together what is known of them: `instructions.py` counts what
-they will execute, `program.py` says from where their operands come. `features.py`, `linear.py` and
-`trees.py` are what `predictor.py` learns with; `forecast.py` is what it says of a model.
+`network.py`, `convnets.py` and `transformers.py` make random networks; `measure.py` times kernels
+in the program, and `dataset.py` adds the times to a table (`table.py` has its columns). `plan.py`
+lists a model's kernels without generating code; `describe.py` collects their facts:
+`instructions.py` counts the instructions, and `program.py` finds where operands come from.
+`predictor.py` learns with `features.py`, `linear.py` and `trees.py`; `forecast.py` holds its
+prediction for a model.
 """
 
 from clew.predict.dataset import Collected, Subject, Wanted, collect

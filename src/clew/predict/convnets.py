@@ -1,4 +1,4 @@
-"""Random convolutional networks: the blocks of the usual families, at sizes of all kinds."""
+"""Random convolutional networks: the blocks of common families, in many sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_WEIGHTS = 60_000_000
 
 
 class ConvNet(Network):
-    """A convolutional network and the habits of its layers.
+    """A convolutional network and the style of its layers.
 
     `folded`: biases in place of batch normalization. `excited`: blocks with squeeze and excitation.
     `preactivated`: dense blocks normalize before they convolve.
@@ -42,7 +42,7 @@ def _conv(
     pad: int | None = None,
     scale: float = 1.0,
 ) -> str:
-    """Adds a convolution, with a bias or batch normalization, as exporters give them."""
+    """Adds a convolution, with a bias or batch normalization, as exporters write them."""
     batch, channels, height, width = net.shapes[x]
     around = kernel // 2 if pad is None else pad
     inner = channels // groups * kernel * kernel
@@ -120,8 +120,7 @@ def _excite(net: ConvNet, x: str) -> str:
     return net.binary("Mul", x, y)
 
 
-# ------------------------------------------------------------------------------------------ blocks
-# Each takes a value to one of `filters` channels, at `stride`.
+# Each maps a value to one with `filters` channels, at `stride`.
 
 
 def _plain(net: ConvNet, x: str, filters: int, stride: int) -> str:
@@ -189,7 +188,7 @@ def _inception(net: ConvNet, x: str, filters: int, stride: int) -> str:
 
 
 def _dense(net: ConvNet, x: str, filters: int, stride: int) -> str:
-    """A dense block: every layer reads all before it; then a transition."""
+    """A dense block, in which every layer reads all earlier ones, and then a transition."""
     growth = net.growth
     for _ in range(net.random.randint(3, 10)):
         y = net.unary("Relu", _batch_norm(net, x)) if net.preactivated else x
@@ -235,15 +234,15 @@ _BLOCKS: dict[str, Callable[[ConvNet, str, int, int], str]] = {
     "dense": _dense,
     "shuffled": _shuffled,
 }
-# For each block the widths of its first stage, and how far they may grow.
+# For each block, the widths of its first stage, and their upper bound.
 _FIRST_WIDTHS = {"plain": (32, 96), "basic": (32, 96), "bottleneck": (64, 288),
                  "inverted": (16, 40), "separable": (32, 80), "fire": (64, 192),
                  "inception": (96, 288), "dense": (48, 96), "shuffled": (64, 288)}  # fmt: skip
 
 
 def small_convnet(seed: int) -> tuple[str, ModelProto]:
-    """Returns a random convolutional network of small images and few channels, and its kind: all of
-    it stays in a core's caches.
+    """Returns a random convolutional network of small images and few channels, which fits in a
+    core's caches, and its kind.
     """
     return convnet(seed, small=True)
 
@@ -312,7 +311,7 @@ def _head(net: ConvNet, x: str) -> str:
     else:
         if draw.random() < 0.4:
             x = _act(net, _conv(net, x, _width(net, 512, 1024)))
-        if draw.random() < 0.2:  # as SqueezeNet: classes by a convolution
+        if draw.random() < 0.2:  # like SqueezeNet: a convolution computes the classes
             x = _act(net, _conv(net, x, classes))
             return net.reshape(_global_mean(net, x), (batch, classes))
         y = net.reshape(_global_mean(net, x), (batch, net.shapes[x][1]))

@@ -1,7 +1,7 @@
-"""Measures kernels into a table: of drawn networks, and of models, turn after turn.
+"""Measures kernels of random networks and of models into a table.
 
-Each network is compiled, run, and its kernels timed as the program runs them; then its rows are
-added to the file. So it may be stopped at any time and goes on where it was.
+Each network is compiled and run, and its kernels are timed as the program runs them; then its rows
+are added to the file. So a session may be interrupted at any time and resumed later.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from clew.version import VERSION
 
 Array = np.ndarray[Any, Any]
 FUSE: Final = ("auto", "none")
-# Of three drawn networks two are convolutional: they have more kinds of kernels.
+# Two of three networks are convolutional, since these have more kinds of kernels.
 _FAMILIES: Final = (("convnet", convnet), ("convnet", convnet), ("transformer", transformer))
 _SMALL_EVERY: Final = 8
 _WRITE_EVERY_S: Final = 20.0
@@ -45,9 +45,9 @@ _ALONE_RUNS: Final = 5
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to measure: models' files (named by their stems), drawn networks `seed`, `seed` + 1 ...,
-    each with every number of threads, precision and kind of fusion. `options` say how they are
-    compiled otherwise; a network's name in the table ends in those that are not the default.
+    """What to measure: models' files (named by their stems), random networks with `seed`, `seed` +
+    1 ..., each with every thread count, precision and kind of fusion. `options` are other compile
+    options; a network's name in the table ends in those that differ from their defaults.
     """
 
     models: tuple[Path, ...] = ()
@@ -63,7 +63,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Subject:
-    """One network to measure. `load` makes its module and, where it is known, inputs in order."""
+    """One network to measure. `load` makes its module and, if known, inputs in order."""
 
     name: str
     family: str
@@ -73,7 +73,7 @@ class Subject:
 
 @dataclass
 class Collected:
-    """What a session added to a table."""
+    """The rows a session added to a table."""
 
     rows: int = 0
     networks: int = 0
@@ -83,7 +83,7 @@ class Collected:
 
 
 def drawn_networks(seed: int, count: int | None) -> Iterator[Subject]:
-    """Yields drawn networks, without end where no count is given."""
+    """Yields random networks, infinitely many without a count."""
     number = seed
     while count is None or number < seed + count:
         family, make = _FAMILIES[number % len(_FAMILIES)]
@@ -104,14 +104,15 @@ def collect(
     note: Callable[[str], None] = lambda text: None,
     alone: Callable[[], AbstractContextManager[Any]] = nullcontext,
 ) -> Collected:
-    """Measures into the table at `path`, which is made or added to; what it has is left out.
+    """Measures into the table at `path`, which is created or extended; skips measurements it
+    already has.
 
-    `subjects` replace models and drawn networks, `inputs` gives arrays by a subject's name where
-    drawn ones will not do. `say` is told what is at work, `note` what will not be measured, and
-    `alone` makes what is entered around measuring (a lock that others respect). An interruption
-    (Ctrl-C) ends it; whole networks stay.
+    `subjects` replaces models and random networks; `inputs` gives arrays by a subject's name if
+    random ones are unsuitable. `say` reports progress, `note` reports skipped networks, and `alone`
+    returns a context manager entered around measurements (a lock that others respect). An
+    interruption (Ctrl-C) ends the session; complete networks stay in the table.
 
-    Errors: I180 to I189 of tables; I013 for a precision.
+    Errors: I180 to I189 (tables); I013 for a precision.
     """
     needed("pyarrow.parquet")
     try:
@@ -201,7 +202,7 @@ def _measured(
     begin: Callable[[], None],
     alone: Callable[[], AbstractContextManager[Any]],
 ) -> tuple[list[dict[str, Any]], int]:
-    """Returns the rows of one network, and how many of its measurements were not steady."""
+    """Returns the rows of one network, and the number of its measurements that were not steady."""
     module = subject.load()
     rows: list[dict[str, Any]] = []
     unsteady = 0
@@ -235,8 +236,8 @@ def _measured(
 def _rows(
     facts: Sequence[dict[str, Any]], timed: Timed, common: Mapping[str, Any]
 ) -> list[dict[str, Any]]:
-    """Returns a row a kernel for runs of the program, and one where it was run alone. Times are of
-    one run of the kernel, also in loops.
+    """Returns one row per kernel for runs of the program, and one if it was also run alone. Times
+    are of one run of the kernel, also in loops.
     """
     rows = []
     for number, fact in enumerate(facts):
@@ -276,7 +277,7 @@ def _circumstances(timed: Timed) -> dict[str, Any]:
 
 
 def _memory_gbps(threads: int) -> float:
-    """Returns the bandwidth of an array that no cache here holds."""
+    """Returns the bandwidth for an array larger than any cache here."""
     beyond = min(1 << 30, max(4 * host().l3_bytes, 64 << 20))
     return Bandwidth().gbps("read", beyond, threads)
 
@@ -291,6 +292,6 @@ def drawn_inputs(compiled: CompiledModel, seed: int = 0) -> list[Array]:
             raise InputError(
                 "I188",
                 f"input {wanted.name!r} has symbolic sizes",
-                hint="only models whose shapes are numbers are measured or predicted",
+                hint="only models with static shapes can be measured or predicted",
             )
     return compiled.drawn(seed=seed)

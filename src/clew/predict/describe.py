@@ -1,6 +1,6 @@
-"""A row of facts for each use of a kernel: all that a table or a predictor knows without running.
+"""A row of facts for each kernel use: everything a table or predictor knows without a run.
 
-`columns` says what the facts are; `docs/predict.md` lists them.
+`columns` lists the facts; `docs/predict.md` describes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clew.runtime.plan import SegmentPlan
 from clew.te.analysis import bytes_of, flops_of, product_flops_of
 
 Row = dict[str, Any]
-_L1_BYTES: Final = 40 << 10  # beside the stack and what comes along
+_L1_BYTES: Final = 40 << 10  # the usable part, beside the stack and other data
 
 
 def describe_uses(
@@ -33,8 +33,8 @@ def describe_uses(
     """Returns the facts of a program's kernels, in the order in which they run.
 
     `plans` are those of the program's segments. Kernels need no object code: passes, schedules and
-    LLVM text are enough. `known` keeps what does not depend on the number of threads, for the next
-    call.
+    LLVM text are enough. `known` caches facts that do not depend on the number of threads, for
+    later calls.
     """
     around = surroundings(uses, plans)
     kept = {} if known is None else known
@@ -64,8 +64,8 @@ def _operators(call: Call) -> Row:
 
 
 def _shares(described: Sequence[Mapping[str, Any]]) -> list[float]:
-    """Returns the estimated share of each operator in its kernel's time: by FLOPs, a transcendental
-    counting as many, and by the bytes of what it alone writes at a sixteenth of a FLOP's rate.
+    """Returns the estimated share of each operator in its kernel's time: by its FLOPs, plus a
+    quarter of a FLOP per byte of its results.
     """
     weights = []
     for facts in described:
@@ -77,7 +77,9 @@ def _shares(described: Sequence[Mapping[str, Any]]) -> list[float]:
 
 
 def _layer_shares(function: Function, shares: Sequence[float]) -> dict[str, float]:
-    """Returns the estimated share of each layer; an operator's is divided among its layers."""
+    """Returns the estimated share of each layer; an operator's share is divided among its
+    layers.
+    """
     found: dict[str, float] = {}
     for call, share in zip(operator_calls(function), shares, strict=True):
         names = call.layers or ("",)
@@ -87,7 +89,7 @@ def _layer_shares(function: Function, shares: Sequence[float]) -> dict[str, floa
 
 
 def _kernel(source: KernelSource) -> Row:
-    """Returns the facts that all uses of a kernel share."""
+    """Returns the facts common to all uses of a kernel."""
     function, outputs = source.function, source.stages.outputs
     result = function.body.type
     results = result.fields if isinstance(result, TupleType) else (result,)
@@ -128,7 +130,7 @@ def _work(work: Work) -> Row:
         **{f"count_{name}": work.counts[name] for name in CLASSES},
         "cycles": work.cycles,
         "latency_cycles": work.latency_cycles,
-        "turns": work.turns,
+        "iterations": work.iterations,
         "traffic_l1_bytes": work.traffic[0],
         "traffic_l2_bytes": work.traffic[1],
         "loop_depth": work.deepest,
@@ -136,7 +138,7 @@ def _work(work: Work) -> Row:
 
 
 def _threading(source: KernelSource, threads: int) -> Row:
-    """Returns how the phases are divided: chunks, and the share of the work that threads share."""
+    """Returns the division of the phases: chunks, and the share of the work that threads divide."""
     groups = phases(source.code.entries)
     cost = shared = longest = 0.0
     chunks = 0

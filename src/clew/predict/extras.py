@@ -11,7 +11,7 @@ from clew.support.libraries import optional_library
 def needed(module: str) -> Any:
     """Returns a module of the extra `predict`.
 
-    Errors: I180 where it is not installed.
+    Errors: I180 if it is not installed.
     """
     library = {"sklearn": "scikit-learn"}.get(module.split(".")[0], module.split(".")[0])
     absent = InputError("I180", f"{library} is not installed", hint="pip install 'clew[predict]'")

@@ -1,8 +1,8 @@
-"""What a predictor is given of a kernel: physics first, then everything else that is known.
+"""The features of a kernel for a predictor: physical quantities first, then all other facts.
 
-The *basis* has quantities that take time each in proportion to themselves: instructions by class,
-bytes by the level of memory that they come from, phases and chunks to start. A linear model over it
-with no negative coefficients is the first estimate; what is left to learn is the ratio to it.
+The *basis* consists of quantities that take proportional time: instructions by class, bytes by the
+memory level they come from, phases and chunks to start. The first estimate is a linear model of the
+basis without negative coefficients; the trees learn the ratio to it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Columns = Mapping[str, Any]
 _DISTANCE_CLASSES: Final = range(len(DISTANCES) + 1)
 _PLACES: Final = tuple(f"{kind}_bytes_{n}" for kind in KINDS for n in _DISTANCE_CLASSES)
 _COUNTS: Final = tuple(f"count_{name}" for name in CLASSES)
-_WORK: Final = ("cycles", "latency_cycles", "turns", "traffic_l1_bytes", "traffic_l2_bytes")
-# In proportion to these, and to a constant, time passes: divided among threads, or not.
+_WORK: Final = ("cycles", "latency_cycles", "iterations", "traffic_l1_bytes", "traffic_l2_bytes")
+# Quantities with proportional time, and a constant: divided among threads, or not.
 _DIVIDED: Final = (*_COUNTS, *_WORK)
 _WHOLE: Final = ("argument_bytes", *_PLACES)
 _STARTS: Final = ("phases", "chunks")
@@ -34,25 +34,25 @@ _SIZES: Final = (
     "program_kernels", "position", *_COUNTS, *_WORK, *_PLACES,
 )  # fmt: skip
 _RATIOS: Final = (
-    "cycles", "latency_cycles", "traffic_l1_bytes", "traffic_l2_bytes", "turns", "flops",
+    "cycles", "latency_cycles", "traffic_l1_bytes", "traffic_l2_bytes", "iterations", "flops",
     "product_flops", "written_bytes", "constant_read_bytes", *_COUNTS, *_PLACES,
 )  # fmt: skip
 
 NUMBERS: Final = tuple(dict.fromkeys((*_SIZES, "threads")))
-"""The columns of numbers that features are made of; beside them `rules` and `ops`."""
+"""The numeric columns used by features, in addition to `rules` and `ops`."""
 
 
 BASIS_COUNT: Final = len((*_DIVIDED, *_WHOLE, *_STARTS)) + 1
-"""How many quantities `basis` gives."""
+"""The number of quantities in `basis`."""
 
 
 def feature_count(rules: Sequence[str], ops: Sequence[str]) -> int:
-    """Returns how many features there are with a vocabulary."""
+    """Returns the number of features with a vocabulary."""
     return len((*_SIZES, *_RATIOS)) + 1 + len(rules) + len(ops)
 
 
 def basis(columns: Columns) -> Array:
-    """Returns f64[rows, quantities]: what takes time in proportion to itself."""
+    """Returns f64[rows, quantities]: quantities that take proportional time."""
     span = np.asarray(columns["span"], np.float64)
     parts = [np.asarray(columns[name], np.float64) * span for name in _DIVIDED]
     parts += [np.asarray(columns[name], np.float64) for name in (*_WHOLE, *_STARTS)]
@@ -61,7 +61,7 @@ def basis(columns: Columns) -> Array:
 
 
 def first_rules(columns: Columns) -> list[str]:
-    """Returns the first schedule rule of each row: what kind of kernel it is."""
+    """Returns the first schedule rule of each row, which identifies the kind of kernel."""
     return [rules[0] if len(rules) else "" for rules in columns["rules"]]
 
 
@@ -73,8 +73,8 @@ def vocabulary(columns: Columns) -> tuple[list[str], list[str]]:
 
 
 def features(columns: Columns, base_ns: Array, rules: Sequence[str], ops: Sequence[str]) -> Array:
-    """Returns f64[rows, features]: sizes as logarithms, ratios to the first estimate, how often
-    each rule and operator of a vocabulary occurs.
+    """Returns f64[rows, features]: logarithms of sizes, ratios to the first estimate, and counts of
+    each rule and operator in a vocabulary.
     """
     base = np.maximum(base_ns, 1.0)
     made = [np.log1p(np.asarray(columns[name], np.float64)) for name in _SIZES]

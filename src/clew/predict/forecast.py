@@ -1,4 +1,4 @@
-"""What a model will take: its kernels, layers and whole calls, from a predictor and no run."""
+"""The predicted latency of a model: kernels, layers and whole calls, without a run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from clew.support.shown import Brief, Shown, counted
 
 @dataclass(frozen=True, repr=False)
 class KernelForecast(Brief):
-    """One use of a kernel: nanoseconds, and the interval that the true time is to lie in.
+    """One use of a kernel: nanoseconds, and the interval that should contain the true time.
 
-    `shares` estimates what each layer has of it, from FLOPs and bytes. `looked_up` says that the
-    very kernel is in the table; `unfamiliar` names schedule rules and operators that the table has
-    none of. A kernel in loops has `turns`, how often it runs in a call, and all times are of these
-    together; where only a run tells how often, `turns` is None and the times are of one turn.
+    `shares` are the layers' estimated shares, from FLOPs and bytes. `looked_up` says that this
+    kernel is in the table; `unfamiliar` names its schedule rules and operators that are not in the
+    table. A kernel in loops has `iterations`, the number of its runs in a call, and all times cover
+    these runs; if the number is known only during the run, `iterations` is None and the times cover
+    one iteration.
     """
 
     kernel: str
@@ -38,7 +39,7 @@ class KernelForecast(Brief):
     shares: dict[str, float]
     looked_up: bool = False
     unfamiliar: str = ""
-    turns: int | None = 1
+    iterations: int | None = 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,8 +47,8 @@ class Forecast(Shown):
     """A model's predicted latency on `threads` threads, in nanoseconds.
 
     `total_ns` is a whole call: all kernels and `overhead_ns`. The true total lies between `low_ns`
-    and `high_ns` with probability `level`, as whole networks that were left out of training did.
-    `left_out` are steps that are no native kernels, and have no time here.
+    and `high_ns` with probability `level`, judging from whole networks left out of training.
+    `left_out` lists steps that are not native kernels; their time is not included.
     """
 
     threads: int
@@ -67,8 +68,8 @@ class Forecast(Shown):
 
     @property
     def layers(self) -> dict[str, float]:
-        """Nanoseconds of each layer in order, by the estimated shares of kernels; "" has what
-        belongs to none. They add up to the sum of kernels.
+        """Nanoseconds of each layer in order, by the estimated shares of kernels; "" has the time
+        without a layer. They add up to the sum of kernels.
         """
         found: dict[str, float] = {}
         for kernel in self.kernels:
@@ -77,7 +78,7 @@ class Forecast(Shown):
         return found
 
     def to_json(self) -> dict[str, Any]:
-        """Returns what `clew predict --json` says; see `docs/predict.md`."""
+        """Returns the data printed by `clew predict --json`; see `docs/predict.md`."""
         record = asdict(self)
         record["layers"] = [{"layer": n, "estimated_ns": t} for n, t in self.layers.items()]
         return record
@@ -92,13 +93,13 @@ def forecast(
     lookup: bool = True,
     **options: Any,
 ) -> Forecast:
-    """Returns what a model will take, compiled with these options, without running it.
+    """Returns the predicted latency of a model, compiled with these options, without running it.
 
-    `options` are those of `clew.compile` that say what is made: `opt_level`, `precision`,
-    `keep_f32`, `required`, `disabled`, `extend`, `fuse`. With `lookup` a kernel that was measured
-    for the table takes what it took then.
+    `options` are those of `clew.compile` that affect the kernels: `opt_level`, `precision`,
+    `keep_f32`, `required`, `disabled`, `extend`, `fuse`. With `lookup`, a kernel in the table gets
+    its measured time.
 
-    Errors: I183 where no predictor is for the target or thread count; I188 for a model with named
+    Errors: I183 if no predictor is for the target or thread count; I188 for a model with named
     sizes; those of compiling.
     """
     machine = target_of(target)
@@ -124,7 +125,7 @@ def forecast(
     made = plan(module, machine, threads=threads, **options)
     rows = describe_uses(made.uses, made.segments, threads)
     columns = columns_of(rows)
-    runs = [1 if turns is None else turns for turns in made.turns]
+    runs = [1 if iterations is None else iterations for iterations in made.iterations]
     found = chosen.predict(columns, lookup=lookup, runs=runs)
     unfamiliar = chosen.unfamiliar(columns)
     kernels = tuple(
@@ -140,7 +141,7 @@ def forecast(
             json.loads(row["shares"]),
             bool(found.looked_up[n]),
             unfamiliar[n],
-            made.turns[n],
+            made.iterations[n],
         )
         for n, row in enumerate(rows)
     )
@@ -165,16 +166,16 @@ def _notes(kernels: Sequence[KernelForecast], left_out: Sequence[str]) -> tuple[
         share = 100 * sum(k.ns for k in strange) / total
         names = ", ".join(dict.fromkeys(n for k in strange for n in k.unfamiliar.split(", ")))
         notes.append(
-            f"{len(strange)} of {len(kernels)} kernels, {share:.0f} % of the time, are of kinds "
-            f"that the table has none of ({names}): measure networks that have them"
+            f"{len(strange)} of {len(kernels)} kernels, {share:.0f} % of the time, have rules or "
+            f"operators that the table lacks ({names}): measure networks with them"
         )
-    once = sum(k.turns is None for k in kernels)
+    once = sum(k.iterations is None for k in kernels)
     if once:
         notes.append(
-            f"of {counted(once, 'kernel')} in loops only a run tells the number of turns: "
-            "their times are of one turn"
+            f"the trip count of {counted(once, 'kernel')} in loops is known only during a "
+            "run: their times are of one iteration"
         )
     if left_out:
         names = ", ".join(dict.fromkeys(left_out))
-        notes.append(f"{len(left_out)} steps that are no native kernels have no time here: {names}")
+        notes.append(f"{len(left_out)} steps are not native kernels and are not included: {names}")
     return tuple(notes)

@@ -1,8 +1,8 @@
-"""Counts the instructions that a kernel will execute, from its LLVM text: no object code is needed.
+"""Counts the instructions that a kernel will execute, from its LLVM text, without object code.
 
-The code that clew writes is nearly what runs, its loops are nested one in the other and count to
-constants, and the grid of a phase says how often the outermost one turns. So each instruction's
-frequency is the product of the trips of the loops around it.
+The LLVM text that clew writes is close to the executed code. Its loops are nested and have constant
+trip counts, and the grid of a phase gives the trip count of the outermost loop. So the frequency of
+an instruction is the product of the trip counts of its loops.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CLASSES: Final = (
     "fma", "alu", "shuffle", "divide", "load", "broadcast", "store", "gather", "integer",
     "branch", "prefetch", "tile", "tile_load", "tile_store",
 )  # fmt: skip
-"""Classes of instructions. Those of vectors count whole registers."""
+"""Classes of instructions. Vector instructions count in whole registers."""
 
 _LABEL: Final = re.compile(r"^([a-z]+)(\d+):$")
 _INSTRUCTION: Final = re.compile(
@@ -45,10 +45,10 @@ _FREE: Final = {"bitcast", "phi", "ret", "getelementptr"}
 
 @dataclass
 class Region:
-    """A loop's body (or a whole phase): what one turn of it executes itself, and loops inside.
+    """The body of a loop (or a whole phase): the instructions of one iteration, and inner loops.
 
-    `loads` has the bytes that one turn reads and writes, by the kernel's argument; those of scratch
-    memory under -1.
+    `loads` has the bytes that one iteration reads and writes, by the kernel's argument; those of
+    scratch memory are under -1.
     """
 
     trips: float = 1.0
@@ -58,29 +58,29 @@ class Region:
     inner: list[tuple[float, Region]] = field(default_factory=list)
 
     def walk(self, times: float = 1.0) -> Iterator[tuple[float, Region]]:
-        """Yields each region with the number of its turns in all."""
+        """Yields each region with its total trip count."""
         own = times * self.trips
         yield own, self
         for share, region in self.inner:
             yield from region.walk(own * share)
 
-    def turn_bytes(self) -> dict[int, float]:
-        """Returns the bytes that one turn touches, by argument, all loops inside included."""
+    def iteration_bytes(self) -> dict[int, float]:
+        """Returns the bytes that one iteration touches, by argument, including inner loops."""
         total: dict[int, float] = defaultdict(float, self.loads)
         for share, region in self.inner:
-            for argument, size in region.turn_bytes().items():
+            for argument, size in region.iteration_bytes().items():
                 total[argument] += share * region.trips * size
         return total
 
     def latency(self, costs: Costs) -> float:
-        """Returns the cycles of one iteration's chain of dependent sums."""
+        """Returns the cycles of the dependent sums in one iteration."""
         if not self.accumulators:
             return 0.0
         return costs.multiply_add_latency * self.counts["fma"] / self.accumulators
 
     def cycles(self, costs: Costs) -> float:
-        """Returns the cycles that the instructions of one iteration need on a core, without those
-        of inner loops.
+        """Returns the cycles of one iteration's instructions on a core, without those of inner
+        loops.
         """
         c = self.counts
         loads = c["load"] + c["broadcast"]
@@ -104,14 +104,14 @@ class Region:
 
 @dataclass(frozen=True)
 class Work:
-    """What a kernel executes in all: registers and instructions by class, cycles that these need on
-    one core with all operands near, and the bytes from behind caches of given sizes.
+    """The total work of a kernel: registers and instructions by class, their cycles on one core
+    with all operands in its first-level cache, and the bytes from beyond caches of given sizes.
     """
 
     counts: dict[str, float]
     cycles: float
     latency_cycles: float
-    turns: float
+    iterations: float
     traffic: tuple[float, ...]
     deepest: int
 
@@ -125,23 +125,23 @@ def work_of_text(
 ) -> Work:
     """Returns the work of a kernel's LLVM text.
 
-    `argument_bytes` are the sizes of what its arguments point to, `caches` those of which the
-    traffic from behind is wanted. Instructions on vectors count registers of the target.
+    `argument_bytes` are the sizes of the arguments' buffers; `caches` are the sizes of the caches
+    to compute traffic for. Vector instructions count in registers of the target.
     """
     by_symbol = {entry.symbol: entry for entry in entries}
     roots, costs = list(_regions(text, by_symbol, target.vector_bits)), target.costs
     counts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
-    cycles = latency = turns = 0.0
+    cycles = latency = iterations = 0.0
     for root in roots:
         for times, region in root.walk():
-            turns += times
+            iterations += times
             cycles += times * region.cycles(costs)
             latency += times * region.latency(costs)
             for name, count in region.counts.items():
                 counts[name] += times * count
     traffic = tuple(sum(_traffic(r, argument_bytes, size) for r in roots) for size in caches)
     deepest = max((_depth(r) for r in roots), default=0)
-    return Work(counts, cycles, latency, turns, traffic, deepest)
+    return Work(counts, cycles, latency, iterations, traffic, deepest)
 
 
 def _depth(region: Region) -> int:
@@ -149,7 +149,7 @@ def _depth(region: Region) -> int:
 
 
 def _touched(sizes: dict[int, float], argument_bytes: Sequence[int]) -> dict[int, float]:
-    """Returns bytes by argument, none more than the argument has."""
+    """Returns bytes by argument, at most the argument's size."""
     return {
         a: min(s, argument_bytes[a]) if 0 <= a < len(argument_bytes) else min(s, 1 << 18)
         for a, s in sizes.items()
@@ -157,16 +157,18 @@ def _touched(sizes: dict[int, float], argument_bytes: Sequence[int]) -> dict[int
 
 
 def _traffic(region: Region, argument_bytes: Sequence[int], cache: int) -> float:
-    """Returns the bytes that come from behind a cache, about.
+    """Returns the approximate number of bytes that come from beyond a cache.
 
-    What a loop touches in all comes once where it fits; else each turn fetches what it touches.
+    If everything a loop touches fits, it is fetched once; otherwise each iteration fetches what it
+    touches.
     """
-    one = _touched(region.turn_bytes(), argument_bytes)
-    whole = _touched({a: s * region.trips for a, s in region.turn_bytes().items()}, argument_bytes)
+    sizes = region.iteration_bytes()
+    one = _touched(sizes, argument_bytes)
+    whole = _touched({a: s * region.trips for a, s in sizes.items()}, argument_bytes)
     if sum(whole.values()) <= cache:
         return sum(whole.values())
     if sum(one.values()) <= cache or not region.inner:
-        # What every turn touches again stays, as far as it fits.
+        # Data that every iteration touches again stays, if it fits.
         again = {a for a in whole if whole[a] <= cache / 2 and whole[a] < region.trips * one[a]}
         return sum(whole[a] if a in again else region.trips * one[a] for a in whole)
     inner = sum(share * _traffic(r, argument_bytes, cache) for share, r in region.inner)
@@ -198,7 +200,7 @@ class _Reader:
         self.vector_bits = vector_bits
         self.lines = lines
         self.entry = entry
-        self.bounds: dict[str, tuple[str, str]] = {}  # by loop: what its counter is compared with
+        self.bounds: dict[str, tuple[str, str]] = {}  # by loop: the comparison of its counter
         self.adds: dict[str, tuple[str, int]] = {}
         compares: dict[str, tuple[str, str]] = {}
         for line in lines:
@@ -284,7 +286,9 @@ class _Reader:
 
 
 def _classified(op: str, callee: str, line: str, vector_bits: int) -> tuple[str, float, float]:
-    """Returns an instruction's class, how many registers it is, and the bytes it touches."""
+    """Returns an instruction's class, the number of registers it stands for, and the bytes it
+    touches.
+    """
     vector = _VECTOR.search(line)
     size = int(vector[1]) * _BITS[vector[2]] / 8 if vector else 0.0
     registers = max(1.0, 8 * size / vector_bits)

@@ -1,4 +1,4 @@
-"""The first estimate of a kernel's time: a sum over what takes time in proportion to itself.
+"""The first estimate of a kernel's time: a sum of quantities that take proportional time.
 
 Source: Lawson and Hanson, Solving Least Squares Problems, 1974 (no negative coefficients).
 """
@@ -16,14 +16,14 @@ from clew.predict.extras import needed
 Array = np.ndarray[Any, Any]
 _ENOUGH_ROWS: Final = 80
 _LEAST_NS: Final = 50.0
-# Rows of all kinds of kernels count a little in each kind's own fit: what a kind has not shown
-# (weights from far away, say) it has from the others.
+# All rows count a little in the fit of each kind, for quantities that a kind's own rows lack (such
+# as weights from farther memory).
 _SHARED_WEIGHT: Final = 0.05
 
 
 @dataclass(frozen=True)
 class Linear:
-    """Nanoseconds a unit of each quantity, for all kernels, and for those of a first rule."""
+    """Nanoseconds per unit of each quantity, for all kernels, and for those of a first rule."""
 
     common: Array
     by_rule: dict[str, Array]
@@ -40,7 +40,7 @@ class Linear:
 
 
 def fit_linear(basis: Array, ns: Array, rules: Sequence[str]) -> Linear:
-    """Returns the estimate with the least relative error (its square).
+    """Returns the estimate with the least squared relative error.
 
     Errors: I180.
     """
@@ -50,7 +50,7 @@ def fit_linear(basis: Array, ns: Array, rules: Sequence[str]) -> Linear:
     def solve(weights: Array) -> Array:
         rows = relative * weights[:, None]
         scale = np.maximum(np.sqrt((rows**2).sum(axis=0)), 1e-12)
-        # The normal equations' factor has the same solution, and few rows.
+        # The QR factor has the same solution, but few rows.
         stacked = np.concatenate([rows / scale, weights[:, None]], axis=1)
         factor: Array = np.linalg.qr(stacked, mode="r")  # type: ignore[assignment]
         solution: Array = nnls(factor[:, :-1], factor[:, -1])[0] / scale

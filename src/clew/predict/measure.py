@@ -1,7 +1,7 @@
-"""Times every kernel of a model as it runs in the program, with probes of the machine between.
+"""Times every kernel of a model as the program runs it, with probes of the machine in between.
 
-A kernel's time depends on what the kernels before it left in the caches, so it is taken from whole
-runs of the program, one after another, as a deployed model has them.
+A kernel's time depends on the state in which earlier kernels left the caches, so times are taken
+from consecutive whole runs of the program, as in deployment.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from clew.machine.target import host
 from clew.runtime.program import Instruction, RunSegment
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-_TURN_S: Final = 0.1  # of a turn's runs
+_TURN_S: Final = 0.1  # of one turn's runs
 _MOST_RUNS: Final = 60
-_SETTLED_AFTER: Final = 4  # runs: weights have moved where they stay
-_MOST_ALONE_S: Final = 4.0  # each kernel that is run alone needs a whole run before
-# A turn counts where the machine gave about what it gives at its best in this session (clocks
-# drift), and where the model took about as long as in its best turn.
+_SETTLED_AFTER: Final = 4  # runs, after which pages of weights have stopped moving
+_MOST_ALONE_S: Final = 4.0  # each kernel run alone first needs a whole run
+# A turn counts if the machine was close to its best speed in this session (clocks drift), and the
+# model close to its best turn.
 _UNDISTURBED: Final = 0.85
 _NEAR_BEST: Final = 1.08
 _L3_PROBE_BYTES: Final = 24 << 20
@@ -33,7 +33,7 @@ _L3_PROBE_BYTES: Final = 24 << 20
 
 @dataclass(frozen=True)
 class Probe:
-    """What the machine gave at one moment, all threads of the run together: GFLOP/s of fused
+    """The speed of the machine at one moment, over all threads of the run: GFLOP/s of fused
     multiply-adds, GB/s of arrays in L2 and beyond it.
     """
 
@@ -43,7 +43,7 @@ class Probe:
 
 
 class Machine:
-    """Probes the machine, and remembers the best that it gave, by the number of threads."""
+    """Probes the machine and stores the best result per number of threads."""
 
     def __init__(self) -> None:
         self._peak = FmaPeak()
@@ -51,7 +51,7 @@ class Machine:
         self._best: dict[int, float] = {}
 
     def probe(self, threads: int) -> Probe:
-        """Returns what the machine gives now; takes about ten milliseconds."""
+        """Returns the current speed of the machine; takes about ten milliseconds."""
         gflops = self._peak.gflops(threads, runs=2)
         self._best[threads] = max(self._best.get(threads, 0.0), gflops)
         near = self._bandwidth.gbps("read", host().l2_bytes // 2 * threads, threads)
@@ -59,12 +59,12 @@ class Machine:
         return Probe(gflops, near, far)
 
     def disturbed(self, threads: int) -> bool:
-        """Whether the machine gives notably less now than at its best: another program has it."""
+        """Whether the machine is now notably slower than its best: another program is using it."""
         gflops = self._peak.gflops(threads, runs=1)
         return gflops < _UNDISTURBED * self._best.get(threads, 0.0)
 
     def poor(self, probe: Probe, threads: int) -> bool:
-        """Whether a probe found notably less than the best."""
+        """Whether a probe is notably slower than the best."""
         return probe.fma_gflops < _UNDISTURBED * self._best[threads]
 
 
@@ -73,10 +73,10 @@ class Timed:
     """Nanoseconds of a model's kernels, of whole calls, and the probes of the turns.
 
     `kernels` is f64[runs, kernels], in the order of `Build.uses`; NaN for a kernel in a branch that
-    did not run. `alone` is f64[repeats, kernels] of each run again and again by itself (no rows
-    where that was not asked for). `runs` is i64[kernels]: in a loop a kernel runs several times,
-    and `kernels` has the time of all of them. `calls` are whole calls from Python. `steady` says
-    that at least half of the turns asked for were undisturbed, and that only these count.
+    did not run. `alone` is f64[repeats, kernels] of each kernel run repeatedly by itself (no rows
+    if not requested). `runs` is i64[kernels]: in a loop a kernel runs several times, and `kernels`
+    has their total time. `calls` are whole calls from Python. `steady` says that at least half of
+    the requested turns were undisturbed, and that only these count.
     """
 
     kernels: Array
@@ -89,8 +89,8 @@ class Timed:
 
     @property
     def typical(self) -> Array:
-        """f64[kernels]: means over the middle half of the runs, as their sums rank them. These add
-        up to what a typical run takes, which medians of kernels do not.
+        """f64[kernels]: means over the middle half of the runs, ranked by their sums. Unlike
+        medians of kernels, they add up to the time of a typical run.
         """
         order = np.argsort(np.nansum(self.kernels, axis=1))
         quarter = len(order) // 4
@@ -99,7 +99,7 @@ class Timed:
 
     @property
     def sum_ns(self) -> float:
-        """What the kernels of a typical run take together."""
+        """The total time of the kernels in a typical run."""
         return float(np.nansum(self.typical))
 
     @property
@@ -109,7 +109,7 @@ class Timed:
 
 
 class _Subject:
-    """A built model with what each of its native segments is given."""
+    """A built model with the operands of each of its native segments."""
 
     def __init__(self, build: Build, arrays: Sequence[Any]) -> None:
         self.build = build
@@ -140,16 +140,16 @@ class _Subject:
         return self._by_use(lambda use: times[use.segment][:, use.step], runs)
 
     def runs(self) -> Array:
-        """Returns i64[kernels]: how often each runs."""
-        counts = {n: self.build.segments[n].turns(given) for n, given in self.given.items()}
+        """Returns i64[kernels]: the number of runs of each."""
+        counts = {n: self.build.segments[n].iterations(given) for n, given in self.given.items()}
         uses = self.build.uses
         return np.array([counts[u.segment][u.step] if u.segment in counts else 0 for u in uses])
 
     def alone(self, repeats: int) -> Array:
-        """Returns f64[repeats, kernels] of each kernel run again and again."""
+        """Returns f64[repeats, kernels] of each kernel run repeatedly."""
         segments = self.build.segments
 
-        known: dict[str, Array] = {}  # a use more of the same kernel is not timed again
+        known: dict[str, Array] = {}  # another use of the same kernel is not timed again
 
         def timed(use: KernelUse) -> Array:
             if use.source.key not in known:
@@ -169,11 +169,11 @@ class _Subject:
 def time_program(
     build: Build, arrays: Sequence[Any], machine: Machine, turns: int = 4, alone: int = 0
 ) -> Timed:
-    """Returns the times of `turns` undisturbed turns, or of twice as many of any kind.
+    """Returns the times of `turns` undisturbed turns, or of twice as many turns of any kind.
 
-    `arrays` are the model's inputs in order. A turn is a probe, a run that is not counted, runs
-    with every kernel timed, and whole calls. `alone` asks for so many runs of each kernel by
-    itself, which are left out where they would take long.
+    `arrays` are the model's inputs in order. A turn is a probe, an uncounted run, runs with every
+    kernel timed, and whole calls. `alone` is the number of runs of each kernel by itself; they are
+    skipped if they would take long.
     """
     subject = _Subject(build, arrays)
     threads = max((segment.pool.threads for segment in build.segments), default=1)
@@ -219,6 +219,6 @@ class _Turn:
 
 
 def _undisturbed(turns: Sequence[_Turn]) -> list[_Turn]:
-    """Returns the turns in which nothing else had the machine."""
+    """Returns the turns in which no other program used the machine."""
     best = min(turn.median_ns for turn in turns)
     return [t for t in turns if not t.poor and t.median_ns <= _NEAR_BEST * best]

@@ -1,4 +1,4 @@
-"""A network that grows a layer at a time, as an ONNX model with drawn weights."""
+"""A network built one layer at a time, as an ONNX model with random weights."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from clew.frontends.onnx import ModelProto
 from clew.frontends.onnx.file.writer import GraphWriter
 
 Shape = tuple[int, ...]
-# Weights are cut from this many drawn numbers: drawing hundreds of millions takes longer than
+# Weights are cut from this many random numbers: drawing hundreds of millions takes longer than
 # compiling, and no kernel's time depends on them.
 _DRAWN = 1 << 20
 
 
 class Network:
-    """Collects layers. Values are named by strings; `shapes` has the shape of each.
+    """Builds a network from layers. Values are named by strings; `shapes` maps each to its shape.
 
-    Weights keep activations near 1 throughout, as trained ones do: products of infinities and of
-    denormal numbers would take another time.
+    Weights keep activations near 1 throughout, as in trained networks: products of infinities and
+    of denormal numbers would take a different time.
     """
 
     def __init__(self, name: str, seed: int) -> None:
@@ -47,7 +47,7 @@ class Network:
         return name
 
     def weight(self, *shape: int, scale: float = 1.0, mean: float = 0.0) -> str:
-        """Adds a constant of drawn numbers."""
+        """Adds a constant of random numbers."""
         count = int(np.prod(shape))
         self.weight_elems += count
         start = self.random.randrange(_DRAWN)
@@ -55,18 +55,18 @@ class Network:
         return self.constant(drawn * np.float32(scale) + np.float32(mean))
 
     def add(self, op: str, inputs: Sequence[str], shape: Sequence[int], **attributes: Any) -> str:
-        """Adds a layer of one output, and returns that."""
+        """Adds a layer with one output, and returns that output."""
         name = f"{op.lower()}_{self._graph.nodes}"
         self._graph.node(op, name, inputs, [name], **attributes)
         self.shapes[name] = tuple(shape)
         return name
 
     def unary(self, op: str, x: str, **attributes: Any) -> str:
-        """Adds a layer that keeps its input's shape."""
+        """Adds a layer whose output has its input's shape."""
         return self.add(op, [x], self.shapes[x], **attributes)
 
     def binary(self, op: str, a: str, b: str) -> str:
-        """Adds a layer of two operands that broadcast."""
+        """Adds a layer with two operands that broadcast."""
         return self.add(op, [a, b], np.broadcast_shapes(self.shapes[a], self.shapes[b]))
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:

@@ -1,4 +1,6 @@
-"""The kernels of a model as they would be compiled: passes, schedules and LLVM text, no code."""
+"""The kernels of a model as they would be compiled: passes, schedules and LLVM text, but no
+code.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from clew.codegen.artifact import KernelCode
 from clew.compiler import passes_for
 from clew.extensions import Extension, extended
 from clew.ir.expr import Call, Constant, Expr, Function
-from clew.ir.loops import loops_around, turns_of
+from clew.ir.loops import iterations_of, loops_around
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.machine.target import Target, target_of
@@ -36,15 +38,15 @@ from clew.support.errors import Hint, InputError
 
 @dataclass(frozen=True)
 class Plan:
-    """The uses of kernels in the order in which they run, the segments that they run in, and what
-    is not native: host steps, and kernels whose shapes only a run tells.
+    """The kernel uses in the order in which they run, their segments, and steps that are not
+    native: host steps, and kernels whose shapes are known only during the run.
 
-    `turns` says of each use how often the loops around it have it run in a call: 1 outside loops,
-    None where only a run tells. Branches count as taken.
+    `iterations` is the number of runs of each use in a call: 1 outside loops, the product of the
+    iterations of its loops otherwise, None if known only during the run. Branches count as taken.
     """
 
     uses: tuple[KernelUse, ...]
-    turns: tuple[int | None, ...]
+    iterations: tuple[int | None, ...]
     segments: tuple[SegmentPlan, ...]
     host_steps: tuple[str, ...]
     threads: int
@@ -76,8 +78,8 @@ def plan(
                 "I188",
                 f"input {param.name!r} has symbolic sizes: {param.type}",
                 hint=Hint(
-                    f"give them, as in clew.load(model, inputs={{{param.name!r}: [1, 128]}})",
-                    cli=f"give them, as in --shape {param.name}=1,128",
+                    f"fix them, as in clew.load(model, inputs={{{param.name!r}: [1, 128]}})",
+                    cli=f"fix them, as in --shape {param.name}=1,128",
                 ),
             )
     passes, by_hand = extended(passes_for(machine, opt_level, precision, keep_f32, fuse), extend)
@@ -106,10 +108,10 @@ def plan(
         if isinstance(call.op, Function)
     ]
     loops = loops_around(main)
-    turns = tuple(turns_of(loops[use.call.id]) for use in uses)
+    iterations = tuple(iterations_of(loops[use.call.id]) for use in uses)
     return Plan(
         tuple(uses),
-        turns,
+        iterations,
         tuple(builder.plans),
         tuple(builder.host),
         thread_count(threads),
@@ -118,7 +120,7 @@ def plan(
 
 
 class _Layout(ProgramBuilder):
-    """Lays a program out without weights: only their sizes matter."""
+    """Lays out a program without weights: only their sizes matter."""
 
     host: list[str]
 

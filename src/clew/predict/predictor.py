@@ -1,9 +1,9 @@
-"""Trains on a table of measured kernels, and predicts the time of kernels that were not.
+"""Trains on a table of measured kernels, and predicts the times of other kernels.
 
-A prediction is a linear first estimate (`linear.py`) times what boosted trees say of the ratio to
-it, in logarithms. How far off that may be is taken from cross-validation in which whole networks
-are left out: for a network's total, from the errors of whole networks' totals, for a network's
-kernels err together.
+A prediction is a linear first estimate (`linear.py`) times the ratio that boosted trees predict, in
+logarithms. The error bounds come from cross-validation that leaves out whole networks. The bounds
+for a network's total come from the errors of whole networks' totals, since the errors of a
+network's kernels are correlated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Array = np.ndarray[Any, Any]
 Columns = Mapping[str, Any]
 
 LEVEL: Final = 0.9
-"""How often the true time is to lie in an interval."""
+"""The probability that the true time lies in an interval."""
 _FORMAT: Final = 1
 _SEEDS, _TURNS = 3, 120
 _FOLDS: Final = 5
@@ -59,11 +59,12 @@ _READ: Final = (
 
 @dataclass(frozen=True)
 class Errors:
-    """What cross-validation found, of logarithms of predicted over measured times.
+    """Errors found by cross-validation, as logarithms of predicted over measured times.
 
     `kernel_by_rule` and `kernel` bound the errors of single kernels, `total` that of a network's
-    sum, each at `LEVEL`. `within_10` is the share of kernels within 10 %, `within_10_of_time` of
-    their time; `total_mean` and `total_worst` are errors of sums, relative.
+    sum, each at `LEVEL`. `within_10` is the share of kernels predicted within 10 %,
+    `within_10_of_time` the share of their time; `total_mean` and `total_worst` are relative errors
+    of sums.
     """
 
     kernel: float
@@ -93,8 +94,8 @@ class Predicted(Brief):
 class Predictor(Shown):
     """Predicts kernels for one target and number of threads.
 
-    `measured` has the logarithm of the time of each kernel in the table, by its key; `overhead`
-    nanoseconds of a call beside its kernels.
+    `measured` maps the key of each kernel in the table to the logarithm of its time; `overhead` is
+    the time of a call outside its kernels, in nanoseconds.
     """
 
     target: str
@@ -116,12 +117,12 @@ class Predictor(Shown):
     def predict(
         self, columns: Columns, *, lookup: bool = True, runs: Sequence[int] | None = None
     ) -> Predicted:
-        """Returns the times of the kernels of one program, in the order that they are given in.
+        """Returns the times of the kernels of one program, in the given order.
 
-        With `lookup` a kernel that is in the table takes what it took there. `runs` says how often
-        each runs in a call (once by default): times are of all its runs.
+        With `lookup`, a kernel in the table gets its measured time. `runs` is the number of runs of
+        each kernel in a call (once by default); times cover all its runs.
 
-        Errors: I332 for a time that is no finite number.
+        Errors: I332 for a time that is not a finite number.
         """
         with np.errstate(over="ignore", invalid="ignore"):
             found = self._predicted(columns, lookup, runs)
@@ -129,7 +130,7 @@ class Predictor(Shown):
         if not all(np.isfinite(bound).all() for bound in bounds):
             raise InputError(
                 "I332",
-                "the predictor gives a time that is no finite number",
+                "the predictor gives a time that is not a finite number",
                 hint="it is damaged: make another with clew predict --train TABLE.parquet",
             )
         return found
@@ -162,7 +163,7 @@ class Predictor(Shown):
         return logs
 
     def unfamiliar(self, columns: Columns) -> list[str]:
-        """Returns for each kernel the rules and operators that the table has none of, joined."""
+        """Returns, for each kernel, its rules and operators that are not in the table, joined."""
         rules, ops = set(self.rules), set(self.ops)
         return [
             ", ".join([*(r for r in row if r not in rules), *(o for o in held if o not in ops)])
@@ -178,11 +179,11 @@ def train(
 ) -> Predictor:
     """Returns a predictor from the table at `path`, of the rows for a target and thread count.
 
-    `without` are networks to leave out. `checked=False` leaves the cross-validation out: intervals
-    are then without meaning.
+    `without` are networks to leave out. `checked=False` skips cross-validation; intervals are then
+    meaningless.
 
-    Errors: I180 to I184 of tables; I183 where it has no row for the target or thread count; I185
-    where it has too few.
+    Errors: I180 to I184 (tables); I183 if there is no row for the target or thread count; I185 if
+    there are too few.
     """
     columns = columns_of_table(read_table(path, _READ))
     return train_columns(
@@ -191,9 +192,9 @@ def train(
 
 
 def thread_counts(path: Path, target: Target) -> list[int]:
-    """Returns the thread counts that a table has rows of for a target.
+    """Returns the thread counts for which a table has rows of a target.
 
-    Errors: I180 to I184 of tables; I183 where it has none for the target.
+    Errors: I180 to I184 (tables); I183 if there are none for the target.
     """
     columns = columns_of_table(read_table(path, ("target", "threads")))
     here = np.array([t == target.key for t in columns["target"]], bool)
@@ -215,7 +216,7 @@ def _chosen(
 ) -> Columns:
     """Returns the rows to train on.
 
-    Errors: I183; I313 for a network to leave out that the table lacks.
+    Errors: I183; I313 if the table lacks a network to leave out.
     """
     here = np.array([t == target.key for t in columns["target"]], bool)
     if not here.any():
@@ -249,7 +250,7 @@ def _chosen(
 
 
 def _suffice(networks: Any, chosen: Array) -> bool:
-    """Whether these rows are enough to learn from."""
+    """Whether there are enough rows to learn from."""
     found = {networks[int(place)] for place in np.flatnonzero(chosen)}
     return int(chosen.sum()) >= _LEAST_ROWS and len(found) >= _LEAST_NETWORKS
 
@@ -348,10 +349,10 @@ def _cross_validated(
 
 
 def quantile(errors: Array, level: float = LEVEL) -> float:
-    """Returns the bound that a further error's size keeps to with probability `level`.
+    """Returns the bound that the size of a further error does not exceed with probability `level`.
 
-    Source: Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005. Where there
-    are too few errors to say so, half as much again as the largest.
+    Source: Vovk, Gammerman and Shafer, Algorithmic Learning in a Random World, 2005. If there are
+    too few errors, the bound is 1.5 times the largest.
     """
     sizes = np.sort(np.abs(errors))
     place = int(np.ceil((len(sizes) + 1) * level))
@@ -359,8 +360,8 @@ def quantile(errors: Array, level: float = LEVEL) -> float:
 
 
 def _overhead(columns: Columns) -> float:
-    """Returns nanoseconds of a call beside its kernels, the median over networks of short calls:
-    that of long ones is lost in how much they vary.
+    """Returns the nanoseconds of a call outside its kernels, the median over networks with short
+    calls: in long calls, variation exceeds it.
     """
     names = ("network", "network_sum_ns", "network_call_ns")
     calls = {n: (whole, call) for n, whole, call in zip(*(columns[k] for k in names), strict=True)}
@@ -372,9 +373,9 @@ def _overhead(columns: Columns) -> float:
 
 
 def save_predictors(path: Path, predictors: Sequence[Predictor]) -> None:
-    """Writes predictors (one a number of threads) to a file: a zip of JSON and arrays.
+    """Writes predictors (one per number of threads) to a file: a ZIP of JSON and arrays.
 
-    Errors: I189 where it cannot be written.
+    Errors: I189 if it cannot be written.
     """
     try:
         write_bytes(path, predictors_to_bytes(predictors))
@@ -413,9 +414,9 @@ def predictors_to_bytes(predictors: Sequence[Predictor]) -> bytes:
 
 
 def load_predictors(source: Path | bytes, name: str = "") -> list[Predictor]:
-    """Returns the predictors of a file, or of its bytes. Nothing in it is run.
+    """Returns the predictors in a file, or in its bytes. No code in it is executed.
 
-    Errors: I186 for what is no such file; I184 for one of another version of clew.
+    Errors: I186 for an invalid file; I184 for a file of another version of clew.
     """
     called = repr(str(source) if isinstance(source, Path) else name)
     try:
@@ -430,20 +431,20 @@ def load_predictors(source: Path | bytes, name: str = "") -> list[Predictor]:
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(
             "I186",
-            f"{called} holds no predictor: {reason_of(error)}",
+            f"{called} does not contain a predictor: {reason_of(error)}",
             hint="clew predict --train TABLE.parquet -o PREDICTOR.clewp makes one",
         ) from None
     if made_by != VERSION:
         raise InputError(
             "I184",
-            f"{called} was trained for clew {made_by}, this is {VERSION}",
+            f"{called} was trained for clew {made_by}; this is {VERSION}",
             hint="kernels differ between versions: measure again with clew dataset",
         )
     return found
 
 
 def _read(archive: Archive, number: int, one: dict[str, Any]) -> Predictor:
-    """Returns a predictor. Errors: ValueError and others where it makes no sense."""
+    """Returns a predictor. Errors: ValueError and others if it is invalid."""
     names = ("feature", "threshold", "left", "right", "value", "roots", "constants")
     forest = Forest.of_arrays({name: archive[f"{number}/{name}"] for name in names})
     by_rule = {str(r): _numbers(c) for r, c in one["linear"]["by_rule"].items()}
@@ -472,7 +473,7 @@ def _read(archive: Archive, number: int, one: dict[str, Any]) -> Predictor:
 def _number(value: Any) -> float:
     """Returns a finite number. Errors: ValueError."""
     if not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     return float(value)
 
 

@@ -1,11 +1,11 @@
-"""What the program around a kernel leaves in the caches for it: from where its operands will come.
+"""The state of the caches for a kernel: where its operands will come from in the program.
 
-Kernels run in a known order on memory that is planned, so the bytes that are touched between two
-uses of a place are known. That *distance* tells the level of memory that still holds the place.
-Weights are read once a run: theirs is what a whole run touches.
+Kernels run in a known order on planned memory, so the bytes touched between two uses of a place are
+known. This *distance* determines the memory level that still holds the place. Weights are read once
+per run, so their distance is the size of everything a run touches.
 
-Source: Mattson et al., Evaluation Techniques for Storage Hierarchies, 1970 (here the bytes between
-two uses count as often as they are touched).
+Source: Mattson et al., Evaluation Techniques for Storage Hierarchies, 1970 (here, bytes between two
+uses count each time they are touched).
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Array = np.ndarray[Any, Any]
 DISTANCES: Final = (1 << 18, 1 << 19, 1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20)
 """Bounds of the classes of distances, in bytes; the last class is beyond all of them."""
 KINDS: Final = ("constant", "value", "written")
-"""What is touched: weights, other operands, results and temporaries."""
+"""The kinds of bytes touched: weights, other operands, results and temporaries."""
 _PAGE: Final = 1 << 12
 
 
 @dataclass(frozen=True)
 class Surroundings:
     """Bytes that a kernel touches, by kind and class of distance, and the program's size: bytes of
-    weights, of intermediate values, and all that a run touches.
+    weights, of intermediate values, and of everything a run touches.
     """
 
     touched: dict[str, list[int]]
@@ -49,7 +49,7 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class _Touch:
-    """A place in a space of memory that a step touches."""
+    """A place in a memory space that a step touches."""
 
     kind: str
     space: tuple[Any, ...]
@@ -58,7 +58,7 @@ class _Touch:
 
 
 def surroundings(uses: Sequence[KernelUse], plans: Sequence[SegmentPlan]) -> list[Surroundings]:
-    """Returns the surroundings of each use of a kernel; the uses come in the order they run in."""
+    """Returns the surroundings of each kernel use; uses are in the order in which they run."""
     sizes: dict[str, list[int]] = {}
     steps = []
     for use in uses:
@@ -68,7 +68,7 @@ def surroundings(uses: Sequence[KernelUse], plans: Sequence[SegmentPlan]) -> lis
         steps.append(_touches(use, plans[use.segment], sizes[key]))
     memory = _Memory(plans)
     whole = 0
-    for touches in steps:  # everything was touched in the run before
+    for touches in steps:  # everything was touched in the previous run
         whole += sum(t.size for t in touches)
         for touch in touches:
             memory.touch(touch, whole)
@@ -129,8 +129,8 @@ def _whole_bytes(plan: SegmentPlan, ref: BufferRef) -> int:
 
 
 class _Memory:
-    """When each place was touched last: by page of the arenas, as wholes elsewhere. Time is counted
-    in bytes touched.
+    """The last time each place was touched: per page in arenas, per buffer elsewhere. Time is
+    measured in bytes touched.
     """
 
     def __init__(self, plans: Sequence[SegmentPlan]) -> None:
@@ -143,14 +143,14 @@ class _Memory:
         return held
 
     def touch(self, touch: _Touch, now: int) -> None:
-        """Notes that a place is touched."""
+        """Records that a place is touched."""
         if len(touch.space) == 1:
             self._range(touch)[...] = now
         else:
             self._wholes[touch.space] = now
 
     def distances(self, touch: _Touch, now: int) -> list[tuple[int, int]]:
-        """Returns pairs of a distance and the bytes that have it."""
+        """Returns pairs of a distance and the number of bytes at it."""
         if len(touch.space) > 1:
             return [(now - self._wholes[touch.space], touch.size)]
         times, pages = np.unique(self._range(touch), return_counts=True)
@@ -161,7 +161,7 @@ class _Memory:
 
 
 def _reads(source: KernelSource) -> list[int]:
-    """Returns the bytes that a kernel reads of each argument, each element once."""
+    """Returns the bytes that a kernel reads of each argument, counting each element once."""
     counts: dict[int, int] = {}
     for stage in stages(source.stages.outputs):
         body = stage.body

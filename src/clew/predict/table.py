@@ -1,4 +1,4 @@
-"""The table of measured kernels: its columns, and the Parquet file it is kept in."""
+"""The table of measured kernels: its columns, and its Parquet file."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ _COUNT: Final = (
 _CLASSES: Final = range(len(DISTANCES) + 1)
 
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
-    # Where the row is from.
+    # The origin of the row.
     "network": ("string", "the network that the kernel was measured in"),
-    "family": ("string", "what kind of network that is"),
-    "mode": ("string", "`program`: in runs of the program; `alone`: again and again by itself"),
-    "precision": ("string", "what products multiply in"),
+    "family": ("string", "the kind of network"),
+    "mode": ("string", "`program`: in runs of the program; `alone`: repeatedly by itself"),
+    "precision": ("string", "the dtype of operands of products"),
     "fuse": ("string", "`auto`, or `none`: one operator per kernel"),
     "clew": ("string", "version of clew"),
     "target": ("string", "the machine that the kernel was compiled for"),
     "threads": ("int64", "threads of a run"),
-    # What the kernel is.
+    # The kernel.
     "kernel": ("string", "the kernel's name in the network"),
-    "key": ("string", "hash of all that its code depends on"),
+    "key": ("string", "hash of everything its code depends on"),
     "ops": ("list<string>", "operators in order"),
     "operators": ("string", "JSON: facts of each operator: attributes, types, sizes, FLOPs"),
     "types": ("string", "JSON: types and layouts of arguments and results"),
-    "layers": ("list<string>", "the network's layers that it works for"),
+    "layers": ("list<string>", "the network's layers that it serves"),
     "shares": ("string", "JSON: estimated share of each layer in the kernel's time"),
-    "rules": ("list<string>", "schedule rules that were chosen"),
+    "rules": ("list<string>", "schedule rules that were applied"),
     "schedule": ("string", "the recorded steps of the schedule"),
     "fusion": ("string", "how several anchors share the kernel, if they do"),
     "layout": ("string", "layout of the first argument that has one"),
@@ -55,21 +55,21 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "workspace_bytes": ("int64", "size of temporaries that threads share"),
     "scratch_bytes": ("int64", "size of temporaries of each thread"),
     "text_lines": ("int64", "lines of LLVM text"),
-    # What it will execute.
+    # Its work.
     **{f"count_{name}": ("double", f"{name}: {_COUNT}") for name in CLASSES},
-    "cycles": ("double", "cycles of one core, were all operands in its first-level cache"),
+    "cycles": ("double", "cycles of one core with all operands in its first-level cache"),
     "latency_cycles": ("double", "cycles of its chains of dependent sums"),
-    "turns": ("double", "turns of all its loops"),
-    "traffic_l1_bytes": ("double", "bytes from behind the first-level cache, about"),
-    "traffic_l2_bytes": ("double", "bytes from behind the second-level cache, about"),
-    "loop_depth": ("int64", "loops in each other"),
+    "iterations": ("double", "iterations of all its loops"),
+    "traffic_l1_bytes": ("double", "approximate bytes from beyond the first-level cache"),
+    "traffic_l2_bytes": ("double", "approximate bytes from beyond the second-level cache"),
+    "loop_depth": ("int64", "nesting depth of loops"),
     "phases": ("int64", "parallel phases"),
     "grid": ("int64", "pieces of work of the largest phase"),
-    "chunks": ("int64", "parts that the pieces are handed out in"),
+    "chunks": ("int64", "chunks in which threads claim the pieces"),
     "shared": ("double", "share of the work that threads divide"),
-    "span": ("double", "share of the work on the longest way, with this number of threads"),
-    "estimate_ns": ("double", "what the driver's own rough estimate says of one core"),
-    # What the program around it leaves.
+    "span": ("double", "share of the work on the critical path, with this number of threads"),
+    "estimate_ns": ("double", "the driver's own rough estimate for one core"),
+    # The state of the caches in the program.
     "constant_read_bytes": ("int64", "bytes of weights it reads"),
     "written_bytes": ("int64", "bytes of its results and temporaries"),
     **{
@@ -82,27 +82,27 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "program_bytes": ("int64", "bytes that a run of the program touches"),
     "program_kernels": ("int64", "kernels of the program"),
     "position": ("double", "place in the program, from 0 to 1"),
-    # What was measured.
-    "latency_ns": ("double", "mean over the middle half of the runs, as their totals rank them"),
-    "median_ns": ("double", "median over all runs that count"),
+    # The measurement.
+    "latency_ns": ("double", "mean over the middle half of the runs, ranked by their totals"),
+    "median_ns": ("double", "median over all counted runs"),
     "q1_ns": ("double", "first quartile"),
     "q3_ns": ("double", "third quartile"),
-    "min_ns": ("double", "least"),
-    "runs": ("int64", "runs that count"),
-    "steady": ("bool", "whether the machine gave its usual speed throughout"),
+    "min_ns": ("double", "minimum"),
+    "runs": ("int64", "counted runs"),
+    "steady": ("bool", "whether the machine had its usual speed throughout"),
     "network_sum_ns": ("double", "sum of the network's kernels in a typical run"),
     "network_call_ns": ("double", "a whole call of the network, median"),
-    # What the machine gave meanwhile.
+    # The machine's rates during the measurement.
     "fma_gflops": ("double", "GFLOP/s of fused multiply-adds, all threads, in the same turns"),
     "l2_gbps": ("double", "GB/s of an array in the second-level caches, in the same turns"),
-    "l3_gbps": ("double", "GB/s of an array behind them, in the same turns"),
-    "memory_gbps": ("double", "GB/s of an array beyond the third, once a session"),
-    "seed": ("int64", "seed of a drawn network; -1 for a model's file"),
+    "l3_gbps": ("double", "GB/s of an array beyond them, in the same turns"),
+    "memory_gbps": ("double", "GB/s of an array beyond the third, once per session"),
+    "seed": ("int64", "seed of a random network; -1 for a model's file"),
 }  # fmt: skip
-"""For each column its type and what it says. `docs/predict.md` shows this table."""
+"""The type and meaning of each column. `docs/predict.md` shows this table."""
 
 REQUIRED: Final = tuple(COLUMNS)
-# What a value takes in memory, at least.
+# The minimum size of a value in memory.
 _LEAST_BYTES: Final = 8
 
 
@@ -124,9 +124,9 @@ def schema() -> Any:
 
 
 def write_table(path: Path, rows: Sequence[Row], before: Any = None) -> Any:
-    """Writes rows after those of an Arrow table, whole or not at all, and returns all.
+    """Writes rows after those of an Arrow table, completely or not at all, and returns all rows.
 
-    Errors: I180; I189 where the file cannot be written.
+    Errors: I180; I189 if the file cannot be written.
     """
     arrow = needed("pyarrow")
     parquet = needed("pyarrow.parquet")
@@ -141,10 +141,10 @@ def write_table(path: Path, rows: Sequence[Row], before: Any = None) -> Any:
 
 
 def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
-    """Returns a table as Arrow's, of some columns or all.
+    """Returns a table as an Arrow table, with some columns or all.
 
-    Errors: I180; I181 for a file that is no Parquet file; I331 for one that exceeds a budget; I182
-    where columns are missing; I184 for a table that another version of clew made.
+    Errors: I180; I181 if the file is not a Parquet file; I331 if it exceeds a budget; I182 if
+    columns are missing; I184 for a table made by another version of clew.
     """
     parquet = needed("pyarrow.parquet")
     arrow = needed("pyarrow")
@@ -160,7 +160,7 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     except (OSError, ValueError, arrow.ArrowException) as error:
         raise InputError(
             "I181",
-            f"{str(path)!r} is no table that can be read: {_first_line(error)}",
+            f"{str(path)!r} is not a readable table: {_first_line(error)}",
             hint="clew dataset -o TABLE.parquet measures one",
         ) from None
     if missing:
@@ -168,21 +168,21 @@ def read_table(path: Path, columns: Sequence[str] | None = None) -> Any:
             "I182",
             f"{str(path)!r} lacks the columns {', '.join(missing[:5])}"
             + (f" and {len(missing) - 5} more" if len(missing) > 5 else ""),
-            hint="a table comes from clew dataset",
+            hint="clew dataset makes tables",
         )
     if made_by != VERSION:
         raise InputError(
             "I184",
-            f"{str(path)!r} was measured with clew {made_by or 'of no version'}, this is {VERSION}",
+            f"{str(path)!r} was measured with clew {made_by or 'of no version'}; this is {VERSION}",
             hint="kernels differ between versions: measure again with clew dataset",
         )
     return table
 
 
 def _check_size(path: Path, metadata: Any) -> None:
-    """Compares what a table claims to hold with the budgets.
+    """Checks the claimed size of a table against the budgets.
 
-    Errors: I331 for more bytes than `total_bytes`.
+    Errors: I331 if it exceeds `total_bytes`.
     """
     groups = range(metadata.num_row_groups)
     claimed = max(
@@ -201,7 +201,7 @@ def _first_line(error: Exception) -> str:
 
 
 def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """Returns rows as columns: arrays of numbers, lists of all else."""
+    """Returns rows as columns: arrays of numbers, lists of other values."""
     made: dict[str, Any] = {}
     for name, (kind, _) in COLUMNS.items():
         values = [row.get(name) for row in rows]
@@ -213,7 +213,7 @@ def columns_of(rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def columns_of_table(table: Any) -> dict[str, Any]:
-    """Returns an Arrow table as columns, those that it has."""
+    """Returns the columns of an Arrow table."""
     made: dict[str, Any] = {}
     for name in table.column_names:
         kind, _ = COLUMNS[name]

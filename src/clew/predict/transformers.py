@@ -1,4 +1,4 @@
-"""Random transformers: encoders, decoders and vision transformers of any widths and lengths."""
+"""Random transformers: encoders, decoders and vision transformers of many widths and lengths."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_WEIGHTS = 130_000_000
 
 
 class Transformer(Network):
-    """A transformer and the habits of its layers.
+    """A transformer and the style of its layers.
 
     `merged`: one product gives queries, keys and values. `rms`: normalized by the root mean square.
     `gated`: SwiGLU.

@@ -1,5 +1,5 @@
-"""Boosted trees as plain arrays: read from scikit-learn's, kept in files without pickles, evaluated
-with numpy.
+"""Boosted trees as plain arrays: converted from scikit-learn's, stored in files without pickles,
+evaluated with NumPy.
 
 Source: Friedman, Greedy Function Approximation: A Gradient Boosting Machine, 2001; Ke et al.,
 LightGBM, 2017 (histograms), as in scikit-learn's HistGradientBoostingRegressor.
@@ -16,7 +16,7 @@ from clew.predict.extras import needed
 
 Array = np.ndarray[Any, Any]
 _REALS: Final = ("threshold", "value")
-# Far more than training makes: some 360 trees of 12 leaves.
+# Far above the number that training makes: about 360 trees of 12 leaves.
 _MOST_NODES: Final = 1 << 20
 _MOST_TREES: Final = 10_000
 _MOST_LEVELS: Final = 64
@@ -25,9 +25,10 @@ _FIELDS: Final = ("feature", "threshold", "left", "right", "value")
 
 @dataclass(frozen=True)
 class Forest:
-    """Sums of trees, over all nodes of all trees: the feature that is compared (-1 at leaves), the
-    threshold, the nodes for values up to it and above, the value at leaves. `roots` are the trees'
-    first nodes. `baseline` is added, and `scale` divides: forests of several seeds are averaged.
+    """Sums of trees. The arrays cover all nodes of all trees: the compared feature (-1 at leaves),
+    the threshold, the next node for values up to it and above it, the value at leaves. `roots` are
+    the trees' first nodes. `baseline` is added to the sum; `scale` divides it, since forests of
+    several seeds are averaged.
     """
 
     feature: Array
@@ -56,15 +57,15 @@ class Forest:
         return self.baseline + sums / self.scale
 
     def arrays(self) -> dict[str, Array]:
-        """Returns the arrays to keep in a file."""
+        """Returns the arrays to store in a file."""
         found = {name: getattr(self, name) for name in (*_FIELDS, "roots")}
         return {**found, "constants": np.array([self.baseline, self.scale])}
 
     @classmethod
     def of_arrays(cls, arrays: dict[str, Array]) -> Forest:
-        """Returns the forest whose `arrays` these are, checked to be trees.
+        """Returns the forest with these `arrays`, after checking that they are trees.
 
-        Raises ValueError or KeyError where they are none.
+        Raises ValueError or KeyError if they are not.
         """
         fields = {name: _plain(arrays[name], name in _REALS) for name in (*_FIELDS, "roots")}
         count = len(fields["feature"])
@@ -77,14 +78,14 @@ class Forest:
         for name in ("left", "right"):
             nodes = fields[name][inner]
             if len(nodes) and not ((nodes > own[inner]) & (nodes < count)).all():
-                raise ValueError("the nodes are no trees")
+                raise ValueError("the nodes are not trees")
         if not ((fields["roots"] >= 0) & (fields["roots"] < count)).all():
             raise ValueError("roots are out of range")
         baseline, scale = (float(v) for v in _plain(arrays["constants"], True))
         if not (np.isfinite(baseline) and np.isfinite(scale) and scale > 0):
-            raise ValueError("the constants are no numbers")
+            raise ValueError("the constants are not numbers")
         if np.isnan(fields["threshold"]).any() or not np.isfinite(fields["value"]).all():
-            raise ValueError("a threshold or value is no number")
+            raise ValueError("a threshold or value is not a number")
         made = cls(**fields, baseline=baseline, scale=scale)
         made._check_depth()
         return made
@@ -100,7 +101,7 @@ class Forest:
 
 
 def _plain(array: Array, real: bool) -> Array:
-    """Returns an array of one axis as f64 or i64. Raises ValueError for what is none."""
+    """Returns an array of one axis as f64 or i64. Raises ValueError if it is not one."""
     if array.ndim != 1 or array.dtype.kind not in ("f" if real else "iu"):
         raise ValueError(f"an array of {array.dtype} with {array.ndim} axes")
     made: Array = array.astype(np.float64 if real else np.int64)
@@ -129,7 +130,7 @@ def fit_forest(features: Array, wanted: Array, seeds: int, turns: int) -> Forest
             early_stopping=False,
             random_state=seed,
         )
-        # Threads gain little on tables of this size, and lose much where cores are shared.
+        # Threads gain little on tables of this size, and lose much if cores are shared.
         with limits(1):
             model.fit(features, wanted)
         baseline += float(np.ravel(model._baseline_prediction)[0]) / seeds

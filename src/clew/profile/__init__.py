@@ -1,6 +1,6 @@
 """Where the time of a model's runs goes: kernels, operators, layers.
 
-`modes.py` is the way in, `timing.py` measures, `split.py` says what a kernel's operators take of
-it, `rollup.py` divides its time among these and the layers, `report.py` has the result, which
-`tables.py`, `frames.py` and `chrome.py` write.
+`modes.py` is the entry point, `timing.py` measures, `split.py` gives the shares of a kernel's
+operators, `rollup.py` divides its time among operators and layers, and `report.py` has the result,
+which `tables.py`, `frames.py` and `chrome.py` write.
 """

@@ -1,16 +1,16 @@
-"""Which line of the loop nest a sample is about.
+"""Maps a sample to a line of the loop nest.
 
-A core works at hundreds of instructions at once and retires them in order. The address a handler is
-given is where retirement stood, and this says less than one would think, in two ways:
+A core works on hundreds of instructions at once and retires them in order. A signal handler gets
+the address at which retirement stood. This is less precise than it seems, in two ways:
 
-- *It may be the next instruction.* Where one holds up all that come after it, most x86 cores let it
-  retire and interrupt then. A loop of divisions that wait for each other tells what a machine does
+- *It may be the next instruction.* If an instruction delays all later ones, most x86 cores let it
+  retire and interrupt then. A loop of dependent divisions shows what a machine does
   (`samples_are_late`).
-- *Arithmetic is late at its end.* Of a long expression the beginning was computed while the one
-  before was still waiting, and retires at once; the end, which had to wait for it, has all samples.
-  So the samples of arithmetic are spread over all arithmetic of the same straight run of code,
-  each instruction the same (divisions and roots more). What waits for memory keeps its samples: it
-  is the instruction that reads or writes.
+- *Arithmetic is sampled at its end.* The beginning of a long expression is computed while the
+  previous one still waits, and retires at once; the end, which had to wait, gets all samples. So
+  the samples of arithmetic are spread evenly over all arithmetic of the same straight run of code
+  (divisions and roots get more). Memory accesses keep their samples: the instruction that reads or
+  writes is the one that waits.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _DIVISIONS: Final = 2_000_000
 _ENOUGH: Final = 100
 _MOST_CALLS: Final = 20
 _SLOW: Final = re.compile(r"\w*(?:div|sqrt)")
-_SLOW_WEIGHT: Final = 8.0  # about how much longer than others they keep a unit busy
+_SLOW_WEIGHT: Final = 8.0  # roughly how much longer than others they occupy a unit
 _JUMP: Final = re.compile(r"(?:j\w+|ret|b|b\.\w+|br|cbn?z|tbn?z)\b")
 
 
 class Blame:
-    """Sorts samples of an object by line. `late` says that they give the next instruction."""
+    """Maps samples of an object to lines. `late` says that samples give the next instruction."""
 
     def __init__(self, data: bytes, late: bool) -> None:
         listing = disassemble(data)
@@ -49,8 +49,8 @@ class Blame:
 
     @functools.cached_property
     def _runs(self) -> list[int]:
-        """For each instruction the number of its straight run: code that only its first leads to
-        and only its last leaves.
+        """The number of each instruction's straight run: code entered only at its first instruction
+        and left only at its last.
         """
         runs, number, function, open_ = [], -1, "", False
         for i in self._instructions:
@@ -62,7 +62,7 @@ class Blame:
 
     @functools.cached_property
     def _arithmetic(self) -> list[dict[int, float]]:
-        """For each run how much of its arithmetic each instruction has, adding up to 1."""
+        """For each run, each instruction's share of its arithmetic; the shares add up to 1."""
         weights: list[dict[int, float]] = [{} for _ in range(self._runs[-1] + 1)]
         for position, (i, run) in enumerate(zip(self._instructions, self._runs, strict=True)):
             if not _uses_memory(i):
@@ -74,8 +74,8 @@ class Blame:
         ]
 
     def instructions(self, samples: Mapping[int, int]) -> dict[int, float]:
-        """Returns the samples of each instruction, by its position in the listing, for those at
-        each offset in the code.
+        """Returns the samples of each instruction, by position in the listing, given those at each
+        offset in the code.
         """
         found: dict[int, float] = {}
         spread: Counter[int] = Counter()
@@ -91,11 +91,11 @@ class Blame:
         return found
 
     def lines(self, samples: Mapping[int, int]) -> dict[int, float]:
-        """Returns the samples of each line for those at each offset in the code."""
+        """Returns the samples of each line, given those at each offset in the code."""
         return self.lines_of(self.instructions(samples))
 
     def lines_of(self, instructions: Mapping[int, float]) -> dict[int, float]:
-        """Returns the samples of each line for those of instructions, by position."""
+        """Returns the samples of each line, given those of instructions, by position."""
         found: dict[int, float] = {}
         for position, count in instructions.items():
             line = self._instructions[position].line
@@ -107,28 +107,28 @@ class Blame:
         return self._instructions[position]
 
     def instruction(self, offset: int) -> Instruction:
-        """Returns the instruction that held things up when an offset was sampled."""
+        """Returns the instruction that caused the delay sampled at an offset."""
         return self._instructions[self._position(offset)]
 
     def _position(self, offset: int) -> int:
         position = max(0, bisect_right(self._addresses, offset) - 1)
         here = self._instructions[position]
         if not self._late or position == 0 or here.address in self._targets:
-            # What ran before a target of jumps nobody knows, and jumps hold up little.
+            # The instruction before a jump target is unknown, and jumps cause little delay.
             return position
         before = self._instructions[position - 1]
         return position - 1 if before.function == here.function else position
 
 
 def _uses_memory(i: Instruction) -> bool:
-    """Whether an instruction reads or writes memory other than constants beside the code."""
+    """Whether an instruction accesses memory other than constants beside the code."""
     return "[" in i.text and "[rip" not in i.text and not i.text.startswith(("lea", "nop"))
 
 
 @functools.cache
 def samples_are_late() -> bool:
-    """Whether samples on this machine give the instruction after the one that held things up;
-    found out by sampling for some 10 ms, once.
+    """Whether samples on this machine give the instruction after the one that caused the delay.
+    Determined once, by about 10 ms of sampling.
     """
     functions = sampling_functions()
     listing = disassemble(functions.code.data).instructions

@@ -1,9 +1,9 @@
 """A profile as a trace of one run, for Perfetto and `chrome://tracing`.
 
 The format has slices that nest by time on a track. A kernel may serve several layers, so there are
-two tracks: on *layers* the model holds layers, and these the parts of kernels that serve them; on
-*kernels* it holds kernels, and these their operators. Both show the same time. A typical run is
-drawn, kernels in order: what runs again in a loop is one slice.
+two tracks: *layers* has the model, its layers, and the parts of kernels that serve them; *kernels*
+has the model, its kernels, and their operators. Both show the same time. The trace shows a typical
+run with the kernels in order; all iterations of a loop form one slice.
 
 Source: Trace Event Format, Google, 2016 (complete events, `ph: X`).
 """
@@ -25,7 +25,7 @@ KERNELS_TRACK: Final = 2
 
 
 def trace(profile: ProfileRows, path: Path | None) -> dict[str, Any]:
-    """Returns the trace as JSON, and writes it to a file if asked to.
+    """Returns the trace as JSON; also writes it to `path`, if given.
 
     Errors: I115.
     """
@@ -60,7 +60,7 @@ def _process(profile: ProfileRows, process: int) -> Iterator[dict[str, Any]]:
 class _Line:
     """A track of slices.
 
-    Edges are whole nanoseconds, so that what is inside stays inside whatever reads it.
+    Edges are whole nanoseconds, so nested slices stay nested in any viewer.
     """
 
     def __init__(self, process: int, track: int) -> None:

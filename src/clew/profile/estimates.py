@@ -1,4 +1,4 @@
-"""What a kernel's operators would take of its time if FLOPs alone decided it, or bytes alone."""
+"""Estimates of the shares of a kernel's operators, from FLOPs alone and from bytes alone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from clew.te.walk import loads
 
 
 def estimated_shares(source: KernelSource, count: int) -> tuple[list[float], list[float]]:
-    """Returns the shares of a kernel's `count` operators by FLOPs and by bytes; each add up to 1.
+    """Returns the shares of a kernel's `count` operators by FLOPs and by bytes; both add up to 1.
 
-    Bytes are those that an operator would move as a kernel of its own: what it reads and its
-    result, once each. Where there is nothing to count, all have the same share.
+    Bytes are those an operator would move in a separate kernel: its operands and its result, once
+    each. If there is nothing to count, all shares are equal.
     """
     outputs = source.stages.outputs
     every = stages(outputs)

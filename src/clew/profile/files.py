@@ -12,7 +12,7 @@ from clew.support.files import reason_of
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Gives the failure to write a file its code.
+    """Converts a failure to write a file to a coded error.
 
     Errors: I115.
     """

@@ -14,7 +14,7 @@ from clew.support.libraries import optional_library
 from clew.support.writing import replacing, write_text
 
 METADATA: Final = b"clew.profile"
-"""The key of a Parquet file's metadata that has, as JSON, all but the rows."""
+"""The key of the Parquet file metadata that holds everything except the rows, as JSON."""
 
 _ROOF = (
     "flops",
@@ -101,8 +101,9 @@ def _operator(operator: OperatorProfile) -> dict[str, Any]:
 
 
 def whole(profile: ProfileRows) -> Any:
-    """Returns one frame of all rows: `level` is run, outside, kernel, layer or operator, and
-    columns that a level lacks are empty. In the mode `both` come the unfused ones, too: `mode`.
+    """Returns one frame of all rows. `level` is run, outside, kernel, layer or operator; columns
+    that a level lacks are empty. In the mode `both`, the unfused rows are included; `mode`
+    identifies them.
 
     Errors: I112.
     """
@@ -110,7 +111,7 @@ def whole(profile: ProfileRows) -> Any:
     rows = _rows(profile) + (_rows(profile.unfused) if profile.unfused is not None else [])
     columns = ["mode", "level", *KERNEL_COLUMNS, *LAYER_COLUMNS, *OPERATOR_COLUMNS]
     made = pandas.DataFrame(rows, columns=list(dict.fromkeys(columns)))
-    # What some levels lack would be floats; these are counts.
+    # Missing values would turn these counts into floats.
     return made.astype(dict.fromkeys(("position", "flops", "bytes"), "Int64"))
 
 
@@ -133,7 +134,7 @@ def _rows(profile: ProfileRows) -> list[Mapping[str, Any]]:
 
 
 def write_csv(profile: ProfileRows, path: Path) -> None:
-    """Writes the whole frame; lists are joined by `; `.
+    """Writes the whole frame; lists are joined with `; `.
 
     Errors: I112, I115.
     """
@@ -145,7 +146,7 @@ def write_csv(profile: ProfileRows, path: Path) -> None:
 
 
 def write_parquet(profile: ProfileRows, path: Path) -> None:
-    """Writes the whole frame, and all else about the profile as the file's metadata.
+    """Writes the whole frame, and everything else about the profile as the file's metadata.
 
     Errors: I112, I115.
     """

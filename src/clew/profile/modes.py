@@ -1,4 +1,4 @@
-"""`compiled.profile(...)`: fused as deployed, one operator a kernel, or both side by side."""
+"""`compiled.profile(...)`: fused as deployed, one operator per kernel, or both side by side."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ Mode = Literal["fused", "unfused", "both"]
 Say = Callable[[str], None]
 WARMUP: Final = 5
 _SAMPLE_SECONDS: Final = 1.0
-_UNSTEADY: Final = 0.2  # spread of the wall times
+_UNSTEADY: Final = 0.2  # the largest spread of wall times without a note
 _NO_SAMPLING: Final = "I117"
 
 
 @dataclass(frozen=True)
 class _Asked:
-    """How to profile; see `profile`."""
+    """Options of `profile`."""
 
     repeats: int | None
     warmup: int
@@ -63,9 +63,9 @@ def profile(
 ) -> Profile:
     """Returns where the time of a model's runs with these inputs goes; see `Model.profile`.
 
-    `seconds` is for runs with timers and without, at least five of each, instead of `repeats`, for
-    somebody who waits: the machine is measured more quickly then, too. With
-    `every` kernels of one operator are sampled as often as others, for their lines' sake.
+    `seconds`, instead of `repeats`, limits the time of runs, for interactive use; there are at
+    least five runs with and without timers. Measuring the machine is then faster, too. With
+    `every`, kernels of one operator are sampled as often as others, for the shares of their lines.
     """
     say = on_progress or (lambda text: None)
     _check(model, repeats, warmup, sample, mode)
@@ -74,7 +74,7 @@ def profile(
     fused = Subject(model, arrays)
     subjects = [] if mode == "unfused" else [fused]
     if mode != "fused":
-        say("compiling with one operator a kernel")
+        say("compiling with one operator per kernel")
         subjects.append(Subject(_unfused(model), arrays))
     found = measure(subjects, repeats, warmup, say, seconds)
     here = None
@@ -101,7 +101,7 @@ def _check(
     if mode != "fused" and not isinstance(model, CompiledModel):
         raise InputError(
             "I111",
-            "a saved model cannot be compiled anew, with one operator a kernel",
+            "a saved model cannot be compiled again, with one operator per kernel",
             hint="compile the model's own file and profile that",
         )
     if (repeats is not None and repeats < 1) or warmup < 0 or sample < 0:
@@ -113,7 +113,7 @@ def _check(
 
 
 def _unfused(model: Model[Any]) -> CompiledModel:
-    """Returns the same module under the same options, with a kernel for each operator."""
+    """Returns the same module compiled with the same options and one kernel per operator."""
     assert isinstance(model, CompiledModel)
     passes = tuple(
         FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in model.options.passes
@@ -146,7 +146,7 @@ def _profile(
         weigh: Weigh = work.weigh
     else:
         notes.append(
-            "a saved model does not know what its operators compute: the time of a kernel that "
+            "a saved model lacks its operators' computation: the time of a kernel that "
             "serves several layers is not divided, and there are no roofs"
         )
         kernels = [
@@ -157,8 +157,8 @@ def _profile(
     kernels += _hosts(measured, wall_ns, weigh)
     if measured.wall.spread > _UNSTEADY:
         notes.append(
-            f"runs vary by {100 * measured.wall.spread:.0f} %: something else uses the machine, "
-            "and what it interrupted took longer; compare the medians"
+            f"runs vary by {100 * measured.wall.spread:.0f} %: other programs use the machine, "
+            "which lengthens interrupted runs; compare the medians"
         )
     outside_ns = measured.wall.ns - sum(kernel.ns for kernel in kernels)
     return Profile(
@@ -182,7 +182,7 @@ def _profile(
 def _splits(
     model: CompiledModel, arrays: Sequence[Any], seconds: float, asked: _Asked, notes: list[str]
 ) -> dict[int, Split]:
-    """Returns the kernels' splits: by samples if asked for and possible, else estimated."""
+    """Returns the kernels' splits: from samples if requested and possible, else estimated."""
     if seconds:
         asked.say("sampling")
         try:
@@ -214,7 +214,7 @@ def _kernel(
 
 
 def _all_lines(kernel: Kernel, split: Split) -> tuple[LineShare, ...]:
-    """Returns the kernel's whole loop nest, lines without samples too."""
+    """Returns the kernel's whole loop nest, including lines without samples."""
     known = {line.line: line for line in split.lines}
     rows = []
     for number, text in enumerate(kernel.loops.splitlines(), 1):
@@ -225,7 +225,7 @@ def _all_lines(kernel: Kernel, split: Split) -> tuple[LineShare, ...]:
 
 
 def _outside(measured: Measured, ns: float) -> tuple[Outside, ...]:
-    """Returns what the time outside kernels is for, the most first."""
+    """Returns the breakdown of the time outside kernels, the largest first."""
     rows = [Outside(what, count, ns * share) for what, (count, share) in measured.outside.items()]
     return tuple(sorted(rows, key=lambda row: -row.ns)) if ns > 0 else ()
 
@@ -242,7 +242,7 @@ def _hosts(measured: Measured, wall_ns: float, weigh: Weigh) -> list[KernelProfi
 
 
 def gains(fused: Profile, unfused: Profile) -> tuple[Gain, ...]:
-    """Returns what fusion gains: in the whole run first, then by layer in the model's order."""
+    """Returns the gains from fusion: of the whole run first, then by layer in the model's order."""
     whole = Gain(None, "", unfused.wall.ns, fused.wall.ns, len(unfused.kernels), len(fused.kernels))
     before = {layer.layer: layer for layer in unfused.layers}
     after = {layer.layer: layer for layer in fused.layers}

@@ -1,4 +1,4 @@
-"""A profile: where the time of a model's runs goes, and what it can be written as."""
+"""A profile: where the time of a model's runs goes, with its output formats."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from clew.support.writing import write_text
 class Profile(ProfileRows, Shown):
     """Where the time of a model's runs goes.
 
-    `wall` is the time of plain calls, `timed_wall` of those with timers, which took turns and were
-    slower by `overhead` (relative, the median over pairs of both); `rounds` have been timed after
-    `warmup` runs, each of them in `runs_a_round` runs. `kernels` are in the order they run, host
-    steps after them; `layers` in the model's order; `outside` is what `outside_ns` is for, about.
-    `limits` is None without `roofline`. `notes` say what is not as asked for. `unfused` and `gains`
-    are there in the mode `both`, the whole run first.
+    `wall` is the time of plain calls, `timed_wall` that of calls with timers, which alternate with
+    them and are slower by `overhead` (relative, the median over pairs). There are `rounds` timed
+    rounds of `runs_a_round` runs each, after `warmup` runs. `kernels` are in the order they run,
+    followed by host steps; `layers` are in the model's order. `outside` is an approximate breakdown
+    of `outside_ns`. `limits` is None without `roofline`. `notes` list deviations from the request.
+    `unfused` and `gains` (the whole run first) are set in the mode `both`.
     """
 
     unfused: Profile | None = None
@@ -41,14 +41,15 @@ class Profile(ProfileRows, Shown):
     def table(
         self, by: tables.By | None = None, *, top: int | None = tables.TOP, width: int = 120
     ) -> str:
-        """Returns tables as text: of `"kernel"`, `"layer"` or `"operator"`, or kernels and layers.
+        """Returns tables as text: of `"kernel"`, `"layer"` or `"operator"`, by default of kernels
+        and layers.
 
-        Of each only the `top` rows that take longest are shown, all with `None`.
+        Each table shows the `top` longest rows, or all with `None`.
         """
         return tables.text(self, by, top, width)
 
     def annotated(self, kernel: str, *, width: int = 120) -> str:
-        """Returns a kernel's loop nest with what each line takes of its time.
+        """Returns a kernel's loop nest with each line's share of its time.
 
         Errors: I113 (no such kernel), I114 (no samples were taken of it).
         """
@@ -65,21 +66,21 @@ class Profile(ProfileRows, Shown):
     def to_pandas(self) -> Frames:
         """Returns frames of kernels, layers and operators; see `docs/profile.md`.
 
-        Errors: I112 where pandas is not installed.
+        Errors: I112 if pandas is not installed.
         """
         return frames.frames(self)
 
     def to_csv(self, path: str | Path) -> None:
         """Writes one table of all rows (the run, kernels, layers, operators) as CSV.
 
-        Errors: I112 where pandas is not installed, I115 (the file cannot be written).
+        Errors: I112 if pandas is not installed, I115 (the file cannot be written).
         """
         frames.write_csv(self, Path(path))
 
     def to_parquet(self, path: str | Path) -> None:
         """Writes one table of all rows (the run, kernels, layers, operators) as Parquet.
 
-        Errors: I112 where pandas or pyarrow is not installed, I115 (the file cannot be written).
+        Errors: I112 if pandas or pyarrow is not installed, I115 (the file cannot be written).
         """
         frames.write_parquet(self, Path(path))
 

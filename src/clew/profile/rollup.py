@@ -1,7 +1,6 @@
-"""Divides kernels' times among operators, and operators' among layers.
+"""Divides kernels' times among operators, and operators' times among layers.
 
-Times are multiples of one unit, and what is divided is divided to the last unit, so that the sums
-are exact.
+Times are multiples of one unit and are divided without a remainder, so sums are exact.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from clew.profile.timing import Time
 from clew.runtime.program import NO_NODE, RunHost, RunRegion
 
 _UNITS_PER_NS: Final = 1024
-# A layer that accounts for so much of an operator's work in the model gets its time as it was
-# measured: what the others could take of it is within the error.
+# If one layer has this share of an operator's work in the model, its time counts as measured: the
+# error of dividing the rest is small.
 _NEARLY_ALL: Final = 0.95
-# FLOPs a byte above which a kernel rather computes than waits for memory, where no roof is known.
+# FLOPs per byte above which a kernel counts as compute bound if no roof is known.
 _INTENSE: Final = 10.0
 
-# The work that layers have in the model, for weighing them against each other.
+# Returns the work of layers in the model, used as weights.
 Weigh = Callable[[Sequence[str]], Sequence[float]]
 
 
@@ -41,8 +40,8 @@ def exact(ns: float) -> float:
 
 
 def divided(ns: float, weights: Sequence[float]) -> list[float]:
-    """Returns a time (a multiple of the unit) in parts with that very sum, in proportion to
-    weights; equal parts where these are all zero.
+    """Divides a time (a multiple of the unit) in proportion to weights, so that the parts sum to it
+    exactly. If all weights are zero, the parts are equal.
     """
     total = sum(weights)
     shares = [w / total for w in weights] if total > 0 else [1 / len(weights)] * len(weights)
@@ -57,7 +56,7 @@ def divided(ns: float, weights: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Timed:
-    """A kernel that ran: its name, what it is for, and its time in a run."""
+    """A kernel that ran: its name, its operators and layers, and its time in a run."""
 
     name: str
     ops: tuple[str, ...]
@@ -69,7 +68,7 @@ class Timed:
 def kernel_profile(
     timed: Timed, wall_ns: float, split: Split, weigh: Weigh, roof: Roof | None
 ) -> KernelProfile:
-    """Returns a kernel's row; `split` says what its operators take."""
+    """Returns a kernel's row; `split` gives the shares of its operators."""
     time = _exact_time(timed.time)
     basis, shares = _shares(split, roof)
     operators = []
@@ -108,7 +107,7 @@ def kernel_profile(
 
 
 def undivided_profile(timed: Timed, wall_ns: float) -> KernelProfile:
-    """Returns the row of a kernel of which only operators' and layers' names are known."""
+    """Returns the row of a kernel with known names of operators and layers only."""
     time = _exact_time(timed.time)
     alone = len(timed.layers) <= 1
     basis: Basis = "alone" if alone else "undivided"
@@ -170,7 +169,7 @@ def _exact_time(time: Time) -> Time:
 
 
 def _shares(split: Split, roof: Roof | None) -> tuple[Basis, list[float]]:
-    """Returns the operators' shares of a kernel's time, and what they rest on."""
+    """Returns the operators' shares of a kernel's time, and their basis."""
     operators = split.operators
     if len(operators) == 1:
         return "alone", [1.0]
@@ -206,8 +205,8 @@ def layer_profiles(
     order: Mapping[str, int],
     types: Mapping[str, str],
 ) -> tuple[LayerProfile, ...]:
-    """Returns the layers that anything was done for, in the model's `order`; `types` has what they
-    are there.
+    """Returns the layers with any work, in the model's `order`; `types` has their operator types in
+    the model.
     """
     sums: dict[str, _Sum] = {}
     for kernel in kernels:

@@ -1,4 +1,4 @@
-"""What the machine gives, and how near to it kernels come."""
+"""The limits of the machine, and kernels' times relative to them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from clew.machine.probes.bandwidth import Bandwidth, Level, level_of
 from clew.machine.probes.peak import FmaPeak, TilePeak
 from clew.profile.rows import Limits, Roof
 
-_RUNS: Final = 5  # of each loop over each level of memory
+_RUNS: Final = 5  # runs of each loop over each level of memory
 _QUICK_RUNS: Final = 2
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a number of threads gets: GFLOP/s of f32, and of bf16 tiles, and levels of memory."""
+    """The rates for a number of threads: GFLOP/s of f32 and of bf16 tiles, and memory levels."""
 
     threads: int
     peak_gflops: float
@@ -26,15 +26,15 @@ class Machine:
     levels: list[Level]
 
     def limits(self) -> Limits:
-        """Returns what a profile says of it."""
+        """Returns the limits in the form of a profile."""
         gbps = {level.name: level.gbps for level in self.levels}
         return Limits(self.threads, self.peak_gflops, self.tile_gflops, gbps)
 
 
 @functools.cache
 def machine(threads: int, *, quick: bool = False) -> Machine:
-    """Returns what the machine gives to so many threads, measured once in a process. It is the best
-    of several runs, of two where it has to be `quick`.
+    """Returns the machine's rates for a number of threads, measured once per process. They are the
+    best of several runs; with `quick`, of two.
     """
     tiles = TilePeak().gflops(threads) if TilePeak.available() else None
     levels = Bandwidth().levels(threads, repeats=_QUICK_RUNS if quick else _RUNS)
@@ -42,7 +42,7 @@ def machine(threads: int, *, quick: bool = False) -> Machine:
 
 
 class Roofs:
-    """Roofs of kernels; the work of equal ones is counted once."""
+    """Roofs of kernels; the work of equal kernels is computed once."""
 
     def __init__(self, here: Machine) -> None:
         self._here = here
@@ -70,7 +70,7 @@ class Roofs:
         )
 
     def _peak(self, kernel: Kernel) -> float:
-        """Returns the GFLOP/s that a kernel's products allow."""
+        """Returns the peak GFLOP/s for a kernel's products."""
         here = self._here
         tiles = here.tile_gflops is not None and kernel.multiplies_tiles
         return here.tile_gflops or 0.0 if tiles else here.peak_gflops

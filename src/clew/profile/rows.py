@@ -1,7 +1,7 @@
 """The rows of a profile: kernels, operators, layers, limits.
 
-All times are nanoseconds of one run. They are multiples of 2⁻¹⁰ ns, so that sums of them are exact:
-the layers' times, the operators' and the kernels' add up to the same number.
+All times are nanoseconds of one run. They are multiples of 2⁻¹⁰ ns, so sums are exact: the times of
+layers, of operators and of kernels add up to the same number.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from clew.support.shown import Brief
 
 SCHEMA: Final = "clew.profile/1"
 NO_LAYER: Final = ""
-"""The name of the row of what serves no layer of the model."""
+"""The name of the row for work that serves no layer of the model."""
 
 Basis = Literal["alone", "measured", "flops", "bytes", "undivided"]
-"""What a part's time rests on: timers alone, samples of the kernel's instructions, FLOPs or bytes
-that operators have or move (estimates), or it is not divided, as nothing is known."""
+"""The basis of a part's time: timers alone, samples of the kernel's instructions, FLOPs or bytes of
+operators (estimates), or undivided, if nothing is known.
+"""
 
-# Kernels that an error names.
+# The maximum number of kernels named in an error.
 _NAMED: Final = 8
 
 ESTIMATES: Final[tuple[Basis, ...]] = ("flops", "bytes")
@@ -31,12 +32,11 @@ ESTIMATES: Final[tuple[Basis, ...]] = ("flops", "bytes")
 
 @dataclass(frozen=True)
 class Roof:
-    """What a kernel does at least, and how near that comes to the machine's limits.
+    """A kernel's minimum work, and its time compared with the machine's limits.
 
-    `peak_share` is of the peak of its products, on all threads; `limit` is what would stop the
-    kernel first, "compute" or the level of memory that holds its operands, at `bandwidth_share` of
-    that level's bandwidth; `limit_share` is the time that the limit alone would take over the time
-    measured.
+    `peak_share` is relative to the peak for its products, on all threads. `limit` is the binding
+    limit: "compute", or the memory level that holds its operands, at `bandwidth_share` of that
+    level's bandwidth. `limit_share` is the time at that limit divided by the measured time.
     """
 
     flops: int
@@ -61,8 +61,8 @@ class LineShare:
 
 @dataclass(frozen=True, slots=True)
 class InstructionShare:
-    """An instruction: its place in the disassembly, from 0, its address in bytes from the code's
-    start, its line of the loop nest, and its share of the kernel's samples.
+    """An instruction: its position in the disassembly, from 0, its address in bytes from the start
+    of the code, its line of the loop nest, and its share of the kernel's samples.
     """
 
     place: int
@@ -74,7 +74,7 @@ class InstructionShare:
 
 @dataclass(frozen=True)
 class LayerPart:
-    """What an operator takes for one layer."""
+    """The time of an operator for one layer."""
 
     layer: str
     ns: float
@@ -83,11 +83,11 @@ class LayerPart:
 
 @dataclass(frozen=True, repr=False)
 class OperatorProfile(Brief):
-    """An operator of a kernel, or a host step. `share` is of the kernel's time.
+    """An operator of a kernel, or a host step. `share` is relative to the kernel's time.
 
-    `measured` is its share by `samples` of the kernel's instructions, None where there are too few;
-    `by_flops` and `by_bytes` are estimates of it, None where nothing is known. `share` is one of
-    them: `basis` says which. `parts` are the times of its layers.
+    `measured` is its share by `samples` of the kernel's instructions, None if there are too few;
+    `by_flops` and `by_bytes` are estimates, None if nothing is known. `share` is one of the three,
+    as `basis` says. `parts` are the times of its layers.
     """
 
     kernel: str
@@ -106,12 +106,12 @@ class OperatorProfile(Brief):
 
 @dataclass(frozen=True, repr=False)
 class KernelProfile(Brief):
-    """A kernel, a step that runs on the host, or a region that another backend runs.
+    """A kernel, a host step, or a region that another backend runs.
 
-    It ran `runs` times in a run; `time` is of all these. `share` is of the run's wall time. `lines`
-    has what each line of the loop nest takes, where `samples` were taken, and `instructions` those
-    that samples are about; `error` is the standard error of the operators' measured shares. `node`
-    is the graph's node of a step or region.
+    It ran `runs` times in a run; `time` is the total. `share` is relative to the run's wall time.
+    `lines` has the share of each line of the loop nest, if `samples` were taken, and `instructions`
+    those with samples; `error` is the standard error of the operators' measured shares. `node` is
+    the graph node of a host step or region.
     """
 
     name: str
@@ -131,17 +131,17 @@ class KernelProfile(Brief):
 
     @property
     def ns(self) -> float:
-        """Its time in a typical run."""
+        """The kernel's time in a typical run."""
         return self.time.ns
 
 
 @dataclass(frozen=True, repr=False)
 class LayerProfile(Brief):
-    """A layer of the model: `ns` is what operators take for it, in all `kernels` that serve it.
+    """A layer of the model: `ns` is the time of its operators in all `kernels` that serve it.
 
-    `ns` is the sum of `alone_ns`, times of kernels that serve nothing else, `measured_ns`, parts of
-    kernels by samples, `estimated_ns`, parts by FLOPs or bytes, and `undivided_ns`. `op` is its
-    type in the model. `share` is of the run's wall time.
+    `ns` is the sum of `alone_ns`, times of kernels that serve no other layer; `measured_ns`, parts
+    of kernels by samples; `estimated_ns`, parts by FLOPs or bytes; and `undivided_ns`. `op` is its
+    type in the model. `share` is relative to the run's wall time.
     """
 
     layer: str
@@ -157,7 +157,7 @@ class LayerProfile(Brief):
 
 @dataclass(frozen=True)
 class Outside:
-    """What a run does outside kernels and host steps: `count` times, about `ns` in all."""
+    """Work outside kernels and host steps: `count` times, about `ns` in total."""
 
     what: str
     count: int
@@ -166,8 +166,8 @@ class Outside:
 
 @dataclass(frozen=True)
 class Limits:
-    """What the machine gives to `threads`: GFLOP/s of f32 multiply-adds, and of products of bf16
-    tiles where it has a matrix unit; GB/s by memory level.
+    """The limits of the machine for `threads` threads: GFLOP/s of f32 multiply-adds, and of
+    products of bf16 tiles if it has a matrix unit; GB/s by memory level.
     """
 
     threads: int
@@ -178,7 +178,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Gain:
-    """What fusion gains in a layer: times with a kernel for each operator and fused.
+    """The gain of a layer from fusion: times with one kernel per operator, and fused.
 
     `layer` is `None` for the whole run (wall times).
     """
@@ -192,16 +192,16 @@ class Gain:
 
     @property
     def saved_ns(self) -> float:
-        """What fusion saves; negative where it costs."""
+        """The time saved by fusion; negative if fusion is slower."""
         return self.unfused_ns - self.fused_ns
 
     @property
     def speedup(self) -> float:
-        """How many times as fast fusion makes it; infinite where nothing is left of it."""
+        """The speedup by fusion; infinite if the fused time is zero."""
         return self.unfused_ns / self.fused_ns if self.fused_ns else math.inf
 
     def derived(self) -> dict[str, float | None]:
-        """Returns what follows from the times, as JSON: null for what is infinite."""
+        """Returns values derived from the times, for JSON: null if infinite."""
         return {"saved_ns": self.saved_ns, "speedup": self.speedup if self.fused_ns else None}
 
 
@@ -233,14 +233,14 @@ class ProfileRows:
 
     @property
     def kernels_ns(self) -> float:
-        """The time in kernels and host steps: the sum of theirs, and of the layers'."""
+        """The time in kernels and host steps: the sum of their times, and of the layers'."""
         return sum(kernel.ns for kernel in self.kernels)
 
     @property
     def outside_ns(self) -> float:
-        """What is left of the wall time: the call, its checks and memory, branches and loops.
+        """The rest of the wall time: the call, its checks and memory, branches and loops.
 
-        A few nanoseconds below zero are noise.
+        It may be a few nanoseconds below zero because of noise.
         """
         return self.wall.ns - self.kernels_ns
 
@@ -257,7 +257,7 @@ class ProfileRows:
         raise InputError(
             "I113",
             f"no kernel named {name!r} has run",
-            hint=f"those that have: {', '.join(like[:_NAMED])}{more}",
+            hint=f"kernels that have: {', '.join(like[:_NAMED])}{more}",
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -286,8 +286,8 @@ class ProfileRows:
 
 
 def _kernel_json(kernel: KernelProfile) -> dict[str, Any]:
-    """Returns a kernel with those lines of its loop nest that samples fell on, and instructions as
-    columns, for there may be thousands.
+    """Returns a kernel as JSON, with the lines of its loop nest that have samples, and instructions
+    as columns, since there may be thousands.
     """
     lines = tuple(line for line in kernel.lines if line.samples)
     instructions = {
@@ -297,5 +297,5 @@ def _kernel_json(kernel: KernelProfile) -> dict[str, Any]:
         "samples": [i.samples for i in kernel.instructions],
     }
     plain = asdict(replace(kernel, lines=lines, instructions=()))
-    del plain["node"]  # of this process's graph
+    del plain["node"]  # an object of this process's graph
     return plain | {"instructions": instructions}

@@ -1,9 +1,9 @@
-"""Samples the kernels of a compiled model, each as often as it takes to tell its lines apart.
+"""Samples the kernels of a compiled model, each until its lines can be distinguished.
 
-The steps run in the order of a run, so that each has the operands it has there. Small kernels are
-run several times in their place, until each kernel of several operators has been met often enough:
-one that takes 0.1 % of a run would else need a thousand times the time. Equal kernels share one
-object; which use of it was met is told by the step that ran.
+Steps run in the order of a run, so each has its actual operands. Small kernels are repeated in
+place until each kernel of several operators has enough samples: otherwise a kernel that takes 0.1 %
+of a run would need a thousand times its time. Equal kernels share one object; the running step
+identifies the sampled use.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from clew.runtime.sampler import INTERVAL_NS, Row, Sampler, Samples
 from clew.runtime.segment import NativeSegment
 
 ENOUGH: Final = 400
-"""Samples in a kernel's code that sampling aims at: a share of a half is then known within 2.5
-points (one standard error)."""
+"""The number of samples per kernel that sampling aims at: a share of one half then has a standard
+error of 2.5 points.
+"""
 
 LEAST: Final = 100
-"""Samples that a split is made of at least: a share's standard error is up to 5 points there."""
+"""The minimum number of samples for a split: a share's standard error is then up to 5 points."""
 
-_PLENTY: Final = 8 * ENOUGH  # with time left, sampling goes on to so many
-_PLAIN_SHARE: Final = 0.3  # of the time, for runs in which no step is repeated
+_PLENTY: Final = 8 * ENOUGH  # sampling continues up to this number if there is time
+_PLAIN_SHARE: Final = 0.3  # share of the time for runs without repeated steps
 _MOST_PASSES: Final = 12
-_CALL_NS: Final = 30_000_000  # about what a native call takes; then the samples are looked at
-_SHORT_NS: Final = 5_000_000  # runs that are timed more than once
-_SLOWER: Final = 1.5  # what sampling about makes of a kernel's time, until that is known
-_KNOWN: Final = 20  # samples that tell how many come in a time
+_CALL_NS: Final = 30_000_000  # approximate length of a native call, after which samples are read
+_SHORT_NS: Final = 5_000_000  # shorter runs are timed more than once
+_SLOWER: Final = 1.5  # assumed slowdown of a kernel by sampling, until measured
+_KNOWN: Final = 20  # samples needed to know the sampling rate
 _ATTEMPTS: Final = 4
 
 
@@ -51,8 +52,8 @@ _ATTEMPTS: Final = 4
 class UseSamples:
     """Samples of one use of a kernel, by offset in its object's code.
 
-    While it ran some were met outside its code: `waiting` in the native driver, which hands out
-    work and waits, and `elsewhere`, such as the C library and the system.
+    Some samples taken during the kernel are outside its code: `waiting` in the native driver, which
+    distributes work and waits, and `elsewhere`, such as in the C library and the system.
     """
 
     code: Counter[int] = field(default_factory=Counter)
@@ -67,11 +68,11 @@ class UseSamples:
 
 @dataclass(frozen=True)
 class Sampling:
-    """Samples of a kernel's uses, by the ids of their calls, for those that ran. `blame` says what
-    they are about, by the kernel's key.
+    """Samples of the kernel uses that ran, by the ids of their calls. `blame` maps samples to
+    lines, by the kernel's key.
 
-    `between` counts samples while no step ran (the run's own overhead), `lost` those that found no
-    room, `alone` the steps that had to do without the pool's threads.
+    `between` counts samples taken while no step ran (the run's own overhead), `lost` those for
+    which there was no room, `alone` the steps that ran without the pool's threads.
     """
 
     uses: Mapping[int, UseSamples]
@@ -92,11 +93,10 @@ def sample_kernels(
 ) -> Sampling:
     """Returns samples of the kernels in runs of a model with these inputs.
 
-    `seconds` is for sampling, twice as much where kernels still have fewer than `LEAST` then; a few
-    plain runs come on top, and at least one run is sampled. Kernels of one operator are met by the
-    way, and with `every` as often as others.
-    Segments run one by one with what the program gives them; those that it does not reach with
-    these inputs, and host steps, are left out.
+    `seconds` is the time for sampling, doubled if kernels still have fewer than `LEAST` samples; a
+    few plain runs are added, and at least one run is sampled. Kernels of one operator are sampled
+    only incidentally; with `every`, as often as others. Segments run one by one on the program's
+    values. Segments that these inputs do not reach, and host steps, are skipped.
 
     Errors: I040, I042, I043 (the inputs); I117, I118 (see `Sampler`).
     """
@@ -119,8 +119,8 @@ def sample_kernels(
 
 
 class _Segment:
-    """A segment that is sampled: its kernels' uses by step, what each takes in a run, and in one of
-    its turns, where it is in a loop.
+    """A sampled segment: its kernel uses by step, the time of each in a run, and, in a loop, in one
+    iteration.
     """
 
     def __init__(
@@ -133,9 +133,9 @@ class _Segment:
         if times.sum() < _SHORT_NS:
             times = native.profile(inputs, 5)
         self.times_ns = [max(1, int(t)) for t in times.min(axis=0)]
-        self.turns = native.turns(inputs).tolist()
-        times_ns = zip(self.times_ns, self.turns, strict=True)
-        self.turn_ns = [max(1, time // max(1, turns)) for time, turns in times_ns]
+        self.iterations = native.iterations(inputs).tolist()
+        times_ns = zip(self.times_ns, self.iterations, strict=True)
+        self.iteration_ns = [max(1, time // max(1, iterations)) for time, iterations in times_ns]
         self.run_ns = sum(self.times_ns)
 
 
@@ -149,8 +149,8 @@ def _segments(build: Build, given: Sequence[Any]) -> list[_Segment]:
 
 @dataclass
 class _Group:
-    """The uses of one kernel: what they take in a run, for how long they ran while sampled (both
-    as times without sampling), and how many samples they had.
+    """The uses of one kernel: their time in a run, their running time while sampled (both converted
+    to times without sampling), and their number of samples.
     """
 
     run_ns: int = 0
@@ -160,18 +160,17 @@ class _Group:
 
 @dataclass(frozen=True)
 class _Call:
-    """A native call: its rows, and for how long each kernel runs in it, by its key."""
+    """A native call: its rows, and the running time of each kernel in it, by key."""
 
     rows: list[Row]
     ran_ns: Mapping[str, int]
 
 
 class _Plan:
-    """Decides how often each step runs, pass by pass, until every kernel of several operators (with
-    `every`, of one, too) had enough samples or the time is over. Those that take most of a run come
-    first.
+    """Decides how often each step runs in each pass, until every kernel of several operators (with
+    `every`, also of one) has enough samples or the time is over. The longest kernels come first.
 
-    What sampling costs and gives on this machine it learns on the way.
+    The plan measures the cost and yield of sampling on this machine as it goes.
     """
 
     def __init__(
@@ -184,10 +183,10 @@ class _Plan:
         self._all = _Group()
         self.groups: dict[str, _Group] = {}
         for segment in segments:
-            for use, time_ns, turns in zip(
-                segment.uses, segment.times_ns, segment.turns, strict=True
+            for use, time_ns, iterations in zip(
+                segment.uses, segment.times_ns, segment.iterations, strict=True
             ):
-                if not turns:
+                if not iterations:
                     continue
                 if every or len(_calls(use)) > 1:
                     self.groups.setdefault(use.source.key, _Group()).run_ns += time_ns
@@ -195,7 +194,7 @@ class _Plan:
         self._plain = int(seconds * 1e9 * _PLAIN_SHARE / (self._run_ns * _SLOWER))
 
     def passes(self) -> Iterator[int]:
-        """Yields the number of each pass through the model; `calls` says what runs in it."""
+        """Yields the number of each pass through the model; `calls` gives the calls of a pass."""
         for number in range(_MOST_PASSES):
             plain = number == 0 and self._plain > 0
             self._missing = {} if plain else self._chosen()
@@ -205,7 +204,7 @@ class _Plan:
             self._plain = 0
 
     def calls(self, segment: _Segment, context: Context) -> Iterator[_Call]:
-        """Yields the native calls of a segment in this pass; none takes long."""
+        """Yields the native calls of a segment in this pass, all of them short."""
         at_once = max(1, int(_CALL_NS / max(1, segment.run_ns)))
         for done in range(0, self._plain, at_once):
             times = min(at_once, self._plain - done)
@@ -221,8 +220,8 @@ class _Plan:
         rows: list[Row] = []
         ran: Counter[str] = Counter()
         total_ns = 0
-        for step, (use, time_ns) in enumerate(zip(segment.uses, segment.turn_ns, strict=True)):
-            if not segment.turns[step]:  # in a branch that is not taken
+        for step, (use, time_ns) in enumerate(zip(segment.uses, segment.iteration_ns, strict=True)):
+            if not segment.iterations[step]:  # in a branch that was not taken
                 continue
             times = self._times(use.source.key)
             restore = context.overwritten(segment.native.plan, step) if times > 1 else (0, 0)
@@ -245,9 +244,9 @@ class _Plan:
     def _until_known(
         self, bounds: tuple[int, int], key: str, time_ns: int, share_ns: int
     ) -> Iterator[_Call]:
-        """Yields calls of one step until it has its part of the samples: what it takes when it is
-        repeated, its operands in the cache, is not known before. It takes `time_ns` each time, and
-        `share_ns` in a run.
+        """Yields calls of one step until it has its part of the samples. The step takes `time_ns`
+        each time and `share_ns` in a run. Its time when repeated, with operands in the cache, is
+        not known in advance.
         """
         group = self.groups[key]
         before = group.samples
@@ -262,7 +261,7 @@ class _Plan:
                 return
 
     def add(self, call: _Call, samples: Mapping[str, int]) -> None:
-        """Counts what a call gave: samples by the kernel's key."""
+        """Records the result of a call: samples by the kernel's key."""
         for key, ran_ns in call.ran_ns.items():
             for group in (self._all, self.groups.get(key)):
                 if group is not None:
@@ -270,10 +269,10 @@ class _Plan:
                     group.samples += samples.get(key, 0)
 
     def _chosen(self) -> dict[str, int]:
-        """Returns how many samples a pass is to bring which kernels, as far as there is time.
+        """Returns the number of samples to take of each kernel in a pass, given the remaining time.
 
-        Where it will not do for all, all get fewer. For those that have too few to tell anything
-        by there is as much time again.
+        If the time is too short for all, each kernel gets fewer. Kernels with too few samples for a
+        split get additional time, up to twice the limit.
         """
         elapsed_ns = (time.monotonic() - self._start) * 1e9
         left_ns = self._seconds * 1e9 - elapsed_ns - self._run_ns * _SLOWER
@@ -292,7 +291,7 @@ class _Plan:
             missing = {k: goal - g.samples for k, g in by_time if g.samples < goal}
             if not missing:
                 break
-            # More, so that chance seldom leaves some to do.
+            # A margin, so that random variation rarely leaves some missing.
             wanted = {k: n + 2 * math.isqrt(n) for k, n in missing.items()}
             costs = {k: self._extra(k, n) * sample_ns for k, n in wanted.items()}
             if sum(costs.values()) <= left_ns:
@@ -306,17 +305,17 @@ class _Plan:
         return chosen
 
     def _extra(self, key: str, samples: int) -> float:
-        """Returns how many of a kernel's samples a pass does not bring that runs it once."""
+        """Returns the kernel's samples missing from a pass that runs it once."""
         return max(0.0, samples - self.groups[key].run_ns * self._per_ns(key))
 
     def _times(self, key: str) -> int:
-        """Returns how often the uses of a kernel are to run, by what was sampled so far."""
+        """Returns how often to run the uses of a kernel, from the samples so far."""
         if key not in self._missing or time.monotonic() - self._start > 2 * self._seconds:
             return 1
         return max(1, math.ceil(self._missing[key] / self._per_ns(key) / self.groups[key].run_ns))
 
     def _per_ns(self, key: str) -> float:
-        """Returns the samples that a kernel gives in a nanosecond of its time without sampling."""
+        """Returns the samples of a kernel per nanosecond of its time without sampling."""
         for group in (self.groups[key], self._all):
             if group.samples >= _KNOWN:
                 return group.samples / group.sampled_ns
@@ -349,7 +348,7 @@ class _Account:
         self._starts, self._ends, self._kernels, self._bases = table
 
     def add(self, segment: _Segment, context: Context, samples: Samples) -> Counter[str]:
-        """Counts samples of a segment's steps; returns those in each kernel's code, by its key."""
+        """Adds samples of a segment's steps; returns the number in each kernel's code, by key."""
         added: Counter[str] = Counter()
         self.lost += samples.lost
         ran = samples.steps >= 0
@@ -377,8 +376,8 @@ class _Account:
 def _places(
     code: ObjectCode, address: Callable[[str], int], number: int
 ) -> list[tuple[int, int, int, int]]:
-    """Returns begin and end of each function of an object in memory, the number given to it, and
-    where its code begins, which offsets count from.
+    """Returns the begin and end of each function of an object in memory, the given number, and the
+    start of its code, from which offsets count.
     """
     functions = code_lines(code.data).functions
     symbol = code.symbols[0]

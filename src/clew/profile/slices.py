@@ -1,8 +1,8 @@
-"""One typical run as slices of time on tracks: what timelines draw.
+"""One typical run as slices of time on tracks, for timelines.
 
 A kernel may serve several layers, so there are tracks of *layers*, each cut into the *parts* of
 kernels that serve it, and of *kernels*, each cut into *operators*. All show the same time, kernels
-in order, without gaps: what runs again in a loop is one slice.
+in order, without gaps; all iterations of a loop form one slice.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ Track = Literal["layer", "part", "kernel", "operator"]
 
 @dataclass(frozen=True)
 class RunSlice:
-    """A slice of a track. `layer` is a layer's name (empty for none), `kernel` and `operator` the
-    rows it shows, `part` what an operator takes for the layer; None where that is not one thing.
+    """A slice of a track. `layer` is a layer's name (empty for none), `kernel` and `operator` are
+    the rows it shows, `part` is an operator's time for the layer; None if there is not exactly one.
 
-    The last slice of *layer* and of *kernel* is what is `outside` kernels.
+    The last slice of the *layer* and *kernel* tracks is the time `outside` kernels.
     """
 
     track: Track
@@ -36,9 +36,10 @@ class RunSlice:
 
 
 def layer_slices(profile: ProfileRows) -> Iterator[RunSlice]:
-    """Yields layers, those that follow each other as one, each before the parts of kernels in it.
+    """Yields layers, with adjacent slices of a layer merged, each before the parts of kernels in
+    it.
 
-    A layer that others come between has several slices.
+    A layer interrupted by others has several slices.
     """
     rows = (
         (kernel, operator, part)

@@ -1,9 +1,8 @@
-"""Splits the time of a fused kernel among its operators, as measured.
+"""Splits the measured time of a fused kernel among its operators.
 
-A sample is an address in a kernel's code, which leads to a line of the loop nest (`blame`), and
-that to the operators it serves. What serves several (a loop that holds more than one stage,
-instructions without a line of their own) is divided among them in proportion to what each has
-alone.
+A sample is an address in a kernel's code. It leads to a line of the loop nest (`blame`), and the
+line to the operators it serves. Samples that serve several operators (a loop with more than one
+stage, instructions without a line) are divided among them in proportion to their other samples.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from clew.profile.sampling import ENOUGH, LEAST, Sampling, sample_kernels
 class OperatorShare:
     """An operator of a kernel and its share of the kernel's time, from 0 to 1.
 
-    `position` counts the kernel's operators (`Kernel.ops`). `samples` may be a fraction, for
-    samples that serve several operators are divided. `measured` is None where there are too few.
-    `by_flops` and `by_bytes` are estimates: what FLOPs, or bytes moved, alone would give.
+    `position` is the index in the kernel's operators (`Kernel.ops`). `samples` may be fractional,
+    since samples that serve several operators are divided. `measured` is None if there are too few
+    samples. `by_flops` and `by_bytes` are estimates from FLOPs alone, or from bytes moved alone.
     """
 
     position: int
@@ -44,9 +43,9 @@ class OperatorShare:
 
 @dataclass(frozen=True)
 class Split:
-    """How the time of one use of a kernel is split. `error` is the standard error of the largest
-    share, a binomial's; 0 where nothing was measured. `lines` and `instructions` are those that
-    have samples.
+    """The split of the time of one use of a kernel. `error` is the standard error of the largest
+    share, from a binomial distribution; 0 if nothing was measured. `lines` and `instructions` are
+    those with samples.
     """
 
     kernel: str
@@ -67,13 +66,13 @@ def split_kernels(
 ) -> dict[int, Split]:
     """Returns the split of each kernel in runs with these inputs, by the id of its call.
 
-    Takes about `seconds`, on a busy machine up to twice as long. Samples go where they are needed,
-    first `ENOUGH` to each kernel of several operators; a use that has fewer shares those of all
-    uses of the same kernel, and without `LEAST` of them its shares are only estimated. A kernel of
-    one operator gives it all; with `every` it gets samples like the others, for its lines' sake.
+    Takes about `seconds`, on a busy machine up to twice as long. Each kernel of several operators
+    first gets `ENOUGH` samples; a use with fewer shares those of all uses of the same kernel, and
+    with fewer than `LEAST` its split is estimated. In a kernel of one operator, that operator gets
+    all; with `every`, such kernels are sampled as well, for the shares of their lines.
 
-    Errors: I040, I042, I043 (the inputs); I117 where sampling is not possible, I118 while another
-    one is at work.
+    Errors: I040, I042, I043 (the inputs); I117 if sampling is not possible, I118 during another
+    sampling.
     """
     found = sample_kernels(compiled, arrays, seconds=seconds, every=every, on_progress=on_progress)
     return _splits(compiled.build, found)
@@ -128,7 +127,7 @@ def _calls(use: KernelUse) -> list[Call]:
 
 
 class _Kernel:
-    """What all uses of a kernel have in common."""
+    """Data common to all uses of a kernel."""
 
     def __init__(self, source: KernelSource, count: int) -> None:
         self._source = source
@@ -144,7 +143,7 @@ class _Kernel:
         total: int,
         layer_order: Mapping[str, int],
     ) -> Split:
-        """Returns the split of a use with so many samples, given by line."""
+        """Returns the split of a use with a total of `total` samples, given by line."""
         samples = self._divide(lines)
         measured = total >= LEAST or self._count == 1
         shares = [min(1.0, s / total) if total else 1.0 for s in samples] if measured else []

@@ -15,8 +15,8 @@ from clew.support.shown import counted
 By: TypeAlias = Literal["kernel", "layer", "operator"]
 TOP: Final = 20
 _GAP = 2
-_LEAST_TEXT = 15  # characters that a column of names keeps
-_GOOD_TEXT = 26  # narrower than that, and other columns are left out first
+_LEAST_TEXT = 15  # minimum width of a column of names
+_GOOD_TEXT = 26  # other columns are dropped before names get narrower than this
 _WORDS: Final = {
     "alone": "timers",
     "measured": "samples",
@@ -28,8 +28,8 @@ _WORDS: Final = {
 
 @dataclass(frozen=True)
 class _Column:
-    """A column: its head, how it is filled, and its rank: where a line is too narrow, the columns
-    of the highest rank are left out first, those of rank 0 never.
+    """A column: its head, a function for its cells, and its rank. If a line is too wide, the
+    columns of the highest rank are dropped first; rank 0 is never dropped.
     """
 
     head: str
@@ -39,7 +39,7 @@ class _Column:
 
 
 def text(profile: ProfileRows, by: By | None, top: int | None, width: int) -> str:
-    """Returns a heading and the tables asked for."""
+    """Returns a heading and the requested tables."""
     lines = [part for line in _heading(profile) for part in textwrap.wrap(line, width)]
     kinds: Sequence[By] = ("kernel", "layer") if by is None else (by,)
     for kind in kinds:
@@ -98,13 +98,13 @@ def _drawn(
 
 
 def _shortened(value: str, size: int, middle: bool) -> str:
-    """Returns a text without its end, or its middle: what names differ in is often their end."""
+    """Returns a text without its end, or its middle, since names often differ at the end."""
     kept = size // 3 if middle else 0
     return f"{value[: size - 1 - kept]}…{value[len(value) - kept :]}"
 
 
 def us(ns: float) -> str:
-    """Returns microseconds with as many decimals as mean something."""
+    """Returns microseconds with the significant decimals."""
     value = ns / 1e3
     return (
         f"{value:.1f}"
@@ -116,7 +116,7 @@ def us(ns: float) -> str:
 
 
 def percent(share: float, decimals: int = 1) -> str:
-    """Returns a share as per cent."""
+    """Returns a share as a percentage."""
     return f"{100 * share:.{decimals}f} %"
 
 
@@ -124,7 +124,7 @@ def _heading(profile: ProfileRows) -> list[str]:
     lines = [_run_line(profile)]
     if profile.unfused is not None:
         lines.append(_run_line(profile.unfused))
-        lines.append(f"fusion makes a run {profile.gains[0].speedup:.2f} times as fast")
+        lines.append(f"with fusion, a run is {profile.gains[0].speedup:.2f} times as fast")
     limits = profile.limits
     if limits is not None:
         speeds = ", ".join(f"{name} {gbps:.0f}" for name, gbps in limits.bandwidth_gbps.items())
@@ -173,7 +173,7 @@ def _largest(rows: Sequence[Any], top: int | None) -> list[Any]:
 def _sums(
     profile: ProfileRows, head: str, count: int, shown: Sequence[Any]
 ) -> list[dict[str, str]]:
-    """Returns the rows below a table's: what it leaves out, what is outside kernels, the run."""
+    """Returns the rows below a table's: omitted rows, time outside kernels, the whole run."""
     wall_ns = max(profile.wall.ns, 1.0)
     rest = profile.kernels_ns - sum(row.ns for row in shown)
     sums = [(f"{count - len(shown)} more", rest)] if len(shown) < count else []
@@ -224,7 +224,7 @@ def _layers(profile: ProfileRows, top: int | None, width: int) -> list[str]:
 
 
 def _known_by(layer: LayerProfile) -> str:
-    """Returns what a layer's time rests on, the most first."""
+    """Returns the basis of a layer's time, the largest part first."""
     parts = [
         (layer.alone_ns, "timers"),
         (layer.measured_ns, "samples"),

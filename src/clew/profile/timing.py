@@ -1,4 +1,4 @@
-"""Runs models with the native driver's timers, taking turns with plain runs."""
+"""Runs models with the native driver's timers, alternating with plain runs."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from clew.runtime.program import RunHost
 from clew.runtime.timing import Turns
 
 FEWEST_ROUNDS: Final = 20
-_FEWEST_QUICK: Final = 5  # where somebody says how long it may take
+_FEWEST_QUICK: Final = 5  # if the caller limits the time
 _MOST_ROUNDS = 200
 _SECONDS = 1.5
 
 
 @dataclass(frozen=True)
 class Time:
-    """Nanoseconds of one run, over several.
+    """Statistics of the nanoseconds of a run.
 
     `ns` is the mean over the typical runs: of the pairs of a plain run and one with timers, the
-    middle half by their time. It is nearly as robust as the median and, unlike that, the parts' add
-    up to the whole's. (Where a round is several runs, each part has a middle half of its own:
-    hardly a round is undisturbed, and short runs vary little.) The others are over all runs:
-    median, quartiles and least.
+    middle half by their time. It is nearly as robust as the median, but the parts' times add up to
+    the whole's. (If a round has several runs, each part has its own middle half: few rounds are
+    undisturbed, and short runs vary little.) The others are over all runs: median, quartiles and
+    minimum.
     """
 
     ns: float
@@ -45,11 +45,11 @@ class Time:
 class Measured:
     """Times of a model's parts in a run.
 
-    `kernels` and `hosts` have how often each ran in a run, and its time; those that did not run are
-    left out. `outside` has what else there is, how often, and its share of the rest. `wall` is of
-    plain runs, `timed_wall` of those with timers, which took `overhead` longer (relative; the
-    median over pairs). A round is `parts` runs, as only so many kernels are timed in each that the
-    timers do not slow it down.
+    `kernels` and `hosts` have the number of executions of each in a run, and its time; those that
+    did not run are omitted. `outside` has other work, its count, and its share of the rest. `wall`
+    is that of plain runs, `timed_wall` that of runs with timers, which took `overhead` longer
+    (relative; the median over pairs). A round is `parts` runs: each times only a part of the
+    kernels, so the timers do not slow it down.
     """
 
     ready: Ready[Any]
@@ -65,7 +65,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Subject:
-    """A model that is measured, and its inputs."""
+    """A model to measure, and its inputs."""
 
     model: Model[Any]
     arrays: Sequence[Any]
@@ -78,10 +78,10 @@ def measure(
     say: Callable[[str], None] = lambda text: None,
     seconds: float | None = None,
 ) -> list[Measured]:
-    """Returns the times of models that take turns.
+    """Returns the times of models, measured alternately.
 
-    `repeats` is the number of rounds; without it as many as a second allows, at least twenty, or as
-    `seconds` allow, at least five.
+    `repeats` is the number of rounds. By default, there are as many as fit into one second, at
+    least twenty, or into `seconds`, at least five.
     """
     readies, turns = [], []
     for subject in subjects:
@@ -102,7 +102,7 @@ def measure(
 
 
 def _inputs(model: Model[Any], arrays: Sequence[Any]) -> Callable[[], Sequence[Any]]:
-    """Returns what checks the inputs in each run, as a call of the model does."""
+    """Returns a function that checks the inputs in each run, as a call of the model does."""
     return lambda: model.checked(arrays)
 
 
@@ -143,8 +143,8 @@ def _measured(ready: Ready[Any], turns: Turns) -> Measured:
 
 
 def middle_half(totals: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Returns the positions of the runs that are neither among the quickest quarter nor among the
-    slowest.
+    """Returns the positions of the runs that are neither in the fastest nor in the slowest
+    quarter.
     """
     order = np.argsort(totals)
     cut = len(order) // 4
@@ -152,7 +152,9 @@ def middle_half(totals: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def time_of(values: Sequence[float] | np.ndarray, typical: np.ndarray) -> Time:
-    """Returns the statistics of values over runs, of which `typical` are positions."""
+    """Returns the statistics of values over runs; `typical` has the positions of the typical
+    runs.
+    """
     found = np.maximum(np.asarray(values, float), 0.0)
     q1, median, q3 = np.percentile(found, [25, 50, 75])
     mean = float(np.asarray(values, float)[typical].mean())

@@ -1,4 +1,4 @@
-"""What layers have to do in the model as it was imported."""
+"""The work of layers in the imported model."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.te.analysis import flops_of
 
-# Of an element that an operator without tensor form computes (a softmax, a norm): roughly.
+# Approximate FLOPs per element of an operator without tensor expression (a softmax, a norm).
 _FLOPS_AN_ELEMENT = 16
 
 
 class LayerWork:
-    """FLOPs and types of a model's layers; those of a layer are counted when first asked for."""
+    """FLOPs and types of a model's layers, computed on first use."""
 
     def __init__(self, build: Build) -> None:
         self.types: dict[str, str] = {}
@@ -33,7 +33,7 @@ class LayerWork:
                     self._calls.setdefault(layer, []).append(node)
 
     def weigh(self, layers: Sequence[str]) -> list[float]:
-        """Returns the FLOPs of layers, for weighing them against each other."""
+        """Returns the FLOPs of layers, for use as weights."""
         return [self._of(layer) for layer in layers]
 
     def _of(self, layer: str) -> float:
@@ -44,7 +44,7 @@ class LayerWork:
         return found
 
     def flops(self, call: Call) -> float:
-        """Returns the FLOPs of an operator; 0 for what is no operator, or of unknown size."""
+        """Returns the FLOPs of an operator call; 0 for other calls and for unknown sizes."""
         types = [a.type for a in call.args]
         op = call.op
         if not isinstance(op, Op) or not all(isinstance(t, TensorType) for t in types):

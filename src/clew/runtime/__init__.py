@@ -1,1 +1,1 @@
-"""Running native code: memory, threads, segments, and the disk cache."""
+"""Execution of native code: memory, threads, segments, and the disk cache."""

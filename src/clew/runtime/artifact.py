@@ -1,4 +1,4 @@
-"""A saved model's text and blobs to programs that are ready to run."""
+"""Builds runnable programs from a saved model's text and blobs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from clew.runtime.program import (
     Branch,
     Copy,
     Instruction,
-    NoTurns,
+    NoIterations,
     Program,
     Repeat,
     RunHost,
@@ -60,7 +60,7 @@ class Regions(Protocol):
         ...
 
 
-# Makes the function of a step that runs an operator on the host, from its saved form.
+# Makes the function of a host step from the step's saved form.
 HostResolver = Callable[[Json, ThreadPool], Callable[..., Any]]
 
 
@@ -68,8 +68,8 @@ HostResolver = Callable[[Json, ThreadPool], Callable[..., Any]]
 class LoadedKernel(Brief):
     """One use of a kernel in a saved model.
 
-    `layers` are those of the model that it works for, `ops` its operators, both in order; `segment`
-    and `step` say where in the program it runs.
+    `layers` are the model's layers that it works for, and `ops` its operators, both in order;
+    `segment` and `step` locate it in the program.
     """
 
     name: str
@@ -122,14 +122,14 @@ def read_inputs(text: Json) -> list[InputSpec]:
 
 
 def read_needs(text: Json) -> MachineNeeds:
-    """Returns what the code needs of a machine."""
+    """Returns the machine features that the code needs."""
     machine = text["machine"]
     features = tuple(machine["features"])
     return MachineNeeds(machine["triple"], machine["cpu"], features, machine["same_cpu"])
 
 
 class BuildReader:
-    """Makes the builds of a saved model. Constants stay where the file is mapped."""
+    """Makes the builds of a saved model. Constants stay in the mapped file."""
 
     def __init__(
         self,
@@ -149,8 +149,8 @@ class BuildReader:
     def builds(self) -> list[LoadedBuild]:
         """Returns the builds.
 
-        Errors: C003 when their code cannot be linked; KeyError, TypeError, ValueError, IndexError
-        and AssertionError when the text contradicts itself.
+        Errors: C003 if their code cannot be linked; KeyError, TypeError, ValueError, IndexError and
+        AssertionError if the text is inconsistent.
         """
         return [self._build(build) for build in self._text["builds"]]
 
@@ -222,7 +222,7 @@ class BuildReader:
             case "host":
                 assert self._resolve_host is not None
                 function = self._resolve_host(record["step"], self._pool)
-                layers = tuple(record.get("layers", ()))  # files had none once
+                layers = tuple(record.get("layers", ()))  # older files have none
                 return RunHost(function, reads, writes, record["label"], layers)
             case "copy":
                 (source,), (target,) = reads, writes
@@ -240,7 +240,7 @@ class BuildReader:
             case "while":
                 cond = self._program(record["while"], segments)
                 body = self._program(record["body"], segments)
-                empty = tuple(map(_no_turns, record["empty"]))
+                empty = tuple(map(_no_iterations, record["empty"]))
                 return Repeat(cond, body, reads, writes, record["scans"], empty)
         raise ValueError(f"unknown instruction {record['do']!r}")
 
@@ -250,7 +250,7 @@ def _refs(records: Sequence[Any]) -> tuple[BufferRef, ...]:
 
 
 def _flow(record: Json) -> Flow:
-    """Returns a step of control flow; one that no plan checks would pass fails its checks."""
+    """Returns a step of control flow; invalid ones fail the checks of plans."""
     kind = FlowKind[record["do"].upper()]
     target, loop, size_bytes = (int(record[name]) for name in ("target", "loop", "size_bytes"))
     return Flow(kind, _refs(record["args"]), target, loop, size_bytes)
@@ -262,9 +262,9 @@ def _loop(record: Json) -> LoopPlan:
     return LoopPlan(int(record["first"]), states, rows, trips)
 
 
-def _no_turns(record: Json) -> NoTurns:
+def _no_iterations(record: Json) -> NoIterations:
     shape = tuple(s if isinstance(s, int) else (int(s[0]), int(s[1])) for s in record["shape"])
-    return NoTurns(shape, dtype_named(record["dtype"]))
+    return NoIterations(shape, dtype_named(record["dtype"]))
 
 
 def _code(record: Json) -> KernelCode:

@@ -1,11 +1,11 @@
 """The disk cache of objects and small metadata.
 
-An entry is a file named by its key: a header with a checksum, then the data. Writers put a whole
-file in place by renaming, so that readers in any process see all of it or none. A damaged or
-foreign file is a miss. A disk that cannot be written or read means work without a cache.
+An entry is a file named by its key: a header with a checksum, then the data. Writers rename
+complete files into place, so that readers in any process see all of an entry or none. A damaged or
+foreign file is a miss. If the disk cannot be written or read, clew works without a cache.
 
-What it holds is run, so nobody else may write to it: folders are for this user alone, and owner and
-mode of each folder and file are looked at when it is opened.
+The contents are executed, so nobody else may write to them: folders are private to the user, and
+the owner and mode of each folder and file are checked when it is opened.
 """
 
 from __future__ import annotations
@@ -47,19 +47,18 @@ _KEY = re.compile(r"[0-9a-f]{8,128}")
 _FOLDER = re.compile(r"[0-9a-f]{2}")
 _TEMPORARY_PREFIX = "writing-"
 _WRITING = (_TEMPORARY_PREFIX, WRITTEN_PREFIX)
-# What else lies in a cache: modules that LLVM could not compile, and when it was looked through.
+# Other files in a cache: modules that LLVM could not compile, and the marker of the last check.
 _OURS = re.compile(r"[0-9a-f]{2}|looked|failed-[0-9a-f]+\.ll")
-# Permissions of anybody but the owner.
+# Permissions of everybody but the owner.
 _OF_OTHERS = 0o077
-# No writer takes that long.
+# The longest time that any writer takes.
 _ABANDONED_S = 3600.0
-# A writer sees to it that the cache does not grow without end: when this process has written so
-# much, and now and then for processes that end before. A look at all entries takes long where they
-# are many.
+# Writers bound the size of the cache. A process checks it after writing this much, and occasionally
+# for processes that end before that. A check of all entries is slow if there are many.
 _LIMIT_BYTES = 4 << 30
 _LOOK_AFTER_BYTES = _LIMIT_BYTES // 32
 _LOOK_AFTER_S = 3600.0
-# Its time is that of the last look, by whatever process.
+# Its modification time is the time of the last check by any process.
 _LOOKED = "looked"
 _unseen_bytes: Counter[Path] = Counter()
 _unseen_lock = Lock()
@@ -67,7 +66,7 @@ _unseen_lock = Lock()
 
 @dataclass(frozen=True)
 class CacheStats:
-    """What lies on the disk, and how this process has fared with it."""
+    """Contents of the disk cache, and this process's use of it."""
 
     entries: int
     size_bytes: int
@@ -77,7 +76,7 @@ class CacheStats:
 
 
 class Cache:
-    """Bytes by hex key below a folder. `root=None` is a cache that keeps nothing."""
+    """A store of bytes by hex key in a folder. `root=None` is a cache that stores nothing."""
 
     def __init__(self, root: Path | None):
         self.root = root
@@ -96,7 +95,7 @@ class Cache:
         return data
 
     def put(self, key: str, data: bytes) -> None:
-        """Keeps `data` under `key`; warns once, and goes on, where the disk refuses."""
+        """Stores `data` under `key`; if the disk refuses, warns once and continues."""
         if self.root is None:
             return
         header = _MAGIC + hashlib.sha256(key.encode() + data).digest()
@@ -118,8 +117,8 @@ class Cache:
         self.grew(len(data))
 
     def grew(self, size_bytes: int) -> None:
-        """Notes that so much was written, and looks whether the cache is too large when it is time:
-        what was used least recently is removed then.
+        """Records that `size_bytes` were written, and checks the size of the cache when it is time:
+        if it is too large, the least recently used entries are removed.
         """
         if self.root is None:
             return
@@ -146,7 +145,7 @@ class Cache:
             return math.inf
 
     def open(self, key: str) -> BinaryIO | None:
-        """Returns an entry opened, this user's own; None where there is none, or a foreign one."""
+        """Opens an entry; returns None if there is none, or if it belongs to another user."""
         if self.root is None:
             return None
         try:
@@ -156,10 +155,10 @@ class Cache:
             return None
 
     def file(self, key: str) -> Path | None:
-        """Returns where a file that its writer seals itself is to be put, with the mode 0600; None
-        without a disk.
+        """Returns the path for a file that its writer seals itself, to be created with mode 0600;
+        None without a disk.
 
-        It counts, and is pruned, like any entry; who uses it says so (`touch`).
+        It counts, and is pruned, like any entry; its users report their use (`touch`).
         """
         try:
             with self._folder(key, make=True):
@@ -169,12 +168,12 @@ class Cache:
             return None
 
     def drop(self, key: str | None) -> None:
-        """Removes an entry, if it is there."""
+        """Removes an entry if it exists."""
         if self.root is not None and key is not None:
             _remove(self._path(key))
 
     def touch(self, file: BinaryIO) -> None:
-        """Notes that an open file of the cache is used; `prune` goes by that."""
+        """Marks an open file of the cache as used, for `prune`."""
         with contextlib.suppress(OSError):
             os.utime(file.fileno())
 
@@ -184,12 +183,12 @@ class Cache:
         return CacheStats(len(sizes), sum(sizes), self._hits, self._misses, self._damaged)
 
     def clear(self) -> int:
-        """Removes every entry, and returns how many there were."""
+        """Removes every entry, and returns their number."""
         return sum(_remove(path) for path, _, _ in self._entries())
 
     def prune(self, max_bytes: int) -> int:
-        """Removes the entries used least recently until `max_bytes` are left, and what writers that
-        were killed have left; returns how many.
+        """Removes the least recently used entries until `max_bytes` are left, and files left by
+        killed writers; returns the number of removed files.
         """
         entries = sorted(self._entries(), key=lambda entry: entry[2])
         abandoned = [
@@ -212,9 +211,9 @@ class Cache:
 
     @contextmanager
     def _folder(self, key: str, *, make: bool = False) -> Iterator[int]:
-        """Gives the open folder that a key's entry lies in.
+        """Opens the folder of a key's entry.
 
-        Errors: OSError where there is none, or one that others may write to.
+        Errors: OSError if there is none, or if others may write to it.
         """
         if self.root is None:
             raise OSError(errno.ENOENT, "no cache")
@@ -251,7 +250,7 @@ class Cache:
         return None
 
     def _entries(self) -> Iterator[tuple[Path, int, float]]:
-        """Yields path, size and time of last use; leaves other people's files alone."""
+        """Yields path, size and time of last use; skips other users' files."""
         if self.root is None:
             return
         for folder in _listed(self.root):
@@ -260,7 +259,7 @@ class Cache:
                 path = Path(entry.path)
                 if not _KEY.fullmatch(folder.name + entry.name) and not _is_temporary(path):
                     continue
-                with contextlib.suppress(OSError):  # another process may remove it meanwhile
+                with contextlib.suppress(OSError):  # another process may remove it concurrently
                     status = entry.stat(follow_symlinks=False)
                     yield path, status.st_size, status.st_mtime
 
@@ -268,11 +267,11 @@ class Cache:
         if not self._warned:
             self._warned = True
             reason = error.strerror if error.errno == errno.EPERM else error
-            warnings.warn(f"clew goes on without its disk cache: {reason}", stacklevel=3)
+            warnings.warn(f"clew continues without its disk cache: {reason}", stacklevel=3)
 
 
 def _listed(folder: Path | str) -> list[os.DirEntry[str]]:
-    """Returns what is in a folder: nothing in one that is none, or was removed meanwhile."""
+    """Returns the contents of a folder; [] if it is no folder or was removed meanwhile."""
     try:
         with os.scandir(folder) as found:
             return list(found)
@@ -293,10 +292,10 @@ def _remove(path: Path) -> bool:
 
 
 def default_cache() -> Cache:
-    """Returns the cache at the place that the settings name, or one that keeps nothing.
+    """Returns the cache at the path from the settings, or one that stores nothing.
 
-    A place that others may write to is not used, as what it holds is run; the process is warned of
-    it once. A cache of this user's that others could write to is emptied and closed to them.
+    A path that others may write to is not used, because the contents are executed; the process is
+    warned once. A cache of this user that others could write to is emptied and made private.
     """
     current = settings()
     if not current.cache_enabled:
@@ -310,7 +309,7 @@ def default_cache() -> Cache:
         _warned_of.add(root)
     if not known:
         hint = "CLEW_CACHE_DIR names another place"
-        warnings.warn(f"clew goes on without its disk cache: {reason}; {hint}", stacklevel=3)
+        warnings.warn(f"clew continues without its disk cache: {reason}; {hint}", stacklevel=3)
     return Cache(None)
 
 
@@ -318,7 +317,7 @@ _warned_of: set[Path] = set()
 
 
 def _why_open(root: Path) -> str:
-    """Returns why others can write to a folder, after closing it to them; "" where none can."""
+    """Returns why others can write to a folder, after making it private; "" if they cannot."""
     try:
         status = root.stat()
         if not status.st_mode & _OF_OTHERS or not stat.S_ISDIR(status.st_mode):
@@ -332,12 +331,12 @@ def _why_open(root: Path) -> str:
     except FileNotFoundError:
         return ""
     except OSError as error:
-        return f"{root} cannot be closed to others: {error.strerror}"
-    return "" if is_ours(status) else f"others may write to {root}, which holds other things, too"
+        return f"{root} cannot be made private: {error.strerror}"
+    return "" if is_ours(status) else f"others may write to {root}, which also holds other files"
 
 
 def _reclaim(folder: Path) -> None:
-    """Closes a folder of a cache to others and removes its entries, which they may have changed."""
+    """Makes a cache folder private, and removes its entries, which others may have changed."""
     with contextlib.suppress(OSError):
         status = os.lstat(folder)
         if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
@@ -348,5 +347,5 @@ def _reclaim(folder: Path) -> None:
 
 
 def _is_of_cache(entry: os.DirEntry[str]) -> bool:
-    """Whether something in a folder was put there by a cache."""
+    """Whether an entry of a folder was created by a cache."""
     return bool(_OURS.fullmatch(entry.name)) or entry.name.startswith(_WRITING)

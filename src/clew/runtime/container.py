@@ -1,7 +1,8 @@
-"""A file of one JSON text and many blobs, sealed with a checksum: the outside of a saved model.
+"""A file of one JSON text and many blobs, sealed with a checksum: the outer format of a saved
+model.
 
 Little endian. A header, the text, then the blobs, each at a multiple of 64 bytes from the start of
-the file, so that a mapping of the file shows them aligned. Only zeros lie between.
+the file, so that they are aligned in a mapping of the file. All gaps are zeros.
 
 | offset | bytes | field |
 |---|---|---|
@@ -34,20 +35,20 @@ from clew.support.files import open_plain, reason_of
 from clew.support.writing import replacing
 
 MAGIC: Final = b"\x89CLEW\r\n\x1a"
-FORMAT_VERSION: Final = 4
+FORMAT_VERSION: Final = 5
 HEADER_BYTES: Final = 64
-# The text's field that says where the blobs are: offset and bytes of each.
+# The text's field with the offset and size in bytes of each blob.
 BLOBS: Final = "blobs"
 
 _FIELDS: Final = struct.Struct("<8sIIQQ")
 _CHECKSUM: Final = struct.Struct("<I")
 _REST: Final = bytes(HEADER_BYTES - _FIELDS.size - _CHECKSUM.size)
-_RETRY: Final = "save the model again, or copy the file anew"
+_RETRY: Final = "save the model again, or copy the file again"
 
 
 @dataclass(frozen=True)
 class Container:
-    """An opened file: its text, read, and its blobs, which are views of read-only shared pages."""
+    """An opened file: its parsed text, and its blobs as views of read-only shared pages."""
 
     text: dict[str, Any]
     blobs: Sequence[np.ndarray]
@@ -61,12 +62,12 @@ def write_container(
     *,
     mode: int = 0o666,
 ) -> None:
-    """Writes the file as a whole: whoever opens `path` sees the old one or the new one.
+    """Writes the file atomically: readers of `path` see the old file or the new one.
 
-    `blobs` are u8 arrays. The same arguments give the same bytes. `mode` are the permissions of a
-    new file.
+    `blobs` are u8 arrays. Equal arguments give equal bytes. `mode` holds the permissions of a new
+    file.
 
-    Errors: C050 when the file cannot be written.
+    Errors: C050 if the file cannot be written.
     """
     encoded, offsets = _with_offsets(text, blobs)
     end = offsets[-1] + blobs[-1].nbytes if blobs else HEADER_BYTES + len(encoded)
@@ -88,7 +89,7 @@ def write_container(
 
 
 def _with_offsets(text: dict[str, Any], blobs: Sequence[np.ndarray]) -> tuple[bytes, list[int]]:
-    """Returns the text with the blobs' places put in, and their offsets in the file."""
+    """Returns the text with the positions of the blobs, and their offsets in the file."""
     relative, position = [], 0
     for blob in blobs:
         relative.append(position)
@@ -101,14 +102,14 @@ def _with_offsets(text: dict[str, Any], blobs: Sequence[np.ndarray]) -> tuple[by
 
 
 def _blob_base(text_bytes: int) -> int:
-    """Returns where the first blob is; offsets in the text count from here."""
+    """Returns the position of the first blob, from which offsets in the text count."""
     return round_up(HEADER_BYTES + text_bytes, ALIGNMENT_BYTES)
 
 
 def _pieces(
     encoded: bytes, offsets: Sequence[int], blobs: Sequence[np.ndarray]
 ) -> Iterator[bytes | memoryview]:
-    """Yields all that follows the checksum, in order."""
+    """Yields everything after the checksum, in order."""
     yield _REST
     yield encoded
     position = HEADER_BYTES + len(encoded)
@@ -119,9 +120,9 @@ def _pieces(
 
 
 def read_container(path: Path) -> Container:
-    """Returns a file's content, mapped and not copied, after all of it has been checked.
+    """Returns a file's content, mapped without a copy, after checking all of it.
 
-    Errors: C050 (cannot be read), and those of `read_opened`.
+    Errors: C050 (cannot be read), and the errors of `read_opened`.
     """
     try:
         stream = open_plain(path)
@@ -132,11 +133,11 @@ def read_container(path: Path) -> Container:
 
 
 def read_opened(stream: BinaryIO, path: str | Path, *, checked: bool = False) -> Container:
-    """Returns an open file's content, mapped and not copied, after all of it has been checked; with
-    `checked` the caller knows that its checksum fits. Errors call the file `path`.
+    """Returns an open file's content, mapped without a copy, after checking all of it. With
+    `checked`, the caller has verified the checksum. Errors name the file `path`.
 
     Errors: C050 (cannot be read), C051 (another kind of file), C052 (another version of the
-    format), C053 (cut off or with something behind it), C054 (damaged).
+    format), C053 (truncated or with trailing data), C054 (damaged).
     """
     try:
         head = stream.read(HEADER_BYTES)
@@ -170,18 +171,18 @@ def _unreadable(path: str | Path, error: Exception) -> CompileError:
     return CompileError(
         "C050",
         f"{path} cannot be read: {reason_of(error)}",
-        hint="name a file that `save` has written",
+        hint="name a file written by `save`",
     )
 
 
 def _checksum(content: np.ndarray) -> int:
-    """Returns the checksum of all bytes but its own."""
+    """Returns the checksum of all bytes except its own."""
     checksum = zlib.crc32(content[: _FIELDS.size].data)
     return zlib.crc32(content[_FIELDS.size + _CHECKSUM.size :].data, checksum)
 
 
 def _check_magic(path: str | Path, head: bytes) -> None:
-    """Raises unless a file begins as one of ours does."""
+    """Checks that a file begins with the magic number."""
     if head[: len(MAGIC)] != MAGIC[: len(head)] or not head:
         raise CompileError(
             "C051",

@@ -22,12 +22,12 @@ from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.shown import Shown
 
-# After so long in a loop Python has a look at signals: Ctrl-C stops it.
+# After this time in a loop, Python handles signals, so that Ctrl-C stops it.
 _SLICE_NS = 5e7
 
 
 class SymbolTable(Protocol):
-    """Where compiled functions are."""
+    """The addresses of compiled functions."""
 
     def address(self, symbol: str) -> int:
         """Returns the address of a function."""
@@ -38,7 +38,7 @@ class SymbolTable(Protocol):
 class Places:
     """Addresses of the memory that a context works on; `owners` keeps it alive.
 
-    `scratch` is a slice for each thread, `scratch_stride_bytes` apart.
+    `scratch` has a slice per thread, `scratch_stride_bytes` apart.
     """
 
     constants: Sequence[int]
@@ -54,7 +54,7 @@ def scratch_bytes(plan: SegmentPlan) -> int:
 
 
 def size_of(plan: SegmentPlan, ref: BufferRef) -> int:
-    """Returns the bytes from a place in an arena buffer or output to its end."""
+    """Returns the bytes from an offset in an arena buffer or output to its end."""
     if ref.kind is BufferKind.ARENA:
         return plan.arena_buffers[ref.index].size_bytes - ref.offset_bytes
     assert ref.kind is BufferKind.OUTPUT, "memory that kernels write"
@@ -62,7 +62,7 @@ def size_of(plan: SegmentPlan, ref: BufferRef) -> int:
 
 
 def plain_places(plan: SegmentPlan, constants: Sequence[np.ndarray], threads: int) -> Places:
-    """Returns a fresh arena and scratch beside the given constants."""
+    """Returns a fresh arena and scratch memory, with the given constants."""
     arena = aligned_bytes(plan.arena_bytes)
     base = address_of(arena)
     stride = round_up(scratch_bytes(plan), ALIGNMENT_BYTES)
@@ -77,10 +77,10 @@ def plain_places(plan: SegmentPlan, constants: Sequence[np.ndarray], threads: in
 
 
 class GuardedMemory:
-    """Every buffer of one call on its own between forbidden pages, poisoned beforehand.
+    """The buffers of one call, each between forbidden pages and poisoned beforehand.
 
-    Inputs and outputs touch the forbidden page as nearly as their elements' alignment allows, all
-    others as nearly as 64 bytes do.
+    Inputs and outputs are as close to the forbidden page as their elements' alignment allows, all
+    others as close as an alignment of 64 bytes allows.
     """
 
     def __init__(self, plan: SegmentPlan, side: GuardSide, threads: int):
@@ -100,7 +100,7 @@ class GuardedMemory:
         self._constants = plan.constants
 
     def places(self) -> Places:
-        """Returns the addresses."""
+        """Returns the addresses of the buffers."""
         return Places(
             constants=[buffer.address for buffer in self.constants],
             arena=[buffer.address for buffer in self.arena],
@@ -115,7 +115,7 @@ class GuardedMemory:
             _fill(buffer, array)
 
     def check(self, inputs: Sequence[np.ndarray]) -> None:
-        """Asserts that padding, inputs and constants are as they were before the call."""
+        """Asserts that padding, inputs and constants are unchanged since before the call."""
         groups = {
             "input": self.inputs,
             "output": self.outputs,
@@ -140,38 +140,39 @@ def _fill(buffer: GuardedBuffer, array: np.ndarray) -> None:
 
 
 def _slots(entry: Step | Flow) -> int:
-    """Returns how many arguments a step has, with the record of its checks."""
+    """Returns the number of a step's arguments, including the record of its checks."""
     return len(entry.args) + (isinstance(entry, Step) and bool(entry.code.checks))
 
 
 def entry_starts(plan: SegmentPlan) -> list[int]:
-    """Returns where the driver's steps for each of a plan's begin, and where the last ends: each
-    phase of a kernel is one of its own.
+    """Returns, for each of a plan's entries, its first driver step, and the end of the last: each
+    phase of a kernel is a separate driver step.
     """
     counts = [1 if isinstance(e, Flow) else len(phases(e.code.entries)) for e in plan.entries]
     return [0, *itertools.accumulate(counts)]
 
 
 def places_of_steps(plan: SegmentPlan) -> list[int]:
-    """Returns where in the plan's order each of its steps is."""
+    """Returns the positions of the steps in the plan's order."""
     if not plan.order:
         return list(range(len(plan.steps)))
     return [place for place, entry in enumerate(plan.order) if isinstance(entry, int)]
 
 
 class Context(Shown):
-    """Step table, argument tables and patches for one call at a time.
+    """The step table, argument tables and patches for one call at a time.
 
-    Before a call `bases` must hold the addresses of its inputs, then of its outputs. Each phase
-    of a step is a step of the driver; `first_entries` says where a step's begin. After it `records`
-    are zeros, unless an index was out of range.
+    Before a call, `bases` must hold the addresses of its inputs, then of its outputs. Each phase of
+    a step is a driver step; `first_entries` holds the first of each step. After a call, `records`
+    are zeros unless an index was out of range.
     """
 
     def __init__(self, plan: SegmentPlan, symbols: SymbolTable, threads: int, places: Places):
         self._owners = places.owners
         self._entries = plan.entries
         self._starts = entry_starts(plan)
-        self.constants: object = None  # what they were made for, where a segment may move it
+        # The constants it was made for, since a segment may move them.
+        self.constants: object = None
         self._n_inputs = len(plan.inputs)
         self.bases = (ctypes.c_int64 * max(1, len(plan.inputs) + len(plan.outputs)))()
         self.bases_address = ctypes.addressof(self.bases)
@@ -231,28 +232,30 @@ class Context(Shown):
         return ""
 
     def arguments(self, step: int) -> list[int]:
-        """Returns the addresses of a step's arguments in the call that `bases` is laid out for.
+        """Returns the addresses of a step's arguments in the call that `bases` describes.
 
-        They are written to where the step reads them, as running the segment would.
+        They are also written to the step's argument table, as in a run of the segment.
         """
         return self.arguments_at(self._place_of[step])[: -1 if step in self._record_of else None]
 
     def arguments_at(self, place: int) -> list[int]:
-        """As `arguments`, of a place in the plan's order; with the record of a step's checks."""
+        """`arguments` for a position in the plan's order, including the record of a step's
+        checks.
+        """
         slots = self._args[self._first_args[place] : self._first_args[place + 1]]
         for number, base, offset in self._moving.get(place, ()):
             slots[number] = self.bases[base] + offset
         return [int(a) for a in slots]
 
     def begin_loops(self) -> None:
-        """Has what moves in loops be where their first turns find it, with arguments written."""
+        """Places the moving buffers of loops for their first iterations, and writes arguments."""
         for place, entry in enumerate(self._entries):
             self.arguments_at(place)
             if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
                 self.go_on(place)
 
     def go_on(self, place: int) -> int:
-        """Does what control flow at a place in the plan's order does; returns the place after it.
+        """Executes control flow at a position in the plan's order, and returns the next position.
         Arguments must have been written.
         """
         at = self._starts[place]
@@ -260,8 +263,8 @@ class Context(Shown):
         return bisect.bisect_left(self._starts, driver().go_on(step, at + 1))
 
     def first_fault(self) -> tuple[int, int, int] | None:
-        """Returns which step, which of its checks and which index was out of range, counted from
-        the front, in the run that is over; forgets all of them.
+        """Returns the first step, check and index that was out of range in the last run, counted
+        from the front, and clears all records.
         """
         words = np.frombuffer(self.records, np.int64).reshape(-1, 2)
         found = None
@@ -272,8 +275,8 @@ class Context(Shown):
         return found
 
     def overwritten(self, plan: SegmentPlan, step: int) -> tuple[int, int]:
-        """Returns address and size in bytes of the operand that a step overwrites with a result
-        while it reads it; size 0 for the steps that run as well twice as once.
+        """Returns the address and size in bytes of the operand that a step overwrites with a
+        result; size 0 for steps that can be repeated.
         """
         args, code = plan.steps[step].args, plan.steps[step].code
         for source, _ in code.in_place:
@@ -285,7 +288,7 @@ class Context(Shown):
         return 0, 0
 
     def _lay_out_args(self, plan: SegmentPlan, places: Places) -> np.ndarray:
-        """Writes the addresses known now; returns the patches that write the others."""
+        """Writes the known addresses; returns the patches that write the others."""
         patches = []
         address = address_of(self._args)
         records = address_of(np.frombuffer(self.records, np.uint8)) if self.records else 0
@@ -318,7 +321,7 @@ class Context(Shown):
 
 
 class LoopTables:
-    """What the driver knows of a plan's loops, for one call at a time."""
+    """The driver's data about a plan's loops, for one call at a time."""
 
     def __init__(self, plan: SegmentPlan) -> None:
         self._loops = plan.loops
@@ -332,19 +335,21 @@ class LoopTables:
         self._fresh = self._words
 
     def extra(self, entry: Flow) -> int:
-        """Returns the word of a step of control flow that is a loop's address, or bytes."""
-        if entry.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.TURN):
+        """Returns the extra word of a step of control flow: a loop's address, or a number of
+        bytes.
+        """
+        if entry.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.NEXT):
             return address_of(self._words) + entry.loop * native_flow.LOOP_BYTES
         return entry.size_bytes
 
     def add_patch(self, address: int, ref: BufferRef) -> None:
-        """Has the loop that moves a buffer write where it is to an address."""
+        """Adds a patch: the loop that moves a buffer writes the buffer's address to `address`."""
         owner = self._owners[ref.index]
         column = ref.index - self._loops[owner].first
         self._patches[owner].append((address, column, ref.offset_bytes))
 
     def lay_out(self) -> None:
-        """Writes the loops' words, after all patches were added."""
+        """Writes the loops' words after all patches were added."""
         self._tables = [np.array(rows or [(0, 0, 0)], np.int64) for rows in self._patches]
         for number, loop in enumerate(self._loops):
             words = self._words[number]
@@ -357,17 +362,17 @@ class LoopTables:
             words[native_flow.LOOP_N_PATCHES // 8] = len(self._patches[number])
         self._fresh = self._words.copy()
 
-    def clear(self, most_turns: int) -> None:
-        """Has no loop have turned yet, nor turn more often than that in the next call."""
-        self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_turns
-        np.copyto(self._words, self._fresh)  # what else a run writes is written before it is read
+    def clear(self, most_iterations: int) -> None:
+        """Has no loop have turned yet, nor iteration more often than that in the next call."""
+        self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_iterations
+        np.copyto(self._words, self._fresh)  # a run writes its other words before it reads them
 
-    def turns(self) -> list[int]:
-        """Returns how often each loop has turned since `clear`."""
+    def iterations(self) -> list[int]:
+        """Returns the number of iterations of each loop since `clear`."""
         return [int(n) for n in self._words[: len(self._loops), native_flow.LOOP_TOTAL // 8]]
 
     @property
     def stopped(self) -> bool:
-        """Whether a loop had to be stopped."""
-        fault = self._words.item  # of a few loops quicker than numpy's sum over a column
+        """Whether a loop was stopped at its limit."""
+        fault = self._words.item  # for few loops faster than NumPy's sum over a column
         return any(fault(n, native_flow.LOOP_FAULT // 8) for n in range(len(self._words)))

@@ -1,4 +1,4 @@
-"""Inputs that nobody gave: drawn from a seed."""
+"""Random values for inputs that are not given, from a seed."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ def complete(
     shapes: Mapping[str, Sequence[int]] | None = None,
     last: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns all inputs by name in order: those given, checked, and the others drawn.
+    """Returns all inputs by name in order: the given ones, checked, and random values for the
+    others.
 
-    Named sizes are those of the given inputs, else of `shapes` (by input), else those of `last`:
-    the shapes of the last run by input, with the values of inputs that decide sizes.
+    Named sizes come from the given inputs, else from `shapes` (by input), else from `last`: the
+    shapes of the last run by input, and the values of inputs that decide sizes.
 
-    Errors: I041 to I043 for what is given, I061 for sizes that nobody settled, I303 for `shapes`
+    Errors: I041 to I043 for given inputs, I061 for sizes that remain unknown, I303 for `shapes`
     that do not fit.
     """
     specs = {i.name: i for i in inputs}
@@ -46,7 +47,7 @@ def complete(
         if not specs[name].takes(shape):
             raise InputError(
                 "I303",
-                f"input {name!r} is to have shape {list(shape)}, the model expects "
+                f"shapes gives input {name!r} the shape {list(shape)}, the model expects "
                 f"{specs[name].shown_shape}",
                 hint="named sizes take any value, numbers must match",
             )
@@ -65,7 +66,7 @@ def complete(
 def _named_sizes(
     inputs: Sequence[InputSpec], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, int]:
-    """Returns the named sizes that shapes settle."""
+    """Returns the named sizes that shapes determine."""
     sizes: dict[str, int] = {}
     for wanted in inputs:
         shape = shapes.get(wanted.name)
@@ -81,28 +82,29 @@ def draw(
     seed: int,
     sizes: Mapping[str, int],
 ) -> dict[str, Array]:
-    """Returns values for the inputs that are not given, drawn from a seed.
+    """Returns random values from a seed for the inputs that are not given.
 
-    Floats come from the standard normal distribution, integers are 0 or 1 (which suits masks, and
-    ids of any vocabulary). `sizes` holds named sizes that given inputs settle.
+    Floats are from the standard normal distribution, integers are 0 or 1 (valid masks, and ids of
+    any vocabulary). `sizes` holds the named sizes that given inputs determine.
 
-    Errors: I061 for an input whose named sizes nobody settled.
+    Errors: I061 for an input whose named sizes remain unknown.
     """
     rng = np.random.default_rng(seed)
     return {i.name: _draw_one(i, rng, sizes) for i in inputs if i.name not in given}
 
 
 def sizes_of(inputs: Sequence[InputSpec], given: Mapping[str, Any]) -> dict[str, int]:
-    """Returns the named sizes that given arrays settle."""
+    """Returns the named sizes that given arrays determine."""
     return _named_sizes(inputs, {n: v.shape for n, v in given.items() if hasattr(v, "shape")})
 
 
 def settled(
     wanted: InputSpec, sizes: Mapping[str, int], known: Mapping[str, Sequence[int]] | None = None
 ) -> list[int]:
-    """Returns the shape of an input with its named sizes settled.
+    """Returns the shape of an input with its named sizes replaced by numbers.
 
-    Errors: I061 where one is not, and for an input whose value decides sizes: nobody can guess it.
+    Errors: I061 if one is unknown, and for an input whose value decides sizes, which cannot be
+    guessed.
     """
     if wanted.decides:
         raise InputError(
@@ -144,18 +146,18 @@ def _draw_one(
     if wanted.kind is not None:
         return _draw_value(wanted.kind, rng, f"input {wanted.name!r} is {wanted.kind}")
     if wanted.dtype is None:
-        raise InputError("I061", f"input {wanted.name!r} is no tensor and cannot be drawn")
+        raise InputError("I061", f"input {wanted.name!r} is not a tensor and cannot be drawn")
     return _draw_array(wanted.dtype, settled(wanted, sizes, known), rng)
 
 
 def _draw_array(dtype: Any, shape: Sequence[int], rng: np.random.Generator) -> Array:
-    floating = dtype.kind in "fV"  # V: bfloat16 and its like
+    floating = dtype.kind in "fV"  # V: bfloat16 and similar dtypes
     drawn = rng.standard_normal(shape) if floating else rng.integers(0, 2, shape)
     return np.asarray(drawn).astype(dtype)
 
 
 def _draw_value(kind: Kind, rng: np.random.Generator, what: str) -> Any:
-    """Returns a value that is no tensor: two elements of a sequence, what is optional is there.
+    """Returns a value other than a tensor: sequences have two elements, optionals a value.
 
     Errors: I061 for maps, and for tensors of unknown shape.
     """

@@ -1,4 +1,4 @@
-"""The native driver, loaded: see `codegen.native` for what its functions do."""
+"""The loaded native driver; `codegen.driver.driver` describes its functions."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from clew.runtime.jit import Library
 from clew.runtime.memory import address_of
 from clew.support.locks import once
 
-# The oldest CPU of an architecture that can run it: one object then serves every machine.
+# The oldest CPU of an architecture that can run the driver, so that one object suits every machine.
 _BASELINE_CPUS = {"x86_64": "x86-64", "aarch64": "generic", "arm64": "generic"}
 
-# The clock and the counter are read some nanoseconds apart: over this time that is a millionth.
+# The clock and the counter are read some nanoseconds apart: a millionth of this duration.
 _LEAST_BASELINE_NS = 20_000_000
 _EMPTY_STEPS, _EMPTY_RUNS = 2000, 20
 
 
 class Driver:
-    """The driver's functions, to be called with addresses."""
+    """The driver's functions, called with addresses."""
 
     def __init__(self, code: ObjectCode, library: Library, threads: bool):
         self.object = code
-        self.address = library.address  # which also keeps the code in memory
+        self.address = library.address  # keeps the code in memory as well
         self.supports_threads = threads
         self.worker_address = self.address("clew_worker")
         pointer, count = ctypes.c_void_p, ctypes.c_int64
@@ -54,15 +54,15 @@ class Driver:
         self._began = self._now()
 
     def _now(self) -> tuple[int, int]:
-        """Returns the clock's nanoseconds and the ticks of the same moment."""
+        """Returns the clock's nanoseconds, and the ticks at the same moment."""
         now = np.zeros(2, np.int64)
         self._clock(address_of(now))
         return int(now[0]), int(now[1])
 
     def ns_per_tick(self) -> float:
-        """Returns how long a tick of a watch is, by the clock since the driver was loaded.
+        """Returns the duration of a watch's tick, by the clock since the driver was loaded.
 
-        It is good to a millionth, after the first call, which may wait for some milliseconds.
+        It is accurate to a millionth after the first call, which may wait for some milliseconds.
         """
         while True:
             (began_ns, began), (now_ns, now) = self._began, self._now()
@@ -72,7 +72,7 @@ class Driver:
 
     @functools.cached_property
     def stamp_ns(self) -> float:
-        """How much longer a step takes when it is stamped: found with steps that do nothing."""
+        """The time that a stamp adds to a step, measured with empty steps."""
         steps = np.zeros((_EMPTY_STEPS, native.STEP_BYTES // 8), np.int64)
         ticks = np.zeros(_EMPTY_STEPS, np.int64)
         counts = np.zeros(_EMPTY_STEPS, np.int64)
@@ -89,13 +89,13 @@ class Driver:
 
 
 def driver_object(cache: Cache) -> ObjectCode:
-    """Returns the driver's object for this platform, from the cache where it is there."""
+    """Returns the driver's object for this platform, from the cache if possible."""
     text = driver_text(llvm.get_process_triple(), has_steady_counter())
     return native_object(text, EXPORTS, cache)
 
 
 def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCode:
-    """Returns the object of a module of the run time's own, from the cache where it is there."""
+    """Returns the object of a module of the runtime itself, from the cache if possible."""
     triple: str = llvm.get_process_triple()
     parts = (llvmlite.__version__, triple, text)
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()
@@ -109,14 +109,14 @@ def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCo
 
 @once
 def driver() -> Driver:
-    """Returns this process's driver: one, as its code is there for as long as it lives."""
+    """Returns this process's driver, of which there is one, because its code is never unloaded."""
     imports = addresses_of("syscall", "clock_gettime", "memmove")
     code = driver_object(default_cache())
     return Driver(code, Library([code], imports), supports_threads(llvm.get_process_triple()))
 
 
 def addresses_of(*names: str) -> dict[str, int]:
-    """Returns where functions of the C library are."""
+    """Returns the addresses of functions of the C library."""
     process, found = ctypes.CDLL(None), dict[str, int]()
     for name in names:
         address = ctypes.cast(getattr(process, name), ctypes.c_void_p).value

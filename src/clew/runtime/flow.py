@@ -1,4 +1,4 @@
-"""Checks of a plan's control flow: whichever way it goes, all steps stay inside their buffers."""
+"""Checks of a plan's control flow: on every path, all steps stay inside their buffers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _COUNTER_BYTES = 8
 
 def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) -> None:
     """Asserts that each step and loop is in the order once, that jumps neither leave the order nor
-    enter or leave loops, that only turns of loops jump back, and that what moves or is copied has
-    room where it goes. `limits` are the bytes of all buffers.
+    enter or leave loops, that only the ends of iterations jump back, and that moved and copied data
+    fits its destination. `limits` are the bytes of all buffers.
     """
     steps = [n for n in plan.order if isinstance(n, int)]
     assert steps == list(range(len(plan.steps))), "steps are not each in the order once"
@@ -20,7 +20,7 @@ def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) ->
     for number, loop in enumerate(plan.loops):
         assert loop.first == moving, f"loop {number}: moving buffers are not its own"
         assert min((0, *loop.moving_bytes)) >= 0, f"loop {number}: negative sizes"
-        assert loop.trips is None or loop.trips >= 0, f"loop {number}: negative turns"
+        assert loop.trips is None or loop.trips >= 0, f"loop {number}: negative iterations"
         assert loop.trips is not None or not loop.rows_bytes, f"loop {number}: endless stacks"
         moving += len(loop.moving_bytes)
     around, begins = _loops_around(plan)
@@ -29,16 +29,16 @@ def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) ->
             continue
         where = f"{entry.kind.name} at {place}"
         assert 0 <= entry.target <= len(plan.order), f"{where}: jumps to {entry.target}"
-        if entry.kind in (FlowKind.TEST, FlowKind.TURN, FlowKind.UNLESS, FlowKind.JUMP):
-            first = begins[entry.loop] if entry.kind is FlowKind.TURN else place
+        if entry.kind in (FlowKind.TEST, FlowKind.NEXT, FlowKind.UNLESS, FlowKind.JUMP):
+            first = begins[entry.loop] if entry.kind is FlowKind.NEXT else place
             assert first < entry.target, f"{where}: jumps back to {entry.target}"
             assert around[entry.target] == around[place], f"{where}: jumps into or out of a loop"
         _check_arguments(plan, entry, limits, where)
 
 
 def _loops_around(plan: SegmentPlan) -> tuple[list[tuple[int, ...]], list[int]]:
-    """Returns of each place in the order, and of that after the last, the loops that have begun and
-    not ended; and where each loop begins.
+    """Returns, for each position in the order and the one after the last, the loops that are active
+    there, and the position at which each loop begins.
     """
     found: list[tuple[int, ...]] = []
     begins: list[int] = []
@@ -52,13 +52,13 @@ def _loops_around(plan: SegmentPlan) -> tuple[list[tuple[int, ...]], list[int]]:
             assert entry.loop == len(begins) < len(plan.loops), f"{where}: loops out of order"
             begins.append(place)
             inside = (*inside, entry.loop)
-        elif entry.kind in (FlowKind.TEST, FlowKind.TURN):
+        elif entry.kind in (FlowKind.TEST, FlowKind.NEXT):
             assert inside[-1:] == (entry.loop,), f"{where}: not in its loop"
         elif entry.kind is FlowKind.END and entry.loop >= 0:
             assert inside[-1:] == (entry.loop,), f"{where}: not in its loop"
             inside = inside[:-1]
-    assert not inside, "a loop without an end"
-    assert len(begins) == len(plan.loops), "loops that never begin"
+    assert not inside, "a loop has no end"
+    assert len(begins) == len(plan.loops), "some loops never begin"
     return [*found, ()], begins
 
 
@@ -85,7 +85,7 @@ def _check_arguments(
                 outer = ref.kind is not BufferKind.MOVING or ref.index < loop.first
                 assert outer, f"{where}: moves what it moves"
                 assert size <= room(ref), f"{where}: no room"
-        case FlowKind.TEST | FlowKind.TURN:
+        case FlowKind.TEST | FlowKind.NEXT:
             _check_counter(args[0], room(args[0]), where)
             decides = entry.kind is FlowKind.TEST and plan.loops[entry.loop].trips is None
             assert len(args) == 1 + decides, f"{where}: no condition"
@@ -93,7 +93,7 @@ def _check_arguments(
 
 
 def _bytes_needed(loop: LoopPlan) -> list[int]:
-    """Returns of each moving buffer of a loop how much room it goes through."""
+    """Returns, for each moving buffer of a loop, the memory that it moves through."""
     states = len(loop.moving_bytes) - len(loop.rows_bytes)
     rows = [size * (loop.trips or 0) for size in loop.rows_bytes]
     return [*loop.moving_bytes[:states], *rows]

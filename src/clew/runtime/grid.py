@@ -1,8 +1,9 @@
-"""Which thread does which part of a phase.
+"""Distribution of a phase among threads.
 
-A core reads what another one has just written at a sixth of the rate of its own second-level
-cache. So a phase is cut along its pieces or along its lines, whichever leaves each thread less to
-read that it has not written itself, and threads take their parts in the same order in every phase.
+A core reads data that another core has just written at a sixth of the rate of its own second-level
+cache. A phase is therefore divided along its pieces or along its lines, whichever leaves each
+thread less to read that it has not written itself, and threads take their parts in equal order in
+every phase.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from clew.codegen.driver import driver as native
 from clew.machine.costs import DEFAULTS
 from clew.runtime.plan import BufferKind, BufferRef
 
-# More chunks balance better, fewer start less often.
+# More chunks balance better; fewer chunks have less overhead.
 _CHUNKS_PER_THREAD = 6
-# So many choices of phases before one bear on it.
+# The number of preceding choices that affect a choice.
 _REMEMBERED = 4
 
 
@@ -34,12 +35,12 @@ class Chunk:
 
     @property
     def ranges(self) -> tuple[int, int, int, int]:
-        """What the function takes after its memory."""
+        """The arguments of the function after its memory."""
         return self.begin, self.end, self.first, self.last
 
 
 def phases(entries: Sequence[EntryPoint]) -> list[list[EntryPoint]]:
-    """Returns the entry points of a kernel in order, those that may run at once together."""
+    """Returns the entry points of a kernel in order, grouped by those that may run concurrently."""
     found: list[list[EntryPoint]] = []
     for entry in entries:
         if found and entry.joins:
@@ -51,21 +52,21 @@ def phases(entries: Sequence[EntryPoint]) -> list[list[EntryPoint]]:
 
 @dataclass(frozen=True)
 class Use:
-    """A phase of a program, and its arguments."""
+    """A phase of a program, with its arguments."""
 
     phase: tuple[EntryPoint, ...]
     args: Sequence[BufferRef]
 
 
 def choose_cuts(uses: Sequence[Use], threads: int) -> list[bool]:
-    """Returns for each phase of a program, in order, whether it is cut along its lines.
+    """Returns, for each phase of a program in order, whether it is divided along its lines.
 
-    A core has in its own cache what it has written itself, so phases are cut alike, as far as the
-    rest that each thread reads allows. Looks for the least time that threads wait for operands over
-    all phases; choices are forgotten that differ only in what is some phases back.
+    A core has its own results in its cache, so phases are divided alike unless this costs more in
+    other operands. The search minimizes the time that threads wait for operands over all phases; it
+    merges paths that differ only in choices more than `_REMEMBERED` phases ago.
     """
-    written: dict[int, tuple[int, Access]] = {}  # of arena buffers: the phase that did, and how
-    paths = {0: (0.0, 0)}  # by its last choices, the price of a path, and its choices as bits
+    written: dict[int, tuple[int, Access]] = {}  # by arena buffer: the phase that wrote it, and how
+    paths = {0: (0.0, 0)}  # by last choices: the cost of a path, and its choices as bits
     for position, use in enumerate(uses):
         shared = is_shared(use.phase, threads)
         options = [shared and _has_lines(use.phase, threads)] * 2
@@ -94,8 +95,8 @@ def _has_lines(phase: Sequence[EntryPoint], threads: int) -> bool:
 def _price(
     use: Use, along: bool, shared: bool, written: dict[int, tuple[int, Access]], path: int
 ) -> float:
-    """Returns for about how many nanoseconds a thread waits for operands: those that another has
-    written, and constants that several read.
+    """Returns the approximate nanoseconds that a thread waits for operands: values that another
+    thread has written, and constants that several threads read.
     """
     if not shared:
         return 0.0
@@ -119,15 +120,15 @@ def _run(access: Access, along: bool) -> int:
 
 
 def is_shared(phase: Sequence[EntryPoint], threads: int) -> bool:
-    """Whether threads share a phase: it has parts, and work enough."""
+    """Whether threads share a phase: it has parts, and enough work."""
     parts = max(entry.grid * entry.n_lines for entry in phase) > 1 or len(phase) > 1
     return threads > 1 and parts and sum(entry.cost for entry in phase) >= DEFAULTS.serial_below
 
 
 def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> list[Chunk]:
-    """Returns the chunks of entry points that may run at once, those first that the caller should
-    do first, and those last that a worker should. `along` has each thread take some lines of all
-    pieces, where there are lines, rather than all lines of some.
+    """Returns the chunks of entry points that may run concurrently; the caller takes them from the
+    front, and workers from the back. With `along`, each thread takes some lines of all pieces, if
+    there are lines, rather than all lines of some pieces.
     """
     if not is_shared(phase, threads):
         return [_box(entry, (0, entry.grid), (0, entry.n_lines)) for entry in phase]
@@ -145,7 +146,7 @@ def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> lis
 
 
 def _in_order(by_thread: list[list[Chunk]]) -> list[Chunk]:
-    """Returns the caller's chunks, then those of the workers, who begin with the last."""
+    """Returns the caller's chunks, then those of the workers, who begin at the end."""
     own, *others = by_thread
     turns = max(map(len, others))
     theirs = [chunks[n] for n in range(turns) for chunks in others if n < len(chunks)]
@@ -153,7 +154,7 @@ def _in_order(by_thread: list[list[Chunk]]) -> list[Chunk]:
 
 
 def _parts_of_lines(entry: EntryPoint, parts: int) -> list[tuple[int, int]]:
-    """Returns the lines in order, cut into parts that take about as long as each other."""
+    """Returns the lines in order, divided into parts of about equal cost."""
     costs = [cost for count, cost in entry.lines for _ in range(count)]
     total, done, cuts = sum(costs), 0.0, [0]
     for line, cost in enumerate(costs):
@@ -167,16 +168,14 @@ def _parts_of_lines(entry: EntryPoint, parts: int) -> list[tuple[int, int]]:
 def _boxes(
     entry: EntryPoint, pieces: tuple[int, int], lines: tuple[int, int], most: int
 ) -> list[Chunk]:
-    """Returns about so many chunks of pieces and lines, in the order in which one chunk would do
-    them.
-    """
+    """Returns about `most` chunks of pieces and lines, in the order of a single chunk."""
     across = _ranges(pieces, most)
     along = _ranges(lines, most // max(1, len(across)))
     return [_box(entry, a, b) for a in across for b in along]
 
 
 def _ranges(whole: tuple[int, int], most: int) -> list[tuple[int, int]]:
-    """Returns a range in at most so many parts (or some more: rather smaller ones than fewer)."""
+    """Returns a range in about `most` parts; rather a few more, smaller ones than fewer."""
     start, stop = whole
     if stop <= start:
         return []

@@ -1,4 +1,4 @@
-"""Buffers beside pages that may not be touched, so that a stray access kills the process."""
+"""Buffers next to inaccessible pages, so that an out-of-bounds access kills the process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from clew.runtime.memory import address_of, private_pages, round_up
 from clew.support.arrays import ALIGNMENT_BYTES
 
 PAGE_BYTES = mmap.PAGESIZE
-POISON = 0xFF  # NaN as any float, -1 as any integer
+POISON = 0xFF  # NaN in every float dtype, -1 in every signed integer dtype
 _PROT_NONE = 0
 
 
 class GuardSide(enum.Enum):
-    """Which end of a buffer lies right at the forbidden page."""
+    """The end of a buffer that adjoins the forbidden page."""
 
     END = "end"
     START = "start"
@@ -28,9 +28,9 @@ class GuardSide(enum.Enum):
 class GuardedBuffer:
     """`count` slices of `size_bytes`, each between two forbidden pages, filled with poison.
 
-    Each slice starts at a multiple of `align_bytes`. With `GuardSide.END` it ends as near to the
-    forbidden page as that allows (right at it when the size is a multiple); the poison left and
-    right of it is checked by `check`. Slices are `stride_bytes` apart.
+    Each slice starts at a multiple of `align_bytes`. With `GuardSide.END`, it ends as close to the
+    forbidden page as that allows (adjacent if the size is a multiple); `check` tests the poison
+    left and right of it. Slices are `stride_bytes` apart.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class GuardedBuffer:
             part[:] = POISON
 
     def check(self, what: str) -> None:
-        """Asserts that nothing has been written around the slices."""
+        """Asserts that nothing was written around the slices."""
         for padding in self._paddings:
-            assert (padding == POISON).all(), f"{what}: written outside of the buffer"
+            assert (padding == POISON).all(), f"{what}: written outside the buffer"
 
 
 def _forbid(address: int) -> None:

@@ -1,4 +1,4 @@
-"""Inputs of models: their names, dtypes and shapes, and the arrays that fit them."""
+"""Inputs of models: names, dtypes and shapes, and checks of arrays against them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from clew.support.text_arrays import as_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 ANY_SHAPE: Final = ("...",)
-"""The shape of an input that takes arrays of any."""
+"""The shape of an input that accepts any shape."""
 
 
 class InputSpec:
-    """An input and the arrays it takes.
+    """An input, and the arrays that it accepts.
 
-    `shape` has a string for each size that is not a number, and is `ANY_SHAPE` where it is not even
-    known how many there are. `dtype` is None for what is no tensor: `kind` says then what it is.
-    `decides` says that its value decides sizes or axes: each value that is new costs a build.
+    `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
+    unknown. `dtype` is None for values other than tensors, which `kind` describes. `decides` says
+    that its value decides sizes or axes, so that each new value needs a build.
     """
 
     def __init__(
@@ -40,19 +40,19 @@ class InputSpec:
 
     @property
     def shown_type(self) -> str:
-        """Its dtype and shape, or what it is instead of a tensor, as text."""
+        """The dtype and shape, or the kind of a value other than a tensor, as text."""
         if self.dtype is None:
             return "no tensor" if self.kind is None else str(self.kind)
         return f"{self.dtype}{self.shown_shape}"
 
     @property
     def shown_shape(self) -> str:
-        """Its shape as text."""
+        """The shape as text."""
         return f"[{', '.join(map(str, self.shape))}]"
 
     @property
     def takes_any_shape(self) -> bool:
-        """Whether not even its rank is known."""
+        """Whether even the rank is unknown."""
         return self.shape == ANY_SHAPE
 
     def takes(self, shape: tuple[int, ...]) -> bool:
@@ -61,26 +61,26 @@ class InputSpec:
 
     @property
     def takes_mapping(self) -> bool:
-        """Whether a mapping is its value."""
+        """Whether its value is a mapping."""
         kind = self.kind
         while kind is not None and kind.name == "optional":
             kind = kind.parts[0]
         return kind is not None and kind.name == "map"
 
     def _array(self, given: Any) -> Any:
-        """Returns as an array what is none: a list, a number, another library's tensor.
+        """Converts a list, a number or another library's tensor to an array.
 
         Errors: I043.
         """
         try:
             return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
-        except Exception as error:  # whatever another library raises
+        except Exception as error:  # of any type: another library raises it
             raise InputError(
                 "I043", f"input {self.name!r} cannot be read as an array: {error}"
             ) from error
 
     def check(self, given: Any) -> Any:
-        """Returns the input as an array that the model can take.
+        """Returns the input as an array that the model accepts.
 
         Errors: I042 (shape), I043 (dtype, or another kind of value).
         """
@@ -110,27 +110,27 @@ class InputSpec:
         return array
 
     def _of_other_shape(self, shape: tuple[int, ...]) -> str:
-        """Returns what to do with an input of a shape that does not fit."""
+        """Returns a hint for an input with a shape that does not fit."""
         if len(shape) != len(self.shape):
-            return f"the number of its axes is {len(self.shape)}"
+            return f"the input has {len(self.shape)} axes"
         if not self.is_static:
             return "named sizes take any value, numbers must match"
         sizes = list(shape)
         return Hint(
-            f"clew.load(model, inputs={{{self.name!r}: {sizes}}}) reads the model for this shape",
-            cli=f"--shape {self.name}={','.join(map(str, sizes))} reads the model for this shape",
+            f"clew.load(model, inputs={{{self.name!r}: {sizes}}}) loads the model for this shape",
+            cli=f"--shape {self.name}={','.join(map(str, sizes))} loads the model for this shape",
             page=f"compile it with the input shapes {self.name}={'x'.join(map(str, sizes))}",
         )
 
     def _text(self, array: Array) -> Array:
-        """Returns an array of objects, text or bytes as what a run takes.
+        """Converts an array of objects, text or bytes to the form that a run uses.
 
-        Errors: I043 for elements that are no text.
+        Errors: I043 for elements that are not text.
         """
         try:
             return as_text(array)
         except (TypeError, ValueError) as error:
-            raise InputError("I043", f"input {self.name!r} holds no text: {error}") from error
+            raise InputError("I043", f"input {self.name!r} does not hold text: {error}") from error
 
     def _fits(self, shape: tuple[int, ...]) -> bool:
         if self.takes_any_shape:

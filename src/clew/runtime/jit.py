@@ -1,4 +1,4 @@
-"""Links objects into this process."""
+"""Linking of objects into this process."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _initialized = False
 _init_lock = Lock()
 
 
-# llvmlite lets one thread at a time into LLVM. A fork waits until none is: the child would find
-# the door locked, and LLVM in the middle of something.
+# llvmlite admits one thread at a time to LLVM. A fork waits until no thread is in LLVM: otherwise
+# the child would inherit a locked lock and an inconsistent LLVM.
 _llvm_lock = ffi.lib._lock
 os.register_at_fork(
     before=_llvm_lock.__enter__,
@@ -39,17 +39,17 @@ def _initialize() -> None:
 
 
 class Library:
-    """Linked objects. Addresses are valid for as long as the library lives.
+    """Linked objects. Addresses are valid while the library is alive.
 
     Undefined symbols are looked up in `imports` (name to address), then in this process (the C
     library's memory and math functions).
 
-    Errors: C003 when an object is damaged, a symbol is missing or defined twice.
+    Errors: C003 if an object is damaged, or a symbol is missing or defined twice.
     """
 
     def __init__(self, objects: Sequence[ObjectCode], imports: Mapping[str, int] | None = None):
         _initialize()
-        name = f"clew-{next(_numbers)}"  # LLVM never takes a name twice
+        name = f"clew-{next(_numbers)}"  # LLVM never reuses a name
         self._addresses: dict[str, int] = {}
         if not objects:
             return
@@ -61,7 +61,7 @@ class Library:
         for symbol, address in (imports or {}).items():
             builder.import_symbol(symbol, address)
         builder.add_current_process()
-        # An engine for each library: a shared one keeps some memory of every library it ever held.
+        # One engine per library: a shared one keeps some memory of every library it ever held.
         engine = llvm.create_lljit_compiler(suppress_errors=True)
         try:
             self._tracker: Any = builder.link(engine, name)
@@ -72,13 +72,14 @@ class Library:
                 hint="clear the disk cache with `clew cache clear`; if that does not help, "
                 "this is a bug in clew",
             ) from error
-        self._engine: Any = engine  # after the tracker, so that it is also released after it
+        # After the tracker, so that it is also released after the tracker.
+        self._engine: Any = engine
         self._addresses = {
             symbol: self._tracker[symbol] for code in objects for symbol in code.symbols
         }
 
     def address(self, symbol: str) -> int:
-        """Returns where a function is in memory."""
+        """Returns the address of a function."""
         return self._addresses[symbol]
 
     def __contains__(self, symbol: str) -> bool:

@@ -1,7 +1,7 @@
-"""Values that are no tensors, at the boundary of a model: lists, None, dicts, and what is in them.
+"""Values other than tensors at the boundary of a model: lists, None, dicts, and their contents.
 
-Inside, a sequence is a list of arrays, an optional is a value or None, a map is a dict. What a
-caller gives is checked once, whole, before anything runs.
+Inside, a sequence is a list of arrays, an optional is a value or None, and a map is a dict. A
+caller's value is checked once, completely, before anything runs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ Json: TypeAlias = "Mapping[str, Any]"
 
 @dataclass(frozen=True)
 class Kind:
-    """What a value must be: a `tensor` (of a dtype, and of sizes where `shape` has numbers; None:
-    of any rank), a `sequence` or an `optional` of `parts[0]`, or a `map` from keys of a dtype.
+    """The required kind of a value: a `tensor` (of a dtype, and of sizes where `shape` has numbers;
+    None means any rank), a `sequence` or an `optional` of `parts[0]`, or a `map` from keys of a
+    dtype.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Kind:
         return f"a dict from {dtype_name(self.dtype)} to {self.parts[0]}"
 
     def check(self, given: Any, what: str) -> Any:
-        """Returns a value as a run takes it; `what` names it in errors.
+        """Returns a value in the form that a run uses; `what` names it in errors.
 
         Errors: I042 (shape), I043 (dtype, or another kind of value).
         """
@@ -81,7 +82,7 @@ class Kind:
             try:
                 array = as_text(array)
             except (TypeError, ValueError) as error:
-                raise InputError("I043", f"{what} holds no text: {error}") from error
+                raise InputError("I043", f"{what} does not hold text: {error}") from error
         if array.dtype != self.dtype:
             raise InputError(
                 "I043",
@@ -106,7 +107,7 @@ class Kind:
 
     @staticmethod
     def from_json(record: Json) -> Kind:
-        """Returns the kind that `to_json` gave."""
+        """Returns the kind from the result of `to_json`."""
         dtype, shape = record["dtype"], record["shape"]
         parts = tuple(map(Kind.from_json, record["parts"]))
         found = None if dtype is None else dtype_named(dtype)

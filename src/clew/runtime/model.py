@@ -1,4 +1,4 @@
-"""What all models that can be called have in common: their inputs, calls, and times of kernels."""
+"""The common base of all callable models: inputs, calls, and times of kernels."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from clew.support.shown import Shown
 from clew.support.text_arrays import as_objects, is_text, packed
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
-# What tells builds for different sizes apart: the inputs' shapes, and the bytes of those inputs
-# whose values decide shapes.
+# The key of a build for some sizes: the shapes of the inputs, and the bytes of inputs whose values
+# decide shapes.
 SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
 K = TypeVar("K")
 _FEW: Final = 8
@@ -34,7 +34,7 @@ _ARRAY: Final = np.ndarray
 
 @dataclass(frozen=True)
 class KernelTime(Generic[K]):
-    """Measured time of one kernel in a run: median nanoseconds, and its share of the sum."""
+    """Measured time of one kernel in a run: median nanoseconds, and its share of the total."""
 
     kernel: K
     median_ns: float
@@ -43,7 +43,7 @@ class KernelTime(Generic[K]):
 
 @dataclass(frozen=True)
 class Ready(Generic[K]):
-    """What runs a model at some sizes. `uses` has each kernel's segment and step in it."""
+    """The program of a model at some sizes. `uses` holds the segment and step of each kernel."""
 
     program: Program
     segments: Sequence[NativeSegment]
@@ -51,16 +51,16 @@ class Ready(Generic[K]):
 
 
 class Model(Shown, ABC, Generic[K]):
-    """A model that can be called, with kernels of type `K`."""
+    """A callable model with kernels of type `K`."""
 
     def __init__(self, inputs: Sequence[InputSpec], output_names: Sequence[str]) -> None:
         self._inputs = tuple(inputs)
         self._input_names = tuple(i.name for i in inputs)
         self._output_names = tuple(output_names)
         self._maps = tuple(i.name for i in inputs if i.takes_mapping)
-        # Without inputs, a number that no call has: there is nothing to look at then.
+        # Without inputs, a number that no call has: there is no input to test then.
         self._count = len(self._inputs) or -1
-        # What its runs may ask for; `None` are those of the process.
+        # The budgets of its runs; `None` means those of the process.
         self.budgets: Budgets | None = None
 
     def _about(self) -> str:
@@ -91,16 +91,17 @@ class Model(Shown, ABC, Generic[K]):
         return self._output_names
 
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
-        """Returns the output, a tuple where there are several.
+        """Returns the output, or a tuple if there are several.
 
         Inputs are arrays in order, one mapping by name, or keywords: `compiled(x, y)`,
-        `compiled({"x": x, "y": y})` and `compiled(x, y=y)` are the same call. So it is wherever a
-        model is given inputs.
+        `compiled({"x": x, "y": y})` and `compiled(x, y=y)` are equivalent. The same holds wherever
+        a model receives inputs.
 
         Errors: I040 (number of inputs), I041 (names), I042 (shape), I043 (dtype), I300 (given
         twice), I301 (a mapping and more).
         """
-        # As `checked` does: a call of a small model takes microseconds, and one call more tells.
+        # Inlined from `checked`: calls of small models take microseconds, and one more call is
+        # noticeable.
         if named or len(inputs) != self._count or type(inputs[0]) is not _ARRAY:
             inputs = tuple(self._arranged(inputs, named, ()))
         results = self._results(list(map(InputSpec.check, self._inputs, inputs)))
@@ -109,7 +110,7 @@ class Model(Shown, ABC, Generic[K]):
     def run(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
         """Returns the outputs by name; inputs are given as in a call.
 
-        Errors: as of a call.
+        Errors: those of a call.
         """
         given = self._arranged(inputs, named, ())
         results = self._results(list(map(InputSpec.check, self._inputs, given)))
@@ -118,7 +119,7 @@ class Model(Shown, ABC, Generic[K]):
     def _results(self, checked: Sequence[Any]) -> list[Any]:
         """Returns the outputs of a run within the model's budgets.
 
-        Errors: I267 when the machine's memory does not suffice.
+        Errors: I267 if the machine's memory does not suffice.
         """
         try:
             if self.budgets is None:
@@ -130,7 +131,7 @@ class Model(Shown, ABC, Generic[K]):
                 raise
             raise RunError(
                 "I267",
-                f"the run needs more memory than there is: {error}",
+                f"the run needs more memory than is available: {error}",
                 hint="run with smaller inputs, or fewer calls at once",
             ) from error
 
@@ -141,14 +142,14 @@ class Model(Shown, ABC, Generic[K]):
 
     def time_kernels(self, /, *inputs: Any, repeats: int = 20, **named: Any) -> list[KernelTime[K]]:
         """Returns the time of each kernel that runs with these inputs, given as in a call. Without
-        any they are drawn, at the sizes of the last run where sizes are named.
+        inputs, random ones are used, with named sizes from the last run.
 
-        `profile` says more: host steps, what is outside kernels, layers.
+        `profile` reports more: host steps, time outside kernels, layers.
 
-        Errors: as of a call; I302 (`repeats`).
+        Errors: those of a call; I302 (`repeats`).
         """
         if repeats < 1:
-            raise InputError("I302", f"repeats is {repeats}", hint="it is at least 1")
+            raise InputError("I302", f"repeats is {repeats}", hint="use at least 1")
         checked = self._given_or_drawn(inputs, named, ("repeats",))
         ready = self.ready_for(checked)
         turns = Turns(ready.program, ready.segments, lambda: checked, warmup=3)
@@ -176,9 +177,9 @@ class Model(Shown, ABC, Generic[K]):
         *,
         options: Collection[str] = (),
     ) -> list[Any]:
-        """Returns inputs, given as in a call, as arrays that the model can take, in order.
+        """Returns inputs, given as in a call, in order and as arrays that the model accepts.
 
-        Errors: as of a call.
+        Errors: those of a call.
         """
         if named or len(given) != self._count or type(given[0]) is not _ARRAY:
             given = self._arranged(given, named or {}, options)
@@ -206,10 +207,10 @@ class Model(Shown, ABC, Generic[K]):
         seed: int = 0,
         shapes: Mapping[str, Sequence[int]] | None = None,
     ) -> list[Any]:
-        """Returns inputs in order: those given, by name, and the others drawn from a seed, at
-        the sizes that given inputs and `shapes` have, else those of the last run.
+        """Returns inputs in order: the given ones, by name, and random ones from a seed, with sizes
+        from the given inputs and `shapes`, else from the last run.
 
-        Errors: I041 to I043 for what is given, I061 for sizes that nobody settled, I303 (`shapes`).
+        Errors: I041 to I043 for given inputs, I061 for sizes that remain unknown, I303 (`shapes`).
         """
         last = self._last_inputs()
         found = complete(self._inputs, given or {}, seed, shapes=shapes, last=last)
@@ -218,14 +219,14 @@ class Model(Shown, ABC, Generic[K]):
     def _given_or_drawn(
         self, given: Sequence[Any], named: Mapping[str, Any], options: Collection[str]
     ) -> list[Any]:
-        """Returns inputs given as in a call; all of them drawn where none is given."""
+        """Returns inputs given as in a call, or random ones if none is given."""
         if given or named or not self._inputs:
             return self.checked(given, named, options=options)
         return self.drawn()
 
     def _last_inputs(self) -> dict[str, Any]:
-        """Returns of the last run the shape of each input, or the value of one that decides sizes.
-        Empty for a model that has not run, or has no sizes to tell.
+        """Returns, for the last run, the shape of each input, or its value if it decides sizes.
+        Empty for a model that has not run, or has no variable sizes.
         """
         key = self._last_key()
         if key is None:
@@ -238,17 +239,17 @@ class Model(Shown, ABC, Generic[K]):
         for spec, content in zip(deciding, values, strict=True):
             if spec.dtype is not None and spec.dtype.kind in "biuf" and spec.name in found:
                 array = np.frombuffer(content, spec.dtype)
-                if array.size == math.prod(found[spec.name]):  # too long, it was data in that run
+                if array.size == math.prod(found[spec.name]):  # a longer value was data in that run
                     found[spec.name] = array.reshape(found[spec.name]).copy()
         return found
 
     def _last_key(self) -> SizesKey | None:
-        """Returns the key of the last run's build, where there may be several builds."""
+        """Returns the key of the last run's build, if there can be several builds."""
         return None
 
     def named_inputs(self, inputs: Any, *, partial: bool = False) -> dict[str, Any]:
-        """Returns by name the inputs that one argument holds: a mapping, a tuple or list in order,
-        or the only input. With `partial` a mapping may lack some.
+        """Returns, by name, the inputs in one argument: a mapping, a tuple or list in order, or the
+        only input. With `partial`, a mapping may omit some.
 
         Errors: I040, I041.
         """
@@ -256,26 +257,27 @@ class Model(Shown, ABC, Generic[K]):
 
 
 def described(specs: Sequence[InputSpec], arrays: Sequence[Any]) -> str:
-    """Returns the shapes that a call's inputs have, and those that were declared."""
+    """Returns a description of the shapes of a call's inputs and of the declared shapes."""
     texts = []
     for spec, array in zip(specs, arrays, strict=True):
         shape = getattr(array, "shape", None)
         if shape is not None:
             declared = "" if spec.is_static else f" (declared {spec.shown_shape})"
-            few = array.size <= _FEW and array.dtype.kind in "iu"  # what decides sizes and axes
+            # Such values decide sizes and axes.
+            few = array.size <= _FEW and array.dtype.kind in "iu"
             value = f" = {array.tolist()}" if few else ""
             texts.append(f"{spec.name} {list(shape)}{declared}{value}")
     return ", ".join(texts)
 
 
 def sizes_key(arrays: Sequence[Any], deciding: Sequence[int]) -> SizesKey:
-    """Returns what a build for these inputs is kept under. `deciding` are positions of inputs."""
+    """Returns the key of the build for these inputs. `deciding` holds positions of inputs."""
     shapes = tuple(getattr(a, "shape", None) for a in arrays)
     return shapes, tuple(_content(arrays[n]) for n in deciding)
 
 
 def decides_now(array: Any) -> bool:
-    """Whether what an array holds decides, where it may: it is not too long for that."""
+    """Whether the contents of an array that may decide sizes are short enough to do so."""
     return bool(array.size <= MAX_DECIDING_ELEMENTS)
 
 
@@ -286,7 +288,7 @@ def _content(array: Array) -> bytes:
 
 
 def _outside(value: Any) -> Any:
-    """Returns a result as callers know it: text as Python's strings, in lists and maps as well."""
+    """Converts a result to the callers' form: text as Python strings, also in lists and maps."""
     if is_text(value):
         return as_objects(value)
     if isinstance(value, list):
@@ -299,7 +301,9 @@ def _outside(value: Any) -> Any:
 def segment_inputs(
     program: Program, segments: Sequence[NativeSegment], arrays: Sequence[Any]
 ) -> dict[int, list[Array]]:
-    """Returns what each native segment is given when the program runs (the last time it does)."""
+    """Returns the inputs of each native segment in a run of the program (its last call in the
+    run).
+    """
     seen: dict[int, list[Array]] = {}
     numbers = {id(s): n for n, s in enumerate(segments)}
 

@@ -1,4 +1,4 @@
-"""Keeps the best of boxes that overlap: see `codegen.native_overlaps`."""
+"""Non-maximum suppression in native code; see `codegen.driver.overlaps`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clew.support.locks import once
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 
-# So many pairs are compared, in some milliseconds, before Python sees to signals.
+# The number of pairs to compare, in some milliseconds, before Python handles signals.
 _PAIRS_OF_A_CALL: Final = 1 << 21
 
 
@@ -33,7 +33,7 @@ class _Functions:
 
 @once
 def _functions() -> _Functions:
-    """Returns this process's native code, which is there for as long as it lives."""
+    """Returns this process's native code, which is never unloaded."""
     code = native_object(native.overlaps_text(), native.EXPORTS, default_cache())
     library = Library([code])
     function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
@@ -43,12 +43,12 @@ def _functions() -> _Functions:
 def keep_apart(
     boxes: Array, order: Array, ends: Array, most: int, threshold: float, operations: int
 ) -> Array:
-    """Returns `i64[count]`: the places in `order` of the boxes that are kept.
+    """Returns `i64[count]`: the positions in `order` of the boxes that are kept.
 
-    `boxes` are `f64[n, 4]` (low, low, high, high), `order` `i64[candidates]` rows of them, best
-    first in each group, `ends` `i64[groups]` where each group ends. At most `most` boxes of a group
-    are kept, none that overlaps a kept one of its group by more than `threshold` of their union.
-    `operations` is what comparing two boxes counts.
+    `boxes` is `f64[n, 4]` (low, low, high, high); `order`, `i64[candidates]`, holds rows of it,
+    best first in each group; `ends`, `i64[groups]`, holds the end of each group. At most `most`
+    boxes of a group are kept, none overlapping a kept one of its group by more than `threshold` of
+    their union. `operations` is the cost of comparing two boxes.
 
     Errors: I269.
     """
@@ -67,7 +67,7 @@ def walk(
     out: Array,
     operations: int,
 ) -> Array:
-    """Returns what `keep_apart` does, in memory that is given."""
+    """`keep_apart` with preallocated memory."""
     state = np.zeros(native.STATE_BYTES // 8, np.int64)
     places = (native.BOXES, native.ORDER, native.ENDS, native.KEPT, native.OUT)
     for place, array in zip(places, (boxes, order, ends, kept, out), strict=True):

@@ -1,4 +1,4 @@
-"""The program of a segment: steps, and which buffer each of their arguments is."""
+"""The plan of a segment: steps, and the buffers of their arguments."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import enum
 import math
 from dataclasses import dataclass
 
-import ml_dtypes  # noqa: F401  (teaches numpy the name "bfloat16")
+import ml_dtypes  # noqa: F401  (registers the dtype name "bfloat16" with NumPy)
 import numpy as np
 
 from clew.codegen.artifact import KernelCode
@@ -14,22 +14,22 @@ from clew.codegen.driver import flow as native_flow
 
 
 class BufferKind(enum.Enum):
-    """Who owns a buffer."""
+    """The owner of a buffer."""
 
     INPUT = "input"
     OUTPUT = "output"
     CONSTANT = "constant"
     ARENA = "arena"
     MOVING = "moving"
-    """Memory of one of the others, of which a loop says which in each turn."""
+    """Memory of one of the others; a loop selects which in each iteration."""
 
 
 @dataclass(frozen=True)
 class BufferRef:
-    """A place in a buffer.
+    """A position in a buffer.
 
-    `index` says which input, output, constant, arena buffer (see `SegmentPlan.arena`) or moving
-    buffer (see `LoopPlan`); `offset_bytes` counts from that buffer's start.
+    `index` is the number of an input, output, constant, arena buffer (see `SegmentPlan.arena`) or
+    moving buffer (see `LoopPlan`); `offset_bytes` counts from the buffer's start.
     """
 
     kind: BufferKind
@@ -39,7 +39,7 @@ class BufferRef:
 
 @dataclass(frozen=True)
 class BufferSpec:
-    """An input or output: its name, shape and dtype (numpy's name, or `bfloat16`)."""
+    """An input or output: its name, shape and dtype (NumPy's name, or `bfloat16`)."""
 
     name: str
     shape: tuple[int, ...]
@@ -58,9 +58,9 @@ class BufferSpec:
 
 @dataclass(frozen=True)
 class Step:
-    """One use of a kernel: inputs, then outputs, then workspaces. `label` is for people.
+    """One use of a kernel: inputs, then outputs, then workspaces. `label` is for display.
 
-    `checked` has the model's layers that each of the code's checks is for.
+    `checked` holds the model's layers for each of the code's checks.
     """
 
     code: KernelCode
@@ -71,20 +71,18 @@ class Step:
 
 @dataclass(frozen=True)
 class ArenaBuffer:
-    """A buffer inside the arena; buffers whose lifetimes do not meet may share bytes."""
+    """A buffer inside the arena; buffers with disjoint lifetimes may share bytes."""
 
     size_bytes: int
     offset_bytes: int
 
 
 class FlowKind(enum.Enum):
-    """What a step of control flow does: see `codegen.native_flow`, which says what its arguments
-    are.
-    """
+    """The action of a step of control flow; `codegen.driver.flow` describes the arguments."""
 
     BEGIN = native_flow.BEGIN
     TEST = native_flow.TEST
-    TURN = native_flow.TURN
+    NEXT = native_flow.NEXT
     COPY = native_flow.COPY
     UNLESS = native_flow.UNLESS
     JUMP = native_flow.JUMP
@@ -93,10 +91,10 @@ class FlowKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Flow:
-    """A step of control flow. `target` is a place in the plan's order, `loop` one of its loops.
+    """A step of control flow. `target` is a position in the plan's order, `loop` one of its loops.
 
-    An `END` has as arguments where the results of its loop or branch are. `node` is the graph's
-    node, as long as there is a graph.
+    The arguments of an `END` are the locations of the results of its loop or branch. `node` is the
+    graph's node, while there is a graph.
     """
 
     kind: FlowKind
@@ -109,11 +107,11 @@ class Flow:
 
 @dataclass(frozen=True)
 class LoopPlan:
-    """A loop: what moves in it, from moving buffer `first` on, and how often it turns.
+    """A loop: its moving buffers, from number `first` on, and its trip count.
 
-    For each of its states that is what a turn reads, what it writes, and a spare one, of as many
-    bytes as the state has; then for each stack the row of the turn, of as many bytes as rows have.
-    `trips` is None where conditions decide.
+    Each of its states has three moving buffers of the state's size: one that an iteration reads,
+    one that it writes, and a spare one. After them each stack has one, the row of the iteration.
+    `trips` is None if a condition ends the loop.
     """
 
     first: int
@@ -123,17 +121,17 @@ class LoopPlan:
 
     @property
     def moving_bytes(self) -> tuple[int, ...]:
-        """The bytes of each of its moving buffers."""
+        """The sizes in bytes of its moving buffers."""
         return (*(size for size in self.states_bytes for _ in range(3)), *self.rows_bytes)
 
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """Everything that one native call runs, in order.
+    """All steps of one native call, in order.
 
-    With an empty `arena` the arena is a single buffer of `arena_bytes`, so that references into it
-    are `BufferRef(ARENA, 0, offset)`. `order` has the steps' numbers with control flow between; it
-    is empty where they run one after the other. `runtime.memory.plan_segment` makes plans.
+    If `arena` is empty, the arena is a single buffer of `arena_bytes`, and references into it are
+    `BufferRef(ARENA, 0, offset)`. `order` holds the steps' numbers with control flow in between; it
+    is empty if the steps run one after the other. `runtime.memory.plan_segment` makes plans.
     """
 
     steps: tuple[Step, ...]
@@ -154,5 +152,5 @@ class SegmentPlan:
 
     @property
     def arena_buffers(self) -> tuple[ArenaBuffer, ...]:
-        """The arena's buffers, also when the plan keeps them implicit."""
+        """The arena's buffers, including the implicit one."""
         return self.arena or (ArenaBuffer(self.arena_bytes, 0),)

@@ -123,8 +123,8 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class NoTurns:
-    """What a loop that never turns stacks: of a size that is known, or a state's: (which, axis)."""
+class NoIterations:
+    """The stack of a loop without iterations. A size is known, or a state's: (which, axis)."""
 
     shape: tuple[int | tuple[int, int], ...]
     dtype: np.dtype[Any]
@@ -144,7 +144,7 @@ class Repeat:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     scans: int
-    empty: tuple[NoTurns, ...]
+    empty: tuple[NoIterations, ...]
     node: int = NO_NODE
 
 
@@ -358,7 +358,7 @@ def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> l
 
 
 def _stack(values: Sequence[Array]) -> Array:
-    """Returns what a loop's turns gave, one after another along a new axis.
+    """Returns the results of a loop's iterations, stacked along a new axis.
 
     Errors: I271 for values of different shapes.
     """

@@ -1,8 +1,8 @@
-"""Weights where kernels read them quickest: in huge pages of this process's own.
+"""Copies of weights in huge pages of this process, from which kernels read them fastest.
 
-A model starts with its weights as they lie in a file that all processes share, which takes no time.
-Reading hundreds of megabytes through pages of 4 KiB costs about a tenth of a run, so a process
-that goes on running a model gets a copy: its third call takes as long as that takes, once.
+A model starts with its weights in a file that all processes share, which takes no time. Reading
+hundreds of megabytes through pages of 4 KiB costs about a tenth of a run, so a process that keeps
+running a model makes a copy: its third call takes longer by the time of the copy, once.
 """
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ from clew.support.settings import settings
 from clew.support.system import system_text
 
 _AFTER_CALLS = 3
-# Copies are worth their memory from here on, and only while there is plenty.
+# Copies are worth their memory from this size on, and only while memory is plentiful.
 _LEAST_BYTES = HUGE_PAGE_BYTES
 _SHARE_OF_FREE = 0.25
 
 
 class Resident:
-    """Copies arrays that lie in files once they have been used a few times."""
+    """Copies file-backed arrays once they have been used a few times."""
 
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self._arrays: Sequence[np.ndarray] = arrays
         self._calls = 0
 
     def count_call(self) -> list[np.ndarray] | None:
-        """Notes a call; returns the arrays where they are from now on, if this one moved them.
+        """Counts a call; returns the arrays at their new locations if this call moved them.
 
-        Each leaves its file's pages as it is copied, so that both are in memory of one at a time.
+        Each array releases its file's pages as it is copied, so only one at a time is in memory
+        twice.
         """
         self._calls += 1
         return self._move() if self._calls == _AFTER_CALLS else None
 
     def settle(self) -> list[np.ndarray] | None:
-        """Does what some more calls would do; as `count_call`."""
+        """Moves the arrays now, as after more calls; returns what `count_call` does."""
         early = self._calls < _AFTER_CALLS
         self._calls = max(self._calls, _AFTER_CALLS)
         return self._move() if early else None
@@ -69,18 +70,18 @@ class Resident:
 
 
 def _file_of(array: np.ndarray) -> mmap.mmap | None:
-    """Returns the file's mapping that an array lies in, if it does."""
+    """Returns the file mapping that contains an array, if there is one."""
     owner: object = array
     while isinstance(owner, np.ndarray):
         owner = owner.base
     if isinstance(owner, memoryview):
         owner = owner.obj
-    # Memory that cannot be written is a file's.
+    # Read-only memory belongs to a file.
     return owner if isinstance(owner, mmap.mmap) and memoryview(owner).readonly else None
 
 
 def _let_go(array: np.ndarray, file: mmap.mmap) -> None:
-    """Gives an array's pages back; they are read again, if need be, by a run that has begun."""
+    """Releases an array's pages; a run that has already begun reads them again if needed."""
     start = address_of(array) - address_of(np.frombuffer(file, np.uint8))
     first = round_up(start, mmap.PAGESIZE)
     last = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -93,7 +94,7 @@ def _room(arrays: Sequence[np.ndarray]) -> int:
 
 
 def _free_bytes() -> int:
-    """Returns the memory that can be had without swapping; 0 where the system does not say."""
+    """Returns the memory available without swapping; 0 if the system does not report it."""
     try:
         lines = system_text("/proc/meminfo").splitlines()
     except OSError:

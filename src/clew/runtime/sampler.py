@@ -1,10 +1,11 @@
-"""Samples where the threads that run kernels are: see `codegen.sampler` for the native part.
+"""Samples the instruction pointers of threads that run kernels; see `codegen.driver.sampler` for
+the native part.
 
-Each thread has a timer of the kernel's (`timer_create`, `SIGEV_THREAD_ID`) that signals this thread
-and no other. The clock is `CLOCK_MONOTONIC`: its timers are exact, while those of a thread's CPU
-time fire with the scheduler's tick, 250 times a second. A thread that waits for a CPU takes one
-signal late, whatever the number that were due, so that the load of the machine shows in the number
-of samples and not in where they are.
+Each thread has a timer of the operating system (`timer_create`, `SIGEV_THREAD_ID`) that signals
+only this thread. The clock is `CLOCK_MONOTONIC`: its timers are exact, while those of a thread's
+CPU time fire with the scheduler's tick, 250 times a second. A thread that waits for a CPU takes one
+late signal, however many were due. The machine's load therefore affects the number of samples, but
+not their positions.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ from clew.support.errors import InputError
 from clew.support.locks import once
 
 INTERVAL_NS: Final = 50_000
-"""Mean time between two samples of a thread. A signal costs 2 to 20 µs: less would sample little
-but the handler."""
+"""Mean time between two samples of a thread. A signal costs 2 to 20 µs: a shorter interval would
+mostly sample the handler.
+"""
 
 _MOST_INTERVAL_NS: Final = 500_000_000
-_RING: Final = 1 << 16  # samples that a thread holds until they are taken
+_RING: Final = 1 << 16  # samples of a thread that fit until they are taken
 _CLOCK_MONOTONIC, _SIGEV_THREAD_ID = 1, 4
 _SA_SIGINFO, _SA_RESTART = 4, 0x10000000
 _SIG_DFL, _SIG_IGN = 0, 1
@@ -46,10 +48,10 @@ _SIG_DFL, _SIG_IGN = 0, 1
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples in no particular order: the addresses of instructions (u64), the number of the step
-    that ran, -1 for none, and the thread, 0 for the caller's.
+    """Samples in no particular order: the addresses of instructions (u64), the number of the
+    running step (-1 for none), and the thread (0 for the caller's).
 
-    `lost` counts those that were overwritten before they were taken.
+    `lost` counts samples that were overwritten before they were taken.
     """
 
     addresses: np.ndarray
@@ -63,10 +65,10 @@ class Samples:
 
 @dataclass(frozen=True)
 class Row:
-    """Steps of the driver `begin` to `end`, run `repeats` times.
+    """Driver steps from `begin` to before `end`, run `repeats` times.
 
-    `restore` is the address and the size of memory that they overwrite and read: it gets what it
-    has held at the start before each further time.
+    `restore` is the address and size of memory that they both overwrite and read; before each
+    repetition, it gets its initial contents.
     """
 
     begin: int
@@ -76,18 +78,18 @@ class Row:
 
 
 def sampling_supported() -> bool:
-    """Whether there is a sampler for this platform: Linux on x86-64 or AArch64."""
+    """Whether the platform is supported: Linux on x86-64 or AArch64."""
     return SAMPLING_SIGNAL is not None and native.platform_of(_triple()) is not None
 
 
 class Sampler:
     """Samples the calling thread and the workers of a pool, within a `with` block.
 
-    One at a time in a process, entered and used by one thread. A child that is forked meanwhile is
-    not sampled.
+    Only one can be active in a process, and one thread must enter and use it. A child forked
+    meanwhile is not sampled.
 
-    Errors: I117 where there is no sampler for the platform, or the system refuses timers; I118
-    while another one is at work, or when the process uses the signal itself.
+    Errors: I117 if the platform is not supported or the system refuses timers; I118 if another
+    sampler is active, or if the process itself uses the signal.
     """
 
     def __init__(self, pool: ThreadPool, interval_ns: int = INTERVAL_NS) -> None:
@@ -102,14 +104,14 @@ class Sampler:
         if not sampling_supported():
             raise InputError(
                 "I117",
-                f"there is no sampling on {_triple()}",
+                f"sampling is not supported on {_triple()}",
                 hint="it needs Linux on x86-64 or AArch64; estimates by FLOPs and bytes do not",
             )
         functions = sampling_functions()
         if not _busy.acquire(blocking=False):
             raise InputError(
                 "I118",
-                "another sampling is at work in this process",
+                "another sampler is active in this process",
                 hint="sample one model after the other",
             )
         self._process = os.getpid()
@@ -131,7 +133,7 @@ class Sampler:
 
     def _end(self) -> None:
         if self._process != os.getpid():
-            return  # a forked child, which has no timers and has put everything back
+            return  # a forked child, which has no timers and has restored everything
         for record in self._records:
             record.delete_timer()
         self._records.clear()
@@ -141,8 +143,8 @@ class Sampler:
         _busy.release()
 
     def run(self, steps_address: int, rows: Sequence[Row]) -> int:
-        """Runs rows of steps of a table of the driver's under sampling. Returns how many steps did
-        without the workers because another call had them.
+        """Runs rows of driver steps of a table under sampling. Returns the number of steps that ran
+        without the workers because another call held them.
         """
         kept = max((row.restore[1] for row in rows), default=0)
         room = np.empty(kept, np.uint8)
@@ -173,16 +175,16 @@ class Sampler:
         _shared.going[0] = 1
         try:
             for record in self._records:
-                # Not always as long after the start of the call.
+                # A random delay after the start of the call.
                 record.set_timer(random.randint(self._interval_ns // 2, self._interval_ns))
             yield
         finally:
-            _shared.going[0] = 0  # a handler at work may set its timer once more: one late sample
+            _shared.going[0] = 0  # an active handler may set its timer once more: one late sample
             for record in self._records:
                 record.set_timer(0)
 
     def take(self) -> Samples:
-        """Returns the samples since the last time."""
+        """Returns the samples since the last call."""
         parts = [record.take() for record in self._records]
         rows = np.concatenate([part for part, _ in parts])
         threads = np.repeat(np.arange(len(parts), dtype=np.int32), [len(p) for p, _ in parts])
@@ -191,8 +193,8 @@ class Sampler:
 
 
 class _Record:
-    """What the handler knows of one thread. Records are kept and used again, never freed: a handler
-    that the scheduler has interrupted may write long after its timer is gone.
+    """The handler's data of one thread. Records are reused and never freed: a handler that the
+    scheduler has interrupted may write long after its timer is gone.
     """
 
     def __init__(self, number: int) -> None:
@@ -217,7 +219,7 @@ class _Record:
             reason = os.strerror(ctypes.get_errno())
             raise InputError(
                 "I117",
-                f"the system gives no timer to sample with: {reason}",
+                f"the system provides no timer for sampling: {reason}",
                 hint="see the limit of pending signals: ulimit -i",
             )
         self._timer = made.value
@@ -233,7 +235,7 @@ class _Record:
         self._timer = None
 
     def take(self) -> tuple[np.ndarray, int]:
-        """Returns the samples since the last time, and how many more there were."""
+        """Returns the samples since the last call, and the number of lost ones."""
         taken = int(self._words[native.RECORD_TAKEN // 8])
         begin = max(self._read, taken - _RING)
         lost = begin - self._read
@@ -242,7 +244,7 @@ class _Record:
 
 
 class _Shared:
-    """Words that every thread's handler reads, each on a cache line of its own."""
+    """Words that every thread's handler reads, each on a separate cache line."""
 
     def __init__(self) -> None:
         self._words = np.zeros(24, np.int64)
@@ -277,7 +279,7 @@ class _Action(ctypes.Structure):
     )
 
 
-# The action that the sampler has replaced, while it is at work.
+# The action that the active sampler has replaced.
 _before: list[_Action] = []
 
 
@@ -290,14 +292,14 @@ def _install(handler: int) -> None:
             f"the process uses signal {SAMPLING_SIGNAL} itself, which sampling needs",
             hint="restore its default action while kernels are sampled",
         )
-    # On the thread's own stack: an alternate one may have no room for the state of matrix units.
+    # Uses the thread's own stack: an alternate one may be too small for the state of matrix units.
     _sigaction(_Action(handler=handler, flags=_SA_SIGINFO | _SA_RESTART), None)
     _before.append(before)
 
 
 def _uninstall() -> None:
-    """Restores the action. A signal that is still to be delivered, which would end the process by
-    default, is discarded, as ignoring it does.
+    """Restores the action. Ignoring the signal first discards a pending one, which would end the
+    process by default.
     """
     while _before:
         _sigaction(_Action(handler=_SIG_IGN), None)
@@ -328,7 +330,7 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 @dataclass(frozen=True)
 class Functions:
-    """The sampler's native code, which stays in memory for ever: a signal may come late."""
+    """The sampler's native code, which is never unloaded, because a signal may come late."""
 
     code: ObjectCode
     library: Library
@@ -339,7 +341,7 @@ class Functions:
 
 @once
 def sampling_functions() -> Functions:
-    """Returns this process's sampler. There must be one for the platform."""
+    """Returns this process's sampler. The platform must be supported."""
     platform = native.platform_of(_triple())
     assert platform is not None, "asked for where there is none"
     text = native.sampler_text(platform)

@@ -34,7 +34,7 @@ from clew.runtime.resident import Resident
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
-from clew.support.budgets import current, exceeded, too_many_turns
+from clew.support.budgets import current, exceeded, too_many_iterations
 from clew.support.errors import CompileError, InputError
 from clew.support.shown import Shown, counted
 
@@ -146,7 +146,7 @@ class NativeSegment(Shown):
             times[number] = watch.ns()
         return self.by_step(times)
 
-    def turns(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
+    def iterations(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         """Returns i64[steps]: how often each step of the plan runs in a call with these inputs.
 
         Errors: as `__call__`.
@@ -280,7 +280,7 @@ class NativeSegment(Shown):
     def _heed_loops(self, context: Context) -> None:
         """Errors: I266 where a loop of the call turned too often."""
         if context.loops.stopped:
-            raise too_many_turns(current().loop_steps)
+            raise too_many_iterations(current().loop_steps)
 
     def _discard(self, context: Context) -> None:
         """Makes a context ready for others whose steps ran one by one, and may have read as indices

@@ -1,7 +1,7 @@
 """Pools of native threads that run the chunks of a kernel's grid.
 
-The workers are plain pthreads that never touch Python. They start with the first use of a pool, end
-when it is collected or the process exits, and start anew in a forked child.
+The workers are plain pthreads that never run Python. They start when a pool is first used, end when
+it is collected or the process exits, and start again in a forked child.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from clew.runtime.memory import address_of, aligned_bytes
 from clew.support.errors import InputError
 from clew.support.settings import settings, usable_cpus
 
-# How long an idle thread spins before it sleeps: longer than most serial steps of a model, much
-# shorter than anybody would notice as load. Waking a sleeper costs 20 to 60 µs.
+# The time that an idle thread spins before it sleeps: longer than most serial steps of a model, and
+# too short to be noticed as load. Waking a sleeping thread costs 20 to 60 µs.
 _SPIN_NS = 200_000
 _SPIN_OVERSUBSCRIBED_NS = 5_000
 _STOP_PATIENCE_S = 5.0
 _START_PATIENCE_S = 5.0
 _MOST_THREADS = 1024
 
-# The one signal that workers do not block: the sampler's (`runtime.sampler`).
+# The only signal that workers do not block: the sampler's (`runtime.sampler`).
 SAMPLING_SIGNAL: int | None = signal.SIGRTMAX - 1 if hasattr(signal, "SIGRTMAX") else None
 
 
 class _Workers:
-    """The running threads of a pool and the memory they share."""
+    """The running threads of a pool and their shared memory."""
 
     def __init__(self, count: int):
         self.block = aligned_bytes(native.POOL_BYTES + count * native.RECORD_BYTES, zero=True)
         self.block[:] = 0
         self.address = address_of(self.block)
-        self.entry: int | None = self.address  # None once the workers are to end
+        self.entry: int | None = self.address  # None once the workers must end
         self.process = os.getpid()
         self.handles: list[int] = []
         words = self.block.view(np.int64)
@@ -72,7 +72,7 @@ class _Workers:
                 self.handles.append(handle.value)
 
     def thread_ids(self) -> list[int]:
-        """Returns the kernel's numbers of the threads, as soon as all have started."""
+        """Returns the operating system's ids of the threads, after all have started."""
         first = (native.POOL_BYTES + native.RECORD_ID) // 8
         words = self.block.view(np.int64)[first :: native.RECORD_BYTES // 8]
         deadline = time.monotonic() + _START_PATIENCE_S
@@ -81,14 +81,14 @@ class _Workers:
         return [int(word) for word in words[: len(self.handles)] if word]
 
     def stop(self) -> None:
-        """Ends the threads, after the call that may be running; the pool stays locked."""
+        """Ends the threads after any call in progress; the pool stays locked."""
         self.entry = None
         if self.process != os.getpid():
             return
         deadline = time.monotonic() + _STOP_PATIENCE_S
         while not driver().pool_lock(self.address):
             if time.monotonic() > deadline:
-                _abandoned.append(self.block)  # threads at work need it to the end
+                _abandoned.append(self.block)  # running threads need it until they end
                 return
             time.sleep(0.001)
         driver().pool_stop(self.address)
@@ -103,7 +103,9 @@ _abandoned: list[np.ndarray] = []
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """New threads inherit the mask: signals are for Python's threads, but for the sampler's."""
+    """Blocks signals except the sampler's. New threads inherit the mask; Python's threads get
+    signals.
+    """
     blocked = signal.valid_signals() - {SAMPLING_SIGNAL}
     before = signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     try:
@@ -113,7 +115,7 @@ def _signals_blocked() -> Iterator[None]:
 
 
 def _spin_count(duration_ns: int) -> int:
-    """Returns how many pauses take about `duration_ns`; one takes 1 to 50 ns, by CPU."""
+    """Returns the number of pauses that take about `duration_ns`; one takes 1 to 50 ns, by CPU."""
     sample = 2000
     best_ns = min(_pause_time_ns(sample) for _ in range(3))
     return max(1, duration_ns * sample // max(1, best_ns))
@@ -126,9 +128,9 @@ def _pause_time_ns(count: int) -> int:
 
 
 class ThreadPool:
-    """`threads` threads, the caller among them; one call at a time has the workers.
+    """`threads` threads, including the caller's; one call at a time owns the workers.
 
-    A call that finds them taken runs on its own thread alone, with the same result.
+    Other calls run on their own thread alone, with the same result.
     """
 
     def __init__(self, threads: int):
@@ -142,7 +144,9 @@ class ThreadPool:
 
     @property
     def address(self) -> int | None:
-        """What the driver's functions take; None without workers. Starts them if need be."""
+        """The pool argument of the driver's functions; None without workers. Starts them if
+        necessary.
+        """
         workers = self._workers
         if workers is not None:
             return workers.entry
@@ -151,25 +155,25 @@ class ThreadPool:
         with self._lock:
             if self._workers is None:
                 self._workers = _Workers(self.threads - 1)
-                # Also runs at exit: a thread may not outlive the code it runs.
+                # Also runs at exit: a thread must not outlive its code.
                 self._finalizer = weakref.finalize(self, self._workers.stop)
             return self._workers.entry
 
     @property
     def worker_ids(self) -> list[int]:
-        """The kernel's numbers of the worker threads, which this starts if need be."""
+        """The operating system's ids of the workers, which are started if necessary."""
         if self.address is None or self._workers is None:
             return []
         return self._workers.thread_ids()
 
     def close(self) -> None:
-        """Ends the workers. Later calls run on their own thread."""
+        """Ends the workers. Later calls run on their own thread only."""
         self._closed = True
         if self._finalizer is not None:
             self._finalizer()
 
     def after_fork(self) -> None:
-        """Forgets the parent's threads, which a forked child does not have."""
+        """Discards the parent's threads, which a forked child does not have."""
         self._lock = threading.Lock()
         if self._finalizer is not None:
             self._finalizer.detach()
@@ -182,18 +186,18 @@ _shared: dict[int, ThreadPool] = {}
 
 
 def shared_pool(threads: int) -> ThreadPool:
-    """Returns the process's pool of that size, so that several models share its workers."""
+    """Returns the process's pool of that size, whose workers several models share."""
     return _shared.setdefault(threads, _shared.get(threads) or ThreadPool(threads))
 
 
 def thread_count(threads: int | None) -> int:
-    """Returns how many threads a model gets that was asked for `threads`, or by default.
+    """Returns the number of threads for a model that requests `threads`, or the default.
 
-    Errors: I012 for what is not a positive number of threads.
+    Errors: I012 if it is not a positive number.
     """
     count = settings().threads if threads is None else threads
     if not isinstance(count, int) or not 1 <= count <= _MOST_THREADS:
-        raise InputError("I012", f"threads is {count!r}", hint="a positive number of threads")
+        raise InputError("I012", f"threads is {count!r}", hint="use a positive number of threads")
     return count
 
 

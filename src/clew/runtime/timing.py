@@ -1,11 +1,10 @@
-"""Where the time of a program's runs goes: kernels by the native driver's watch, host steps by the
-clock.
+"""Times of a program's runs: kernels by the native driver's watch, host steps by the clock.
 
-The program that is timed is the program, with a watch in each native segment and a clock around
-each host step; nothing else of it is different. Stamping a kernel takes some nanoseconds, which
-kernels of ten nanoseconds are not worth: where all stamps would slow a run down, each run stamps
-only some steps, and several runs make up one *round* in which every step has been timed. What a
-stamp adds to such kernels is found by comparing their sum with whole runs, and left out.
+The timed program is the program itself, with a watch in each native segment and a clock around each
+host step; nothing else is different. Stamping a kernel takes some nanoseconds, which is too much
+for kernels of ten nanoseconds: if all stamps would slow a run down, each run stamps only some
+steps, and several runs make up one *round* in which every step has been timed. The time that stamps
+add to such kernels is found by comparing their sum with whole runs, and subtracted.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.watch import Watch
 from clew.support.lazy import cached_property
 
-# Of a run's time, what stamps may take: with what they disturb, that is well below a hundredth.
+# The share of a run's time that stamps may take; including side effects, it is well below 1%.
 _SHARE_OF_STAMPS = 0.004
 _HOST_STAMP_NS = 250.0
 _MOST_PARTS = 1000
-# What a stamp takes is measured in the program itself where that is quick enough for it to matter:
-# between kernels it may be ten times what it is between steps that do nothing, as one kernel no
-# longer begins while the one before it ends.
+# In runs short enough for it to matter, the cost of a stamp is measured in the program itself:
+# between kernels, it may be ten times its cost between empty steps, because a kernel no longer
+# begins while the one before it ends.
 _SHORT_RUN_NS = 1e6
-_MOST_OF_A_STEP = 0.9  # what a stamp takes of any step's time, at most
+_MOST_OF_A_STEP = 0.9  # the largest share of a step's time that a stamp takes
 _STAMP_RUNS = 31
 _OUTSIDE_RUNS = 5
 
@@ -59,7 +58,7 @@ _OUTSIDE = {
 class TimedProgram:
     """A program whose kernels and host steps are timed.
 
-    `segments` are those of the build, in its order. One run at a time.
+    `segments` are those of the build, in its order. Only one run at a time.
     """
 
     def __init__(self, program: Program, segments: Sequence[NativeSegment]) -> None:
@@ -83,7 +82,9 @@ class TimedProgram:
         self._by_part: dict[int, Program] = {}
 
     def share_out(self, run: Callable[[Program], float]) -> None:
-        """Chooses how many runs make a round. `run` runs a program and returns the nanoseconds."""
+        """Chooses the number of runs per round. `run` runs a program and returns the
+        nanoseconds.
+        """
         program = self.part(0)
         self.clear()
         run(program)
@@ -102,26 +103,26 @@ class TimedProgram:
         return zip(self._watches, self._segments, strict=True)
 
     def entries(self, segment: int) -> np.ndarray:
-        """Returns f64[steps]: the stamps of each kernel of a segment in one call."""
+        """Returns f64[steps]: the number of stamps of each kernel of a segment in one call."""
         return self._segments[segment].by_step(self._turns[segment])
 
     def runs(self, segment: int) -> np.ndarray:
-        """Returns f64[steps]: how often each kernel of a segment runs in one call of it."""
+        """Returns f64[steps]: the number of runs of each kernel of a segment in one call."""
         made = self._segments[segment]
         firsts = [made.entries_of(step)[0] for step in range(len(made.plan.steps))]
         return self._turns[segment][firsts]
 
     def stamps(self, taken: Round) -> float:
-        """Returns how many stamps a round has."""
+        """Returns the number of stamps in a round."""
         return sum(n * float(t.sum()) for n, t in zip(taken.calls, self._turns, strict=True))
 
     def outside(self, arrays: Sequence[Any]) -> dict[str, tuple[int, float]]:
-        """Returns what a run does outside kernels and host steps: how often, and nanoseconds.
+        """Returns the work of a run outside kernels and host steps: counts and nanoseconds.
 
-        Watching every instruction takes time itself: only the proportions mean something.
+        Watching every instruction takes time itself, so only the proportions are meaningful.
         """
         found: dict[str, tuple[int, float]] = {}
-        inside = [0.0]  # of what is around the instruction at work
+        inside = [0.0]  # time inside the active instructions
         now = time.perf_counter_ns
 
         def native_ns() -> float:
@@ -152,7 +153,7 @@ class TimedProgram:
         return {**found, "the call": (1, max(0.0, rest))}
 
     def _measured_stamp_ns(self, stamps: int, run: Callable[[], float]) -> float:
-        """Returns how much longer a step takes where all are stamped rather than none."""
+        """Returns the additional time of a step if all steps are stamped, compared with none."""
         took: tuple[list[float], list[float]] = ([], [])
         for _ in range(_STAMP_RUNS):
             for stamped in (0, 1):
@@ -174,13 +175,13 @@ class TimedProgram:
         self._native_before = 0.0
 
     def ran(self) -> None:
-        """Notes how long native code took in the part that has just run."""
+        """Records the time of native code in the part that has just run."""
         whole = sum(watch.whole_ns for watch in self._watches)
         self._native_ns.append(whole - self._native_before)
         self._native_before = whole
 
     def part(self, number: int) -> Program:
-        """Returns the program whose run times the given part of the round; run it at once."""
+        """Returns the program that times the given part of the round; it must be run at once."""
         for watch, segment in self._pairs():
             count = segment.n_entries
             watch.time(count * number // self.parts, count * (number + 1) // self.parts)
@@ -222,7 +223,7 @@ class TimedProgram:
         return run
 
     def round(self) -> Round:
-        """Returns what the parts run since `clear` have taken."""
+        """Returns the times of the parts that were run since `clear`."""
         kernels, calls, stamps = [], [], 0.0
         for (watch, segment), turns in zip(self._pairs(), self._turns, strict=True):
             runs = watch.calls / self.parts
@@ -235,12 +236,12 @@ class TimedProgram:
 
 @dataclass(frozen=True)
 class Round:
-    """Times of one run, put together from the parts of a round.
+    """Times of one run, combined from the parts of a round.
 
-    `kernels` has f64[steps] for each segment: nanoseconds in all calls of a run, with what the
-    stamps took. `calls` says how often each segment ran, `native_ns` how long all its calls took in
-    each of the runs, from first step to last, without stamps; `hosts` and `host_calls` are those of
-    the host steps.
+    `kernels` holds f64[steps] for each segment: nanoseconds in all calls of a run, including
+    stamps. `calls` holds the number of calls of each segment, `native_ns` the time of all its calls
+    in each of the runs, from first step to last, without stamps; `hosts` and `host_calls` are those
+    of the host steps.
     """
 
     kernels: list[np.ndarray]
@@ -261,24 +262,26 @@ class Timings:
 
     @cached_property
     def stamp_ns(self) -> float:
-        """What a stamp adds to the step it is put on."""
+        """The time that a stamp adds to its step."""
         counts = self.timed.stamps(self.rounds[0])
         if not self.timed.measures_stamps or not counts:
             return driver().stamp_ns
-        # Step by step: an interruption hits one, and hardly a round of many runs has none.
+        # Per step: an interruption affects one step, but nearly every round of many runs has one.
         stamped = sum(float(self._stamped(n).sum()) for n in range(len(self.rounds[0].kernels)))
         native = float(typical([ns for taken in self.rounds for ns in taken.native_ns]))
         found = (stamped - native) / counts
         return min(max(0.0, found), self._least_stamped_ns() * _MOST_OF_A_STEP)
 
     def _stamped(self, segment: int) -> np.ndarray:
-        """Returns f64[steps]: what a segment's kernels take in a typical run, with their stamps."""
+        """Returns f64[steps]: the times of a segment's kernels in a typical run, including
+        stamps.
+        """
         found: np.ndarray = typical([r.kernels[segment] for r in self.rounds])
         return found
 
     def _least_stamped_ns(self) -> float:
-        """Returns the least that any step took in a call, with its stamp: in a typical run, or by
-        the median, which is less where few rounds hold an interruption.
+        """Returns the shortest time of any step in a call, including its stamp: in a typical run,
+        or by the median, which is lower if few rounds have an interruption.
         """
         least = math.inf
         for number, calls in enumerate(self.rounds[0].calls):
@@ -313,9 +316,9 @@ class Turns:
         arrays: Callable[[], Sequence[Any]],
         warmup: int,
     ) -> None:
-        """Runs it `warmup` times plainly, at least once, then once with watches.
+        """Runs the program `warmup` times plainly, at least once, then once with watches.
 
-        `arrays` returns the inputs; it is called in each run, and timed with it.
+        `arrays` returns the inputs; it is called in each run, and its time is included.
         """
         self._program, self._arrays = program, arrays
         self.timed = TimedProgram(program, segments)
@@ -327,7 +330,7 @@ class Turns:
 
     @property
     def round_ns(self) -> float:
-        """About what `take` takes."""
+        """The approximate duration of `take`."""
         return 2.0 * self.timed.parts * self.run_ns
 
     def _run(self, program: Program) -> int:
@@ -336,7 +339,7 @@ class Turns:
         return time.perf_counter_ns() - start
 
     def take(self) -> None:
-        """Times one round; half of the time the plain run comes first."""
+        """Times one round; the plain run comes first in half of the rounds."""
         self.timed.clear()
         timings = self.timings
         for number in range(self.timed.parts):
@@ -351,8 +354,8 @@ class Turns:
         timings.rounds.append(self.timed.round())
 
     def outside(self) -> dict[str, tuple[int, float]]:
-        """Returns what runs do outside kernels and host steps: how often in a run, and its share of
-        the time outside; the median of some runs.
+        """Returns the work of runs outside kernels and host steps: the count per run, and the share
+        of the time outside; the median of some runs.
         """
         runs = []
         for _ in range(_OUTSIDE_RUNS):

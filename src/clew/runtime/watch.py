@@ -1,4 +1,4 @@
-"""What the native driver adds up the times of steps in."""
+"""The native driver's record of the times of steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clew.runtime.memory import address_of
 class Watch:
     """Times of a segment's steps, summed over the calls since it was cleared.
 
-    Only steps of a range are timed, all at first. One run at a time.
+    Only a range of steps is timed, initially all. Only one run at a time.
     """
 
     def __init__(self, steps: int) -> None:
@@ -26,32 +26,32 @@ class Watch:
         self.time(0, steps)
 
     def time(self, first: int, last: int) -> None:
-        """Times steps from `first` to before `last` from now on."""
+        """Selects the steps from `first` to before `last` for timing."""
         self._words[native.WATCH_FIRST // 8] = first
         self._words[native.WATCH_LAST // 8] = last
 
     @property
     def calls(self) -> int:
-        """How many calls it has seen."""
+        """The number of calls since it was cleared."""
         return int(self._words[native.WATCH_CALLS // 8])
 
     @property
     def whole_ns(self) -> float:
-        """Nanoseconds of all its calls, from their first step to their last, timed or not."""
+        """Nanoseconds of all calls, from their first step to their last, timed or not."""
         return int(self._words[native.WATCH_WHOLE // 8]) * driver().ns_per_tick()
 
     def clear(self) -> None:
-        """Sets times and calls back to none."""
+        """Resets times and calls to zero."""
         self._ticks[:] = 0
         self._counts[:] = 0
         self._words[native.WATCH_CALLS // 8] = 0
         self._words[native.WATCH_WHOLE // 8] = 0
 
     def ns(self) -> np.ndarray:
-        """Returns f64[steps]: nanoseconds of each step in all calls, with what its stamps took."""
+        """Returns f64[steps]: nanoseconds of each step in all calls, including its stamps."""
         return self._ticks[: self._steps] * driver().ns_per_tick()
 
     @property
     def counts(self) -> np.ndarray:
-        """i64[steps]: how often each step was timed. Those in loops are in each turn."""
+        """i64[steps]: how often each step was timed; steps in loops are timed in each iteration."""
         return self._counts[: self._steps].copy()

@@ -1,41 +1,31 @@
-"""Schedule rules: which primitives for which kind of kernel. Short recipes with named tile
-sizes.
+"""Schedule rules: which primitives for which kernel, with tile sizes as choices.
+
+`rule.py` says what a rule is, `rules/` holds one per file, `library/` what they share, and
+`plan.py` assigns the stages of a kernel to rules.
 """
 
-from collections.abc import Mapping
-from types import ModuleType
-from typing import Final
-
-from clew.schedules import (
-    amx,
-    attention,
-    conv,
-    conv_parts,
-    dot,
-    elementwise,
-    matmul,
-    matvec,
-    melt,
-    neighbors,
-    parts,
-    rows,
-    separable,
-    spatial,
-    split_weights,
-    stack,
-    windows,
-    winograd,
-)
-from clew.schedules.plan import schedule_kernel, schedule_melted
+from clew.schedules.plan import Decision, Plan, schedule_kernel, schedule_melted
+from clew.schedules.registry import RULES
+from clew.schedules.request import NO_REQUEST, Request
+from clew.schedules.rule import Demand, Match, Rule, TailMatch, Work
+from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stack import schedule_stack
 
-RULES: Final[Mapping[str, ModuleType]] = {
-    rule.NAME: rule
-    for rule in (
-        amx, attention, conv, conv_parts, dot, elementwise, matmul, matvec, melt, neighbors,
-        parts, rows, separable, spatial, split_weights, stack, windows, winograd,
-    )
-}  # fmt: skip
-"""The modules of all rules, by the rules' names."""
-
-__all__ = ["RULES", "schedule_kernel", "schedule_melted", "schedule_stack"]
+__all__ = [
+    "NO_REQUEST",
+    "RULES",
+    "Choice",
+    "Decision",
+    "Demand",
+    "Match",
+    "Plan",
+    "Request",
+    "Rule",
+    "Settings",
+    "Space",
+    "TailMatch",
+    "Work",
+    "schedule_kernel",
+    "schedule_melted",
+    "schedule_stack",
+]

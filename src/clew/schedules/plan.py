@@ -1,73 +1,167 @@
-"""Chooses a rule for a kernel: what to inline, what to keep, and who schedules what is left."""
+"""Assigns the stages of a kernel to rules: which to inline, which to keep, and which rule schedules
+what is left.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules import (
-    amx,
-    attention,
-    conv,
-    conv_parts,
-    dot,
-    elementwise,
-    matmul,
-    matvec,
-    melt,
-    neighbors,
-    parts,
-    rows,
-    separable,
-    spatial,
-    split_weights,
-    windows,
-    winograd,
-)
-from clew.schedules.shape import StageInfo, stage_infos
+from clew.schedules.library.images import is_padding, reads_own_channels
+from clew.schedules.library.stages import StageInfo, stage_infos
+from clew.schedules.registry import RULES, Registry
+from clew.schedules.request import NO_REQUEST, Request
+from clew.schedules.rule import Scope, Work
+from clew.schedules.space import Settings, Space
+from clew.support.errors import ScheduleError
 
-# Rules that know a kernel by all of its stages; the first that fits has it. One that gives up may
-# have begun.
-_WHOLE_KERNELS: Final = (attention, winograd, separable, neighbors, conv_parts)
 # Of so many operations a value is not computed anew where it is read so often.
-_LONG, _AGAIN = 16, 64
+_LONG: Final = 16
+_AGAIN: Final = 64
+EMPTY: Final = "empty"
+"""Stands for a rule where there are no iterations to arrange."""
 
 
-def schedule_kernel(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]]:
-    """Returns the schedule of a kernel and the names of the rules that were used, a root each.
+@dataclass(frozen=True)
+class Decision:
+    """A rule that was used, for which stage, and the values of its choices."""
+
+    rule: str
+    root: str
+    space: Space
+    settings: Settings
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.settings}" if self.settings else self.rule
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The schedule of a kernel and the decisions that led to it, a root each.
 
     A root is a stage with loops of its own at the end: an output, or what several outputs share.
     """
-    for rule in _WHOLE_KERNELS:
+
+    schedule: Schedule
+    decisions: tuple[Decision, ...]
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """The names of the rules used."""
+        return tuple(decision.rule for decision in self.decisions)
+
+
+def schedule_kernel(
+    nest: Nest, target: Target, rules: Registry = RULES, request: Request = NO_REQUEST
+) -> Plan:
+    """Returns the plan of a kernel. `request` are a user's rules and choices.
+
+    Errors: S061 to S065 for a request that does not fit the kernel.
+    """
+    planner = Planner(target, rules, request)
+    return planner.finished(nest, planner.kernel(nest))
+
+
+def schedule_melted(
+    nest: Nest, target: Target, rules: Registry = RULES, request: Request = NO_REQUEST
+) -> Plan:
+    """Returns the plan of a kernel whose stages are computed at tiles of its result.
+
+    Errors: S050 where it has several results; S061 to S065 as `schedule_kernel`.
+    """
+    planner = Planner(target, rules, request)
+    return planner.finished(nest, planner.melted(nest))
+
+
+class Planner:
+    """Chooses rules for a kernel, or for several parts of one."""
+
+    def __init__(self, target: Target, rules: Registry, request: Request) -> None:
+        """Errors: S061 for a rule that does not exist."""
+        self.target = target
+        self.rules = rules
+        self.request = request
+        self.decisions: list[Decision] = []
+        request.check(rules.names())
+
+    def kernel(self, nest: Nest) -> Schedule:
+        """Returns the schedule of a kernel: by a rule for all of it, or root by root."""
+        whole = Work.whole(Schedule(nest))
+        wanted = [rule for rule, _ in self.request.wishes]
+        apart = any(self.rules[rule].scope == "root" for rule in wanted)
+        schedule = None if apart else self._taken("kernel", whole)
+        if schedule is not None:
+            return schedule
         schedule = Schedule(nest)
-        found = rule.find(schedule, target)
-        if found is not None and rule.schedule(schedule, found, target) is not False:
-            return schedule, (str(rule.NAME),)
-    schedule = Schedule(nest)
-    _inline(schedule)
-    # Stages that a rule may take into the loops of their reader come last, if they still stand.
-    infos = stage_infos(schedule)
-    roots, taken = _roots(schedule), _taken_in(infos, target)
-    rules = [_schedule_root(schedule, root, target) for root in roots if root not in taken]
-    left = [root for root in taken if root in stage_infos(schedule)]
-    rules += [_schedule_root(schedule, root, target) for root in left]
-    return schedule, tuple(rules)
+        _inline(schedule)
+        roots = _roots(schedule)
+        # Stages that a rule may take into the loops of their reader come last, if they still stand.
+        roles = {role for rule in self.rules for role in rule.takes}
+        infos = stage_infos(schedule)
+        late = [root for root in roots if infos[root].role in roles]
+        for root in [*(r for r in roots if r not in late), *late]:
+            infos = stage_infos(schedule)
+            if root in infos:
+                schedule = self._root(schedule, infos, root)
+        return schedule
 
+    def melted(self, nest: Nest) -> Schedule:
+        """Returns the schedule of a kernel whose stages are computed at tiles of its result.
 
-def schedule_melted(nest: Nest, target: Target) -> tuple[Schedule, tuple[str, ...]]:
-    """Returns the schedule of a kernel whose stages are to be computed at tiles of its result."""
-    schedule = Schedule(nest)
-    _inline(schedule)
-    melt.schedule(schedule, target)
-    return schedule, (melt.NAME,)
+        Errors: S050.
+        """
+        schedule = Schedule(nest)
+        _inline(schedule)
+        made = self._taken("melt", Work.whole(schedule))
+        assert made is not None
+        return made
 
+    def finished(self, nest: Nest, schedule: Schedule) -> Plan:
+        """Returns the plan, once all of the kernel is scheduled.
 
-def _taken_in(infos: dict[str, StageInfo], target: Target) -> list[str]:
-    anchors = [name for name, info in infos.items() if info.is_anchor]
-    return [x for x in (split_weights.operand(infos, a, target) for a in anchors) if x]
+        Errors: S065 for a rule that was asked for and matches nothing.
+        """
+        used = {decision.rule for decision in self.decisions}
+        for rule, _ in self.request.wishes:
+            if rule not in used:
+                raise ScheduleError(
+                    "S065",
+                    f"the rule {rule} matches no stage of {nest.name}",
+                    hint=f"without it the rules are {', '.join(used)}",
+                )
+        return Plan(schedule, tuple(self.decisions))
+
+    def _root(self, schedule: Schedule, infos: dict[str, StageInfo], root: str) -> Schedule:
+        """Returns the schedule with a root, and what is computed in its loops, scheduled."""
+        work = Work(schedule, tuple(_members(infos, root)))
+        if work.is_empty:
+            self.decisions.append(Decision(EMPTY, root, Space(), Settings({})))
+            return schedule
+        made = self._taken("root", work)
+        assert made is not None, f"no rule for {root}"
+        return made
+
+    def _taken(self, scope: Scope, work: Work) -> Schedule | None:
+        """Returns the schedule of the rule that has some stages; None where there is none."""
+        wished = (
+            (self.rules.find(scope, work, self.target, only=name), changes)
+            for name, changes in self.request.wishes
+        )
+        found, changes = next(
+            (wish for wish in wished if wish[0] is not None),
+            (self.rules.find(scope, work, self.target), {}),
+        )
+        if found is None:
+            return None
+        rule, match = found
+        space = rule.choices(match)
+        settings = space.settings(rule.name, changes)
+        self.decisions.append(Decision(rule.name, work.members[-1], space, settings))
+        return rule.schedule(match, settings)
 
 
 def _inline(schedule: Schedule) -> None:
@@ -82,7 +176,7 @@ def _inline(schedule: Schedule) -> None:
         if info.is_reduction or info.is_output:
             continue
         anchors = [infos[r] for r in info.readers if infos[r].is_anchor]
-        if anchors and not (windows.is_padding(info) and windows.reads_own_channels(anchors[0])):
+        if anchors and not (is_padding(info) and reads_own_channels(anchors[0])):
             continue
         read_again = len(info.readers) > 1 or any(infos[r].is_reduction for r in info.readers)
         if info.is_costly and read_again and len(info.readers) > 1:
@@ -127,39 +221,6 @@ def _roots(schedule: Schedule) -> list[str]:
         else:
             home[name] = homes.pop()
     return list(reversed(roots))
-
-
-def _schedule_root(schedule: Schedule, root: str, target: Target) -> str:
-    """Schedules a root and what is computed in it; returns the rule's name."""
-    infos = stage_infos(schedule)
-    members = _members(infos, root)
-    if any(loop.extent == 0 for m in members for loop in infos[m].loops):
-        return "empty"  # no iterations to arrange
-    reductions = [m for m in members if infos[m].is_reduction]
-    anchors = [m for m in reductions if infos[m].is_anchor]
-    alone = len(reductions) == 1 and len(members) <= 2
-    if alone:
-        arguments = (schedule, infos, root, reductions[0], target)
-        if windows.applies(infos, reductions[0], target) and windows.schedule(*arguments):
-            return windows.NAME
-        for narrow in (split_weights, parts, amx, dot) if anchors else ():
-            if narrow.applies(infos, anchors[0], target) and narrow.schedule(*arguments):
-                return str(narrow.NAME)
-        if anchors and matvec.applies(infos, root, anchors[0], target):
-            matvec.schedule(*arguments)
-            return matvec.NAME
-        if anchors and conv.applies(infos, anchors[0], target) and conv.schedule(*arguments):
-            return conv.NAME
-        if anchors and matmul.schedule(*arguments):
-            return matmul.NAME
-    if alone and spatial.applies(infos, reductions[0], root, target):
-        spatial.schedule(schedule, infos, root, reductions[0], target)
-        return spatial.NAME
-    if reductions:
-        rows.schedule(schedule, infos, root, members, target)
-        return rows.NAME
-    elementwise.schedule(schedule, infos, root, target)
-    return elementwise.NAME
 
 
 def _members(infos: dict[str, StageInfo], root: str) -> list[str]:

@@ -5,34 +5,45 @@ other.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from clew.loop.ir import Nest, Store, walk
 from clew.loop.part import part_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.plan import schedule_kernel
+from clew.schedules.plan import Decision, Plan, Planner
+from clew.schedules.registry import RULES, Registry
+from clew.schedules.request import NO_REQUEST, Request
+from clew.schedules.space import Settings, Space
 
-NAME = "stack"
+STACK: Final = "stack"
+"""Stands among the rules of a kernel for the stacking itself."""
 
 
 def schedule_stack(
-    nest: Nest, groups: Sequence[Sequence[str]], target: Target
-) -> tuple[Schedule, tuple[str, ...]]:
-    """Returns the schedule of a kernel whose stages come in groups, and the names of the rules."""
+    nest: Nest,
+    groups: Sequence[Sequence[str]],
+    target: Target,
+    rules: Registry = RULES,
+    request: Request = NO_REQUEST,
+) -> Plan:
+    """Returns the plan of a kernel whose stages come in groups.
+
+    Errors: S061 to S065 for a request that fits no group.
+    """
     whole = Schedule(nest)
-    names = [NAME]
+    planner = Planner(target, rules, request)
+    planner.decisions.append(Decision(STACK, "", Space(), Settings({})))
     for group in groups:
         part, shared = part_of(nest, group)
-        made, rules = schedule_kernel(part, target)
-        names += rules
-        for step in made.steps:
+        for step in planner.kernel(part).steps:
             args = dict(step.args)
             if step.primitive == "nontemporal" and _result_of(part, args["stage"]) in shared:
                 continue  # it is read at once
             if step.primitive == "flatten":
                 args["keep"] = tuple(sorted(shared))
             whole.apply(step.primitive, **args)
-    return whole, tuple(names)
+    return planner.finished(nest, whole)
 
 
 def _result_of(nest: Nest, stage: str) -> str:

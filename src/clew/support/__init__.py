@@ -1,1 +1,1 @@
-"""Errors, settings and text helpers. Imports nothing of clew."""
+"""Errors, settings and text helpers. Imports nothing else from clew."""

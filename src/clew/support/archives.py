@@ -1,8 +1,8 @@
-"""Arrays in files: numpy's `.npy`, and `.npz`, which is a ZIP of these.
+"""Arrays in files: NumPy's `.npy`, and `.npz`, which is a ZIP of these.
 
-A few bytes of either may claim any shape, and a ZIP may hold a thousand times its size. So headers
-are read by a grammar, not evaluated; what they claim is compared with the bytes that are there and
-with the budgets before memory is taken; and only arrays that are asked for are unpacked.
+A few bytes of either may claim any shape, and a ZIP may expand to a thousand times its size. So
+headers are parsed with a grammar, not evaluated; their claims are checked against the bytes present
+and against the budgets before memory is allocated; and only requested arrays are decompressed.
 Source: numpy.lib.format (NPY 1.0 to 3.0); APPNOTE.TXT 6.3.10 of PKWARE (ZIP, ZIP64); RFC 1951.
 """
 
@@ -32,20 +32,20 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class _Bytes(Protocol):
-    """Bytes of known number, in a file or in memory."""
+    """A known number of bytes, in a file or in memory."""
 
     size_bytes: int
 
     def part(self, start: int, size_bytes: int) -> bytes:
-        """Returns a part. Errors: OSError where it is not there any more."""
+        """Returns a part. Errors: OSError if it is no longer there."""
         ...
 
     def check(self) -> None:
-        """Refuses what has changed since it was opened. Errors: OSError."""
+        """Checks that the file has not changed since it was opened. Errors: OSError."""
         ...
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         ...
 
 
@@ -72,7 +72,7 @@ class _InFile:
 
 
 class _InMemory:
-    """Bytes at hand."""
+    """Bytes in memory."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -89,20 +89,20 @@ class _InMemory:
 
 
 class _Stream:
-    """Pieces of bytes, taken in whatever lengths are needed."""
+    """Chunks of bytes, read in any lengths."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._rest = memoryview(b"")
 
     def take(self, count: int) -> bytes:
-        """Returns the next bytes. Errors: ValueError where there are fewer."""
+        """Returns the next bytes. Errors: ValueError if there are fewer."""
         taken = bytearray(count)
         self.fill(memoryview(taken))
         return bytes(taken)
 
     def fill(self, room: memoryview) -> None:
-        """Puts the next bytes where they are wanted. Errors: ValueError where there are fewer."""
+        """Fills a buffer with the next bytes. Errors: ValueError if there are fewer."""
         done = 0
         while done < len(room):
             if not self._rest:
@@ -115,7 +115,7 @@ class _Stream:
             done += count
 
     def end(self) -> None:
-        """Takes what is left, which has to be nothing. Errors: ValueError."""
+        """Reads the rest, which must be empty. Errors: ValueError."""
         if self._rest or any(self._pieces):
             raise ValueError("it has more bytes than its arrays")
 
@@ -143,7 +143,7 @@ _SHAPE: Final = re.compile(r"\s*(?:\d{1,19}L?\s*,\s*)*(?:\d{1,19}L?)?\s*")
 
 @dataclass(frozen=True)
 class Head:
-    """What a `.npy` says of its array before the elements."""
+    """The header of a `.npy`: what it claims of the array."""
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
@@ -157,16 +157,16 @@ class Head:
 
 
 def _read_head(stream: _Stream) -> Head:
-    """Returns what a `.npy` begins with.
+    """Returns the header at the beginning of a `.npy`.
 
-    Errors: ValueError for what is no `.npy`, or of a kind that is not read.
+    Errors: ValueError if it is not a `.npy`, or of an unsupported kind.
     """
     start = stream.take(len(_MAGIC) + 2)
     if start[: len(_MAGIC)] != _MAGIC:
-        raise ValueError("it is no .npy file")
+        raise ValueError("it is not a .npy file")
     version = start[len(_MAGIC)]
     if version not in (1, 2, 3):
-        raise ValueError(f"it is a .npy of version {version}, 1 to 3 are read")
+        raise ValueError(f"it is a .npy of version {version}; clew reads versions 1 to 3")
     field = struct.Struct("<H" if version == 1 else "<I")
     (length,) = field.unpack(stream.take(field.size))
     if length > _LONGEST_HEADER:
@@ -177,7 +177,7 @@ def _read_head(stream: _Stream) -> Head:
 
 
 def _parsed(header: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    """Returns dtype, shape and order that a header writes. Errors: ValueError."""
+    """Returns the dtype, shape and order given by a header. Errors: ValueError."""
     text = header.strip()
     found: dict[str, str] = {}
     at = 1 if text.startswith("{") else len(text)
@@ -190,20 +190,20 @@ def _parsed(header: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     if text[at:].strip() != "}" or len(found) != 3:
         raise ValueError("its header is not that of an array of numbers or text")
     if not _DESCR.fullmatch(found["descr"]):
-        raise ValueError(f"it holds elements of {found['descr']!r}, which are not read")
+        raise ValueError(f"its elements ({found['descr']!r}) are not supported")
     if found["fortran_order"] not in ("True", "False") or not _SHAPE.fullmatch(found["shape"]):
         raise ValueError("its header is damaged")
     try:
         dtype = np.dtype(found["descr"])
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"it holds elements of {found['descr']!r}, which are not read") from None
+        raise ValueError(f"its elements ({found['descr']!r}) are not supported") from None
     sizes = [part.strip().rstrip("L") for part in found["shape"].split(",")]
     shape = tuple(int(size) for size in sizes if size)
     return dtype, shape, found["fortran_order"] == "True"
 
 
 def _elements(stream: _Stream, head: Head, what: str) -> Array:
-    """Returns the array that a stream goes on with, of a shape that was checked."""
+    """Returns the array that follows in a stream, of a checked shape."""
     try:
         flat = np.empty(math.prod(head.shape), head.dtype)
     except MemoryError:
@@ -211,19 +211,19 @@ def _elements(stream: _Stream, head: Head, what: str) -> Array:
     if flat.nbytes:
         stream.fill(flat.view(np.uint8).data)
     if head.dtype.kind == "b" and (flat.view(np.uint8) > 1).any():
-        raise ValueError("a truth value is neither true nor false")
+        raise ValueError("a Boolean is neither 0 nor 1")
     return flat.reshape(head.shape[::-1]).T if head.fortran else flat.reshape(head.shape)
 
 
 def _check_head(head: Head, what: str) -> None:
-    """Compares what a header claims with the budgets.
+    """Checks a header's claims against the budgets.
 
-    Errors: ValueError for too many axes; I331 for more bytes than `tensor_bytes` allows.
+    Errors: ValueError for too many axes; I331 if it exceeds the budget `tensor_bytes`.
     """
     budgets = current()
     if len(head.shape) > min(budgets.rank, 64):
         raise ValueError(f"it has {len(head.shape)} axes")
-    # Axes of no elements hide the others, and elements of no bytes take time as well.
+    # A size of 0 must not hide the other sizes; elements of no bytes take time, too.
     claimed = math.prod(max(size, 1) for size in head.shape) * max(head.dtype.itemsize, 1)
     if claimed > budgets.tensor_bytes:
         asked = f"bytes of {what}"
@@ -239,7 +239,7 @@ def _no_room(what: str, size_bytes: int) -> InputError:
 def read_array(path: str | Path) -> Array:
     """Returns the array of a `.npy` file.
 
-    Errors: OSError (see `open_plain`); ValueError for what is no such file; I331 for an array
+    Errors: OSError (see `open_plain`); ValueError if it is not such a file; I331 for an array
     larger than the budget `tensor_bytes`.
     """
     with open_plain(path) as file:
@@ -252,7 +252,7 @@ def read_array(path: str | Path) -> Array:
         _check_head(head, what)
         there = source.size_bytes - head.header_bytes
         if head.size_bytes > there:
-            raise ValueError(f"its array needs {head.size_bytes} bytes, it has {there}")
+            raise ValueError(f"its array needs {head.size_bytes} bytes, but it has {there}")
         array = _elements(stream, head, what)
         source.check()
         return array
@@ -271,7 +271,7 @@ _IN_64: Final = 0xFFFFFFFF
 _EXTRA_64: Final = 1
 _ENCRYPTED, _UTF_8 = 1, 1 << 11
 _STORED, _DEFLATED = 0, 8
-_BROKEN: Final = "it is no ZIP archive, or a damaged one"
+_BROKEN: Final = "it is not a ZIP archive, or it is damaged"
 _SUFFIX: Final = ".npy"
 
 
@@ -288,16 +288,16 @@ class _Entry:
 
 
 class Archive(Mapping[str, Array]):
-    """The arrays of an `.npz` by name, each read when it is asked for; a context manager.
+    """The arrays of an `.npz` by name, each read on access; a context manager.
 
-    Errors of reading one: KeyError for a name that it lacks, else as for opening it.
+    Errors of an access: KeyError for a missing name, else those of opening the archive.
     """
 
     def __init__(self, place: str | Path | bytes, name: str = "") -> None:
-        """Opens a file, or bytes that errors call `name`.
+        """Opens a file, or bytes; `name` stands for the bytes in errors.
 
-        Errors: OSError (see `open_plain`); ValueError for what is no archive, or a damaged one;
-        I331 for more entries or bytes than the budgets allow.
+        Errors: OSError (see `open_plain`); ValueError if it is not an archive, or is damaged; I331
+        if entries or bytes exceed the budgets.
         """
         if isinstance(place, bytes):
             self._source: _Bytes = _InMemory(place)
@@ -319,7 +319,7 @@ class Archive(Mapping[str, Array]):
         self.close()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Closes the file."""
         self._source.close()
 
     def __len__(self) -> int:
@@ -338,7 +338,7 @@ class Archive(Mapping[str, Array]):
         head = _read_head(stream)
         _check_head(head, what)
         if head.header_bytes + head.size_bytes != entry.size_bytes:
-            raise ValueError(f"{name!r} needs {head.size_bytes} bytes, the archive says otherwise")
+            raise ValueError(f"{name!r} needs {head.size_bytes} bytes, but its entry differs")
         self._count(head.size_bytes)
         array = _elements(stream, head, what)
         stream.end()
@@ -346,9 +346,9 @@ class Archive(Mapping[str, Array]):
         return array
 
     def member(self, name: str) -> bytes:
-        """Returns the bytes of an entry that is no array.
+        """Returns the bytes of an entry that is not an array.
 
-        Errors: KeyError; I331 for more than the budget `attribute_bytes`; those of arrays.
+        Errors: KeyError; I331 if it exceeds the budget `attribute_bytes`; those of arrays.
         """
         entry = self._entries[name]
         most = current().attribute_bytes
@@ -381,7 +381,7 @@ def _entries(source: _Bytes, shown: str) -> list[_Entry]:
     while at < size_bytes:
         entry, at = _entry(data, at)
         if entry.name in names:
-            raise ValueError(f"it has two entries of the name {entry.name!r}")
+            raise ValueError(f"it has two entries named {entry.name!r}")
         if entry.start + _LOCAL.size + entry.packed_bytes > start:
             raise ValueError(_BROKEN)
         names.add(entry.name)
@@ -395,7 +395,7 @@ def _entries(source: _Bytes, shown: str) -> list[_Entry]:
 
 
 def _directory(source: _Bytes) -> tuple[int, int]:
-    """Returns where the list of entries begins, and its bytes. Errors: ValueError."""
+    """Returns the position and size of the directory. Errors: ValueError."""
     tail_bytes = min(source.size_bytes, _END.size + _LONGEST_REMARK)
     tail = source.part(source.size_bytes - tail_bytes, tail_bytes)
     at = tail.rfind(b"PK\5\6")
@@ -418,7 +418,7 @@ def _directory(source: _Bytes) -> tuple[int, int]:
 
 
 def _entry(data: bytes, at: int) -> tuple[_Entry, int]:
-    """Returns an entry of the list, and where the next one begins. Errors: ValueError."""
+    """Returns a directory entry and the position of the next one. Errors: ValueError."""
     if len(data) - at < _ENTRY.size:
         raise ValueError(_BROKEN)
     (sign, _, _, flags, method, _, _, checksum, packed, size, name_bytes, extra_bytes,
@@ -429,7 +429,7 @@ def _entry(data: bytes, at: int) -> tuple[_Entry, int]:
     if sign != b"PK\1\2" or following > len(data):
         raise ValueError(_BROKEN)
     if flags & _ENCRYPTED or method not in (_STORED, _DEFLATED):
-        raise ValueError("it is encrypted, or packed in a way that is not read")
+        raise ValueError("it is encrypted, or its compression method is not supported")
     name = data[name_at:extra_at].decode("utf-8" if flags & _UTF_8 else "cp437", "replace")
     wide = _wide(data[extra_at : extra_at + extra_bytes])
     size, packed, start = (next(wide) if v == _IN_64 else v for v in (size, packed, start))
@@ -437,7 +437,7 @@ def _entry(data: bytes, at: int) -> tuple[_Entry, int]:
 
 
 def _wide(extra: bytes) -> Iterator[int]:
-    """Yields the numbers that have no room in the entry itself. Errors: ValueError."""
+    """Yields the numbers too large for the entry itself (ZIP64). Errors: ValueError."""
     at = 0
     while at + 4 <= len(extra):
         kind, count = struct.unpack_from("<HH", extra, at)
@@ -451,7 +451,7 @@ def _wide(extra: bytes) -> Iterator[int]:
 
 
 def _unpacked(source: _Bytes, entry: _Entry) -> Iterator[bytes]:
-    """Yields an entry's bytes, as many as it is said to have. Errors: ValueError, OSError."""
+    """Yields an entry's bytes, as many as its entry claims. Errors: ValueError, OSError."""
     head = source.part(entry.start, _LOCAL.size)
     sign, *_, name_bytes, extra_bytes = _LOCAL.unpack(head)
     start = entry.start + _LOCAL.size + name_bytes + extra_bytes
@@ -471,7 +471,7 @@ def _unpacked(source: _Bytes, entry: _Entry) -> Iterator[bytes]:
 
 
 def _inflated(packed: Iterator[bytes]) -> Iterator[bytes]:
-    """Yields what deflated bytes hold, a piece at a time. Errors: ValueError."""
+    """Yields inflated bytes, one chunk at a time. Errors: ValueError."""
     inflate = zlib.decompressobj(-zlib.MAX_WBITS)
     try:
         for piece in packed:

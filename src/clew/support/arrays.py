@@ -1,4 +1,4 @@
-"""Arrays as native code likes them."""
+"""Aligned, contiguous arrays for native code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ALIGNMENT_BYTES: Final = 64
 
 
 def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
-    """Returns an uninitialized C-contiguous array that starts at a cache line."""
+    """Returns an uninitialized C-contiguous array aligned to a cache line."""
     kind = np.dtype(dtype)
     size_bytes = math.prod(shape) * kind.itemsize
     room = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
@@ -23,7 +23,7 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray[Any, Any]:
 
 
 def aligned_copy(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns the array C-contiguous and aligned: itself where it is so already."""
+    """Returns the array C-contiguous and aligned: the same array if it already is."""
     if array.flags.c_contiguous and array.ctypes.data % ALIGNMENT_BYTES == 0:
         return array
     copy = aligned_empty(array.shape, array.dtype)

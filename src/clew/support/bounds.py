@@ -1,7 +1,8 @@
-"""Values that are read as indices: the places they may name, and the error for any other.
+"""Values used as indices: their valid range, and the error for others.
 
-With the bounds `check`, the default, an index outside its axis ends a run in I320. With `clamp` it
-is held inside, as the operator says. `clew.compile` takes `bounds=`, the command line `--bounds`.
+With the bounds `check`, the default, an index outside its axis ends a run with I320. With `clamp`
+it is clamped, as defined by the operator. `clew.compile` takes `bounds=`, the command line
+`--bounds`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _in_force: ContextVar[str] = ContextVar("bounds", default="check")
 
 @dataclass(frozen=True)
 class Places:
-    """The indices that an operator takes: 0 to `count - 1`, and -1 to -`count`, which count from
-    the end, where it is `from_end`.
+    """The valid indices of an operator: 0 to `count - 1`, and, with `from_end`, -1 to -`count`,
+    which count from the end.
 
-    `operator`, `noun` (index, length, ...), `axis` and its `size` are for people.
+    `operator`, `noun` (index, length, ...), `axis` and its `size` appear in messages.
     """
 
     operator: str
@@ -37,17 +38,17 @@ class Places:
 
     @property
     def low(self) -> int:
-        """The lowest index there is."""
+        """The lowest valid index."""
         return -int(self.count) if self.from_end else 0
 
     def unwrapped(self, wrapped: int) -> int:
-        """Returns the index that was given, from one out of range that `count` was added to if it
-        was negative.
+        """Returns the index as given, from an invalid one to which `count` was added if it was
+        negative.
         """
         return wrapped - int(self.count) if self.from_end and wrapped < 0 else wrapped
 
     def error(self, index: int, layer: str = "") -> RunError:
-        """Returns the error (I320) of an index that is none of these."""
+        """Returns the error (I320) for an invalid index."""
         return RunError(
             "I320",
             f"{self.operator}: {self.noun} {index} is out of range for axis {self.axis} of size "
@@ -59,9 +60,9 @@ class Places:
 
 
 def check_bounds(bounds: str) -> str:
-    """Returns how indices out of range are treated, as given.
+    """Checks the name of a treatment of indices out of range, and returns it.
 
-    Errors: I321 for a way that there is not.
+    Errors: I321 for an unknown one.
     """
     if bounds not in BOUNDS:
         raise InputError("I321", f"bounds is {bounds!r}", hint=f"it is {' or '.join(BOUNDS)}")
@@ -69,18 +70,18 @@ def check_bounds(bounds: str) -> str:
 
 
 def clamping() -> bool:
-    """Whether indices out of range are held inside, in this thread."""
+    """Whether this thread clamps indices out of range."""
     return _in_force.get() == "clamp"
 
 
 def bounds_now() -> str:
-    """Returns how indices out of range are treated in this thread."""
+    """Returns this thread's treatment of indices out of range."""
     return _in_force.get()
 
 
 @contextmanager
 def bounds_in_force(bounds: str) -> Iterator[None]:
-    """Has what is called inside treat indices out of range in this way."""
+    """Sets the treatment of indices out of range inside the block."""
     token = _in_force.set(bounds)
     try:
         yield
@@ -89,10 +90,10 @@ def bounds_in_force(bounds: str) -> Iterator[None]:
 
 
 def held(indices: np.ndarray[Any, Any], places: Places) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Returns indices counted from the front, `i64`; those out of range held inside where that is
-    in force.
+    """Returns indices counted from the front, `i64`; with `clamp` in force, those out of range are
+    clamped.
 
-    Errors: I320 for an index out of range where they are checked.
+    Errors: I320 for an index out of range with `check` in force.
     """
     wide = np.asarray(indices).astype(np.int64)
     count = int(places.count)

@@ -1,8 +1,7 @@
-"""Limits on what a model, a compilation and a run may ask for, so that a small hostile file cannot
-take the machine.
+"""Limits on the resources of a model, a compilation and a run, against small hostile files.
 
-A budget is checked before the work that it bounds; what exceeds one ends in a coded error that
-names it. `clew.load` and `clew.compile` take `budgets=`, the command line `--budget NAME=VALUE`.
+A budget is checked before the work it limits. Exceeding it is a coded error that names the budget.
+`clew.load` and `clew.compile` take `budgets=`, the command line takes `--budget NAME=VALUE`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _VALUE: Final = re.compile(r"(\d{1,30})([kmgt]?)")
 
 @lru_cache(maxsize=1)
 def _physical_bytes() -> int:
-    """Returns the memory of the machine, or of the container that this runs in."""
+    """Returns the memory of the machine, or of the container this process runs in."""
     try:
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # not a POSIX system
@@ -38,32 +37,31 @@ def _physical_bytes() -> int:
 
 
 MAX_DECIDING_ELEMENTS: Final = 1024
-"""A value with more elements than this is data: a build for each such value is not meant."""
+"""A value with more elements than this is data: no build is made per value."""
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """What a model may ask for. The defaults let every model through that this machine can run.
+    """Limits on a model. The defaults allow every model that this machine can run.
 
-    Of the file: `file_bytes` of the model file (protobuf itself ends at 2 GiB). `nodes` once
-    functions are expanded. `nesting` of graphs and functions in each other. `functions`,
-    `opsets`, `values` (inputs, outputs and initializers of one graph), `name_chars` of one name,
-    `text_chars` of all layers' names, those of the functions around them included.
-    `attribute_bytes` of one attribute that is no tensor or graph. `rank`: axes of a tensor.
-    `tensor_bytes` of one value whose shape is known, `total_bytes` of all of these together
-    (memory that is used again counts again).
+    Of the file: `file_bytes` of the model file (protobuf's own limit is 2 GiB). `nodes` after
+    functions are expanded. `nesting` of graphs and functions. `functions`, `opsets`, `values`
+    (inputs, outputs and initializers of one graph), `name_chars` of one name, `text_chars` of all
+    layers' names, including those of the enclosing functions. `attribute_bytes` of one attribute
+    that is not a tensor or graph. `rank`: axes of a tensor. `tensor_bytes` of one value of known
+    shape, `total_bytes` of all such values together (reused memory counts each time).
 
-    Of other files: `file_bytes` of each that is read whole, `attribute_bytes` of a JSON text,
-    `values` and `text_chars` of an archive's entries and of their list, `rank` and `tensor_bytes`
-    of an array, `total_bytes` of all arrays that are read from one archive, or of a table.
+    Of other files: `file_bytes` of each file that is read whole, `attribute_bytes` of a JSON text,
+    `values` and `text_chars` of an archive's entries and of their directory, `rank` and
+    `tensor_bytes` of an array, `total_bytes` of all arrays read from one archive, or of a table.
 
-    Of compiling: `folded_operations` is what sums and products of constants may take; beyond it
-    they are left to the run.
+    Of compilation: `folded_operations` of sums and products of constants; beyond it, they are
+    computed in the run.
 
-    Of a run: `run_bytes` that it allocates at once for one native call, or one operator's result;
-    `run_operations` on numbers of one kernel's call, or of one call of an operator on the host that
-    does far more than it reads; `loop_steps` of one loop. The machine's memory bounds
-    `tensor_bytes` and `run_bytes` too.
+    Of a run: `run_bytes` allocated at once for one native call or one operator's result;
+    `run_operations` of one kernel call, or of one call of a host operator that does far more work
+    than it reads data; `loop_steps` of one loop. The machine's memory limits `tensor_bytes` and
+    `run_bytes` too.
     """
 
     file_bytes: int = (1 << 31) - 1
@@ -85,7 +83,7 @@ class Budgets:
 
     @classmethod
     def strict(cls) -> Budgets:
-        """Returns budgets for files from anywhere: seconds of work, and less than a gigabyte."""
+        """Returns budgets for untrusted files: seconds of work, and less than a gigabyte."""
         return cls(
             file_bytes=64 << 20,
             nodes=20_000,
@@ -107,17 +105,17 @@ class Budgets:
 
     @property
     def bounds_work(self) -> bool:
-        """Whether kernels' operations are to be counted, which takes time."""
+        """Whether to count kernels' operations, which takes time."""
         return self.run_operations < Budgets.run_operations
 
     @property
     def memory_bytes(self) -> int:
-        """The most bytes that one tensor may take on this machine."""
+        """The maximum number of bytes of one tensor on this machine."""
         return min(self.tensor_bytes, _physical_bytes())
 
     @property
     def allocated_bytes(self) -> int:
-        """The most bytes that a run may allocate at once on this machine."""
+        """The maximum number of bytes that a run may allocate at once on this machine."""
         return min(self.run_bytes, _physical_bytes())
 
 
@@ -131,14 +129,14 @@ def current() -> Budgets:
 
 
 def set_default(budgets: Budgets) -> None:
-    """Makes budgets those of the process, wherever no others are given."""
+    """Makes these the budgets of the process, used if no others are given."""
     global _default
     _default = budgets
 
 
 @contextmanager
 def in_force(budgets: Budgets | None) -> Iterator[None]:
-    """Has what is called inside keep to these budgets; `None` changes nothing."""
+    """Applies these budgets inside the block; `None` changes nothing."""
     if budgets is None:
         yield
         return
@@ -152,21 +150,21 @@ def in_force(budgets: Budgets | None) -> Iterator[None]:
 def exceeded(
     kind: type[ClewError], code: str, what: str, asked: int | str, budget: str, limit: int
 ) -> ClewError:
-    """Returns the error of something that asks for more than a budget allows."""
+    """Returns the error for something that exceeds a budget."""
     return kind(
         code,
-        f"{what}: {asked}, and the budget {budget} allows {limit}",
+        f"{what}: {asked}, but the budget {budget} allows {limit}",
         hint=Hint(
-            f"where it is trusted: budgets=Budgets({budget}=...)",
-            cli=f"where it is trusted: clew --budget {budget}=... COMMAND",
+            f"if you trust it: budgets=Budgets({budget}=...)",
+            cli=f"if you trust it: clew --budget {budget}=... COMMAND",
         ),
     )
 
 
 def check_run_bytes(what: str, size_bytes: int) -> None:
-    """Checks what a run is about to allocate.
+    """Checks the size of an allocation before a run makes it.
 
-    Errors: I265 for more than the budget, or the machine, allows.
+    Errors: I265 if it exceeds the budget or the machine's memory.
     """
     budgets = current()
     if size_bytes <= budgets.allocated_bytes:
@@ -176,30 +174,31 @@ def check_run_bytes(what: str, size_bytes: int) -> None:
         raise exceeded(RunError, "I265", what, size_bytes, "run_bytes", budgets.run_bytes)
     raise RunError(
         "I265",
-        f"{what} would have {size_bytes} bytes, and this machine has {budgets.allocated_bytes}",
-        hint="the inputs ask for a result that cannot be",
+        f"{what} would have {size_bytes} bytes, but this machine has {budgets.allocated_bytes}",
+        hint="use inputs that give a smaller result",
     )
 
 
 def check_loop_steps(steps: int) -> None:
-    """Checks how many turns a loop has taken.
+    """Checks how many iterations a loop has taken.
 
-    Errors: I266 for more than the budget allows.
+    Errors: I266 if they exceed the budget.
     """
     most = current().loop_steps
     if steps > most:
-        raise too_many_turns(most)
+        raise too_many_iterations(most)
 
 
-def too_many_turns(most: int) -> ClewError:
-    """Returns the error (I266) of a loop that takes more turns than its budget allows."""
-    return exceeded(RunError, "I266", "turns of a loop", f"more than {most}", "loop_steps", most)
+def too_many_iterations(most: int) -> ClewError:
+    """Returns the error (I266) of a loop that takes more iterations than its budget allows."""
+    found = f"more than {most}"
+    return exceeded(RunError, "I266", "iterations of a loop", found, "loop_steps", most)
 
 
 def check_run_operations(what: str, count: int) -> None:
-    """Checks what an operator has done in a call, and is about to do.
+    """Checks the number of operations of an operator's call, done and about to be done.
 
-    Errors: I269 for more than the budget allows.
+    Errors: I269 if they exceed the budget.
     """
     limit = current().run_operations
     if count > limit:
@@ -207,9 +206,9 @@ def check_run_operations(what: str, count: int) -> None:
 
 
 def read_budgets(given: Iterable[str]) -> Budgets:
-    """Returns the budgets that texts such as `nodes=1000`, `file_bytes=64m` or `strict` ask for.
+    """Returns the budgets given by texts such as `nodes=1000`, `file_bytes=64m` or `strict`.
 
-    Errors: I268 for a name or number that is none.
+    Errors: I268 for an unknown name or an invalid number.
     """
     budgets = _default
     for text in given:
@@ -221,8 +220,8 @@ def read_budgets(given: Iterable[str]) -> Budgets:
         if name not in _NAMES or found is None:
             raise InputError(
                 "I268",
-                f"{text!r} is no budget",
-                hint=f"strict, or NAME=NUMBER, as in file_bytes=64m; they are {', '.join(_NAMES)}",
+                f"{text!r} is not a budget",
+                hint=f"strict, or NAME=NUMBER, as in file_bytes=64m; names: {', '.join(_NAMES)}",
             )
         value = int(found[1]) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[found[2]]
         budgets = replace(budgets, **{name: value})

@@ -1,6 +1,6 @@
-"""How the inputs of a run are given: arrays in order, a mapping by name, keywords.
+"""Binds the inputs of a run: arrays in order, a mapping by name, or keywords.
 
-Everything that runs a model takes its inputs this way.
+Everything that runs a model uses these functions.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def in_order(
     maps: Collection[str] = (),
     options: Collection[str] = (),
 ) -> list[Any]:
-    """Returns the inputs in the order of their names.
+    """Returns the inputs in the order of `names`.
 
-    `given` are values in this order, or one mapping by name; `named` holds those given as
-    keywords. `maps` names the inputs whose own value is a mapping; `options` are the other
-    keywords of the function that was called, for its hint.
+    `given` are values in this order, or one mapping by name; `named` holds keywords. `maps` names
+    the inputs whose own value is a mapping. `options` are the other keywords of the called
+    function, for the hint.
 
     Errors: I040 (too many or too few), I041 (names), I300 (given twice), I301 (a mapping and
     other values).
@@ -35,7 +35,7 @@ def in_order(
         if len(given) > 1:
             raise InputError(
                 "I301",
-                "a mapping of inputs and other values are given",
+                "both a mapping of inputs and other values are given",
                 hint="pass one mapping by name, or values in order",
             )
         found = dict(given[0])
@@ -43,7 +43,7 @@ def in_order(
         if len(given) > len(names) or (not named and len(given) < len(names)):
             raise InputError(
                 "I040",
-                f"{len(given)} inputs given, the model has {len(names)}",
+                f"{len(given)} inputs given, but the model has {len(names)}",
                 hint=_signature(names),
             )
         found = dict(zip(names, given, strict=False))
@@ -73,16 +73,16 @@ def by_name(
     close = near(extra[0], [*(missing or names), *options]) if extra else []
     hint = f"did you mean {' or '.join(close)}? " if close else ""
     hint += _signature(names)
-    raise InputError("I041", f"inputs do not fit: {'; '.join(parts)}", hint=hint)
+    raise InputError("I041", f"inputs do not match: {'; '.join(parts)}", hint=hint)
 
 
 def one_argument(
     names: Sequence[str], inputs: Any, *, maps: Collection[str] = (), partial: bool = False
 ) -> dict[str, Any]:
-    """Returns by name the inputs that a single argument holds: a mapping by name, a tuple or list
-    in order, or the value of the only input.
+    """Returns, by name, the inputs in a single argument: a mapping by name, a tuple or list in
+    order, or the value of the only input.
 
-    Errors: as of `in_order`.
+    Errors: those of `in_order`.
     """
     if isinstance(inputs, Mapping) and _is_by_name(inputs, names, maps):
         return by_name(names, inputs, partial=partial)
@@ -92,8 +92,8 @@ def one_argument(
 
 
 def _is_by_name(given: Mapping[Any, Any], names: Sequence[str], maps: Collection[str]) -> bool:
-    """Whether a mapping has inputs by name: where the first input takes mappings itself, it may be
-    the value of that.
+    """Whether a mapping holds inputs by name. If the first input itself takes a mapping, it may
+    instead be the value of that input.
     """
     if not names or names[0] not in maps:
         return True

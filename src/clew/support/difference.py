@@ -1,4 +1,4 @@
-"""How far a result is from its reference."""
+"""Differences between a result and its reference."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 def relative_error(value: Any, reference: Any) -> float:
     """Returns the largest difference, relative to the largest magnitude in `reference`.
 
-    Infinite where shapes, NaN or infinities differ, or there is no value.
+    Infinite if shapes, NaN or infinities differ, or there is no value.
     """
     if value is None:
         return float("inf")
@@ -34,7 +34,7 @@ def relative_error(value: Any, reference: Any) -> float:
 def relative_length(value: Any, reference: Any) -> float:
     """Returns the Euclidean length of the difference over that of `reference`.
 
-    Infinities that both have are left out; infinite where they differ or there is NaN.
+    Ignores infinities common to both; infinite if infinities differ or there is NaN.
     """
     x, y = np.asarray(value).astype(np.float64), np.asarray(reference).astype(np.float64)
     same = np.isinf(y) & (x == y)

@@ -1,7 +1,7 @@
-"""Errors a user can meet: each has a code, says where it arose, and gives a hint.
+"""Errors a user can meet. Each has a code, a place and a hint.
 
-A code is one letter for the area and three digits. `docs/errors.md` lists them all; a test holds
-the list against the code. Mistakes of clew itself are assertions, never a `ClewError`.
+A code is one letter for the area and three digits. `docs/errors.md` lists them all; a test compares
+the list with the code. Errors in clew itself are assertions, never a `ClewError`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
 Surface: TypeAlias = Literal["python", "cli", "page"]
-"""Where a message is read: a Python program, the command line, or the explorer's page."""
+"""Where a message is read: in a Python program, on the command line, or on the explorer's page."""
 
 
 class Hint(str):
-    """A hint in the words of a Python program, with those of the command line and of the explorer's
-    page where these name other options. `cli` also serves the page where there is no `page`.
+    """A hint worded for Python, with other wordings for the command line and the explorer's page if
+    their options have other names. Without `page`, the page shows `cli`.
     """
 
     cli: str
@@ -30,18 +30,18 @@ class Hint(str):
         return hint
 
     def on(self, surface: Surface) -> str:
-        """Returns the hint in a surface's words."""
+        """Returns the hint's wording for a surface."""
         if surface == "python":
             return str(self)
         return (surface == "page" and self.page) or self.cli or str(self)
 
 
 class ClewError(Exception):
-    """A mistake in what clew was given.
+    """An error in what the user gave to clew.
 
-    `code` is stable and documented, `hint` says what to do, and `layer`, `stage` and `pass_name`
-    say where: they are filled in by the arrow at work (`locate`), innermost first. `inputs` are
-    those that were given, where these may be at fault.
+    `code` is stable and documented; `hint` says what to do. `layer`, `stage` and `pass_name` give
+    the place: `locate` fills them in as the error propagates, innermost first. `inputs` lists the
+    given inputs if they may be the cause.
     """
 
     area = "clew"
@@ -60,7 +60,7 @@ class ClewError(Exception):
         return self.text()
 
     def text(self, surface: Surface = "python") -> str:
-        """Returns the message, the place and the hint, a line each, in a surface's words."""
+        """Returns the message, the place and the hint, one per line, worded for a surface."""
         lines = [f"error[{self.code}] {self.message}"]
         if self.layer:
             lines.append(f"  layer: {self.layer}")
@@ -82,7 +82,7 @@ class ModelError(ClewError):
 
 
 class UnsupportedError(ClewError):
-    """U...: the model is valid, and clew cannot compile it (yet)."""
+    """U...: the model is valid, but clew cannot compile it (yet)."""
 
     area = "unsupported"
 
@@ -100,15 +100,17 @@ class TextError(ClewError):
 
 
 class InputError(ClewError):
-    """I...: what was passed to `load`, `compile`, a compiled model or the command line is wrong."""
+    """I...: an argument of `load`, `compile`, a compiled model or the command line is wrong."""
 
     area = "input"
 
 
 class RunError(InputError, IndexError):
-    """I...: an operator met values in a run that it cannot serve, such as an index outside.
+    """I...: an operator met values during a run that it cannot process, such as an index out of
+    range.
 
-    It is an `IndexError` too: what evaluates operators ahead of a run leaves such a call to it.
+    It is also an `IndexError`: code that evaluates operators before a run catches it and leaves the
+    call to the run.
     """
 
 
@@ -125,9 +127,9 @@ class CompileError(ClewError):
 
 
 class ClewWarning(UserWarning):
-    """Something that was asked for and had no effect, or not the one it was asked for.
+    """A request of the user that had no effect, or not the requested one.
 
-    `warnings.simplefilter("error", clew.ClewWarning)` makes an error of it.
+    `warnings.simplefilter("error", clew.ClewWarning)` turns it into an error.
     """
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
@@ -140,13 +142,13 @@ class ClewWarning(UserWarning):
         return self.text()
 
     def text(self, surface: Surface = "python") -> str:
-        """Returns the message and the hint, a line each, in a surface's words."""
+        """Returns the message and the hint, one per line, worded for a surface."""
         head = f"warning[{self.code}] {self.message}"
         return f"{head}\n  hint: {hint_on(self.hint, surface)}" if self.hint else head
 
 
 def warn(warning: ClewWarning) -> None:
-    """Issues a warning at the line outside of clew that led to it."""
+    """Issues a warning at the line outside of clew that caused it."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and _is_own(frame.f_globals.get("__name__", "")):
         frame, level = frame.f_back, level + 1
@@ -158,7 +160,7 @@ def _is_own(module: str) -> bool:
 
 
 def hint_on(hint: str, surface: Surface) -> str:
-    """Returns a hint in a surface's words."""
+    """Returns a hint's wording for a surface."""
     return hint.on(surface) if isinstance(hint, Hint) else hint
 
 
@@ -166,7 +168,7 @@ def hint_on(hint: str, surface: Surface) -> str:
 def locate(
     *, layer: str = "", stage: str = "", pass_name: str = "", inputs: str = ""
 ) -> Iterator[None]:
-    """Adds where it happened to every `ClewError` that passes through; inner locations win."""
+    """Adds a place to every `ClewError` that leaves the block; inner places win."""
     try:
         yield
     except ClewError as error:

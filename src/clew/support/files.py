@@ -1,9 +1,9 @@
-"""How clew reads a file that somebody names: the one way for all of them.
+"""Reads files named by the user. All of clew reads them here.
 
-A name may lead anywhere. Only regular files are opened, so that nothing waits for a pipe and
-nothing reads a device without end; their size is compared with the budget before they are read;
-and a file that changes meanwhile is refused. `tools/file_access.py` sees to it that no other module
-of clew opens files by itself.
+A name may lead anywhere. Only regular files are opened, so clew never waits for a pipe and never
+reads a device without end. Their size is checked against the budget before they are read, and a
+file that changes meanwhile is rejected. `tools/file_access.py` checks that no other module of clew
+opens files.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _KINDS: Final = (
 
 
 def open_plain(path: str | Path, *, links: bool = True, folder: int | None = None) -> BinaryIO:
-    """Returns a regular file opened for reading; nothing else is opened, or waited for.
+    """Returns a regular file opened for reading. Never opens, or waits for, anything else.
 
-    Without `links` the name itself has to be the file's. `folder` is an open folder that the path
-    starts from.
+    Without `links`, the path itself must not be a link. `folder` is an open folder that a relative
+    path starts from.
 
-    Errors: OSError, whose `strerror` says why the file is not read.
+    Errors: OSError, whose `strerror` gives the reason.
     """
     flags = _READ if links else _READ | os.O_NOFOLLOW
     try:
-        # Merely opening some devices has effects.
+        # Opening some devices has side effects, so check first.
         check_regular(os.stat(path, dir_fd=folder, follow_symlinks=links))
         file = os.open(path, flags, dir_fd=folder)
     except ValueError:
-        raise OSError(errno.EINVAL, "its name holds a NUL") from None
+        raise OSError(errno.EINVAL, "its name contains a NUL") from None
     try:
-        check_regular(os.fstat(file))  # it may be another one by now
+        check_regular(os.fstat(file))  # another file may have replaced it
         return os.fdopen(file, "rb")
     except BaseException:
         os.close(file)
@@ -59,7 +59,7 @@ def open_plain(path: str | Path, *, links: bool = True, folder: int | None = Non
 
 
 def check_regular(status: os.stat_result) -> None:
-    """Refuses what is no regular file.
+    """Checks that a file is regular.
 
     Errors: OSError.
     """
@@ -74,7 +74,7 @@ def check_regular(status: os.stat_result) -> None:
 def open_below(folder: Path, parts: Sequence[str]) -> int:
     """Returns a descriptor of a file in a folder, opened step by step without following a link.
 
-    It may be of any kind: the caller looks at its status. A pipe is not waited for.
+    The file may be of any kind: the caller checks its status. Opening a pipe does not block.
 
     Errors: OSError.
     """
@@ -101,8 +101,8 @@ def folder_below(folder: Path, parts: Sequence[str]) -> int:
 
 
 def stamp_of(file: int) -> Stamp:
-    """Returns what changes when somebody writes to an open file. A new file put in its place does
-    no harm.
+    """Returns a stamp that changes if somebody writes to an open file. Replacing the file is
+    harmless.
     """
     found = os.fstat(file)
     return (found.st_size, found.st_mtime_ns)
@@ -120,24 +120,24 @@ def reason_of(error: Exception) -> str:
 def read_bytes(path: str | Path, *, links: bool = True) -> bytes:
     """Returns the bytes of a file.
 
-    Errors: OSError for what is no regular file, cannot be read, or changes meanwhile; I330 for one
-    that has more bytes than the budget `file_bytes`.
+    Errors: OSError if it is not a regular file, cannot be read, or changes meanwhile; I330 if it
+    exceeds the budget `file_bytes`.
     """
     with open_plain(path, links=links) as file:
         return read_opened(file, path)
 
 
 def read_opened(file: BinaryIO, path: str | Path) -> bytes:
-    """Returns the bytes of an open file, which errors call `path`.
+    """Returns the bytes of an open file; `path` stands for it in errors.
 
-    Errors: OSError where it changes meanwhile; I330.
+    Errors: OSError if it changes meanwhile; I330.
     """
     before = stamp_of(file.fileno())
     size_bytes, most = os.fstat(file.fileno()).st_size, current().file_bytes
     if size_bytes > most:
         what = f"bytes of {str(path)!r}"
         raise exceeded(InputError, "I330", what, size_bytes, "file_bytes", most)
-    # No more than it says: some files of the system's have no size, and no end.
+    # Read no more than the status claims: some system files have no size and no end.
     data = file.read(size_bytes) if size_bytes else b""
     if len(data) != size_bytes or stamp_of(file.fileno()) != before:
         raise OSError(errno.ESTALE, CHANGED)
@@ -145,9 +145,9 @@ def read_opened(file: BinaryIO, path: str | Path) -> bytes:
 
 
 def read_text(path: str | Path) -> str:
-    """Returns the text of a file, with the line ends of any system as line feeds.
+    """Returns the text of a file, with line feeds as line ends.
 
-    Errors: ValueError for what is no UTF-8; those of `read_bytes`.
+    Errors: ValueError if it is not UTF-8; those of `read_bytes`.
     """
     return text_of(read_bytes(path)).replace("\r\n", "\n").replace("\r", "\n")
 
@@ -155,7 +155,7 @@ def read_text(path: str | Path) -> str:
 def text_of(data: bytes) -> str:
     """Returns bytes as text.
 
-    Errors: ValueError for what is no UTF-8.
+    Errors: ValueError if they are not UTF-8.
     """
     try:
         return data.decode()
@@ -165,7 +165,7 @@ def text_of(data: bytes) -> str:
 
 
 def read_json_file(path: str | Path) -> Any:
-    """Returns the value that a JSON file holds.
+    """Returns the value in a JSON file.
 
     Errors: ValueError; those of `read_bytes`.
     """
@@ -173,10 +173,10 @@ def read_json_file(path: str | Path) -> Any:
 
 
 def json_of(data: bytes, *, finite: bool = False) -> Any:
-    """Returns the value that a JSON text writes; with `finite`, NaN and infinities are refused.
+    """Returns the value of a JSON text; with `finite`, NaN and infinities are errors.
 
-    Errors: ValueError for what is no JSON, or nested too deep; I330 for a text longer than the
-    budget `attribute_bytes`, as values take many times as much.
+    Errors: ValueError if it is not JSON, or nested too deeply; I330 if it is longer than the budget
+    `attribute_bytes`, since its values take many times as much memory.
     """
     most = current().attribute_bytes
     if len(data) > most:
@@ -186,17 +186,17 @@ def json_of(data: bytes, *, finite: bool = False) -> Any:
     try:
         return json.loads(text_of(data), parse_constant=_not_finite if finite else None)
     except RecursionError:
-        raise ValueError("it is nested too deep") from None
+        raise ValueError("it is nested too deeply") from None
 
 
 def _not_finite(text: str) -> NoReturn:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a finite number")
 
 
 def run_program(path: str | Path) -> dict[str, Any]:
-    """Runs a Python file of a user's, and returns the names that it defines.
+    """Runs a user's Python file and returns the names it defines.
 
-    Errors: those of `read_bytes`, and whatever the program raises.
+    Errors: those of `read_bytes`, and any exception of the program.
     """
     code = compile(read_bytes(path), str(path), "exec", dont_inherit=True)
     module = ModuleType("<run_path>")
@@ -208,7 +208,7 @@ def run_program(path: str | Path) -> dict[str, Any]:
 
 @contextmanager
 def _known(module: ModuleType) -> Iterator[None]:
-    """Has a module among those that are imported: decorators of classes look there."""
+    """Registers a module as imported inside the block: class decorators look it up there."""
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:

@@ -1,9 +1,9 @@
-"""Folders that nobody but this user may change: what is read from them is run.
+"""Folders that only this user may change: clew executes files read from them.
 
-Who may write to a folder, or to one above it, may put files there. So each step of the way counts:
-it belongs to this user or to root, and others may write to it only where they cannot exchange what
-is somebody else's (a sticky folder, such as `/tmp`). Decisions are made by owner and mode, which
-bind root as well.
+A user who may write to a folder, or to one above it, may put files there. So each component of the
+path is checked: it must belong to this user or to root, and be writable by others only if they
+cannot replace files of other users (a sticky folder, such as `/tmp`). The checks use owner and
+mode, and so apply to root as well.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def why_not_ours(folder: Path) -> str:
-    """Returns why others may exchange a folder, or why it is none of this user's; "" where neither
-    is so. Who may write to the folder itself is for `is_ours` to say; it need not exist yet.
+    """Returns why others may replace a folder, or why it does not belong to this user; "" if
+    neither is so. `is_ours` checks who may write to the folder itself, which need not exist yet.
     """
     try:
         for place, status, is_end in _steps(folder):
@@ -39,24 +39,26 @@ def why_not_ours(folder: Path) -> str:
             if not is_end and stat.S_ISDIR(status.st_mode) and _others_write(status):
                 return f"others may write to {place}"
     except (OSError, ValueError) as error:
-        return f"{folder} cannot be looked at: {getattr(error, 'strerror', None) or error}"
+        return f"{folder} cannot be examined: {getattr(error, 'strerror', None) or error}"
     return ""
 
 
 def is_ours(status: os.stat_result) -> bool:
-    """Whether a file or folder belongs to this user, and nobody else may write to it."""
+    """Whether a file or folder belongs to this userand is writable by nobody else."""
     return status.st_uid == os.geteuid() and not status.st_mode & _OTHERS_WRITE
 
 
 def _others_write(status: os.stat_result) -> bool:
-    """Whether others may exchange what a folder holds that is not theirs."""
+    """Whether others may replace files of other users in a folder."""
     if not status.st_mode & _OTHERS_WRITE or status.st_mode & stat.S_ISVTX:
         return False
     return bool(status.st_mode & stat.S_IWOTH) or not _is_private_group(status.st_gid)
 
 
 def _is_private_group(gid: int) -> bool:
-    """Whether a group has this user alone, as systems give one to each (umask 002)."""
+    """Whether a group has only this user as its member: some systems create one per user (umask
+    002).
+    """
     try:
         own, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
     except KeyError:
@@ -67,8 +69,8 @@ def _is_private_group(gid: int) -> bool:
 
 
 def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
-    """Yields each folder and link on the way to a place, the place too, as far as they exist, and
-    whether it is the place.
+    """Yields each existing folder and link on the path to a place, including the place, and whether
+    it is the place.
     """
     pending = list(reversed(path.absolute().parts[1:]))
     here, links = Path("/"), 0
@@ -97,7 +99,7 @@ def _steps(path: Path) -> Iterator[tuple[Path, os.stat_result, bool]]:
 
 
 def make_private(folder: Path) -> None:
-    """Makes a folder, and those above it that are missing, for this user alone.
+    """Creates a folder, and missing folders above it, accessible only to this user.
 
     Errors: OSError.
     """
@@ -113,7 +115,7 @@ def make_private(folder: Path) -> None:
 
 
 def open_folder(path: Path) -> int:
-    """Returns a descriptor of a folder that is this user's; a link to one is none.
+    """Returns a descriptor of a folder that belongs to this user. A link to a folder is an error.
 
     Errors: OSError.
     """
@@ -125,8 +127,8 @@ def open_folder(path: Path) -> int:
 
 
 def open_ours(name: str, folder: int) -> BinaryIO:
-    """Returns a file in an open folder, which has to be a regular file of this user's that nobody
-    else may write to.
+    """Returns a file in an open folder. It must be a regular file that belongs to this user and
+    that nobody else may write to.
 
     Errors: OSError.
     """
@@ -138,15 +140,15 @@ def open_ours(name: str, folder: int) -> BinaryIO:
 
 
 def create_in(folder: int, name: str) -> BinaryIO:
-    """Returns a new file in an open folder to write to, for this user alone.
+    """Returns a new file in an open folder, open for writing, that only this user may access.
 
-    Errors: OSError, also where the name is taken.
+    Errors: OSError, also if the name exists.
     """
     return os.fdopen(os.open(name, _CREATE, _PRIVATE_FILE, dir_fd=folder), "wb")
 
 
 def temporary_folder(prefix: str, inside: Path | None = None) -> Path:
-    """Returns a new folder for this user alone, among temporary files unless told otherwise.
+    """Returns a new folder, by default among temporary files, that only this user may access.
 
     Errors: OSError.
     """
@@ -154,17 +156,17 @@ def temporary_folder(prefix: str, inside: Path | None = None) -> Path:
 
 
 def temporary_place() -> Path:
-    """Returns where temporary files are made."""
+    """Returns the folder for temporary files."""
     return Path(tempfile.gettempdir())
 
 
 def temporaries_in(folder: str) -> None:
-    """Has this process make its temporary files in a folder from now on."""
+    """Makes this process create its temporary files in a folder from now on."""
     tempfile.tempdir = folder
 
 
 def scratch_file() -> IO[bytes]:
-    """Returns a file without a name, which is gone when it is closed.
+    """Returns a file without a name, which disappears when it is closed.
 
     Errors: OSError.
     """

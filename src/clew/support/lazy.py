@@ -1,4 +1,4 @@
-"""Attributes that are computed when first asked for."""
+"""Attributes computed on first access."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ T = TypeVar("T")
 class cached_property(Generic[T]):
     """`functools.cached_property` as Python 3.12 has it, without a lock.
 
-    That of 3.11 has one for all instances of a class: threads that compile would wait for each
-    other, and a child that is forked meanwhile for ever. Two threads may both compute a value; they
-    compute the same.
+    Python 3.11's version has one lock for all instances of a class: compiling threads would wait
+    for each other, and a child forked meanwhile would wait forever. Here two threads may both
+    compute a value, but with equal results.
     """
 
     def __init__(self, function: Callable[[Any], T]) -> None:

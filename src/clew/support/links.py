@@ -1,15 +1,16 @@
-"""Which links are followed below a model's folder: none, or those of a model hub's snapshot.
+"""Which links below a model's folder are followed: none, or those of a model hub's snapshot.
 
-A hub keeps each file once, and its revisions as folders of links to these:
+A hub stores each file once; its revisions are folders of links to these files:
 
 ```
 models--org--name/blobs/HASH
 models--org--name/snapshots/REVISION/model.onnx.data -> ../../blobs/HASH
 ```
 
-With `snapshot` such a link is followed: exactly one, from the model's snapshot into the `blobs`
-folder of the same repository, to a regular file there. All folders on the way are opened without
-following links, so whatever is exchanged meanwhile, nothing outside the repository is opened.
+With `snapshot`, clew follows exactly one such link, from the model's snapshot into the `blobs`
+folder of the same repository, to a regular file there. All folders on the path are opened without
+following links, so nothing outside the repository is opened even if something is replaced
+meanwhile.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _in_force: ContextVar[str | None] = ContextVar("links", default=None)
 
 
 def current_links() -> str:
-    """Returns which links are followed in this thread, or in the process."""
+    """Returns which links this thread follows, by default those of the process."""
     return _in_force.get() or _default
 
 
 def set_default_links(links: str) -> None:
-    """Makes a choice that of the process, wherever no other is given.
+    """Sets which links the process follows by default.
 
     Errors: I340.
     """
@@ -49,9 +50,9 @@ def set_default_links(links: str) -> None:
 
 @contextmanager
 def following(links: str | None) -> Iterator[None]:
-    """Follows these links inside; `None` changes nothing.
+    """Sets which links are followed inside the block; `None` changes nothing.
 
-    Errors: I340 for a word that is not in `LINKS`.
+    Errors: I340 for a word not in `LINKS`.
     """
     if links is None:
         yield
@@ -71,8 +72,8 @@ def _checked(links: str) -> str:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a file lies: its path below a folder. Each step there is opened without following
-    links; the folder's own path may have some.
+    """The place of a file: a path below a folder. Each component of the path is opened without
+    following links; the folder's own path may contain some.
     """
 
     folder: Path
@@ -81,7 +82,7 @@ class Place:
     def opened(self) -> int:
         """Returns the file's descriptor.
 
-        Errors: OSError, also where a step is a link.
+        Errors: OSError, also if a component is a link.
         """
         return open_below(self.folder, self.parts)
 
@@ -94,17 +95,18 @@ class Repository:
     inside: tuple[str, ...]
 
     def place(self, parts: Sequence[str]) -> Place:
-        """Returns where a file is that the model names: itself, or the content it is a link to.
+        """Returns the place of a file that the model names: the file itself, or the content it
+        links to.
 
-        Errors: OSError for a link that does not lead into the repository's `blobs`, or a folder
-        that is a link.
+        Errors: OSError if a link does not lead into the repository's `blobs`, or a folder is a
+        link.
         """
         there = (*self.inside, *parts)
         folder = folder_below(self.root, there[:-1])
         try:
             target = os.readlink(there[-1], dir_fd=folder)
         except OSError as error:
-            if error.errno != errno.EINVAL:  # it says: not a link
+            if error.errno != errno.EINVAL:  # EINVAL: not a link
                 raise
             return Place(self.root, there)
         finally:
@@ -117,9 +119,9 @@ class Repository:
 
 
 def repository_of(model: Path) -> Repository:
-    """Returns the repository that a model's file belongs to, by where its folder really is.
+    """Returns the repository of a model file, from the real path of its folder.
 
-    Errors: M045 where that is no snapshot of a model hub.
+    Errors: M045 if the folder is not in a snapshot of a model hub.
     """
     folder = model.parent.resolve()
     parts = folder.parts
@@ -129,6 +131,6 @@ def repository_of(model: Path) -> Repository:
             return Repository(root, parts[at:])
     raise ModelError(
         "M045",
-        f"{str(model)!r} does not lie in a snapshot of a model hub, whose links are to be followed",
+        f"{str(model)!r} is not in a snapshot of a model hub, so its links are not followed",
         hint="a snapshot is REPOSITORY/snapshots/REVISION, beside REPOSITORY/blobs",
     )

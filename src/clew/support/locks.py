@@ -1,4 +1,4 @@
-"""Locks that a forked child finds free."""
+"""Locks that are free in a forked child."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ T = TypeVar("T")
 
 
 class Lock:
-    """A lock for `with`. A child that is forked while another thread holds it gets one of its own:
-    that thread is not there to release it. What it guards has to be whole at any time.
+    """A lock for `with`. A child forked while another thread holds the lock gets a new one, since
+    that thread does not exist in the child to release it. The guarded data must be consistent at
+    any time.
     """
 
     def __init__(self) -> None:
@@ -34,12 +35,12 @@ class Lock:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # The one that was taken: the thread that forked may hold the parent's still.
+        # Release the acquired lock: the forking thread may still hold the parent's.
         assert self._held is not None
         self._held.release()
 
     def renew(self) -> None:
-        """Makes it free, in a child."""
+        """Replaces the lock with a free one, in a child."""
         self._free = threading.Lock()
 
 
@@ -47,8 +48,9 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 def once(make: Callable[[], T]) -> Callable[[], T]:
-    """Decorator: the one result of a function without arguments. Threads that call it for the first
-    time at once get the same, where `functools.cache` may give each its own and keep but one.
+    """Decorator for a function without arguments: caches its one result. Threads that make the
+    first call at the same time all get the same result; `functools.cache` may give each a different
+    one and keep only one of them.
     """
     lock, made = Lock(), list[T]()
 

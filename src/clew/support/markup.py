@@ -1,4 +1,4 @@
-"""Pieces of static HTML that notebooks show: no scripts, all text escaped, fit for any theme."""
+"""Pieces of static HTML for notebooks: no scripts, all text escaped, suited to any theme."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _NUMBER: Final = "padding:1px 10px 1px 0;text-align:right;vertical-align:baselin
 
 
 def text(plain: str) -> str:
-    """Returns a text as HTML. What is unseen in it is written out; it stands by itself, so that a
-    name that runs from right to left does not turn what is written around it.
+    """Returns a text as HTML. Invisible characters are escaped, and the text is isolated, so a
+    right-to-left name does not reverse the text around it.
     """
     shown = html.escape(visible(plain))
     turned = any(unicodedata.bidirectional(c) in _RIGHT_TO_LEFT for c in plain)
@@ -26,23 +26,23 @@ def text(plain: str) -> str:
 
 
 def framed(parts: Iterable[str]) -> str:
-    """Returns parts of HTML as one piece."""
+    """Returns parts of HTML in one frame."""
     return f'<div style="line-height:1.4">{"".join(parts)}</div>'
 
 
 def head(title: str, about: str) -> str:
-    """Returns a title, and what it is in faint type."""
+    """Returns a title with a description in faint type."""
     faint = f'<span style="{FAINT}">{text(about)}</span>'
     return f"<div><b>{text(title)}</b> {faint}</div>"
 
 
 def facts(rows: dict[str, str]) -> str:
-    """Returns named facts, whose values are HTML already."""
+    """Returns a list of named facts; the values are HTML."""
     return table([], [[f'<span style="{FAINT}">{k}</span>', v] for k, v in rows.items()], 2)
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> str:
-    """Returns a table of cells that are HTML already; the columns after `texts` hold numbers."""
+    """Returns a table of HTML cells; the columns after `texts` hold numbers."""
 
     def cells(row: Sequence[str], tag: str) -> str:
         styles = [_CELL if n < texts else _NUMBER for n in range(len(row))]
@@ -55,10 +55,10 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], texts: int) -> st
 
 
 def paragraph(line: str, style: str = "") -> str:
-    """Returns a line of text."""
+    """Returns a line of text as a paragraph."""
     return f'<div style="{style}">{text(line)}</div>'
 
 
 def code(line: str) -> str:
-    """Returns text in fixed width."""
+    """Returns text in a fixed-width font."""
     return f'<code style="background:none;color:inherit">{text(line)}</code>'

@@ -1,4 +1,4 @@
-"""Names close to one that was typed, for hints."""
+"""Names similar to a mistyped one, for hints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GLOBS: Final = frozenset("*?[")
 
 
 def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
-    """Returns the known names closest to one, the closest first, which may be a glob."""
+    """Returns the known names closest to a name or glob, the closest first."""
     names = list(dict.fromkeys(known))
     plain = "".join(c for c in name if c not in _GLOBS)
     close = difflib.get_close_matches(plain, names, most, cutoff=0.6)
@@ -22,7 +22,7 @@ def near(name: str, known: Iterable[str], most: int = 3) -> list[str]:
 
 
 def did_you_mean(name: str, known: Iterable[str], what: str = "names") -> str:
-    """Returns a hint for a name that is not known: close ones, else the first of all of them."""
+    """Returns a hint for an unknown name: similar names, else the first of all known names."""
     names = list(dict.fromkeys(known))
     close = near(name, names)
     if close:
@@ -33,17 +33,17 @@ def did_you_mean(name: str, known: Iterable[str], what: str = "names") -> str:
 
 
 def listed(names: Iterable[str], most: int = _LISTED) -> str:
-    """Returns names with commas, the first `most` of them."""
+    """Returns the first `most` names, separated by commas."""
     found = list(names)
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more
 
 
 def is_glob(name: str) -> bool:
-    """Whether a name is a pattern of names."""
+    """Whether a name is a glob."""
     return any(c in name for c in _GLOBS)
 
 
 def fitting(pattern: str, names: Iterable[str]) -> list[str]:
-    """Returns the names that a name or glob fits."""
+    """Returns the names that equal a name or match a glob."""
     return [n for n in names if n == pattern or fnmatchcase(n, pattern)]

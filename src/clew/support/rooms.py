@@ -1,7 +1,7 @@
-"""Functions that a module calls and that stand above it.
+"""Functions that a module calls although they are defined in higher modules.
 
-A compiled model has methods whose work is done by packages that stand on compiled models.
-`clew.rooms`, which stands above all of them, gives these functions; nothing below imports them.
+Some methods of a compiled model are implemented by packages that import compiled models.
+`clew.rooms`, which is above all of them, registers these functions; no lower module imports them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _LOADERS: Final[dict[str, Loader]] = {}
 
 
 def give(loaders: Mapping[str, Loader]) -> None:
-    """Makes functions known to the modules below, by their names there."""
+    """Registers functions, by name, for lower modules."""
     _LOADERS.update(loaders)
 
 
 def room(name: str) -> Callable[..., Any]:
-    """Returns a function that stands above, whose module is loaded when it is first asked for."""
+    """Returns a function of a higher module; the module is imported on first use."""
     return _LOADERS[name]()

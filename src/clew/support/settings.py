@@ -4,8 +4,8 @@
 |---|---|---|
 | `CLEW_CACHE_DIR` | folder of the disk cache | the platform's cache folder |
 | `CLEW_CACHE` | `0` switches the disk cache off | on |
-| `CLEW_THREADS` | threads of a compiled model unless told | the CPUs this process may use |
-| `CLEW_HUGE_PAGES` | `0` leaves weights in the file that processes share | on |
+| `CLEW_THREADS` | threads of a compiled model by default | the CPUs this process may use |
+| `CLEW_HUGE_PAGES` | `0` keeps weights in file pages shared by processes | on |
 | `CLEW_COMPILE_JOBS` | processes for code generation | the CPUs this process may use |
 """
 
@@ -21,7 +21,7 @@ from clew.support.system import system_text
 
 @dataclass(frozen=True)
 class Settings:
-    """What the environment says, read once a call."""
+    """The environment's settings, read once per call."""
 
     cache_dir: Path
     cache_enabled: bool
@@ -30,13 +30,13 @@ class Settings:
     huge_pages: bool
 
 
-# Where a container's share of the CPUs stands: microseconds of CPU time, and of wall clock.
+# A container's CPU limit: microseconds of CPU time per microseconds of wall-clock time.
 _CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def usable_cpus() -> int:
-    """Returns how many CPUs this process may run on, or as many as its container gets the time of
-    (cgroup v2), where that is less.
+    """Returns the number of CPUs this process may use: those it may run on, or its container's CPU
+    limit (cgroup v2) if that is lower.
     """
     try:
         count = len(os.sched_getaffinity(0))
@@ -45,7 +45,7 @@ def usable_cpus() -> int:
     try:
         quota, period = system_text(_CPU_QUOTA).split()
         return max(1, min(count, -(-int(quota) // int(period))))
-    except (OSError, ValueError):  # none, or "max"
+    except (OSError, ValueError):  # no such file, or "max"
         return count
 
 
@@ -65,14 +65,14 @@ def _count(variable: str, default: int) -> int:
 def _home() -> Path:
     try:
         return Path.home()
-    except RuntimeError:  # a user without a name, in a container say
+    except RuntimeError:  # a user without a name, such as in a container
         return Path("/nonexistent")
 
 
 def settings() -> Settings:
     """Returns the settings in force.
 
-    Errors: I001 when a variable does not hold a positive integer.
+    Errors: I001 if a variable does not hold a positive integer.
     """
     cache = os.environ.get("CLEW_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME")

@@ -1,4 +1,4 @@
-"""What a Python prompt and a notebook show of an object: one line, and a small piece of HTML."""
+"""How a Python prompt (one line) and a notebook (a small piece of HTML) show an object."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _brief.maxstring = _brief.maxother = 60
 
 
 class Shown:
-    """Says in one line what it is, and shows its text in notebooks."""
+    """An object with a one-line `repr`, whose text notebooks show."""
 
     __slots__ = ()
 
     def _about(self) -> str:
-        """Returns in a few words what it is; "" where its type says all."""
+        """Returns a short description; "" if the type says everything."""
         return ""
 
     def __repr__(self) -> str:
@@ -37,7 +37,7 @@ class Shown:
 
 
 class Brief:
-    """A dataclass that has much in it: its `repr` shows the beginning of each field."""
+    """A dataclass with large fields: its `repr` shows the beginning of each."""
 
     __slots__ = ()
 
@@ -48,7 +48,7 @@ class Brief:
 
 
 def preformatted(text: str, lines: int = _LINES) -> str:
-    """Returns text as HTML in fixed width: its first lines, each cut to a length."""
+    """Returns text as preformatted HTML: its first lines, each truncated."""
     every = text.splitlines()
     kept = [line if len(line) <= _COLUMNS else line[:_COLUMNS] + " …" for line in every[:lines]]
     if len(every) > lines:
@@ -58,10 +58,10 @@ def preformatted(text: str, lines: int = _LINES) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Returns a number of things in words."""
+    """Returns a count with its noun, singular or plural."""
     return f"{count} {what}{'s' * (count != 1)}"
 
 
 def indented(text: str, by: int = 4) -> str:
-    """Returns text with each line moved to the right."""
+    """Returns text with each line indented."""
     return "\n".join(" " * by + line for line in text.splitlines())

@@ -1,4 +1,4 @@
-"""What the system says of itself in files: `/proc`, `/sys`, and what a package brings along."""
+"""Files of the operating system (`/proc`, `/sys`) and data files of a package."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 
 
 def system_text(path: str | Path) -> str:
-    """Returns the text of a file of the system's, under `/proc` or `/sys`.
+    """Returns the text of a system file under `/proc` or `/sys`.
 
-    Errors: OSError where the system has no such file.
+    Errors: OSError if the file does not exist.
     """
     return Path(path).read_text()
 
 
 def package_text(package: str, name: str) -> str:
-    """Returns the text of a file that a package of clew's holds."""
+    """Returns the text of a data file in one of clew's packages."""
     return resources.files(package).joinpath(name).read_text(encoding="utf-8")

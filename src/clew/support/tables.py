@@ -13,7 +13,7 @@ from clew.support.unseen import visible
 
 
 class _Table(Table):
-    """A table whose columns have room for what is written out of names."""
+    """A table that widens its columns for escaped names."""
 
     def add_row(self, *cells: RenderableType | None, **more: Any) -> None:
         super().add_row(*map(_shown, cells), **more)

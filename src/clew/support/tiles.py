@@ -1,4 +1,4 @@
-"""Leave to use matrix tiles (Intel AMX): Linux gives a process their registers when it asks."""
+"""Permission to use matrix tiles (Intel AMX): Linux grants their registers on request."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import sys
 from functools import cache
 from typing import Final
 
-_ARCH_PRCTL: Final = 158  # x86-64's number of the system call
+_ARCH_PRCTL: Final = 158  # the system call's number on x86-64
 _REQUEST_FEATURE: Final = 0x1023
 _TILE_DATA: Final = 18
 
 
 @cache
 def matrix_tiles_permitted() -> bool:
-    """Whether this process may use matrix tiles; asks for leave the first time.
+    """Whether this process may use matrix tiles; requests permission on the first call.
 
-    Leave holds for all threads, those running included, and is kept by `fork`. Source: Linux,
-    Documentation/arch/x86/xstate.rst.
+    The permission holds for all threads, including running ones, and survives `fork`. Source:
+    Linux, Documentation/arch/x86/xstate.rst.
     """
     if sys.platform != "linux" or platform.machine() != "x86_64":
         return False

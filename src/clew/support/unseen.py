@@ -1,5 +1,5 @@
-"""Characters that a reader does not see: in a model's names they can move a terminal's cursor, run
-text the other way, or make two names look alike.
+"""Invisible characters. In a model's names they can move a terminal's cursor, reverse the text
+direction, or make two names look alike.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from typing import Final
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-# Control characters but for line breaks and tabs; marks, embeddings, overrides and isolates of
-# direction; separators of lines; what has no width; halves of surrogate pairs, which no file takes.
+# Control characters except line breaks and tabs; marks, embeddings, overrides and isolates of
+# direction; line separators; zero-width characters; lone surrogates, which no file accepts.
 UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
     "\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
@@ -20,8 +20,8 @@ UNSEEN: Final = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""Returns a text whose unseen characters are written out, such as `\u202e`; line breaks and
-    tabs stay.
+    r"""Returns a text with invisible characters escaped, such as `\u202e`. Line breaks and tabs
+    stay.
     """
     return text if text.isprintable() else UNSEEN.sub(_escaped, text)
 
@@ -34,13 +34,13 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 class VisibleConsole(Console):
-    """A console that writes out unseen characters of all texts: names of models are printed, and
-    may hold anything. What the console itself tells the terminal (styles, the cursor) passes.
+    """A console that escapes invisible characters in all texts, since printed names of models may
+    hold anything. The console's own control sequences (styles, the cursor) are not changed.
     """
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Yields the pieces of what is printed."""
+        """Yields the segments to print."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else visible(text), style, control)

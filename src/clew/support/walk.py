@@ -1,4 +1,4 @@
-"""Walking what is made of shared parts, without recursion: expressions may be very deep."""
+"""Walks structures with shared parts without recursion, since expressions may be very deep."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ T = TypeVar("T")
 def post_order(
     roots: Iterable[T], below: Callable[[T], Sequence[T]], known: Container[int] = ()
 ) -> list[T]:
-    """Returns all that is under `roots`, each object once, after what `below` gives for it.
+    """Returns everything reachable from `roots`, each object once, after its successors by `below`.
 
-    Objects whose `id` is in `known` are left out, with what only they lead to.
+    Skips objects whose `id` is in `known`, and everything reachable only through them.
     """
     order: list[T] = []
     done: set[int] = set()
-    # `None` on the stack: what is below the object that was opened last is listed.
+    # `None` on the stack: everything below the object opened last is listed.
     opened: list[T] = []
     stack: list[T | None] = [*roots]
     stack.reverse()

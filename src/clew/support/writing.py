@@ -1,8 +1,8 @@
-"""How clew writes a file that somebody names: whole, or not at all.
+"""Writes a file named by the user: completely or not at all.
 
-The bytes go to a new file beside the one that is meant, which then takes its place: a reader sees
-the old one or the new one. What is there and is no regular file stays: a pipe would block until
-somebody reads it, a device take what was meant to be kept.
+The bytes go to a new file beside the target, which then replaces the target: a reader sees the old
+file or the new one. An existing target that is not a regular file is never replaced: writing to a
+pipe would block until somebody reads, and a device would lose the data.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ import numpy as np
 from clew.support.files import check_regular
 
 TEMPORARY_PREFIX: Final = ".clew-"
-"""How the files begin that are being written."""
+"""Prefix of the names of files being written."""
 _PRIVATE: Final = 0o600
 _CREATE: Final = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
 def replacing(path: str | Path, *, mode: int = 0o666, sync: bool = False) -> Iterator[BinaryIO]:
-    """Gives a file to write to, which takes the place of `path` when the block ends well.
+    """Yields a file to write to; it replaces `path` if the block ends without an error.
 
-    A file that is there keeps its permissions; a new one gets those of `mode` that the umask
-    leaves. With `sync` it is on the disk before it takes its place.
+    An existing file keeps its permissions; a new one gets those of `mode` that the umask leaves.
+    With `sync`, the data reach the disk before the file is replaced.
 
     Errors: OSError, whose `strerror` says why.
     """
@@ -56,7 +56,7 @@ def replacing(path: str | Path, *, mode: int = 0o666, sync: bool = False) -> Ite
 
 
 def _target(path: Path) -> tuple[Path, int | None]:
-    """Returns the file that a name leads to, and its permissions if it is there.
+    """Returns the file that a path resolves to, and its permissions if it exists.
 
     Errors: OSError.
     """
@@ -65,7 +65,7 @@ def _target(path: Path) -> tuple[Path, int | None]:
     except FileNotFoundError:
         return Path(os.path.realpath(path)), None
     except ValueError:
-        raise OSError(errno.EINVAL, "its name holds a NUL") from None
+        raise OSError(errno.EINVAL, "its name contains a NUL") from None
     check_regular(status)
     if not os.access(path, os.W_OK):
         raise OSError(errno.EACCES, os.strerror(errno.EACCES))
@@ -73,7 +73,7 @@ def _target(path: Path) -> tuple[Path, int | None]:
 
 
 def write_bytes(path: str | Path, data: bytes, *, mode: int = 0o666) -> None:
-    """Writes a file, whole or not at all.
+    """Writes a file, completely or not at all.
 
     Errors: OSError.
     """
@@ -82,9 +82,9 @@ def write_bytes(path: str | Path, data: bytes, *, mode: int = 0o666) -> None:
 
 
 def write_text(path: str | Path, text: str, *, mode: int = 0o666) -> None:
-    """Writes text as UTF-8, whole or not at all.
+    """Writes text as UTF-8, completely or not at all.
 
-    Errors: OSError; ValueError for text that UTF-8 lacks (lone surrogates).
+    Errors: OSError; ValueError for text that UTF-8 cannot encode (lone surrogates).
     """
     write_bytes(path, text.encode(), mode=mode)
 
@@ -97,7 +97,7 @@ def npy_bytes(array: Any) -> bytes:
 
 
 def write_array(path: str | Path, array: Any) -> None:
-    """Writes an array as a `.npy` file, whole or not at all.
+    """Writes an array as a `.npy` file, completely or not at all.
 
     Errors: OSError.
     """
@@ -106,7 +106,7 @@ def write_array(path: str | Path, array: Any) -> None:
 
 
 def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
-    """Writes arrays by name as an `.npz` file, whole or not at all.
+    """Writes arrays by name as an `.npz` file, completely or not at all.
 
     Errors: OSError.
     """
@@ -115,8 +115,8 @@ def write_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
 
 
 def create(path: str | Path) -> BinaryIO:
-    """Returns a new file to write to, for this user alone.
+    """Returns a new file, open for writing, that only this user may access.
 
-    Errors: OSError, also where the name is taken.
+    Errors: OSError, also if the name exists.
     """
     return os.fdopen(os.open(path, _CREATE, _PRIVATE), "w+b")

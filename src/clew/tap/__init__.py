@@ -1,7 +1,7 @@
-"""Values of the model's layers, read from the optimized program as it runs.
+"""Reads values of the model's layers from the optimized program as it runs.
 
-`where.py` tells which values are in memory, and why the others are not; `read.py` runs and gives
-values back as the layers have them; `force.py` breaks a fusion so that a value comes to be.
+`where.py` determines which values are in memory and why others are not; `read.py` runs the model
+and converts values to the layers' layouts; `force.py` breaks a fusion to put a value in memory.
 """
 
 from clew.tap.force import Forced

@@ -1,7 +1,7 @@
-"""Breaking a fusion so that values inside it come to be in memory.
+"""Breaks a fusion to put values inside it in memory.
 
-The graph as it was before FuseOps is fused once more, with the kernels that hold the values cut
-there; all others come out as they were, which is checked by their keys.
+The graph before FuseOps is fused again, with the kernels that contain the values cut there. All
+other kernels should be the same, which is checked by their keys.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _MOST_NAMED: Final = 6
 
 @dataclass(frozen=True)
 class Forced:
-    """What breaking fusions did: the kernels that were cut, those they became, and how many of the
-    others are the same. `changed` are others that came out differently all the same.
+    """The effect of breaking fusions: the kernels that were cut, the kernels they became, and how
+    many others are the same. `changed` are other kernels that nevertheless differ.
     """
 
     cut: tuple[str, ...]
@@ -45,7 +45,7 @@ class Forced:
             return "no kernel had to be cut"
         others = f"; the other {self.unchanged} kernels are the same" if self.unchanged else ""
         if self.changed:
-            others = f"; {self.unchanged} others are the same, not so {_some(self.changed)}"
+            others = f"; {self.unchanged} others are the same, but {_some(self.changed)} changed"
         return f"cut {_some(self.cut)} into {_some(self.into)}{others}"
 
 
@@ -56,7 +56,7 @@ def _some(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Broken:
-    """A build with fusions broken, and where the values are in it."""
+    """A build with broken fusions, and the places of the values in it."""
 
     where: Whereabouts
     values: Mapping[tuple[str, int], LayerValue]
@@ -66,9 +66,9 @@ class Broken:
 def break_fusions(
     compiled: CompiledModel, where: Whereabouts, values: Sequence[LayerValue]
 ) -> Broken:
-    """Returns a build in which these values, which stay inside kernels, are in memory.
+    """Returns a build in which these values, which are inside kernels, are in memory.
 
-    Errors: I154 for a value inside a kernel that FuseOps has not made.
+    Errors: I154 for a value inside a kernel that FuseOps did not make.
     """
     build, trace = where.build, where.trace
     stage = trace.stage_index(_FUSION)
@@ -96,7 +96,7 @@ def break_fusions(
 
 
 def _unfused(main: Function) -> set[int]:
-    """Returns ids of the calls that are in no kernel yet, those of branches and loops included."""
+    """Returns ids of the calls outside kernels, including those in branches and loops."""
     found: set[int] = set()
     pending = [main]
     while pending:
@@ -111,7 +111,7 @@ def _unfused(main: Function) -> set[int]:
 def _fused_again(
     compiled: CompiledModel, build: Build, stage: int, results: frozenset[int]
 ) -> Build:
-    """Returns a build from the stage before FuseOps on."""
+    """Returns a build from the stage before FuseOps."""
     options = compiled.options
     manager = PassManager(
         options.passes, options.opt_level, required=options.required, disabled=options.disabled
@@ -126,7 +126,7 @@ def _fused_again(
 
 
 def _compared(where: Whereabouts, there: Whereabouts, values: Sequence[LayerValue]) -> Forced:
-    """Returns what became of the kernels, compared by their keys."""
+    """Returns the changes to the kernels, compared by their keys."""
     cut = {where.refusal(v.layer, v.output).kernel for v in values}
     before, after = _keys(where), _keys(there)
     left = Counter(before.values()) - Counter(before[name] for name in cut)
@@ -142,7 +142,7 @@ def _compared(where: Whereabouts, there: Whereabouts, values: Sequence[LayerValu
 
 
 def _keys(where: Whereabouts) -> dict[str, str]:
-    """Returns the key of each kernel by name: what tells its code from others."""
+    """Returns the key of each kernel by name; the key identifies its code."""
     keys = {use.call.id: use.source.key for use in where.build.uses}
     return {
         name: keys.get(call) or structural_hash(function)

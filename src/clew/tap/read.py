@@ -1,4 +1,4 @@
-"""Reading values of layers in a run, as the layers have them."""
+"""Reads values of layers in a run, in the layers' own layouts and dtypes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from clew.build.observe import Turns, node_values
+from clew.build.observe import Iterations, node_values
 from clew.build.tracing import relayout
 from clew.compiled import CompiledModel
 from clew.ir.expr import Constant, While
@@ -24,7 +24,7 @@ from clew.tap.where import Refusal, State, Whereabouts
 from clew.trace.values import LayerValue
 
 _GLOB: Final = frozenset("*?[")
-# Builds with fusions broken that are kept for the next call.
+# The number of builds with broken fusions kept for later calls.
 _KEPT_BUILDS: Final = 8
 Key = tuple[str, int]
 
@@ -33,8 +33,8 @@ Key = tuple[str, int]
 class Taps(Mapping[str, Any], Shown):
     """Values of layers by name; a layer's second result is `name:1`, and so on.
 
-    `refused` has those that are not in memory, of layers that a pattern matched. `forced` tells
-    what breaking fusions did, where it was asked for.
+    `refused` has the values that are not in memory, of layers matched by a pattern. `forced`
+    describes the broken fusions, if requested.
     """
 
     values_by_name: Mapping[str, Any]
@@ -60,7 +60,7 @@ class Taps(Mapping[str, Any], Shown):
 
 
 class _Session:
-    """What is worked out once for a build: where values are, and builds with fusions broken."""
+    """Data computed once per build: the places of values, and builds with broken fusions."""
 
     def __init__(self, compiled: CompiledModel) -> None:
         self.build = compiled.build
@@ -80,8 +80,8 @@ def _session(compiled: CompiledModel) -> _Session:
 
 
 def tap_states(compiled: CompiledModel) -> dict[str, tuple[State, str]]:
-    """Returns for each result of each layer of the last build where it is: its state, and why it is
-    not in memory. A layer's second result is `name:1`, and so on.
+    """Returns the state of each result of each layer of the last build, and why it is not in
+    memory. A layer's second result is `name:1`, and so on.
 
     Errors: I044 and I045 (see `CompiledModel.trace`).
     """
@@ -103,11 +103,12 @@ def tap(
     *,
     output: int | None = None,
     force: bool = False,
-    turns: bool = False,
+    iterations: bool = False,
 ) -> Any:
-    """Returns values of layers in a run of the last build with these inputs, which are checked.
+    """Returns values of layers in a run of the last build with these inputs, which have been
+    checked.
 
-    As `CompiledModel.tap`, which has the errors.
+    See `CompiledModel.tap`, also for the errors.
     """
     names = [layers] if isinstance(layers, str) else list(layers)
     session = _session(compiled)
@@ -122,7 +123,7 @@ def tap(
     }
     _raise_for([r for k, r in refused.items() if wanted[k]], force)
     held = [k for k, s in states.items() if s is State.MEMORY]
-    found = _stacks(_read(where, held, inputs, {}, turns=turns))
+    found = _stacks(_read(where, held, inputs, {}, iterations=iterations))
     broken = None
     if inside:
         broken = session.broken.get(inside)
@@ -132,7 +133,7 @@ def tap(
             while len(session.broken) >= _KEPT_BUILDS:
                 session.broken.pop(next(iter(session.broken)))
             session.broken[inside] = broken
-        read = _read(where, inside, inputs, broken.values, broken.where, turns=turns)
+        read = _read(where, inside, inputs, broken.values, broken.where, iterations=iterations)
         found |= _stacks(read)
     for key in states:
         if key not in found and key not in refused:
@@ -150,11 +151,12 @@ def tap(
 
 
 @dataclass(frozen=True)
-class TurnValues:
-    """Values that a layer in loops had in some turns of a run: `places` says in which, from 0.
+class IterationValues:
+    """Values of a layer in loops in some iterations of a run: `places` has the iterations' numbers,
+    from 0.
 
-    `total` counts its turns, over all times that inner loops were entered, `loops` are those
-    around it, outermost first. In a branch, `in_branch`, only turns that took it count. A layer
+    `total` counts its iterations, over all entries of inner loops; `loops` are the loops around it,
+    outermost first. In a branch (`in_branch`), only iterations that took the branch count. A layer
     outside loops has one value, and `total` is 0.
     """
 
@@ -165,16 +167,16 @@ class TurnValues:
     in_branch: bool = False
 
 
-def tap_turns(
+def tap_iterations(
     compiled: CompiledModel,
     keys: Sequence[Key],
     inputs: Sequence[Any],
     wanted: Collection[int],
-) -> dict[Key, TurnValues]:
-    """Returns values of layers' results in the turns that are wanted, and in the last one.
+) -> dict[Key, IterationValues]:
+    """Returns values of layers' results in the wanted iterations, and in the last one.
 
-    No others are kept, so that a long loop needs no more memory than the turns asked for. `inputs`
-    are checked. Layers that did not run are left out.
+    No others are kept, so a long loop needs memory only for the wanted iterations. `inputs` have
+    been checked. Layers that did not run are omitted.
 
     Errors: I070, I150, I151, I153 (see `CompiledModel.tap`), and those of a run.
     """
@@ -186,13 +188,13 @@ def tap_turns(
             _raise_for([where.refusal(*key)], force=False)
     found = {}
     around, branches = loops_around(where.main), in_branches(where.main)
-    for key, value in _read(where, keys, inputs, {}, turns=wanted).items():
-        if not isinstance(value, Turns):
-            found[key] = TurnValues((value,), (), 0)
+    for key, value in _read(where, keys, inputs, {}, iterations=wanted).items():
+        if not isinstance(value, Iterations):
+            found[key] = IterationValues((value,), (), 0)
             continue
         node = where.node_of(where.values[key])
         assert node is not None
-        found[key] = TurnValues(
+        found[key] = IterationValues(
             tuple(value),
             tuple(value.places),
             value.total,
@@ -203,13 +205,13 @@ def tap_turns(
 
 
 def results_of(compiled: CompiledModel) -> dict[str, list[int]]:
-    """Returns for each layer of the last build the numbers of its results."""
+    """Returns, for each layer of the last build, the numbers of its results."""
     return _session(compiled).where.outputs
 
 
 def loops_in_memory(compiled: CompiledModel) -> dict[Key, tuple[tuple[While, ...], Type]]:
-    """Returns for the results of layers that stand in loops, and are in memory in each turn, the
-    loops around them, outermost first, and the type of what is there.
+    """Returns, for the results of layers in loops that are in memory in each iteration, the
+    enclosing loops, outermost first, and the type of the value in memory.
     """
     where = _session(compiled).where
     around = loops_around(where.main)
@@ -227,10 +229,11 @@ def _label(key: Key) -> str:
 
 
 def _wanted(where: Whereabouts, names: Sequence[str], output: int | None) -> dict[Key, bool]:
-    """Returns what names and patterns ask for, and whether by its very name.
+    """Returns the results selected by names and patterns, and whether each was given by its exact
+    name.
 
-    Errors: I070 for a name that no layer has, I152 for a pattern that fits none, I153 for a result
-    that a layer lacks.
+    Errors: I070 if no layer has a name, I152 if a pattern matches none, I153 for a result that a
+    layer lacks.
     """
     known = where.outputs
     found: dict[Key, bool] = {}
@@ -256,7 +259,7 @@ def _wanted(where: Whereabouts, names: Sequence[str], output: int | None) -> dic
 def _named_result(
     name: str, layers: Mapping[str, object], output: int | None
 ) -> tuple[str, int | None]:
-    """Returns the layer and the result that a name such as `split:1` means."""
+    """Returns the layer and the result meant by a name such as `split:1`."""
     layer, _, number = name.rpartition(":")
     if name not in layers and layer in layers and number.isdecimal():
         return layer, int(number)
@@ -264,22 +267,22 @@ def _named_result(
 
 
 def _fitting(pattern: str, layers: Iterable[str]) -> list[str]:
-    """Returns the layers that a pattern fits.
+    """Returns the layers matched by a pattern.
 
-    Errors: I152 when it fits none.
+    Errors: I152 if it matches none.
     """
     found = [layer for layer in layers if fnmatchcase(layer, pattern)]
     if not found:
         raise InputError(
             "I152",
-            f"no layer fits {pattern!r}",
+            f"no layer matches {pattern!r}",
             hint=did_you_mean(pattern, layers, "layers"),
         )
     return found
 
 
 def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
-    """Raises for values that were asked for by name and cannot be read.
+    """Raises an error for values requested by name that cannot be read.
 
     Errors: I150, I151, I155.
     """
@@ -293,9 +296,9 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
         raise InputError("I155", f"{first.layer} has no value: {why}", hint=hint)
     if first.state is State.FUSED:
         hint = Hint(
-            "force=True breaks that fusion and leaves all others",
-            cli="--force breaks that fusion and leaves all others",
-            page="clew tap --force reads it: that breaks this fusion and leaves all others",
+            "force=True breaks only that fusion",
+            cli="--force breaks only that fusion",
+            page="clew tap --force reads it: it breaks only this fusion",
         )
         raise InputError("I150", f"the value of {first.layer} is not in memory: {why}", hint=hint)
     python, cli = "a lower opt_level keeps more values", "a lower --opt-level keeps more values"
@@ -306,7 +309,7 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
         cli = f"compile with --disabled {name}, or a lower --opt-level"
         page = f"make a build without {name}, or with a lower optimization level"
     if force:
-        python, cli = f"force breaks fusions only; {python}", f"--force breaks fusions only; {cli}"
+        python, cli = f"force only breaks fusions; {python}", f"--force only breaks fusions; {cli}"
     what = f"the value of {first.layer} is no longer computed: {why}"
     raise InputError("I151", what, hint=Hint(python, cli=cli, page=page))
 
@@ -327,18 +330,18 @@ def _read(
     instead: Mapping[Key, LayerValue],
     there: Whereabouts | None = None,
     *,
-    turns: bool | Collection[int],
+    iterations: bool | Collection[int],
 ) -> dict[Key, Any]:
-    """Returns the values that are in memory in a run, as the layers have them.
+    """Returns the values that are in memory in a run, in the layers' own layouts and dtypes.
 
-    `instead` and `there` say where they are in another build of the same model. With `turns` those
-    in loops are `Turns`.
+    `instead` and `there` give their places in another build of the same model. With `iterations`,
+    values in loops are `Iterations`.
     """
     source = there or where
     nodes = source.trace.nodes(source.trace.last)
     ids = {k: source.node_of(instead.get(k, where.values[k])) for k in keys}
     asked = {n for n in ids.values() if n is not None}
-    held = node_values(source.build, inputs, asked, turns=turns)
+    held = node_values(source.build, inputs, asked, iterations=iterations)
     found = {}
     for key, number in ids.items():
         assert number is not None, f"the value of {key} is in no node outside kernels"
@@ -352,7 +355,7 @@ def _read(
         first = where.values[key]
         target = where.trace.nodes(0)[first.first.node].type
         shape = where.logical_shape(first)
-        if isinstance(value, Turns):
+        if isinstance(value, Iterations):
             found[key] = value.of(_as_layer(v, node.type, target, shape) for v in value)
         else:
             found[key] = _as_layer(value, node.type, target, shape)
@@ -360,17 +363,17 @@ def _read(
 
 
 def _stacks(values: Mapping[Key, Any]) -> dict[Key, Any]:
-    return {k: _stacked(v) if isinstance(v, Turns) else v for k, v in values.items()}
+    return {k: _stacked(v) if isinstance(v, Iterations) else v for k, v in values.items()}
 
 
 def _stacked(rows: list[Any]) -> Any:
-    """Returns values of turns as one array; as a list where they are of several shapes."""
+    """Returns values of iterations as one array, or as a list if their shapes differ."""
     alike = {row.shape if isinstance(row, np.ndarray) else None for row in rows}
     return np.stack(rows) if len(alike) == 1 and None not in alike else rows
 
 
 def _as_layer(value: Any, source: Type, target: Type, shape: tuple[int, ...] | None) -> Any:
-    """Returns a value in the layout and dtype of a layer. `shape` is the layer's, where known."""
+    """Returns a value in the layout and dtype of a layer. `shape` is the layer's, if known."""
     if isinstance(source, TupleType) and isinstance(target, TupleType):
         fields = zip(value, source.fields, target.fields, strict=True)
         return tuple(_as_layer(v, s, t, None) for v, s, t in fields)

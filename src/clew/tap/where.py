@@ -1,7 +1,7 @@
-"""Where the values of layers are at the last stage: in memory, inside a kernel, or nowhere.
+"""The places of layers' values at the last stage: in memory, inside a kernel, or nowhere.
 
-A value is in memory where a node outside kernels has it: the result of a kernel or host step, an
-input, or what is part of one.
+A value is in memory if a node outside kernels has it: the result of a kernel or host step, an
+input, or a part of one.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from clew.trace.trace import Trace
 from clew.trace.values import LayerValue, layer_values
 
 _MOST_NAMED: Final = 3
-# Nodes that are looked at for values in memory next to one that is not.
+# The maximum number of nodes searched for nearby values in memory.
 _FARTHEST: Final = 2000
 
 
 class State(Enum):
-    """What became of a layer's value."""
+    """The state of a layer's value."""
 
     MEMORY = "memory"
     """It is in memory in every run."""
     FUSED = "fused"
-    """It is computed inside a kernel, which writes it nowhere."""
+    """It is computed inside a kernel, which does not write it to memory."""
     GONE = "gone"
-    """No node has it any more."""
+    """No node has it at the last stage."""
     IDLE = "idle"
     """It is in a branch or loop that did not run."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a layer's value cannot be read, and which can next to it.
+    """Why a layer's value cannot be read, and which values nearby can.
 
-    `kernel` is the one it stays inside of, or that its work went into; `pass_name` the pass that
-    did away with it. `before` are the nearest layers that it is computed from whose values are in
-    memory (inputs of the model among them), `after` the nearest computed from it.
+    `kernel` is the kernel that contains the value, or that its work went into; `pass_name` is the
+    pass that eliminated it. `before` are the nearest layers it is computed from whose values are in
+    memory (including inputs of the model), `after` the nearest computed from it.
     """
 
     layer: str
@@ -70,7 +70,7 @@ class Refusal:
 
 
 class Whereabouts:
-    """Tells where each result of each layer of a build is."""
+    """The place of each result of each layer of a build."""
 
     def __init__(self, build: Build, trace: Trace) -> None:
         self.build = build
@@ -89,7 +89,7 @@ class Whereabouts:
 
     @cached_property
     def outputs(self) -> dict[str, list[int]]:
-        """For each layer the numbers of its results; none for layers that have none left."""
+        """The numbers of each layer's results; none for layers without results."""
         found: dict[str, list[int]] = {layer: [] for layer in self.trace.layers}
         for layer, output in self.values:
             found.setdefault(layer, []).append(output)
@@ -108,20 +108,20 @@ class Whereabouts:
         return found
 
     def node_of(self, value: LayerValue) -> int | None:
-        """Returns the node of the last stage that has a value in memory; None where none has it."""
+        """Returns the node of the last stage that has a value in memory, or None."""
         nodes = self.trace.nodes(self.trace.last)
         held = [ref.node for ref in value.last]
         inside = [n for n in held if n not in self._outside and isinstance(nodes[n], Constant)]
         return next((n for n in held if n in self._outside), inside[0] if inside else None)
 
     def state(self, value: LayerValue) -> State:
-        """Returns what became of a value."""
+        """Returns the state of a value."""
         if self.node_of(value) is not None:
             return State.MEMORY
         return State.FUSED if value.last else State.GONE
 
     def refusal(self, layer: str, output: int = 0) -> Refusal:
-        """Returns why a value is not in memory. Asserts that it is not."""
+        """Returns the reason why a value is not in memory. Asserts that it is not."""
         value = self.values.get((layer, output))
         if value is None:
             fate = fate_of(self.trace, layer)
@@ -136,7 +136,9 @@ class Whereabouts:
         return Refusal(layer, output, State.GONE, reason, kernel, by, before, after)
 
     def logical_shape(self, value: LayerValue) -> tuple[int, ...] | None:
-        """Returns the shape that a layer's value has in this build; None where a run tells it."""
+        """Returns the shape of a layer's value in this build; None if it is known only during the
+        run.
+        """
         target = self.trace.nodes(0)[value.first.node].type
         held, stage = {value.first.node}, 0
         while held:
@@ -152,7 +154,7 @@ class Whereabouts:
         return None
 
     def _following(self, held: Iterable[int], stage: int) -> set[int]:
-        """Returns the nodes of a stage with the values that nodes of the one before have."""
+        """Returns the nodes of a stage with the values of nodes of the previous stage."""
         if not self.trace.stages[stage].changed:
             return set(held)
         links = self.trace.links(stage)
@@ -162,7 +164,7 @@ class Whereabouts:
     # --- reasons ---
 
     def _inside(self, value: LayerValue) -> tuple[str, str]:
-        """Returns the kernel that a value stays inside of, and what is done with it there."""
+        """Returns the kernel that contains a value, and the value's use there."""
         node = next(ref.node for ref in value.last if ref.node in self._kernel_of)
         name, function = self._kernel_of[node]
         readers = [c for c in operator_calls(function) if any(a.id == node for a in c.args)]
@@ -173,8 +175,8 @@ class Whereabouts:
 
     @cached_property
     def kernels(self) -> dict[int, tuple[str, Function]]:
-        """For the calls of kernels their names and functions, those of sizes that only a run tells
-        included.
+        """Names and functions of kernels by their calls, including kernels with sizes known only
+        during the run.
         """
         names = {use.call.id: use.name for use in self.build.uses}
         found = {}
@@ -185,11 +187,11 @@ class Whereabouts:
 
     @cached_property
     def _kernel_of(self) -> dict[int, tuple[str, Function]]:
-        """For the nodes inside kernels the kernel that they are in."""
+        """The kernel of each node inside kernels."""
         return {n.id: k for k in self.kernels.values() for n in post_order(k[1])}
 
     def _gone(self, value: LayerValue) -> tuple[str, str]:
-        """Returns the kernel that a lost value's work is in, and which pass lost it."""
+        """Returns the kernel that a lost value's work is in, and the pass that lost it."""
         assert value.gone is not None
         trace = self.trace
         pass_name = trace.stages[value.gone].name
@@ -206,7 +208,7 @@ class Whereabouts:
         return kernel, _ended(fate)
 
     def _successors(self, value: LayerValue) -> str:
-        """Returns what was built for the nodes that had a value, where it was lost."""
+        """Returns the nodes built for those that had a value, at the stage that lost it."""
         assert value.gone is not None
         trace, stage = self.trace, value.gone
         links, new = trace.links(stage), trace.nodes(stage)
@@ -231,7 +233,7 @@ class Whereabouts:
 
     @cached_property
     def _readable(self) -> dict[int, str]:
-        """For nodes of the first stage whose values are in memory the names of their layers."""
+        """For nodes of the first stage whose values are in memory, the names of their layers."""
         last = self.trace.nodes(self.trace.last)
         found: dict[int, str] = {}
         for value in self.values.values():
@@ -244,7 +246,7 @@ class Whereabouts:
 
     @cached_property
     def _edges(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """For each node of the first stage what it reads, and what reads it."""
+        """For each node of the first stage, its operands and its users."""
         reads: dict[int, list[int]] = {}
         for node in self.trace.nodes(0).values():
             if isinstance(node, Expr) and not isinstance(node, (Function, Constant)):
@@ -267,7 +269,7 @@ class Whereabouts:
         )
 
     def _reached(self, start: int, edges: Mapping[int, list[int]]) -> Iterator[int]:
-        """Yields the readable nodes first met on each way from a node, the nearest first."""
+        """Yields the readable nodes first met on each path from a node, the nearest first."""
         seen, ring = {start}, [start]
         while ring and len(seen) < _FARTHEST:
             following = []
@@ -292,7 +294,7 @@ class Whereabouts:
 
 
 def _ended(fate: Fate) -> str:
-    """Returns what became of a layer, as a sentence."""
+    """Returns a layer's fate as a clause."""
     standing = (
         *(FateKind.KERNEL, FateKind.REGION, FateKind.KEPT),
         *(FateKind.VIEW, FateKind.JOINED),
@@ -301,7 +303,7 @@ def _ended(fate: Fate) -> str:
 
 
 def _results(node: Expr) -> list[Expr]:
-    """Returns the values that branches and loops give their node."""
+    """Returns the results of the functions in a branch or loop."""
     match node:
         case If():
             return [node.then.body, node.orelse.body]
@@ -311,7 +313,7 @@ def _results(node: Expr) -> list[Expr]:
 
 
 def _arguments(node: Expr) -> list[tuple[Expr, Expr]]:
-    """Returns the parameters of branches and loops, each with what it is given at first."""
+    """Returns the parameters of branches and loops, each with its initial value."""
     match node:
         case If():
             return [*_pairs(node.then, node.args), *_pairs(node.orelse, node.args)]
@@ -321,7 +323,7 @@ def _arguments(node: Expr) -> list[tuple[Expr, Expr]]:
 
 
 def _pairs(function: Function, given: Sequence[Expr]) -> Iterator[tuple[Expr, Expr]]:
-    """Yields the parameters that are given values; the first of a loop counts."""
+    """Yields the parameters with their values; for a loop, the initial ones."""
     return zip(function.params[-len(given) :] if given else (), given, strict=True)
 
 

@@ -1,4 +1,4 @@
-"""Tensor expressions: what each element of a result is.
+"""Tensor expressions: definitions of each element of a result.
 
 ```python
 k = te.reduce_axis(K, "k")

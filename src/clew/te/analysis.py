@@ -1,4 +1,4 @@
-"""What a computation is like, read off its body: fusion kind, FLOPs, bytes."""
+"""Properties of a computation derived from its body: fusion kind, FLOPs, bytes."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ _Form: TypeAlias = "tuple[dict[int, int], int] | None"
 
 
 class Kind(IntEnum):
-    """How an operator may be fused, least demanding first."""
+    """The fusion kind of an operator, from the least to the most restrictive."""
 
     ELEMENTWISE = 0
-    """Each element from the same element of inputs of the same shape, wherever it lies."""
+    """Each element depends on the same element of inputs of the same shape, not on its position."""
     BROADCAST = 1
-    """As elementwise, and some inputs are broadcast along axes."""
+    """Elementwise, with some inputs broadcast along axes."""
     INJECTIVE = 2
-    """Each element from known elements, in another order or place (transpose, pad, gather), or by
-    where it lies (trilu).
+    """Each element depends on known elements in another order or position (transpose, pad, gather),
+    or on its own position (trilu).
     """
     REDUCTION = 3
-    """Reduces over axes, one value into each element, or several stages that do (softmax)."""
+    """Reduces over axes, one value per element, or in several stages (softmax)."""
     ANCHOR = 4
     """Sums of products: convolution, matrix product. A kernel has at most one."""
     OPAQUE = 5
@@ -108,16 +108,16 @@ def kind_of(outputs: Sequence[Tensor]) -> Kind:
 
 
 def _depends_on_place(body: Scalar) -> bool:
-    """Whether an element's own indices are used for more than to read by them."""
+    """Whether an element's own indices are used for anything other than loads."""
     inside = post_order((body,), lambda node: () if isinstance(node, Load) else node.children)
     return any(isinstance(node, Index) for node in inside)
 
 
 def view_offset(tensor: Tensor) -> int | None:
-    """Returns where in its input's memory a tensor lies as it is, counted in elements.
+    """Returns the offset, in elements, at which a tensor lies contiguously in its input's memory.
 
-    `None` where its elements are not all there, next to each other and in order. Both are stored
-    with the last axis innermost; axes of one element do not count.
+    `None` unless all its elements are there, contiguous and in order. Both tensors are stored with
+    the last axis innermost; axes of one element do not count.
     """
     load = _only_load(tensor)
     places = [] if load is None else [linear_form(index) for index in load.indices]
@@ -128,15 +128,15 @@ def view_offset(tensor: Tensor) -> int | None:
 
 
 def view_offsets(outputs: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Returns the `view_offset` of each result; `None` where one has none."""
+    """Returns the `view_offset` of each result; `None` if a result has none."""
     found = [view_offset(t) for t in outputs]
     known = [n for n in found if n is not None]
     return tuple(known) if len(known) == len(found) else None
 
 
 def is_chosen_piece(tensor: Tensor) -> bool:
-    """Whether a tensor lies as it is in its input's memory, at a place that values decide: what a
-    `gather` with one index takes.
+    """Whether a tensor is contiguous in its input's memory, at a position that values determine, as
+    the result of a `gather` with one index.
     """
     load = _only_load(tensor)
     if load is None or view_offset(tensor) is not None:
@@ -146,7 +146,7 @@ def is_chosen_piece(tensor: Tensor) -> bool:
 
 
 def _only_load(tensor: Tensor) -> Load | None:
-    """Returns the load of an input that is all of a tensor's body, where sizes are numbers."""
+    """Returns the load of an input that is a tensor's whole body, if all sizes are numbers."""
     body = tensor.body
     while isinstance(body, Inlined):
         body = body.value
@@ -157,7 +157,7 @@ def _only_load(tensor: Tensor) -> Load | None:
 
 
 def _in_order(tensor: Tensor, load: Load, places: Sequence[_Form]) -> bool:
-    """Whether the elements that a load reads are next to each other, as the tensor has them."""
+    """Whether the elements that a load reads are contiguous and in the tensor's order."""
     found = dict.fromkeys(map(id, tensor.axes), 0)
     for place, stride in zip(places, _strides(load.source.shape), strict=True):
         assert place is not None
@@ -184,7 +184,9 @@ def _strides(shape: Sequence[Dim]) -> list[int]:
 
 
 def linear_form(expr: Scalar) -> tuple[dict[int, int], int] | None:
-    """Returns the factor of each axis, by its id, and the constant of a linear index expression."""
+    """Returns the coefficients of the axes, by id, and the constant of a linear index
+    expression.
+    """
     return _linear_in(expr, {})
 
 
@@ -215,13 +217,13 @@ def _linear_of(expr: Scalar, known: dict[int, _Form]) -> _Form:
     return None
 
 
-# Rough cost of a function in floating-point operations.
+# Approximate cost of a function in floating-point operations.
 _TRANSCENDENTAL_FLOPS = 16
 
 
 def flops_of(outputs: Sequence[Tensor]) -> Dim:
-    """Returns the arithmetic operations a computation performs; a multiply-add counts as two, the
-    choice between values by their place (padding) as none.
+    """Returns the number of arithmetic operations of a computation. A multiply-add counts as two, a
+    selection by position (padding) as none.
     """
     total: Dim = 0
     for stage in stages(outputs):
@@ -230,7 +232,7 @@ def flops_of(outputs: Sequence[Tensor]) -> Dim:
 
 
 def stage_flops(stage: Tensor) -> Dim:
-    """Returns the arithmetic operations of one stage; a multiply-add counts as two."""
+    """Returns the number of arithmetic operations of one stage; a multiply-add counts as two."""
     assert stage.body is not None
     total: Dim = 0
     body, points = stage.body, product(stage.shape)
@@ -242,8 +244,8 @@ def stage_flops(stage: Tensor) -> Dim:
 
 
 def product_flops_of(outputs: Sequence[Tensor]) -> Dim:
-    """Returns the FLOPs of sums of products alone (convolutions, matrix products), two for each
-    multiply-add: what a model's size is usually given in.
+    """Returns the FLOPs of sums of products only (convolutions, matrix products), two per
+    multiply-add, which is the usual measure of a model's size.
     """
     total: Dim = 0
     for stage in stages(outputs):
@@ -257,8 +259,8 @@ def product_flops_of(outputs: Sequence[Tensor]) -> Dim:
 class ProductSize:
     """A sum of products as `batch` matrix products of m by k and k by n numbers.
 
-    Rows are the axes of the result that only the first factor has, columns those that only the
-    second has; all others are the batch.
+    The rows are the result axes that only the first factor has, and the columns those that only the
+    second has; all others form the batch.
     """
 
     batch: Dim
@@ -268,7 +270,7 @@ class ProductSize:
 
 
 def products_of(outputs: Sequence[Tensor]) -> list[ProductSize]:
-    """Returns the sizes of each sum of products that a computation has, producers first."""
+    """Returns the size of each sum of products in a computation, producers first."""
     found = []
     for stage in stages(outputs):
         body = stage.body
@@ -290,7 +292,7 @@ def products_of(outputs: Sequence[Tensor]) -> list[ProductSize]:
 
 
 def _indices_in(expr: Scalar) -> set[int]:
-    """Returns ids of the axes that an expression depends on."""
+    """Returns the ids of the axes that an expression depends on."""
     found, seen, stack = set[int](), set[int](), [expr]
     while stack:
         node = stack.pop()
@@ -303,7 +305,7 @@ def _indices_in(expr: Scalar) -> set[int]:
 
 
 def product_dtypes_of(outputs: Sequence[Tensor]) -> list[str]:
-    """Returns the dtypes of what sums of products multiply, each operand's as it is loaded."""
+    """Returns the dtypes of the operands of sums of products, as loaded."""
     found = []
     for stage in stages(outputs):
         if isinstance(stage.body, Reduce) and _is_product_sum(stage.body):
@@ -312,16 +314,16 @@ def product_dtypes_of(outputs: Sequence[Tensor]) -> list[str]:
 
 
 def bytes_of(outputs: Sequence[Tensor]) -> int:
-    """Returns the bytes that a computation of known shapes must move at least: each input that it
-    reads and each output, once. Of an input that is read in part (a slice, rows of a table) only
-    as many elements count as there are reads.
+    """Returns the minimum bytes moved by a computation of known shapes: each input that it reads
+    and each output, once. If an input is read in part (a slice, rows of a table), at most one
+    element counts per read.
     """
     return part_bytes_of(stages(outputs), outputs)
 
 
 def part_bytes_of(part: Sequence[Tensor], results: Sequence[Tensor]) -> int:
-    """Returns the bytes that some stages must move at least were they a computation of their own,
-    counted as `bytes_of` does: what they read of others, and those of them that are `results`.
+    """Returns the minimum bytes moved by some stages as a separate computation, counted as in
+    `bytes_of`: the values that they read from other stages, and their stages in `results`.
     """
     own = {id(stage) for stage in part}
     reads: dict[int, tuple[Tensor, int]] = {}
@@ -356,7 +358,7 @@ def _operations(expr: Scalar) -> int:
             continue
         seen.add(id(node))
         if isinstance(node, Select) and not loads(node.cond):
-            # By place, as at the border of a padded image: nothing is computed with numbers.
+            # Selections by position, as at the border of a padded image, cost no arithmetic.
             stack += [node.a, node.b]
             continue
         if isinstance(node, (Binary, Unary, Select, Checked)):

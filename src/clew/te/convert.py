@@ -1,4 +1,6 @@
-"""Conversions between dtypes in numpy, as native code has them: defined for all numbers."""
+"""Conversions between dtypes in NumPy with the semantics of native code, defined for all
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,15 @@ Array = np.ndarray[Any, Any]
 def convert(array: Array, dtype: str) -> Array:
     """Returns an array in another dtype. Floats are rounded once, to nearest even.
 
-    Floats to integers truncate; out of range they give what x86 does: the lowest `i32` or `i64`,
-    NaN too; shorter integers have the lowest bits of an `i32`, `u32` those of an `i64`. Integers
-    wrap.
+    Floats to integers truncate; values out of range give the result of x86: the lowest `i32` or
+    `i64`, also for NaN; shorter integers are the lowest bits of an `i32`, and `u32` those of an
+    `i64`. Integers wrap.
     """
     array = np.asarray(array)
     source, wanted = from_numpy(array.dtype), to_numpy(dtype)
     if source == dtype:
         return array
-    if bits(source) < 8:  # ml_dtypes minds the bits above a code
+    if bits(source) < 8:  # ml_dtypes also reads the bits above a code
         codes = np.array(array, order="C").view(np.uint8) & np.uint8(2 ** bits(source) - 1)
         array = codes.view(array.dtype)
     with np.errstate(all="ignore"):
@@ -35,7 +37,7 @@ def convert(array: Array, dtype: str) -> Array:
         if dtype == "bool" and source in STORAGE:
             return np.asarray(array.astype(np.float32) != 0)
         if is_integer(source) and source in STORAGE:
-            array = array.astype(np.int8)  # ml_dtypes converts to few dtypes
+            array = array.astype(np.int8)  # ml_dtypes converts only to few dtypes
         elif source in STORAGE:
             array = array.astype(np.float32)
         if source == "bool" and dtype in STORAGE:
@@ -47,7 +49,7 @@ def convert(array: Array, dtype: str) -> Array:
 
 
 def round_to_odd(array: Array) -> Array:
-    """Returns `f64` as `f32` such that a further rounding gives what one rounding would."""
+    """Returns `f64` as `f32`, rounded to odd, so that a second rounding equals a single one."""
     near = array.astype(np.float32)
     back = near.astype(np.float64)
     away, inexact = np.abs(back) > np.abs(array), (back != array) & ~np.isnan(array)

@@ -1,4 +1,4 @@
-"""Numbers rounded to powers of two: `f8e8m0fnu`, the scales of microscaling formats."""
+"""Rounding to powers of two: `f8e8m0fnu`, the scales of microscaling formats."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from clew.te.expr import (
 
 EXPONENTS: Final = "f8e8m0fnu"
 ROUND_MODES: Final = ("up", "down", "nearest")
-# Bits of f32: powers of two from 2^-127, which is no normal number, to 2^127.
+# Bits of f32: powers of two from 2^-127, which is subnormal, to 2^127.
 _SMALLEST, _NORMAL, _LARGEST, _INFINITE = 0x00400000, 0x00800000, 0x7F000000, 0x7F800000
-# What is added before the mantissa is cut off, and from where on what is smaller is 2^-126.
+# Added before the mantissa is truncated; below, the thresholds that round subnormals to 2^-126.
 _ROUNDER: Final = {"up": 0x7FFFFF, "down": 0, "nearest": 0x400000}
 _HALFWAY: Final = {"up": _SMALLEST + 1, "down": _NORMAL, "nearest": 0x600000}
 
 
 def to_exponent(x: Scalar, *, saturate: bool = False, round_mode: str = "nearest") -> Scalar:
-    """Returns the power of two for `|x|` as `f8e8m0fnu`: the next one, the one before, or the
-    nearest one (the larger of two).
+    """Returns the power of two for `|x|` as `f8e8m0fnu`: the next higher, the next lower, or the
+    nearest (the higher one of a tie).
 
-    Below 2^-127 and above 2^127 it is NaN, or the nearest there is with `saturate`. Source: ONNX
-    Cast-24; it leaves open what becomes of negative numbers, its reference drops the sign.
+    Values below 2^-127 and above 2^127 become NaN, or the nearest power with `saturate`. Source:
+    ONNX Cast-24, which leaves negative numbers undefined; its reference drops the sign.
     """
     if x.dtype == EXPONENTS:
         return x
@@ -50,14 +50,14 @@ def to_exponent(x: Scalar, *, saturate: bool = False, round_mode: str = "nearest
 
 
 def _single(x: Scalar) -> Scalar:
-    """Returns a number as `f32` such that a further rounding gives what one rounding would."""
+    """Returns a number as `f32` such that a second rounding equals a single one."""
     if x.dtype == "f64":
         return _rounded_to_odd(x)
     if is_float(x.dtype) or x.dtype in STORAGE or x.dtype in ("bool", "i8", "u8", "i16", "u16"):
         return cast("f32", x)
     if x.dtype in ("i32", "u32"):
         return _rounded_to_odd(cast("f64", x))
-    # 64 bits: an f64 has all that count if the lowest are one that says whether any is set.
+    # An f64 holds all significant bits of 64 if its lowest bit is set when any lower bit is.
     size = x if x.dtype == "u64" else cast("u64", select(x < 0, unary("neg", x), x))
     rest = cast("u64", (size & 0xFFF).not_equal(0))
     sticky = binary("shl", binary("shr", size, 12) | rest, 12)

@@ -1,8 +1,7 @@
-"""Scalar expressions: what one element of a tensor is, for tensor expressions and the loop IR.
+"""Scalar expressions: the value of one element, for tensor expressions and the loop IR.
 
 Expressions are immutable and may be shared: a subexpression that is the same object is computed
-once.
-`i64` is the type of indices. Integer `//` and `%` floor, as in Python.
+once. `i64` is the type of indices. Integer `//` and `%` floor, as in Python.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ ARITHMETIC: Final = ("add", "sub", "mul", "div", "floordiv", "mod", "min", "max"
 BITWISE: Final = ("and", "or", "xor", "shl", "shr")
 COMPARISONS: Final = ("lt", "le", "gt", "ge", "eq", "ne")
 UNARY: Final = ("neg", "not", "abs")
-# Functions of floats, lowered to polynomials or instructions by code generation.
+# Functions of floats, which code generation lowers to polynomials or instructions.
 INTRINSICS: Final = (
     "exp", "log", "tanh", "erf", "sigmoid", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "asinh", "acosh", "atanh", "sqrt", "rsqrt", "floor", "ceil", "round", "trunc",
@@ -99,11 +98,11 @@ class Scalar:
         return binary("ge", self, other)
 
     def equal(self, other: ScalarLike) -> Scalar:
-        """Whether both are equal (`==` compares expressions as objects)."""
+        """Whether both operands are equal (`==` compares expressions as objects)."""
         return binary("eq", self, other)
 
     def not_equal(self, other: ScalarLike) -> Scalar:
-        """Whether the two differ."""
+        """Whether the operands differ."""
         return binary("ne", self, other)
 
     def __bool__(self) -> bool:
@@ -111,11 +110,11 @@ class Scalar:
 
     @property
     def children(self) -> tuple[Scalar, ...]:
-        """The expressions this one uses."""
+        """The operands of this expression."""
         return ()
 
     def rebuild(self, children: Sequence[Scalar]) -> Scalar:
-        """Returns the same expression over other children."""
+        """Returns the same expression with other children."""
         assert not children
         return self
 
@@ -138,16 +137,21 @@ class Imm(Scalar):
 
 
 class Index(Scalar):
-    """A loop variable or axis, by identity; `extent` is how many values it takes, from 0."""
+    """A loop variable or axis, compared by identity; it takes `extent` values from 0.
 
-    __slots__ = ("extent", "name")
+    `role` says what the axis stands for (`te.roles`).
+    """
+
+    __slots__ = ("extent", "name", "role")
     name: str
     extent: Dim
+    role: str
 
-    def __init__(self, name: str, extent: Dim) -> None:
+    def __init__(self, name: str, extent: Dim, role: str = "") -> None:
         self.dtype = INDEX
         self.name = name
         self.extent = extent
+        self.role = role
 
 
 class Binary(Scalar):
@@ -206,7 +210,7 @@ class Intrinsic(Scalar):
 
 
 class Select(Scalar):
-    """`a` where `cond` holds, else `b`. Loads in the branch not taken are not performed."""
+    """`a` where `cond` holds, else `b`. Loads in the other branch are not performed."""
 
     __slots__ = ("a", "b", "cond")
 
@@ -297,7 +301,9 @@ class Reduce(Scalar):
 
 
 class Inlined(Scalar):
-    """The value of a stage computed in place: it marks whose work `value` is to the end."""
+    """The value of a stage that is computed in place; it attributes the work of `value` to the
+    stage.
+    """
 
     __slots__ = ("stage", "value")
 
@@ -315,11 +321,12 @@ class Inlined(Scalar):
 
 
 class Checked(Scalar):
-    """A value read as an index, counted from the front: one of `places`, or the run ends in an
-    error once it is over. One out of range is 0 where it is `hold`, else as it is.
+    """A value used as an index, counted from the front. If it is not one of `places`, the run
+    raises an error at its end. An index out of range becomes 0 if `hold` is set, else it stays
+    unchanged.
 
-    It is checked where it is evaluated: one in the branch of a select that is not taken is not.
-    `site` is its number among those of a kernel.
+    The check runs where the index is evaluated, so an index in a branch of a select that is not
+    taken is not checked. `site` is its number among the checks of a kernel.
     """
 
     __slots__ = ("hold", "places", "site", "value")
@@ -334,7 +341,7 @@ class Checked(Scalar):
 
     @property
     def name(self) -> str:
-        """What tells it from others of the same value."""
+        """A name that distinguishes it from other checks of the same value."""
         return f"index{self.site}"
 
     @property
@@ -346,12 +353,12 @@ class Checked(Scalar):
 
     @property
     def is_short(self) -> bool:
-        """Whether it is a number of 32 bits."""
+        """Whether it is a 32-bit number."""
         return self.hold and self.places.count <= MOST_SHORT
 
     @property
     def clamped(self) -> Scalar:
-        """The index without the check: held inside."""
+        """The index without the check, clamped to the axis."""
         index, size = self.value, as_scalar(self.places.count)
         if self.places.from_end:
             index = select(index < 0, index + size, index)
@@ -359,7 +366,7 @@ class Checked(Scalar):
 
 
 class Size(Scalar):
-    """A symbolic dimension used as a value in an expression; gone once shapes are concrete."""
+    """A symbolic dimension used as a value in an expression; concrete shapes eliminate it."""
 
     __slots__ = ("dim",)
 
@@ -374,7 +381,7 @@ def size(dim: Dim) -> Scalar:
 
 
 def as_scalar(value: ScalarLike, dtype: str = INDEX) -> Scalar:
-    """Returns a literal of `dtype` for a number, the value of a size; expressions as they are."""
+    """Returns a number as a literal of `dtype`, a size as its value, an expression unchanged."""
     if isinstance(value, Scalar):
         return value
     if isinstance(value, SymDim):
@@ -443,7 +450,7 @@ def unary(op: str, a: Scalar) -> Scalar:
 
 
 def select(cond: Scalar, a: ScalarLike, b: ScalarLike) -> Scalar:
-    """Returns `a` where `cond` holds, else `b`; decided at once for a literal condition."""
+    """Returns `a` where `cond` holds, else `b`; a literal condition is resolved at once."""
     if not isinstance(a, Scalar):
         a = as_scalar(a, b.dtype if isinstance(b, Scalar) else INDEX)
     if not isinstance(b, Scalar):
@@ -454,7 +461,7 @@ def select(cond: Scalar, a: ScalarLike, b: ScalarLike) -> Scalar:
 
 
 def cast(dtype: str, a: Scalar) -> Scalar:
-    """Returns `a` converted to `dtype`; itself when it has it."""
+    """Returns `a` converted to `dtype`; `a` itself if it has that dtype."""
     if a.dtype == dtype:
         return a
     if isinstance(a, Imm) and is_integer(a.dtype) and (is_float(dtype) or dtype == INDEX):
@@ -463,17 +470,17 @@ def cast(dtype: str, a: Scalar) -> Scalar:
 
 
 def minimum(a: ScalarLike, b: ScalarLike) -> Scalar:
-    """Returns the smaller."""
+    """Returns the smaller operand."""
     return binary("min", a, b)
 
 
 def maximum(a: ScalarLike, b: ScalarLike) -> Scalar:
-    """Returns the larger."""
+    """Returns the larger operand."""
     return binary("max", a, b)
 
 
 def all_of(*conditions: Scalar) -> Scalar:
-    """Returns whether all conditions hold."""
+    """Returns the conjunction of the conditions."""
     result: Scalar = Imm(True, "bool")
     for condition in conditions:
         result = binary("and", result, condition)
@@ -481,7 +488,7 @@ def all_of(*conditions: Scalar) -> Scalar:
 
 
 def any_of(*conditions: Scalar) -> Scalar:
-    """Returns whether one of the conditions holds."""
+    """Returns the disjunction of the conditions."""
     result: Scalar = Imm(False, "bool")
     for condition in conditions:
         result = binary("or", result, condition)
@@ -495,8 +502,8 @@ _INFIX: Final = {
 }  # fmt: skip
 
 
-# Where an expression spelled out is longer than this, and so many times longer than what it is made
-# of, its shared parts get names. A part smaller than that is spelled out all the same.
+# If the text of an expression without names is longer than this, and many times longer than its
+# distinct parts, its shared parts get names. Parts smaller than that are always written out.
 _LEAST_SPELLED_OUT: Final = 1024
 _LEAST_TIMES_LONGER: Final = 4
 _LEAST_SHARED: Final = 8
@@ -505,9 +512,9 @@ _LEAST_SHARED: Final = 8
 def shared_parts(
     expr: Scalar, *, lines: bool = False, least: int = _LEAST_SPELLED_OUT
 ) -> list[Scalar]:
-    """Returns the parts that must be named (or computed once) for the rest to stay short: those
-    that are used more than once and are large, producers first; none where the expression is
-    short enough spelled out (`least` nodes). With `lines`, inlined values have names already.
+    """Returns the parts that must be named (or computed once) to keep the rest short: large parts
+    that are used more than once, producers first; [] if the expression is short enough when written
+    out (`least` nodes). With `lines`, inlined values already have names.
     """
     order = post_order((expr,), lambda node: node.children)
     uses = Counter([id(expr), *(id(c) for node in order for c in node.children)])
@@ -532,7 +539,7 @@ def shared_parts(
 
 
 def spelled_out(expr: Scalar) -> str:
-    """Returns the expression as text, shared parts of a long one before it under names."""
+    """Returns the expression as text; a long one is preceded by its shared parts with names."""
     names: dict[int, str] = {}
     text = ""
     for part in shared_parts(expr):
@@ -542,7 +549,7 @@ def spelled_out(expr: Scalar) -> str:
 
 
 def render(expr: Scalar, names: Mapping[int, str] = MappingProxyType({})) -> str:
-    """Returns the expression as text; parts that have a name, by their ids, as that name."""
+    """Returns the expression as text; parts with a name, by id, are printed as that name."""
     named = names.get(id(expr))
     if named is not None:
         return named

@@ -1,4 +1,4 @@
-"""Facts about operators that their tensor expressions tell, beyond the fusion kind."""
+"""Facts about operators derived from their tensor expressions, other than the fusion kind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from clew.te.expr import (
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import nodes
 
-# Intrinsics that have a finite value for every finite argument.
+# Intrinsics that are finite for every finite argument.
 _BOUNDED: Final = frozenset((
     "tanh", "erf", "sigmoid", "sin", "cos", "atan", "floor", "ceil", "round", "trunc", "isnan",
     "isinf", "fma", "copysign",
@@ -36,7 +36,7 @@ _SUMS: Final = frozenset(("add", "sub", "mul", "min", "max"))
 
 @dataclass(frozen=True)
 class Moved:
-    """What results of data movement consist of: elements of the inputs of these names, and other
+    """The contents of results of data movement: elements of the inputs with these names, and other
     values (those that `pad` writes).
     """
 
@@ -45,8 +45,8 @@ class Moved:
 
 
 def moved_by(outputs: Sequence[Tensor]) -> Moved | None:
-    """Returns what results consist of where each element is an element of an input, at a place that
-    does not depend on the inputs that are moved, or a constant; else None.
+    """Returns the contents of results if each element is a constant, or an element of an input at a
+    position that does not depend on the moved inputs; else None.
     """
     inputs: dict[str, None] = {}
     values: dict[Any, None] = {}
@@ -82,7 +82,7 @@ def moved_by(outputs: Sequence[Tensor]) -> Moved | None:
 
 
 def _read_by(scalars: Sequence[Scalar]) -> set[str]:
-    """Returns the names of the inputs that expressions are computed from."""
+    """Returns the names of the inputs that expressions depend on."""
     sources = {id(n.source): n.source for s in scalars for n in nodes(s) if isinstance(n, Load)}
     reached = {id(s): s for t in sources.values() for s in stages([t])}
     found = {t.name for t in sources.values() if t.body is None}
@@ -90,9 +90,9 @@ def _read_by(scalars: Sequence[Scalar]) -> set[str]:
 
 
 def view_steps(outputs: Sequence[Tensor]) -> list[tuple[int, int] | None] | None:
-    """Returns for each axis of the only result which axis of its only input it steps along, and by
-    how much; None for an axis of one element that steps along none. None where elements are not at
-    constant strides in the input, or an axis repeats them.
+    """Returns, for each axis of the only result, the axis of the only input that it steps along,
+    and the step; None for an axis of one element without a step. Returns None as a whole if
+    elements are not at constant strides in the input, or if an axis repeats them.
     """
     tensor, *more = outputs
     body = tensor.body
@@ -117,8 +117,8 @@ def view_steps(outputs: Sequence[Tensor]) -> list[tuple[int, int] | None] | None
 
 
 def is_finite_of_finite(outputs: Sequence[Tensor]) -> bool:
-    """Whether a computation without reductions has a finite result wherever its inputs are finite,
-    overflow apart.
+    """Whether a computation without reductions has finite results for all finite inputs, except for
+    overflow.
     """
     return _all(outputs, _keeps_finite)
 
@@ -139,8 +139,8 @@ def _keeps_finite(node: Scalar) -> bool:
 
 
 def is_well_conditioned(outputs: Sequence[Tensor]) -> bool:
-    """Whether a computation without reductions consists of sums, products, scales and extremes: it
-    magnifies no rounding of an input beyond that of its result.
+    """Whether a computation without reductions consists of sums, products, scales and extremes, so
+    that rounding an input has no larger effect than rounding the result.
     """
     return _all(outputs, _conditions_well)
 
@@ -161,7 +161,7 @@ def _conditions_well(node: Scalar) -> bool:
 
 
 def _all(outputs: Sequence[Tensor], holds: Callable[[Scalar], bool]) -> bool:
-    """Whether something holds for all that values are computed with; not asked of indices."""
+    """Whether a predicate holds for all expressions that compute values; indices are not tested."""
     made = stages(outputs)
     return all(holds(node) for stage in made for node in _values(stage.body))
 
@@ -175,6 +175,6 @@ def _values(body: Scalar | None) -> Iterator[Scalar]:
         seen.add(id(node))
         yield node
         if isinstance(node, Reduce):
-            return  # holds of none
+            return  # no predicate holds for it
         if not isinstance(node, Load):
             stack += node.children

@@ -1,4 +1,4 @@
-"""Evaluates tensor expressions with numpy: the reference of operators that give none."""
+"""Evaluates tensor expressions with NumPy: the reference of operators that declare none."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from clew.te.walk import post_order
 Array = np.ndarray[Any, Any]
 _Span: TypeAlias = tuple[int, int]
 _BLOCK_ELEMS: Final = 1 << 17
-"""A block has at most so many elements: its intermediate values stay in a core's caches."""
+"""The most elements of a block, so that its intermediate values stay in a core's caches."""
 _SPREAD: Final = 4
-"""A stage so many times as large as what it reads is not held."""
+"""A stage this many times larger than its inputs is not stored."""
 
 _BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "floordiv": np.floor_divide,
@@ -59,7 +59,7 @@ def _erf(x: Any) -> Array:
 
 
 def _sigmoid(x: Any) -> Any:
-    """Of the side where `exp` cannot overflow, which in f16 it does at 11."""
+    """Uses the sign for which `exp` cannot overflow; in f16 it overflows from 11 up."""
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, np.ones_like(small), small) / (1 + small)
 
@@ -81,7 +81,7 @@ COMBINE: Final[dict[str, Any]] = {
 
 
 def identity_of(combiner: str, dtype: str) -> Any:
-    """Returns the value that a reduction over nothing gives."""
+    """Returns the result of a reduction over no elements."""
     if combiner in ("and", "or"):
         return combiner == "and"
     if combiner in ("sum", "prod"):
@@ -99,9 +99,9 @@ def identity_of(combiner: str, dtype: str) -> Any:
 def evaluate(outputs: Sequence[Tensor], inputs: Mapping[Tensor, Array]) -> list[Array]:
     """Returns the values of `outputs`.
 
-    Each stage is evaluated over numpy index grids, block by block, and freed after its last use. A
-    stage without a reduction that is far larger than what it reads (an image padded to many times
-    its size) is not held at all: its elements are computed where they are read.
+    Each stage is evaluated over NumPy index grids, block by block, and freed after its last use. A
+    stage without a reduction that is far larger than its inputs (an image padded to many times its
+    size) is not stored: its elements are computed where they are read.
     """
     order = stages(outputs)
     kept = {id(t) for t in (*outputs, *inputs)}
@@ -120,10 +120,10 @@ def evaluate(outputs: Sequence[Tensor], inputs: Mapping[Tensor, Array]) -> list[
 
 
 def _is_spread(stage: Tensor) -> bool:
-    """Whether a stage is cheap to compute where it is read, and costly to hold.
+    """Whether a stage is inexpensive to compute where it is read, and expensive to store.
 
-    Indices are checked wherever a stage is computed, and a reader may compute more than it wants:
-    a stage that checks some is held.
+    Indices are checked wherever a stage is computed, and a reader may compute more elements than it
+    needs. Stages that check indices are therefore stored.
     """
     assert stage.body is not None
     size = math.prod(stage.type.concrete)
@@ -134,7 +134,7 @@ def _is_spread(stage: Tensor) -> bool:
 
 
 def _read_by(stage: Tensor, spread: Container[int]) -> list[Tensor]:
-    """Returns the tensors that a stage reads, and those that stages computed in place read."""
+    """Returns the tensors that a stage reads, directly or through stages computed in place."""
     return post_order_of(stage.inputs, lambda t: t.inputs if id(t) in spread else ())
 
 
@@ -170,7 +170,7 @@ class _Evaluation:
         return result
 
     def _block(self, root: Scalar, axes: Sequence[Index], spans: Sequence[_Span]) -> Array:
-        """Returns what an expression gives where the axes are in these spans."""
+        """Returns the value of an expression with the axes in these ranges."""
         grid: dict[int, Array] = {}
         for position, (axis, span) in enumerate(zip(axes, spans, strict=True)):
             at = [1] * len(axes)
@@ -199,8 +199,8 @@ class _Evaluation:
         return np.asarray(memo[id(root)])
 
     def _order(self, root: Scalar, known: Container[int]) -> tuple[list[Scalar], list[list[int]]]:
-        """Returns an expression's parts in order, and which values each is the last to read; the
-        check of indices reads all of them once more.
+        """Returns an expression's parts in order, and for each part the values that it is the last
+        to read. The check of indices reads all of them once more.
         """
         if id(root) not in self._orders:
             order = post_order(root, known)
@@ -229,9 +229,10 @@ class _Evaluation:
 def _view(
     array: Array, indices: Sequence[Scalar], places: Mapping[int, tuple[int, _Span]]
 ) -> Array | None:
-    """Returns what a load by axes alone reads, without a copy; None for other loads.
+    """Returns, without a copy, the elements that a load indexed only by axes reads; None for other
+    loads.
 
-    Axes keep their positions in the block, those that the load does not name have size 1.
+    Axes keep their positions in the block; axes that the load does not use have size 1.
     """
     pieces: list[slice] = []
     positions: list[int] = []
@@ -252,7 +253,7 @@ def _extent(axis: Index) -> int:
 
 
 def _steps(extents: Sequence[int]) -> list[int]:
-    """Returns how much of each axis a block takes: inner axes whole, as far as it has room."""
+    """Returns the extent of a block along each axis: inner axes whole, as far as they fit."""
     steps, elems = [1] * len(extents), 1
     for n in reversed(range(len(extents))):
         steps[n] = max(min(extents[n], _BLOCK_ELEMS // elems), 1)
@@ -261,8 +262,8 @@ def _steps(extents: Sequence[int]) -> list[int]:
 
 
 def _boxes(extents: Sequence[int], steps: Sequence[int]) -> Iterator[tuple[_Span, ...]]:
-    """Yields the blocks of some axes, each with its part of every axis. An axis without elements
-    has one part, so that a reduction over it starts.
+    """Yields the blocks of some axes, each as one part of every axis. An axis without elements has
+    one part, so that a reduction over it is initialized.
     """
     parts = [
         [(start, min(start + step, extent)) for start in range(0, max(extent, 1), step)]
@@ -272,7 +273,7 @@ def _boxes(extents: Sequence[int], steps: Sequence[int]) -> Iterator[tuple[_Span
 
 
 def _check(order: Sequence[Scalar], memo: Mapping[int, Any]) -> None:
-    """Checks the indices that are wanted: all but those in branches of selects that are not taken.
+    """Checks all indices except those in branches of selects that are not taken.
 
     Errors: I320.
     """
@@ -302,14 +303,16 @@ def _wrapped(node: Checked, index: Any) -> tuple[Array, Array]:
 
 
 def apply(node: Scalar, args: list[Any], values: Mapping[int, Array] | None = None) -> Any:
-    """Returns a node's value for those of its children. `values` are what loads read, by tensor."""
+    """Returns a node's value from its children's. `values` are the arrays that loads read, by
+    tensor.
+    """
     match node:
         case Imm():
             return np.asarray(node.value, to_numpy(node.dtype))
         case Load():
             assert values is not None
             array = values[id(node.source)]
-            # A load in a branch not taken may lie outside: it is read somewhere and dropped.
+            # A load in a branch not taken may be out of range: some element is read and dropped.
             if array.size == 0:
                 return np.zeros(np.broadcast_shapes(*(np.shape(i) for i in args)), array.dtype)
             inside = [np.clip(i, 0, n - 1) for i, n in zip(args, array.shape, strict=True)]
@@ -347,7 +350,8 @@ def _binary(node: Binary, a: Any, b: Any) -> Any:
     if node.op == "div":
         if is_integer(node.dtype):
             by = np.where(np.equal(b, 0), 1, b)
-            rest = np.fmod(a, by)  # with the sign of `a`: what is left over has no remainder
+            # With the sign of `a`: removing the rest leaves an exact multiple.
+            rest = np.fmod(a, by)
             return np.floor_divide(np.subtract(a, rest), by).astype(to_numpy(node.dtype))
         return np.divide(a, b)
     return _BINARY[node.op](a, b)

@@ -1,4 +1,6 @@
-"""Tensor expressions: `compute(shape, lambda i, j: ...)` says what each element is, never how."""
+"""Tensor expressions: `compute(shape, lambda i, j: ...)` defines elements, not how to compute
+them.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,18 @@ from clew.te.expr import (
     cast,
     size,
 )
+from clew.te.roles import of_layout
 from clew.te.walk import loads
 
 
 class Tensor:
-    """A tensor: a placeholder (`body is None`) or computed element by element from others.
+    """A tensor: a placeholder (`body is None`), or computed element by element from other tensors.
 
     `body` is over `axes`; a reduction's body is one `Reduce`. `inputs` are the tensors it reads.
+    `role` says what the stage is within its operator, such as `attention.scores`.
     """
 
-    __slots__ = ("axes", "body", "dtype", "layout", "name", "shape")
+    __slots__ = ("axes", "body", "dtype", "layout", "name", "role", "shape")
 
     def __init__(
         self,
@@ -43,8 +47,10 @@ class Tensor:
         axes: Sequence[Index] = (),
         body: Scalar | None = None,
         layout: str = "",
+        role: str = "",
     ) -> None:
         self.name = name
+        self.role = role
         self.shape: tuple[Dim, ...] = tuple(shape)
         self.dtype = dtype
         self.axes = tuple(axes)
@@ -76,7 +82,7 @@ class Tensor:
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Tensors the body reads, each once, in order."""
+        """Tensors that the body reads, each once, in order."""
         if self.body is None:
             return ()
         found: dict[int, Tensor] = {}
@@ -102,22 +108,27 @@ def compute(
     *,
     layout: str = "",
     axes: Sequence[str] = (),
+    role: str = "",
+    roles: Sequence[str] = (),
 ) -> Tensor:
     """Returns the tensor whose element at `(i, j, ...)` is `body(i, j, ...)`.
 
-    `body` takes one index an axis (or `*indices`) and returns a scalar expression, or a reduction
-    (`te.sum(...)`) as a whole. `axes` names the axes; else they have the names of its parameters.
+    `body` takes one index per axis (or `*indices`) and returns a scalar expression, or is a
+    reduction (`te.sum(...)`) as a whole. `axes` names the axes; by default, the names are those of
+    its parameters. `role` is the role of the stage within its operator, and `roles` are those of
+    its axes (`te.roles`); an image layout implies the latter.
 
     >>> x = placeholder((4, 8), "f32", "x")
     >>> compute((8, 4), lambda i, j: x[j, i], "transpose").type
     TensorType(shape=(8, 4), dtype='f32', layout='')
     """
     names = axes or _axis_names(body, len(shape))
-    indices = [Index(n, extent) for n, extent in zip(names, shape, strict=True)]
+    roles = roles or of_layout(layout) or ("",) * len(shape)
+    indices = [Index(*axis) for axis in zip(names, shape, roles, strict=True)]
     value = body(*indices)
     if not isinstance(value, Scalar):
         value = as_scalar(value, "f32" if isinstance(value, float) else INDEX)
-    return Tensor(name, shape, value.dtype, indices, value, layout)
+    return Tensor(name, shape, value.dtype, indices, value, layout, role)
 
 
 def _axis_names(body: Callable[..., Any], rank: int) -> list[str]:
@@ -127,9 +138,9 @@ def _axis_names(body: Callable[..., Any], rank: int) -> list[str]:
     return list(code.co_varnames[:rank])
 
 
-def reduce_axis(extent: Dim, name: str = "k") -> Index:
-    """Returns an axis to reduce over."""
-    return Index(name, extent)
+def reduce_axis(extent: Dim, name: str = "k", role: str = "") -> Index:
+    """Returns an axis to reduce over. `role` says what it stands for (`te.roles`)."""
+    return Index(name, extent, role)
 
 
 def reduce(combiner: str, value: ScalarLike, axes: Index | Sequence[Index]) -> Scalar:

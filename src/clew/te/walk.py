@@ -1,5 +1,5 @@
-"""Walking and rewriting scalar expressions, each shared part once: `v = v * v`, a hundred times
-over, is a hundred nodes and 2^100 paths.
+"""Traversal and rewriting of scalar expressions. Each shared part is visited once: `v = v * v`,
+repeated a hundred times, has a hundred nodes and 2^100 paths.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CHILDREN: Final[Callable[[Scalar], Sequence[Scalar]]] = attrgetter("children")
 
 
 def nodes(expr: Scalar) -> Iterator[Scalar]:
-    """Yields an expression and all in it, in no order, as far as it is asked."""
+    """Yields an expression and its subexpressions lazily, in no particular order."""
     seen: set[int] = set()
     stack = [expr]
     while stack:
@@ -27,8 +27,8 @@ def nodes(expr: Scalar) -> Iterator[Scalar]:
 
 
 def post_order(expr: Scalar, known: Container[int] = ()) -> list[Scalar]:
-    """Returns an expression and all in it, users after what they use; without those whose ids are
-    known, and what only they lead to.
+    """Returns an expression and its subexpressions, operands before users. Nodes with known ids,
+    and nodes reachable only through them, are left out.
     """
     return walk.post_order((expr,), _CHILDREN, known)
 
@@ -39,7 +39,7 @@ def loads(expr: Scalar) -> list[Load]:
 
 
 def substitute(expr: Scalar, values: Mapping[int, Scalar]) -> Scalar:
-    """Returns the expression with subexpressions (by identity) replaced; sharing is kept."""
+    """Returns the expression with subexpressions (by identity) replaced; sharing is preserved."""
     return map_loads(expr, lambda load, indices: None, values)
 
 
@@ -48,9 +48,9 @@ def map_loads(
     change: Callable[[Load, Sequence[Scalar]], Scalar | None],
     values: Mapping[int, Scalar] | None = None,
 ) -> Scalar:
-    """Returns the expression with loads replaced, inner ones first; sharing is kept.
+    """Returns the expression with loads replaced, inner ones first; sharing is preserved.
 
-    `change` is given each load once with its new indices; None leaves it. `values` replace
+    `change` receives each load once, with its new indices; None keeps the load. `values` replaces
     subexpressions by identity.
     """
     images: dict[int, Scalar] = dict(values or {})
@@ -64,5 +64,5 @@ def map_loads(
 
 
 def over(node: Scalar, children: tuple[Scalar, ...]) -> Scalar:
-    """Returns a node over other children: the node itself where they are its own."""
+    """Returns a node with other children; the node itself if the children are the same."""
     return node if children == node.children else node.rebuild(children)

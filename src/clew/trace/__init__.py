@@ -1,1 +1,1 @@
-"""Where every value came from: sources, spans, the lineage record, links, queries and export."""
+"""The origin of every value: sources, spans, the lineage record, links, queries and export."""

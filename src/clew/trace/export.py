@@ -1,6 +1,6 @@
-"""The trace as JSON that other tools can read: `docs/trace-format.md` describes it.
+"""The trace as JSON for other tools, in the format of `docs/trace-format.md`.
 
-Node ids are numbered anew, stage by stage, so equal compilations give equal files.
+Node ids are renumbered stage by stage, so equal compilations give equal files.
 """
 
 from __future__ import annotations
@@ -119,14 +119,16 @@ def _pairs(mapping: Mapping[int, Any]) -> list[list[Any]]:
 
 
 def to_document(trace: Trace, *, timings: bool = False) -> dict[str, Any]:
-    """Returns the trace as plain lists and dictionaries; times, which vary, only if asked."""
+    """Returns the trace as plain lists and dictionaries; with `timings`, including times, which
+    vary.
+    """
     return _Exporter(trace, timings=timings).document()
 
 
 def write_json(trace: Trace, path: str | Path, *, timings: bool = False) -> None:
-    """Writes the trace to a file, whole or not at all.
+    """Writes the trace to a file, completely or not at all.
 
-    Errors: I063 when the file cannot be written.
+    Errors: I063 if the file cannot be written.
     """
     text = json.dumps(to_document(trace, timings=timings), separators=(",", ":"))
     try:
@@ -140,7 +142,7 @@ def write_json(trace: Trace, path: str | Path, *, timings: bool = False) -> None
 
 @dataclass(frozen=True)
 class ReadNode:
-    """A node as an export describes it; `type` is text."""
+    """A node read from an export; `type` is text."""
 
     id: int
     span: Span
@@ -152,7 +154,7 @@ class ReadNode:
 
 @dataclass(frozen=True, eq=False)
 class ReadModule:
-    """A stage's module as an export describes it."""
+    """A stage's module read from an export."""
 
     text: str
     nodes: Sequence[ReadNode]
@@ -167,7 +169,7 @@ class ExportReader:
         self._eliminated = eliminated
 
     def eliminated(self, module: ReadModule) -> Sequence[tuple[str, str]]:
-        """Returns the layers that the import did away with."""
+        """Returns the layers eliminated by the import."""
         return self._eliminated
 
     def nodes(self, module: ReadModule) -> Sequence[ReadNode]:
@@ -175,11 +177,11 @@ class ExportReader:
         return module.nodes
 
     def printed(self, module: ReadModule) -> ReadModule:
-        """Returns the text and the nodes' places."""
+        """Returns the text and the nodes' lines."""
         return module
 
     def kind(self, node: Any) -> str:
-        """Returns what the node is."""
+        """Returns the node's kind."""
         return str(node.kind)
 
     def title(self, node: Any) -> str:
@@ -187,14 +189,14 @@ class ExportReader:
         return str(node.title)
 
     def memory(self, node: Any) -> tuple[str, ...]:
-        """Returns how the node stands for memory of others."""
+        """Returns how the node refers to the memory of others."""
         return tuple(node.memory)
 
 
 def from_document(document: Mapping[str, Any]) -> Trace:
-    """Returns the trace that an export describes: it answers every query but `verify`.
+    """Returns the trace in an export. It answers every query except `verify`.
 
-    Errors: I074 for another format or version, or a document that lacks something.
+    Errors: I074 for another format or version, or an incomplete document.
     """
     if document.get("format") != FORMAT or document.get("version") != VERSION:
         raise InputError(
@@ -224,16 +226,16 @@ def from_document(document: Mapping[str, Any]) -> Trace:
 
 
 def read_json(path: str | Path) -> Trace:
-    """Returns the trace in a file that `write_json` wrote.
+    """Returns the trace in a file written by `write_json`.
 
-    Errors: I074 for a file that is no such document.
+    Errors: I074 if the file does not contain a trace.
     """
     try:
         document = read_json_file(path)
     except (OSError, ValueError) as error:
         raise InputError("I074", f"cannot read the trace {path}: {reason_of(error)}") from error
     if not isinstance(document, dict):
-        raise InputError("I074", f"{path} holds no trace")
+        raise InputError("I074", f"{path} does not contain a trace")
     return from_document(document)
 
 

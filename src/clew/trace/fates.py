@@ -1,4 +1,4 @@
-"""What became of each layer, and what the trace cannot account for."""
+"""The fate of each layer, and gaps in the trace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 from clew.trace.queries import Queries
 
-# Kinds of nodes that compute nothing by themselves.
+# Kinds of nodes that compute nothing.
 _PASSIVE: Final = frozenset({"Constant", "Tuple", "TupleGetItem", "Var", "Function", "GlobalVar"})
 # Kinds of nodes of the first stage that stand for the model as a whole, not for a layer.
 _WHOLE: Final = frozenset({"Function", "Tuple", "GlobalVar"})
@@ -22,28 +22,28 @@ class FateKind(Enum):
     """How a layer ends."""
 
     KERNEL = "kernel"
-    """Its work is in kernels."""
+    """Kernels compute it."""
     REGION = "region"
     """A backend runs it, as part of a region."""
     KEPT = "kept"
     """It stays in the graph: a host operator, control flow."""
     VIEW = "view"
-    """It is memory that something else has written, and costs nothing."""
+    """It is a view of memory written by another node, and costs nothing."""
     JOINED = "joined"
-    """It is memory that its inputs are written into where they are computed."""
+    """It is memory that its inputs are computed into."""
     FOLDED = "folded"
     """It was computed at compile time."""
     MERGED = "merged"
-    """Other nodes, there before, give its value."""
+    """Existing nodes give its value."""
     DEAD = "dead"
-    """Nothing needed it."""
+    """Its value was unused."""
     IMPORTED = "imported"
-    """The import needed no node for it: a shape that it knew, or a result that nothing uses."""
+    """The import made no node for it: its value was a known shape, or was unused."""
 
 
 @dataclass(frozen=True)
 class Fate:
-    """A layer's end: the pass that eliminated it, and the kernels or layers it went into."""
+    """A layer's fate: the pass that eliminated it, and the kernels or layers it went into."""
 
     kind: FateKind
     pass_name: str = ""
@@ -72,7 +72,7 @@ class Fate:
 
 @dataclass(frozen=True)
 class Gap:
-    """Something that is not accounted for, and the stage and line where it stands."""
+    """Something the trace cannot account for, with its stage and line."""
 
     stage: str
     line: int
@@ -83,7 +83,7 @@ class Gap:
 
 
 def fate_of(trace: Queries, layer: str) -> Fate:
-    """Returns what became of a layer."""
+    """Returns a layer's fate."""
     final = trace.layer_nodes(trace.last).get(layer, ())
     if not final and layer in trace.eliminated and layer not in trace.layer_nodes(0):
         return Fate(FateKind.IMPORTED, "import", (trace.eliminated[layer],))
@@ -111,7 +111,7 @@ def fate_of(trace: Queries, layer: str) -> Fate:
 
 
 def _folded_at(trace: Queries, layer: str) -> int:
-    """Returns the first stage from which on the layer is constants only."""
+    """Returns the first stage from which the layer consists of constants only."""
     for stage in range(trace.last, -1, -1):
         nodes = trace.nodes(stage)
         found = trace.layer_nodes(stage).get(layer, ())
@@ -149,7 +149,7 @@ def _eliminated(trace: Queries, layer: str) -> Fate:
 
 
 def find_gaps(trace: Queries) -> list[Gap]:
-    """Returns nodes without a source or a past, and kernels that lead nowhere."""
+    """Returns nodes without a source or origin, and kernels with dangling references."""
     return [
         *_sourceless(trace),
         *(gap for stage in range(1, len(trace.stages)) for gap in _rootless(trace, stage)),
@@ -173,7 +173,7 @@ def _rootless(trace: Queries, stage: int) -> Iterator[Gap]:
     if not record.changed:
         return
     if record.lineage is None:
-        yield Gap(record.name, 0, "what became what was not recorded")
+        yield Gap(record.name, 0, "its lineage was not recorded")
         return
     before, links = trace.nodes(stage - 1), trace.links(stage)
     for node in trace.nodes(stage).values():

@@ -1,4 +1,4 @@
-"""What the trace asks of a compiled kernel; whoever lowers kernels provides it."""
+"""The interface of a compiled kernel for the trace, implemented by the code that lowers kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One instruction: `address` in bytes from the kernel's start, `loop_line` 0 where unknown."""
+    """One instruction: `address` in bytes from the kernel's start, `loop_line` is 0 if unknown."""
 
     address: int
     text: str
@@ -17,7 +17,9 @@ class Instruction:
 
 
 class KernelTrace(Protocol):
-    """One use of a kernel. Everything is read only when a query needs it, so it may be lazy."""
+    """One use of a kernel. The trace reads attributes only when a query needs them, so they may be
+    lazy.
+    """
 
     @property
     def name(self) -> str:
@@ -41,12 +43,12 @@ class KernelTrace(Protocol):
 
     @property
     def loop_stages(self) -> Mapping[int, str]:
-        """For lines of the loop nest (from 1) the te stage they compute; heads may lack one."""
+        """Maps lines of the loop nest (from 1) the te stage they compute; heads may lack one."""
         ...
 
     @property
     def stage_ops(self) -> Mapping[str, int]:
-        """For te stages the position in `ops` they belong to."""
+        """Maps te stages to the position of their operator in `ops`."""
         ...
 
     @property
@@ -56,7 +58,7 @@ class KernelTrace(Protocol):
 
     @property
     def llvm_lines(self) -> Mapping[int, int]:
-        """For lines of the LLVM text (from 1) the line of the loop nest."""
+        """Maps lines of the LLVM text (from 1) to lines of the loop nest."""
         ...
 
     @property
@@ -67,7 +69,7 @@ class KernelTrace(Protocol):
 
 @dataclass(frozen=True)
 class KernelRecord:
-    """A `KernelTrace` with everything at hand."""
+    """A `KernelTrace` with all attributes in memory."""
 
     name: str
     call: int

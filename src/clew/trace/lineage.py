@@ -1,8 +1,9 @@
-"""The lineage record, and "now building for": how provenance is noted without anyone writing it.
+"""The lineage record, and the current rewrite target, which together record provenance
+automatically.
 
-Whoever rewrites node *n* says so once (`building`); every node built meanwhile takes the span of
-*n* and, when a `Lineage` is recording, has *n* noted as its origin. This is the rewriter's and the
-frontends' work; no pass calls it.
+The code that rewrites node *n* announces it once (`building`). Every node built meanwhile takes the
+span of *n* and, if a `Lineage` is being recorded, gets *n* as its origin. Only the rewriter and the
+frontends call these functions; no pass does.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from clew.trace.span import EMPTY, Span
 
 
 class Lineage(Shown):
-    """What became what in one pass: node ids of the stage before and of the stage after.
+    """The record of one pass: node ids of the stages before and after it.
 
     `origins[new]` are the old nodes that `new` was built for. `same[old]` is the new node that
-    computes the old node's value, perhaps in another layout, dtype or quantization.
+    computes the old node's value, possibly in another layout, dtype or quantization.
     """
 
     __slots__ = ("origins", "same")
@@ -30,7 +31,7 @@ class Lineage(Shown):
 
 
 class _Context(local):
-    """What is being built for, one per thread."""
+    """The current rewrite target of a thread."""
 
     def _about(self) -> str:
         return f"{counted(len(self.same), 'node')} with the value of others"
@@ -45,21 +46,21 @@ context = _Context()
 
 
 def note(node_id: int) -> Span:
-    """Notes a node just built; returns the span it takes. Called by expressions only."""
+    """Records a new node and returns its span. Called by expressions only."""
     if context.lineage is not None and context.origins:
         context.lineage.origins[node_id] = context.origins
     return context.span
 
 
 def note_same(old_id: int, new_id: int) -> None:
-    """Notes that the new node computes the old node's value. Called by rewriters only."""
+    """Records that the new node computes the old node's value. Called by rewriters only."""
     if context.lineage is not None and old_id != new_id:
         context.lineage.same[old_id] = new_id
 
 
 @contextmanager
 def building(span: Span, origins: Iterable[int] = ()) -> Iterator[None]:
-    """Nodes built inside carry `span` and have `origins`."""
+    """Gives nodes built in the block this `span` and these `origins`."""
     before = context.span, context.origins
     context.span, context.origins = span, tuple(origins)
     try:
@@ -70,7 +71,7 @@ def building(span: Span, origins: Iterable[int] = ()) -> Iterator[None]:
 
 @contextmanager
 def recording(lineage: Lineage | None) -> Iterator[None]:
-    """Lineage inside goes to `lineage`; `None` records nothing."""
+    """Records lineage of the block in `lineage`; `None` records nothing."""
     before = context.lineage
     context.lineage = lineage
     try:

@@ -1,10 +1,10 @@
-"""Links between two stages, worked out from what a pass's lineage noted.
+"""Links between two stages, computed from a pass's lineage.
 
 - *kept*: the node is in both stages.
 - *same*: the new node computes the old one's value, perhaps in another layout or dtype.
 - *derived*: the new node was built for the old one.
 
-Nodes that a pass built and dropped again lie between the two stages; links lead through them.
+Links skip nodes that a pass both built and dropped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from clew.trace.lineage import Lineage
 
 
 class LinkKind(Enum):
-    """How a node of one stage is related to one of the next."""
+    """The relation of a node of one stage to a node of the next."""
 
     KEPT = "kept"
     SAME = "same"
@@ -28,7 +28,7 @@ class LinkKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link from a node to one of the next stage."""
+    """A link from a node to a node of the next stage."""
 
     old: int
     new: int
@@ -54,14 +54,14 @@ class StageLinks(Shown):
         return counted(len(self.links), "link")
 
     def forward(self, old: int) -> list[Link]:
-        """Returns the links from a node of the stage before; none if it died."""
+        """Returns the links from a node of the previous stage; none if nothing followed from it."""
         found = self._forward.get(old, [])
         if old in self._after and old in self._before:
             return [Link(old, old, LinkKind.KEPT), *found]
         return found
 
     def backward(self, new: int) -> list[Link]:
-        """Returns the links to a node of the stage after; none if it came from nothing."""
+        """Returns the links to a node of the next stage; none if it has no origin."""
         found = self._backward.get(new, [])
         if new in self._before and new in self._after:
             return [Link(new, new, LinkKind.KEPT), *found]
@@ -69,7 +69,7 @@ class StageLinks(Shown):
 
 
 def links_from(before: Collection[int], after: Collection[int], lineage: Lineage) -> Iterable[Link]:
-    """Yields the links that a pass's lineage says, those between kept nodes apart."""
+    """Yields the links in a pass's lineage, except those between kept nodes."""
     pairs = set()
     for old in lineage.same:
         for new in _same(old, lineage, before, after):
@@ -84,7 +84,7 @@ def links_from(before: Collection[int], after: Collection[int], lineage: Lineage
 def _same(
     old: int, lineage: Lineage, before: Collection[int], after: Collection[int]
 ) -> Iterable[int]:
-    """Yields the nodes of the stage after that compute the value of an old node."""
+    """Yields the nodes of the next stage that compute the value of an old node."""
     if old not in before:
         return
     seen, current = {old}, old
@@ -98,7 +98,9 @@ def _same(
 def _derived(
     before: Collection[int], after: Collection[int], lineage: Lineage
 ) -> Iterable[tuple[int, Iterable[int]]]:
-    """Yields the nodes a pass built that are in the stage after, and the old ones behind each."""
+    """Yields the nodes built by a pass that are in the next stage, with the old nodes behind
+    each.
+    """
     known: dict[int, dict[int, None]] = {}
     for new in lineage.origins:
         if new in after and new not in before:
@@ -112,10 +114,10 @@ def _behind(
     lineage: Lineage,
     known: dict[int, dict[int, None]],
 ) -> Iterable[int]:
-    """Returns the nodes of the stage before that lie behind a node, through those between.
+    """Returns the nodes of the previous stage behind a node, through dropped nodes.
 
-    A node built for an old one was built from what that had become: where it is gone again, what
-    lies behind it lies behind the node as well.
+    A node built for an old one may use that node's replacement. If the replacement was dropped, the
+    nodes behind it are behind this node as well.
     """
     stack = [(new, False)]
     open_: set[int] = set()

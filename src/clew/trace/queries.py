@@ -1,6 +1,6 @@
-"""Stages, links and kernels of one compilation, asked in both directions.
+"""Queries of stages, links and kernels of one compilation, in both directions.
 
-Nothing is computed before it is asked for, and then once.
+Everything is computed on first use and then cached.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from clew.trace.stages import Remark, StageRecord
 
 
 class Node(Protocol):
-    """What the trace needs to know of a graph node."""
+    """A graph node, as the trace sees it."""
 
     @property
     def id(self) -> int:
@@ -29,21 +29,21 @@ class Node(Protocol):
 
     @property
     def span(self) -> Span:
-        """The layers it serves."""
+        """The layers the node serves."""
         ...
 
     @property
     def type(self) -> Any:
-        """Its type, which `str` shows."""
+        """The node's type, which `str` shows."""
         ...
 
 
 class PrintedStage(Protocol):
-    """A module's text and its nodes' places; lines count from 1."""
+    """A module's text and its nodes' lines, counted from 1."""
 
     @property
     def text(self) -> str:
-        """The text, one node a line."""
+        """The text, one node per line."""
         ...
 
     @property
@@ -53,15 +53,15 @@ class PrintedStage(Protocol):
 
     @property
     def node_at(self) -> Mapping[int, Any]:
-        """The node on each line that has one."""
+        """The nodes by their lines."""
         ...
 
 
 class Reader(Protocol):
-    """How to read the modules of the stages, which the trace itself does not look into."""
+    """Reads the modules of stages, which are opaque to the trace."""
 
     def nodes(self, module: Any) -> Sequence[Node]:
-        """Returns every node, inner functions' included, each once."""
+        """Returns every node once, including those of inner functions."""
         ...
 
     def printed(self, module: Any) -> PrintedStage:
@@ -69,11 +69,11 @@ class Reader(Protocol):
         ...
 
     def kind(self, node: Any) -> str:
-        """Returns what the node is: `Call`, `Constant`, `Var`, `Function` ..."""
+        """Returns the node's kind: `Call`, `Constant`, `Var`, `Function` ..."""
         ...
 
     def eliminated(self, module: Any) -> Sequence[tuple[str, str]]:
-        """Layers that have no node even in the first stage, and why."""
+        """Returns the layers without a node even in the first stage, each with the reason."""
         ...
 
     def title(self, node: Any) -> str:
@@ -81,8 +81,9 @@ class Reader(Protocol):
         ...
 
     def memory(self, node: Any) -> tuple[str, ...]:
-        """Returns how a node outside kernels stands for memory: `view` and what it shows, `joined`
-        and what is written into it, or `region` and where a backend runs it; empty for all others.
+        """Returns how a node outside kernels refers to memory: `view` and the viewed value,
+        `joined` and the values written into it, or `region` and the backend that runs it; empty for
+        all others.
         """
         ...
 
@@ -92,10 +93,10 @@ ALL_OPS: Final = None
 
 
 class Queries(Shown):
-    """What stages, the links between them, and the kernels below (a callable gives them when asked)
-    say of layers, nodes and lines.
+    """Queries of layers, nodes and lines over stages, the links between them, and kernels (given by
+    a callable, which is called on first use).
 
-    `links` are given where there is no lineage to read them from: in a trace that was exported.
+    `links` are passed in if there is no lineage: in a trace read from an export.
     """
 
     def __init__(
@@ -108,7 +109,7 @@ class Queries(Shown):
         self.stages: Final = tuple(stages)
         self.reader: Final = reader
         self._kernels = kernels
-        # By the identity of the module: stages that change nothing share one.
+        # Keyed by the identity of the module: stages that change nothing share one.
         self._nodes: dict[int, dict[int, Node]] = {}
         self._printed: dict[int, PrintedStage] = {}
         self._links: dict[int, StageLinks] = {
@@ -122,7 +123,7 @@ class Queries(Shown):
         layers, stages = len(self.layers), len(self.stages)
         return f"of {counted(layers, 'layer')} through {counted(stages, 'stage')}"
 
-    # --- what there is ---
+    # --- contents ---
 
     @cached_property
     def kernels(self) -> tuple[KernelTrace, ...]:
@@ -142,7 +143,9 @@ class Queries(Shown):
 
     @cached_property
     def eliminated(self) -> Mapping[str, str]:
-        """Layers that the import itself did away with, and why: shapes it knew, results unused."""
+        """Layers eliminated by the import, each with the reason: a known shape, an unused
+        result.
+        """
         return dict(self.reader.eliminated(self.stages[0].module))
 
     @cached_property
@@ -150,12 +153,12 @@ class Queries(Shown):
         return {name: position for position, name in enumerate(self.layers)}
 
     def in_order(self, layers: Iterable[str]) -> tuple[str, ...]:
-        """Returns layers in the order of the import, each once; others behind them."""
+        """Returns layers in the order of the import, each once, followed by any others."""
         order = self._layer_order
         return tuple(sorted(dict.fromkeys(layers), key=lambda la: order.get(la, len(order))))
 
     def nodes(self, stage: int) -> Mapping[int, Node]:
-        """Returns the nodes of a stage by id. Stages with one module share them."""
+        """Returns the nodes of a stage by id. Stages with the same module share them."""
         module = self.stages[stage].module
         found = self._nodes.get(id(module))
         if found is None:
@@ -164,7 +167,7 @@ class Queries(Shown):
         return found
 
     def printed(self, stage: int) -> PrintedStage:
-        """Returns the text of a stage's module and its nodes' places."""
+        """Returns the text of a stage's module and its nodes' lines."""
         module = self.stages[stage].module
         found = self._printed.get(id(module))
         if found is None:
@@ -180,7 +183,7 @@ class Queries(Shown):
         return found
 
     def links(self, stage: int) -> StageLinks:
-        """Returns the links from the stage before to this one."""
+        """Returns the links from the previous stage to this one."""
         assert stage > 0, "nothing comes before the first stage"
         found = self._links.get(stage)
         if found is None:
@@ -191,7 +194,7 @@ class Queries(Shown):
         return found
 
     def layer_nodes(self, stage: int) -> Mapping[str, Sequence[int]]:
-        """Returns for each layer the ids of the nodes that serve it at a stage."""
+        """Returns, for each layer, the ids of the nodes that serve it at a stage."""
         key = id(self.stages[stage].module)
         found = self._layers.get(key)
         if found is None:
@@ -211,7 +214,7 @@ class Queries(Shown):
 
     @cached_property
     def _kernel_ops(self) -> dict[int, list[tuple[KernelTrace, int]]]:
-        """For ids of operator nodes the kernels and positions they have there."""
+        """Maps ids of operator nodes to their kernels and positions there."""
         found: dict[int, list[tuple[KernelTrace, int]]] = {}
         for kernel in self.kernels:
             for position, node in enumerate(kernel.ops):
@@ -223,12 +226,12 @@ class Queries(Shown):
         calls = {k.call for n in nodes for k, _ in self._kernel_ops.get(n, ())}
         return [self._kernel_at[c] for c in sorted(calls, key=self._kernel_order.__getitem__)]
 
-    # --- naming things ---
+    # --- names ---
 
     def stage_index(self, stage: int | str) -> int:
-        """Returns a stage's position; of several stages of one name, the last.
+        """Returns a stage's position; if several stages have the name, the last.
 
-        Errors: I071 for a stage that does not exist.
+        Errors: I071 for an unknown stage.
         """
         if isinstance(stage, int) and -len(self.stages) <= stage < len(self.stages):
             return stage % len(self.stages)
@@ -240,7 +243,7 @@ class Queries(Shown):
     def node(self, stage: int | str, line: int) -> NodeRef:
         """Returns the node on a line of a stage's text.
 
-        Errors: I071 for no such stage, I072 for a line without a node.
+        Errors: I071 for an unknown stage, I072 for a line without a node.
         """
         index = self.stage_index(stage)
         node = self.printed(index).node_at.get(line)
@@ -248,7 +251,7 @@ class Queries(Shown):
             raise InputError(
                 "I072",
                 f"line {line} of stage {self.stages[index].name} has no node",
-                hint="lines count from 1; braces, returns and the head have none",
+                hint="lines count from 1; braces, returns and the head have no node",
             )
         return NodeRef(index, node.id)
 
@@ -257,13 +260,13 @@ class Queries(Shown):
         return self.printed(ref.stage).line_of[ref.node]
 
     def text(self, ref: NodeRef) -> str:
-        """Returns the line of text that a node stands on."""
+        """Returns the line of text of a node."""
         return self.lines(ref.stage)[self.line(ref) - 1].strip()
 
     def kernel(self, ref: KernelRef | LoopRef | LlvmRef | AsmRef) -> KernelTrace:
-        """Returns the kernel that a reference lies in.
+        """Returns the kernel that a reference is in.
 
-        Errors: I073 when no kernel is called there.
+        Errors: I073 if the node calls no kernel.
         """
         found = self._kernel_at.get(ref.call)
         if found is None:
@@ -271,9 +274,9 @@ class Queries(Shown):
         return found
 
     def need_layer(self, layer: str) -> str:
-        """Returns the name if the model has such a layer.
+        """Checks that the model has a layer, and returns its name.
 
-        Errors: I070 for a layer the model lacks, with similar names.
+        Errors: I070 if it does not; the hint gives similar names.
         """
         if layer in self.layer_nodes(0) or layer in self.eliminated:
             return layer
@@ -284,10 +287,10 @@ class Queries(Shown):
             hint=f"did you mean {', '.join(close)}?" if close else "see trace.layers",
         )
 
-    # --- following ---
+    # --- following links ---
 
     def layers_of(self, ref: NodeRef) -> tuple[str, ...]:
-        """Returns the layers a node serves, or those behind it where it names none itself."""
+        """Returns the layers a node serves, or, if it names none, those of the nodes behind it."""
         own = self.nodes(ref.stage)[ref.node].span.layers
         return own or tuple(r.layer for r in self.backward(ref).layers)
 
@@ -297,7 +300,7 @@ class Queries(Shown):
         return tuple(dict.fromkeys(la for op in kernel.ops for la in nodes[op].span.layers))
 
     def remarks_of(self, layer: str) -> list[tuple[int, Remark]]:
-        """Returns the remarks on nodes of a layer, each with the stage it was made at."""
+        """Returns the remarks on nodes of a layer, each with its stage."""
         return self._remarks.get(layer, [])
 
     @cached_property
@@ -312,9 +315,9 @@ class Queries(Shown):
         return found
 
     def forward(self, ref: Ref) -> Reach:
-        """Returns everything that a layer, node, kernel or line became.
+        """Returns everything a layer, node, kernel or line leads to.
 
-        Errors: I070 for an unknown layer, I073 for no such kernel.
+        Errors: I070 for an unknown layer, I073 for an unknown kernel.
         """
         match ref:
             case LayerRef(layer):
@@ -338,9 +341,9 @@ class Queries(Shown):
         return Reach(asm=(ref,))
 
     def backward(self, ref: Ref) -> Reach:
-        """Returns everything that a layer, node, kernel or line came from.
+        """Returns everything a layer, node, kernel or line comes from.
 
-        Errors: I073 for no such kernel.
+        Errors: I073 for an unknown kernel.
         """
         match ref:
             case LayerRef(layer):
@@ -365,7 +368,7 @@ class Queries(Shown):
         return self._behind(self.last, ops_of_line(kernel, line), start)
 
     def _down(self, stage: int, start: Iterable[int]) -> dict[int, dict[int, None]]:
-        """Returns the nodes reached at this stage and every one after."""
+        """Returns the nodes reached at this stage and at every later one."""
         reached = {stage: dict.fromkeys(start)}
         for following in range(stage + 1, len(self.stages)):
             if not self.stages[following].changed:
@@ -378,7 +381,7 @@ class Queries(Shown):
         return reached
 
     def _up(self, stage: int, start: Iterable[int]) -> dict[int, dict[int, None]]:
-        """Returns the nodes reached at this stage and every one before."""
+        """Returns the nodes reached at this stage and at every earlier one."""
         reached = {stage: dict.fromkeys(start)}
         for current in range(stage, 0, -1):
             if not self.stages[current].changed:
@@ -401,9 +404,9 @@ class Queries(Shown):
         return Reach(reach.layers, reach.nodes, below.kernels, below.loops, below.llvm, below.asm)
 
     def _below(self, nodes: Mapping[int, None]) -> dict[int, set[int] | None]:
-        """Returns the kernels that nodes of the last stage are in, with positions of operators.
+        """Returns the kernels of nodes of the last stage, with the positions of operators.
 
-        A call or function stands for its whole kernel only where no operator of it is meant.
+        A call or function stands for its whole kernel only if none of its operators is given.
         """
         found: dict[int, set[int] | None] = {}
         for node in nodes:
@@ -437,14 +440,14 @@ class Queries(Shown):
         return Reach(tuple(layers), refs, used, tuple(loops), tuple(llvm), tuple(asm))
 
     def same_links(self, stage: int) -> list[Link]:
-        """Returns the *same* links from the stage before to this one."""
+        """Returns the *same* links from the previous stage to this one."""
         return [link for link in self.links(stage).links if link.kind is LinkKind.SAME]
 
 
 def _loop_line(kernel: KernelTrace, ref: LoopRef | LlvmRef | AsmRef) -> int:
-    """Returns the line of the loop nest that a line belongs to; 0 where that is unknown.
+    """Returns the line of the loop nest for a line; 0 if unknown.
 
-    Errors: I072 for a line the kernel does not have.
+    Errors: I072 for a line that the kernel does not have.
     """
     match ref:
         case LoopRef():
@@ -462,14 +465,18 @@ def _loop_line(kernel: KernelTrace, ref: LoopRef | LlvmRef | AsmRef) -> int:
 
 
 def ops_of_line(kernel: KernelTrace, line: int) -> Sequence[int]:
-    """Returns the operator nodes that a line of the loop nest serves; a loop's head serves all."""
+    """Returns the operator nodes that a line of the loop nest serves; the head of a loop serves
+    all.
+    """
     stage = kernel.loop_stages.get(line)
     position = None if stage is None else kernel.stage_ops.get(stage)
     return kernel.ops if position is None else (kernel.ops[position],)
 
 
 def _lines_of_ops(kernel: KernelTrace, positions: set[int] | None) -> set[int]:
-    """Returns the lines of the loop nest that serve operators, given by position; all for None."""
+    """Returns the lines of the loop nest that serve operators, given by position; `None` means
+    all.
+    """
     if positions is None or len(positions) == len(kernel.ops):
         return set(range(1, len(kernel.loops) + 1))
     wanted = {kernel.ops[p] for p in positions}
@@ -480,7 +487,7 @@ def _lines_of_ops(kernel: KernelTrace, positions: set[int] | None) -> set[int]:
 def _code(
     kernel: KernelTrace, lines: set[int]
 ) -> tuple[tuple[LoopRef, ...], tuple[LlvmRef, ...], tuple[AsmRef, ...]]:
-    """Returns the lines themselves, and the LLVM lines and instructions they became."""
+    """Returns the lines, and the LLVM lines and instructions generated from them."""
     call, known = kernel.call, lines - {0}
     loops = tuple(LoopRef(call, line) for line in sorted(known))
     llvm = tuple(LlvmRef(call, n) for n, to in sorted(kernel.llvm_lines.items()) if to in known)

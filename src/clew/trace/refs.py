@@ -1,7 +1,7 @@
-"""Things a trace speaks of, from the user's layer down to one instruction.
+"""References into a trace, from the user's layer down to one instruction.
 
-Lines count from 1. A node is named by its id and the stage it is looked at in; a kernel by the call
-in the last stage that uses it, so that two uses of equal kernels are two things.
+Lines count from 1. A node is identified by its id and a stage; a kernel by the call in the last
+stage that uses it, so two uses of equal kernels have different references.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ Ref: TypeAlias = LayerRef | NodeRef | KernelRef | LoopRef | LlvmRef | AsmRef
 
 @dataclass(frozen=True)
 class Reach:
-    """What a reference leads to, level by level; its own level holds the reference itself."""
+    """Everything a reference leads to, per level; its own level holds the reference itself."""
 
     layers: tuple[LayerRef, ...] = ()
     nodes: dict[int, tuple[NodeRef, ...]] = field(default_factory=dict)

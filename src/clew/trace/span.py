@@ -1,4 +1,4 @@
-"""Sources name things of the user's model; a span is the set of sources an expression serves."""
+"""Sources name parts of the user's model; a span is the set of sources an expression serves."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, order=True)
 class Source:
-    """A thing of the user's model.
+    """A layer, parameter or input of the user's model, or an edit.
 
-    `layer` is its name there, `op` its operator type (`Conv`; `""` for parameters and inputs) and
-    `frontend` who read it. `output` is set where the expression *is* the layer's result: which of
-    its outputs. `kind` is `layer`, `parameter`, `input` or `edit` (added by the user through clew).
+    `layer` is its name in the model, `op` its operator type (`Conv`; `""` for parameters and
+    inputs) and `frontend` the frontend that read it. `output` is the number of the layer's output
+    if the expression computes that output, else None. `kind` is `layer`, `parameter`, `input` or
+    `edit` (added by the user through clew).
     """
 
     layer: str
@@ -23,7 +24,7 @@ class Source:
     output: int | None = None
 
     def without_output(self) -> Source:
-        """Returns the same thing without the mark: work for the layer, not its result."""
+        """Returns the source without the output mark: work for the layer, not its result."""
         if self.output is None:
             return self
         return Source(self.layer, self.op, self.frontend, self.kind)
@@ -74,7 +75,9 @@ class Span:
         return tuple(dict.fromkeys(s.layer for s in self.sources if s.kind in ("layer", "edit")))
 
     def marked_by(self, other: Span) -> Span:
-        """Returns the span with the output marks of `other`, for a node that computes its value."""
+        """Returns the span with the output marks of `other`, for a node that computes the same
+        value.
+        """
         if other is other.unmarked():
             return self
         marked = self._marks.get((self, other))
@@ -86,7 +89,7 @@ class Span:
         return marked
 
     def unmarked(self) -> Span:
-        """Returns the span without output marks: what work on the way to a result carries."""
+        """Returns the span without output marks, for intermediate work."""
         if self._unmarked is None:
             self._unmarked = Span(s.without_output() for s in self.sources)
         return self._unmarked

@@ -1,4 +1,4 @@
-"""Stages: the module after every pass, what became what in it, how long it took, and remarks."""
+"""Stages: the module after every pass, its links to the stage before, its time, and remarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from clew.trace.lineage import Lineage, recording
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """Why something was or was not done: `text` about the node `node_id` by `pass_name`."""
+    """A reason for doing or not doing something: `text` by `pass_name`, about the node
+    `node_id`.
+    """
 
     node_id: int
     pass_name: str
@@ -24,7 +26,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Node ids that a stage added, removed and kept, against the stage before."""
+    """Ids of the nodes that a stage added, removed and kept, compared with the previous stage."""
 
     added: frozenset[int]
     removed: frozenset[int]
@@ -33,7 +35,7 @@ class Difference:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class StageRecord(Shown):
-    """The module as a pass left it; `lineage` is `None` for the first stage and with the trace off.
+    """The module after a pass. `lineage` is `None` for the first stage and with the trace off.
 
     `seconds` is the pass's own time, without verification. `node_ids` lists the nodes of a module.
     """
@@ -56,21 +58,22 @@ class StageRecord(Shown):
 
     @cached_property
     def same(self) -> dict[int, int]:
-        """Which node of this stage computes the value of a node of the stage before, by id.
+        """For nodes of the previous stage, by id, the node of this stage that computes the same
+        value.
 
-        Nodes kept as they are stand for themselves and are not listed.
+        Kept nodes map to themselves and are not listed.
         """
         recorded = self.lineage.same if self.lineage is not None else {}
         return {old: new for old, new in recorded.items() if new in self.nodes}
 
     @property
     def changed(self) -> bool:
-        """Whether the module differs from the stage before."""
+        """Whether the module differs from that of the previous stage."""
         return self.before is None or self.before.module is not self.module
 
     @cached_property
     def difference(self) -> Difference:
-        """What changed against the stage before; the first stage added everything."""
+        """The changes since the previous stage; the first stage added everything."""
         if self.before is None:
             return Difference(self.nodes, frozenset(), frozenset())
         if not self.changed:
@@ -80,7 +83,7 @@ class StageRecord(Shown):
 
 
 class StageLog:
-    """Collects stage records; with `enabled=False` what became what is not recorded."""
+    """Collects stage records; with `enabled=False`, without lineage."""
 
     def __init__(self, node_ids: Callable[[Any], frozenset[int]], *, enabled: bool = True) -> None:
         self.enabled = enabled
@@ -91,7 +94,7 @@ class StageLog:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Records and times what is done inside; `add` then makes it a stage."""
+        """Records and times the work done in the block; `add` then makes it a stage."""
         self._lineage = Lineage() if self.enabled else None
         start = time.perf_counter()
         try:
@@ -101,7 +104,7 @@ class StageLog:
             self._seconds = time.perf_counter() - start
 
     def add(self, name: str, module: Any, remarks: Sequence[Remark] = ()) -> StageRecord:
-        """Returns the record of a stage just finished, and keeps it."""
+        """Creates, stores and returns the record of a finished stage."""
         before = self.records[-1] if self.records else None
         record = StageRecord(
             name, module, self._lineage, self._seconds, tuple(remarks), before, self._node_ids

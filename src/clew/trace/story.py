@@ -1,4 +1,4 @@
-"""A layer's story: what it was at every stage, what became of it, and the code it runs as."""
+"""A layer's story: its nodes at every stage, its fate, and its code."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NUMBER: Final = re.compile(r"%\d+")
 
 @dataclass(frozen=True)
 class Phrase:
-    """A piece of a sentence; what it speaks of can be looked up at `ref`, a stage by its place.
+    """A piece of a sentence; `ref` is the thing it mentions (for a stage, a place in it).
 
     `code` is set for names and text of the graph and of code.
     """
@@ -50,8 +50,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a story: `kind` is a chapter's, `kernel` or `end`. The first of the `sentences`
-    continues the head.
+    """A part of a story: `kind` is the kind of a chapter, `kernel` or `end`. The first of the
+    `sentences` continues the head.
     """
 
     kind: str
@@ -63,11 +63,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Chapter:
-    """What a stage did to the layer, and the layer's nodes after it; `remarks` are what the pass
-    has to say of it. `kind` is `import`, `fold` (constants came), `layout` (another than before),
-    `fuse` (it was put into functions) or `pass`.
+    """A stage's effect on a layer, and the layer's nodes after it; `remarks` are those of the pass.
+    `kind` is `import`, `fold` (new constants), `layout` (a different one), `fuse` (moved into
+    functions) or `pass`.
 
-    Stages that only computed the layer from other nodes than before have no chapter.
+    Stages that changed only the layer's operands have no chapter.
     """
 
     stage: int
@@ -79,7 +79,7 @@ class Chapter:
 
     @property
     def event(self) -> str:
-        """What the stage did, as text."""
+        """The effect of the stage, as text."""
         return said(self.told)
 
 
@@ -87,7 +87,7 @@ class Chapter:
 class KernelShare:
     """A layer's part in one kernel: operators, lines of the loop nest, instructions, bytes.
 
-    `layers` are the others whose work the kernel does.
+    `layers` are the other layers that the kernel computes.
     """
 
     name: str
@@ -124,7 +124,7 @@ class KernelShare:
 
 @dataclass(frozen=True)
 class LayerStory:
-    """The story of one layer; `print` it, or hand it to rich."""
+    """The story of one layer, for `print` or rich."""
 
     layer: str
     op: str
@@ -144,7 +144,7 @@ class LayerStory:
 
     @property
     def sections(self) -> Iterator[Section]:
-        """The story in parts: what the terminal prints, and other tellers show with links."""
+        """Yields the parts of the story; the terminal prints them, other displays add links."""
         for chapter in self.chapters:
             why = tuple((Phrase(f"{chapter.name} says: "), said) for said in chapter.remarks)
             yield Section(
@@ -172,7 +172,7 @@ class LayerStory:
         return markup.framed([markup.head(self.layer, self.op), *sections])
 
     def __rich__(self) -> RenderableType:
-        # Only who prints with rich needs it, and has imported it.
+        # Needed only for printing with rich, which the caller has then imported.
         text: Any = importlib.import_module("rich.text").Text
         group: Any = importlib.import_module("rich.console").Group
         tree: Any = importlib.import_module("rich.tree").Tree(text(self.title, style="bold"))
@@ -193,7 +193,7 @@ def said(sentence: Sentence) -> str:
 
 
 def listed(layers: Sequence[str], most: int = 8) -> Sentence:
-    """Returns names of layers, each leading there."""
+    """Returns names of layers, each with a reference to the layer."""
     parts: list[Phrase] = []
     for name in layers[:most]:
         parts += [Phrase(", "), Phrase(name, LayerRef(name), code=True)]
@@ -203,7 +203,7 @@ def listed(layers: Sequence[str], most: int = 8) -> Sentence:
 
 
 def shared_with(layers: Sequence[str]) -> Sentence:
-    """Returns a sentence on the layers that share a kernel."""
+    """Returns a sentence about the layers that share a kernel."""
     return (Phrase("together with "), *listed(layers))
 
 
@@ -212,7 +212,7 @@ def _colon(section: Section) -> str:
 
 
 def place_lines(places: tuple[Place, ...]) -> list[str]:
-    """Returns places as text: the first lines of them, and how many more there are."""
+    """Returns the first places as text lines, and the number of the rest."""
     shown = [f"{p.line:>5} | {p.text}" for p in places[:_MOST_LINES]]
     if len(places) > _MOST_LINES:
         shown.append(f"      ... and {len(places) - _MOST_LINES} more")
@@ -220,7 +220,7 @@ def place_lines(places: tuple[Place, ...]) -> list[str]:
 
 
 def tell(trace: Queries, layer: str) -> LayerStory:
-    """Returns a layer's story, which must be one of the trace's."""
+    """Returns the story of a layer, which must be in the trace."""
     remarks = trace.remarks_of(layer)
     by_stage: dict[int, dict[str, Phrase]] = {}
     for stage, remark in remarks:
@@ -249,7 +249,7 @@ def _chapters(
     trace: Queries, layer: str, remarks: Mapping[int, Mapping[str, Phrase]]
 ) -> Iterator[Chapter]:
     if layer not in trace.layer_nodes(0):
-        return  # the import needed no node for it
+        return  # the import made no node for it
     reached = trace.forward(LayerRef(layer)).nodes
     before: list[int] = []
     told: list[str] = []
@@ -262,7 +262,7 @@ def _chapters(
         unchanged = stage and (nodes == before or not record.changed)
         shown = () if unchanged else tuple(_places(trace, stage, _telling(trace, stage, nodes)))
         texts = [_NUMBER.sub("%", place.text) for place in shown]
-        # Where only what it is computed from has changed, there is nothing to tell.
+        # Skip stages that only changed the operands.
         if unchanged or (stage and texts == told):
             before = nodes
             if why:
@@ -282,20 +282,22 @@ def _chapters(
 
 
 def _telling(trace: Queries, stage: int, ids: list[int]) -> list[int]:
-    """Returns the nodes that say something, without functions and their parameters."""
+    """Returns the nodes to mention: all except functions and their parameters."""
     nodes, kind = trace.nodes(stage), trace.reader.kind
     functions = any(kind(nodes[n]) == "Function" for n in ids)
     return [n for n in ids if not functions or kind(nodes[n]) not in ("Function", "Var")]
 
 
 def _titles(trace: Queries, stage: int, ids: Iterable[int]) -> str:
-    """Returns what nodes are, as text."""
+    """Returns a description of nodes, as text."""
     told = [t if n == 1 else f"{n} × {t}" for t, n in _counted(trace, stage, ids).items()]
     return ", ".join(told) or "nothing"
 
 
 def _counted(trace: Queries, stage: int, ids: Iterable[int]) -> dict[str, int]:
-    """Returns what nodes are; where functions are among them, operators and constants only."""
+    """Returns the number of nodes per title; if there are functions, of operators and constants
+    only.
+    """
     nodes, reader = trace.nodes(stage), trace.reader
     wanted = [nodes[n] for n in ids]
     functions = [_name_of(trace, n) for n in wanted if reader.kind(n) == "Function"]
@@ -315,14 +317,14 @@ def _name_of(trace: Queries, function: Any) -> str:
 
 
 def _holds(trace: Queries, node: Any) -> bool:
-    """Whether a node is a function with a name: a kernel, not a branch or a loop's body."""
+    """Whether a node is a named function: a kernel, not a branch or a loop body."""
     return trace.reader.kind(node) == "Function" and bool(_name_of(trace, node))
 
 
 def _event(
     trace: Queries, layer: str, stage: int, before: list[int], after: list[int]
 ) -> Iterator[Phrase]:
-    """Yields one sentence on what a pass did to a layer's nodes."""
+    """Yields one sentence about a pass's effect on a layer's nodes."""
     gone = [n for n in before if n not in set(after)]
     come = [n for n in after if n not in set(before)]
     nodes, links = trace.nodes(stage), trace.links(stage)
@@ -357,7 +359,7 @@ def _event(
 
 
 def _kind(trace: Queries, stage: int, before: list[int], after: list[int]) -> str:
-    """Returns what kind of change a pass made."""
+    """Returns the kind of a pass's change."""
     nodes = trace.nodes(stage)
     come = [nodes[n] for n in after if n not in set(before)]
     if any(_holds(trace, n) for n in come):
@@ -381,7 +383,7 @@ def _layouts(nodes: Iterable[Any]) -> set[str]:
 def _results(
     trace: Queries, layer: str, stage: int, gone: list[int], after: list[int]
 ) -> Iterator[Phrase]:
-    """Yields which node has the layer's result now, where it was another before."""
+    """Yields which node now holds the layer's result, if it changed."""
     old = [n for n in gone if _is_result(trace.nodes(stage - 1)[n], layer)]
     if not old:
         return
@@ -403,10 +405,10 @@ def _results(
 def _companions(
     trace: Queries, layer: str, stage: int, before: list[int], come: list[int]
 ) -> Iterator[Phrase]:
-    """Yields the layers whose work and this one's are the same operators from here on."""
+    """Yields the layers that share operators with this one from here on."""
     olds, nodes, kind = trace.nodes(stage - 1), trace.nodes(stage), trace.reader.kind
     if any(_holds(trace, nodes[n]) for n in come):
-        return  # a kernel's nodes serve all its layers; operators inside tell more
+        return  # a kernel's nodes serve all its layers; its operators are more precise
     known = {la for n in before for la in olds[n].span.layers}
     new = {la for n in come if kind(nodes[n]) == "Call" for la in nodes[n].span.layers}
     others = trace.in_order(new - known - {layer})
@@ -447,7 +449,7 @@ def _shares(trace: Queries, layer: str) -> Iterator[KernelShare]:
 
 
 def _own_lines(kernel: KernelTrace, positions: set[int]) -> Iterator[int]:
-    """Yields the lines that these operators alone answer for, loop heads apart."""
+    """Yields the lines that serve only these operators, except loop heads."""
     for line, stage in kernel.loop_stages.items():
         if kernel.stage_ops.get(stage) in positions and 0 < line <= len(kernel.loops):
             yield line

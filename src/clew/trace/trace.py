@@ -1,13 +1,13 @@
-"""The trace of one compilation: what became what, asked in both directions.
+"""The trace of one compilation, with queries in both directions.
 
 ```python
 trace.layer("conv1")  # its story, from the model to instructions
-trace.backward(AsmRef(call, 17)).layers  # whose work one instruction is
+trace.backward(AsmRef(call, 17)).layers  # the layers of one instruction
 trace.forward(LayerRef("conv1")).asm  # all instructions of a layer
 trace.check()  # gaps; empty in a sound compilation
 ```
 
-Nothing is computed before it is asked for, and then once.
+Everything is computed on first use and then cached.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ Verifier = Callable[["Trace", Mapping[str, Any], float, float], "VerifyReport"]
 
 
 class Trace(Queries):
-    """Stages, the links between them, and the kernels below (a callable gives them when asked).
+    """Stages, the links between them, and kernels (given by a callable, which is called on first
+    use).
 
-    `links` are given where there is no lineage to read them from: in a trace that was exported.
+    `links` are passed in if there is no lineage: in a trace read from an export.
     """
 
     def __init__(
@@ -48,16 +49,16 @@ class Trace(Queries):
     def layer(self, layer: str) -> LayerStory:
         """Returns a layer's story: every stage, its fate, remarks, kernels and instructions.
 
-        Errors: I070 for a layer the model lacks.
+        Errors: I070 if the model lacks the layer.
         """
         return tell(self, self.need_layer(layer))
 
     def accounted(self) -> dict[str, Fate]:
-        """Returns what became of each layer."""
+        """Returns the fate of each layer."""
         return {layer: fate_of(self, layer) for layer in self.layers}
 
     def check(self) -> list[Gap]:
-        """Returns what the trace cannot account for; empty in a sound compilation."""
+        """Returns the gaps in the trace; empty in a sound compilation."""
         return find_gaps(self)
 
     def verify(
@@ -75,7 +76,7 @@ class Trace(Queries):
 
         Errors: I040 and I041 (the inputs).
         """
-        assert self._verifier is not None, "this trace was made without a way to run graphs"
+        assert self._verifier is not None, "this trace cannot run graphs"
         names = self.stages[0].module.input_names
         given = in_order(names, inputs, named, options=("rtol", "atol"))
         return self._verifier(self, dict(zip(names, given, strict=True)), rtol, atol)

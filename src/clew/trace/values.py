@@ -1,7 +1,7 @@
-"""Where the values of the model's layers are, stage by stage, by *same* links.
+"""Follows the values of the model's layers through the stages, along *same* links.
 
-A layer's value may be held by several nodes at once, and by none: folded into a constant that is
-another, merged with its neighbors, dead.
+Several nodes may hold a layer's value at once, or none: it may have been folded into another
+constant, merged with its neighbors, or removed as dead.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from clew.trace.refs import NodeRef
 
 @dataclass(frozen=True)
 class LayerValue:
-    """A result of a layer, and what became of it.
+    """A result of a layer, and the nodes that hold it.
 
-    `first` is the node that is this result in the first stage, `last` are those that hold it in the
-    last one, in another layout or dtype perhaps. Where there is none, `gone` is the first stage
-    without one.
+    `first` is the node that computes this result in the first stage; `last` are the nodes that hold
+    it in the last stage, possibly in another layout or dtype. If there are none, `gone` is the
+    first stage without one.
     """
 
     layer: str
@@ -49,8 +49,8 @@ def layer_values(trace: Queries) -> list[LayerValue]:
 def follow_values(
     trace: Queries, stage: int, nodes: Iterable[int], until: int | None = None
 ) -> dict[int, tuple[tuple[int, ...], int | None]]:
-    """Returns for nodes of a stage the nodes of the stage `until` (the last by default) with the
-    same value, or the stage at which there is none any more.
+    """Returns, for nodes of a stage, the nodes of the stage `until` (by default the last) with the
+    same value, or the first stage without such a node.
     """
     end = trace.last if until is None else until
     held: dict[int, dict[int, None]] = {node: {node: None} for node in nodes}

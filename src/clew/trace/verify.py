@@ -1,4 +1,4 @@
-"""Is the trace true? Both ends of every *same* link are evaluated on real inputs and compared."""
+"""Verifies the trace: evaluates both ends of every *same* link on real inputs and compares them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from clew.trace.refs import NodeRef
 
 Values: TypeAlias = dict[int, Any]
 Evaluate: TypeAlias = Callable[[Any, Mapping[str, Any], Mapping[int, Any]], Values]
-"""Module, inputs by name and values already known by node id -> values of nodes by id."""
+"""Module, inputs by name and known values by node id -> values of nodes by id."""
 Relayout: TypeAlias = Callable[[Any, Any, Any, Any], Any]
-"""Value, its type, the type to bring it to (another layout of the same tensor) and a value of that
-type, for its sizes -> value."""
+"""Value, its type, the type to convert it to (another layout of the same tensor) and a value of
+that type, for its sizes -> value.
+"""
 
 _NARROW: Final = {"bfloat16": 2.0**-7, "float16": 2.0**-10}
 _WIDE: Final = np.float64
@@ -26,7 +27,7 @@ _BLOCK_ELEMS: Final = 1 << 18
 
 @dataclass(frozen=True)
 class FalseLink:
-    """A *same* link whose ends differ: by how much, relative to the largest magnitude."""
+    """A *same* link whose ends differ, and their difference relative to the largest magnitude."""
 
     stage: str
     old: NodeRef
@@ -42,11 +43,12 @@ class FalseLink:
 
 @dataclass(frozen=True, repr=False)
 class VerifyReport(Shown):
-    """How many links hold, which do not, and how many could not be evaluated.
+    """The number of links that hold, those that do not, and the number not evaluated.
 
-    `worst` is the largest relative error among those that hold. Values inside loops are those of
-    the last turn. What does not run on these inputs (a branch, say) cannot be evaluated, and links
-    inside kernels called more than once are left out, as their values are many.
+    `worst` is the largest relative error among links that hold. Values inside loops are those of
+    the last iteration. Code that does not run on these inputs (a branch, for example) cannot be
+    evaluated. Links inside kernels called more than once are skipped, since their nodes have
+    several values.
     """
 
     checked: int
@@ -60,7 +62,7 @@ class VerifyReport(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether every link that was checked holds."""
+        """Whether every checked link holds."""
         return not self.failures
 
     def __str__(self) -> str:
@@ -79,9 +81,9 @@ def verify_links(
     rtol: float,
     atol: float,
 ) -> VerifyReport:
-    """Returns which *same* links hold on these inputs.
+    """Returns the result of evaluating *same* links on these inputs.
 
-    Stage by stage: a node keeps its value as long as stages keep the node, and no longer.
+    Proceeds stage by stage; a node's value is kept while later stages keep the node.
     """
     floor = atol / rtol if rtol else 0.0
     inputs = {name: np.asarray(value) for name, value in inputs.items()}
@@ -110,7 +112,7 @@ def verify_links(
                 worst = max(worst, error)
                 continue
             reason = (
-                f"{old.type} and {new.type} do not compare"
+                f"{old.type} and {new.type} cannot be compared"
                 if error == np.inf
                 else f"relative error {error:.2g}, at most {allowed:.2g} expected"
             )
@@ -120,8 +122,8 @@ def verify_links(
 
 
 def _precision(value: Any) -> float:
-    """Returns the relative step between neighbors of a narrow float's dtype, as rounding may put
-    equal values on either; 0 for others.
+    """Returns the relative step between neighbors of a narrow float dtype, since rounding may move
+    equal values to either; 0 for other dtypes.
     """
     return _NARROW.get(getattr(getattr(value, "dtype", None), "name", ""), 0.0)
 
@@ -129,7 +131,8 @@ def _precision(value: Any) -> float:
 def difference(a: Any, b: Any, floor: float = 0.0) -> float:
     """Returns the largest difference, relative to the largest magnitude in `a` (plus `floor`).
 
-    Infinite where the values do not compare: other shapes, NaN or infinities in other places.
+    Infinite if the values cannot be compared: different shapes, or NaN or infinities in different
+    places.
     """
     if isinstance(a, (tuple, list)) or isinstance(b, (tuple, list)):
         if not isinstance(a, (tuple, list)) or not isinstance(b, (tuple, list)):
@@ -161,7 +164,7 @@ def difference(a: Any, b: Any, floor: float = 0.0) -> float:
 
 
 def _blocks(left: Any, right: Any) -> Iterator[tuple[Any, Any]]:
-    """Yields both arrays' elements in a wide dtype, a block of them after the other."""
+    """Yields both arrays' elements in a wide dtype, block by block."""
     x, y = left.reshape(-1), right.reshape(-1)
     for start in range(0, x.size, _BLOCK_ELEMS):
         here = slice(start, start + _BLOCK_ELEMS)

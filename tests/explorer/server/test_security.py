@@ -235,18 +235,18 @@ def test_models_are_no_paths(shared: Any, model: str) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (b"", "no JSON"),
-        (b"{", "no JSON"),
+        (b"", "not JSON"),
+        (b"{", "not JSON"),
         (b"[]", "expected an object"),
-        (b"\xff\xfe", "no JSON"),
-        (b'{"model": NaN}', "no JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b'{"model": NaN}', "not JSON"),
         (b'{"model": "a", "model": "b"}', "twice"),
-        (b"[" * 100_000, "no JSON"),
-        (b'{"model": ' + b"9" * 5000 + b"}", "no JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b'{"model": ' + b"9" * 5000 + b"}", "not JSON"),
         (b"{}", "model is missing"),
         (b'{"model": 1}', "expected str"),
-        (b'{"model": "tiny.txt", "path": "/etc"}', "unknown 'path'"),
-        (b'{"model": "tiny.txt", "options": {"cache": false}}', "unknown 'cache'"),
+        (b'{"model": "tiny.txt", "path": "/etc"}', "unknown key 'path'"),
+        (b'{"model": "tiny.txt", "options": {"cache": false}}', "unknown key 'cache'"),
         (b'{"model": "tiny.txt", "options": {"opt_level": true}}', "expected int"),
         (b'{"model": "tiny.txt", "options": {"opt_level": "3"}}', "expected int"),
         (b'{"model": "tiny.txt", "options": {"opt_level": 1e0}}', "expected int"),
@@ -465,7 +465,7 @@ def test_uploads_together_are_bounded(tmp_path: Path) -> None:
     models._models["big"] = models.add(tmp_path / "x.onnx").__class__(
         "big", tmp_path, tmp_path, 390
     )
-    with pytest.raises(Exception, match="too much"):
+    with pytest.raises(Exception, match="too large"):
         models._check(11)
     models._check(10)
     assert Part("a", 1).bytes == 1

@@ -1,4 +1,4 @@
-"""Loops in the explorer: what belongs to each, its turns, times of all of them and of one."""
+"""Loops in the explorer: what belongs to each, its iterations, times of all of them and of one."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def session(tmp_path: Path) -> Callable[[Callable[..., Path]], Session]:
 
 
 def held(session: Session) -> dict[str, tuple[str, int | None, set[str], int]]:
-    """Returns by each loop's layer the loop around it, its turns, its layers, how many kernels."""
+    """Returns by each loop's layer the loop around it, its iterations, its layers, its kernels."""
     found: Overview = answer(session, "overview")
     names = [layer.name for layer in found.layers]
     return {
         names[loop.layer]: (
             names[found.loops[loop.parent].layer] if loop.parent >= 0 else "",
-            loop.turns,
+            loop.iterations,
             {names[layer] for layer in loop.layers},
             len(loop.kernels),
         )
@@ -47,7 +47,7 @@ def said(story: Story) -> str:
     )
 
 
-def test_a_loops_layers_turns_and_kernels_are_told(
+def test_a_loops_layers_iterations_and_kernels_are_told(
     session: Callable[[Callable[..., Path]], Session],
 ) -> None:
     assert held(session(loops.scan)) == {"walk": ("", 40, {"mix", "squash", "keep", "see"}, 1)}
@@ -67,7 +67,7 @@ def test_a_layer_that_becomes_a_loop_is_one(
     assert found["lstm"][3] >= 1
 
 
-def test_times_of_kernels_in_loops_are_of_all_turns_and_of_one(
+def test_times_of_kernels_in_loops_are_of_all_iterations_and_of_one(
     session: Callable[[Callable[..., Path]], Session],
 ) -> None:
     opened = session(loops.nested)
@@ -75,10 +75,10 @@ def test_times_of_kernels_in_loops_are_of_all_turns_and_of_one(
     found: Heat = answer(opened, "heat/time")
     assert found.runs == [120.0]
     story = said(answer(opened, "story/kernel:0"))
-    assert "(120 turns of " in story
-    assert "Runs in the loop outer, which turns 3 times." in story
-    assert "In that loop it runs in inner, which turns 40 times each time." in story
-    assert "(120 turns of " in said(answer(opened, "story/layer:deep"))
+    assert "(120 iterations of " in story
+    assert "Runs in the loop outer, which has 3 iterations." in story
+    assert "In that loop it runs in inner, which has 40 iterations per entry." in story
+    assert "(120 iterations of " in said(answer(opened, "story/layer:deep"))
 
 
 def test_kernels_outside_loops_have_one_time(
@@ -87,7 +87,7 @@ def test_kernels_outside_loops_have_one_time(
     opened = session(loops.scan)
     profile(opened, {"seconds": 0.01, "sample": 0.0}, lambda text, done: None)
     assert answer(opened, "heat/time").runs == [40.0, 1.0]
-    assert "turn" not in said(answer(opened, "story/kernel:1")).replace("return", "")
+    assert "iteration" not in said(answer(opened, "story/kernel:1")).replace("return", "")
     assert answer(opened, "heat/flops").runs == []
 
 

@@ -72,9 +72,9 @@ def test_branches_loops_and_functions_are_nested(control: Session) -> None:
     edges = edges_of(control, made)
     # What a body is given comes from whoever made it outside; its results go to its layer.
     assert {
-        ("known", "turns", "kept"), ("known", "body/matmul", "state"),
-        ("body/sigmoid", "turns", "next"), ("block/project", "else/tanh", "h"),
-        ("else/tanh", "branch", "t"), ("turns", "call/sum", "v"), ("call/sum", "call", "two"),
+        ("known", "repeat", "kept"), ("known", "body/matmul", "state"),
+        ("body/sigmoid", "repeat", "next"), ("block/project", "else/tanh", "h"),
+        ("else/tanh", "branch", "t"), ("repeat", "call/sum", "v"), ("call/sum", "call", "two"),
     } <= edges  # fmt: skip
 
 
@@ -185,7 +185,9 @@ def test_a_file_that_changed_is_not_shown(tmp_path: Path, now: bytes | str | Non
     elif now:
         onnx.save(models.control_model(), path)
     made = source(session)
-    assert made.text.startswith("model.onnx: its file has changed; this is what was read\n")
+    assert made.text.startswith(
+        "model.onnx: its file has changed since; this is the imported model\n"
+    )
     assert "stem/bn = BatchNormalization(stem/conv) as nn.batch_norm" in made.text
     assert session.group_of("stem/bn") == ["stem"]
 

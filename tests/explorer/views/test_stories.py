@@ -86,7 +86,7 @@ def test_an_instruction_back_to_its_layer(block: Session) -> None:
     number = next(n for n, i in enumerate(kernel.asm, 1) if i.loop_line == line)
     told = story(block, f"asm:{place}:{number}")
     assert told.title == kernel.asm[number - 1].text
-    assert "It is the work of the operator nn.relu." in text(section(told, "operator"))
+    assert "It belongs to the operator nn.relu." in text(section(told, "operator"))
     assert "All of this is work for stem/relu and head/shape." in text(told.sections[-1])
     assert "this was nn.relu" in text(section(told, "FuseOps"))
 
@@ -104,11 +104,11 @@ def test_kernels_around_branches_and_loops(control: Session) -> None:
     )
     assert rest == ["Its result is read by mean_greater.", "Its result goes to if of branch."]
     assert "from if of branch." in memory["negative"]
-    assert "Its result goes to while of turns." in memory["negative"]
-    assert "handed back by the branch or loop" in memory["dense_sigmoid"]
-    assert "from while of turns." in memory["add"]
-    assert "It gives the model's output y." in memory["add"]
-    loop = text(section(story(control, "layer:turns"), "import"))
+    assert "Its result goes to while of repeat." in memory["negative"]
+    assert "returned by its branch or loop" in memory["dense_sigmoid"]
+    assert "from while of repeat." in memory["add"]
+    assert "It produces the model's output y." in memory["add"]
+    loop = text(section(story(control, "layer:repeat"), "import"))
     assert "Holds the layers body/go, body/matmul and body/sigmoid." in loop
     assert "Reads the results of known." in loop
     assert "It runs on the host, between kernels." in whole(story(control, "layer:branch"))

@@ -1,4 +1,4 @@
-"""Values in the explorer: what a run computed, in loops by the turn, never all turns at once."""
+"""Values in the explorer: what a run computed; in loops one iteration, never all at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from clew.explorer.views import values as view
 from clew.ir.expr import While
 from clew.ir.loops import loops_around
 from clew.support.errors import InputError
-from clew.tap.read import TurnValues
+from clew.tap.read import IterationValues
 from zoo import loops
 
 
@@ -37,13 +37,13 @@ def opened(tmp_path: Path) -> Callable[[Callable[..., Path]], Session]:
     return lambda made, **more: session_of(made(tmp_path / "model.onnx", **more), tmp_path)
 
 
-def values(session: Session, turn: object, layer: str, output: int = 0) -> schema.Values:
-    found: schema.Values = answer(session, f"values/{turn}/{output}/{layer}")
+def values(session: Session, iteration: object, layer: str, output: int = 0) -> schema.Values:
+    found: schema.Values = answer(session, f"values/{iteration}/{output}/{layer}")
     return found
 
 
 def truth(session: Session, layer: str) -> Any:
-    return session.compiled.tap(layer, *drawn(session), turns=True)
+    return session.compiled.tap(layer, *drawn(session), iterations=True)
 
 
 def measured(session: Session) -> None:
@@ -59,74 +59,74 @@ def agrees(shown: schema.Values, array: Any) -> None:
     assert [float(x) for x in shown.sample] == pytest.approx(list(array.ravel()[:64]), rel=1e-4)
 
 
-def test_each_turn_has_its_own_value(opened: Callable[..., Session]) -> None:
-    session = opened(loops.scan, turns=40)
+def test_each_iteration_has_its_own_value(opened: Callable[..., Session]) -> None:
+    session = opened(loops.scan, iterations=40)
     true = truth(session, "keep")
     assert len(true) == 40
-    for turn in (0, 3, 39):
-        shown = values(session, turn, "keep")
-        assert (shown.turn, shown.turns) == (turn, 40)
-        agrees(shown, true[turn])
+    for iteration in (0, 3, 39):
+        shown = values(session, iteration, "keep")
+        assert (shown.iteration, shown.iterations) == (iteration, 40)
+        agrees(shown, true[iteration])
     last = values(session, "last", "keep")
     assert last == values(session, 39, "keep") == values(session, 1000, "keep")
     walk = session.layers["walk"]
-    assert values(session, 3, "keep").path == [schema.TurnOf(walk, 3, 40)]
+    assert values(session, 3, "keep").path == [schema.LoopIteration(walk, 3, 40)]
 
 
-def test_a_value_outside_loops_has_no_turns(opened: Callable[..., Session]) -> None:
+def test_a_value_outside_loops_has_no_iterations(opened: Callable[..., Session]) -> None:
     session = opened(loops.scan)
     shown = values(session, "last", "walk", 1)
-    assert (shown.turn, shown.turns, shown.path, shown.outputs) == (-1, 0, [], [0, 1])
+    assert (shown.iteration, shown.iterations, shown.path, shown.outputs) == (-1, 0, [], [0, 1])
     agrees(shown, session.compiled.tap("walk", *drawn(session), output=1))
     assert values(session, 7, "walk", 1) == shown
 
 
-def test_turns_of_nested_loops_have_a_path(opened: Callable[..., Session]) -> None:
+def test_iterations_of_nested_loops_have_a_path(opened: Callable[..., Session]) -> None:
     session = opened(loops.nested, outer=3, inner=40)
     true = truth(session, "deep")
     assert len(true) == 120
     shown = values(session, 47, "deep")
     outer, inner = session.layers["outer"], session.layers["inner"]
-    assert shown.path == [schema.TurnOf(outer, 1, 3), schema.TurnOf(inner, 7, 40)]
-    assert (shown.turn, shown.turns) == (47, 120)
+    assert shown.path == [schema.LoopIteration(outer, 1, 3), schema.LoopIteration(inner, 7, 40)]
+    assert (shown.iteration, shown.iterations) == (47, 120)
     agrees(shown, true[47])
 
 
-def test_a_loop_that_a_value_ends_tells_its_turns(opened: Callable[..., Session]) -> None:
+def test_a_loop_that_a_value_ends_tells_its_iterations(opened: Callable[..., Session]) -> None:
     session = opened(loops.ended)
     total = len(truth(session, "double"))
     shown = values(session, "last", "double")
-    assert (shown.turn, shown.turns) == (total - 1, total)
-    assert shown.path == [schema.TurnOf(session.layers["grow"], total - 1, total)]
+    assert (shown.iteration, shown.iterations) == (total - 1, total)
+    assert shown.path == [schema.LoopIteration(session.layers["grow"], total - 1, total)]
 
 
 def test_a_long_loop_is_never_held_as_a_whole(
     opened: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 0
-    note = observe.Turns.note
+    note = observe.Iterations.note
 
-    def counted(self: observe.Turns, value: Any, wanted: Any) -> None:
+    def counted(self: observe.Iterations, value: Any, wanted: Any) -> None:
         nonlocal most
         note(self, value, wanted)
         most = max(most, len(self))
 
-    monkeypatch.setattr(observe.Turns, "note", counted)
-    session = opened(loops.scan, turns=400)
+    monkeypatch.setattr(observe.Iterations, "note", counted)
+    session = opened(loops.scan, iterations=400)
     shown = values(session, 200, "keep")
-    assert (shown.turn, shown.turns) == (200, 400)
+    assert (shown.iteration, shown.iterations) == (200, 400)
     assert 1 <= most <= 33
 
 
-def test_neighboring_turns_need_one_run(
+def test_neighboring_iterations_need_one_run(
     opened: Callable[..., Session], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = opened(loops.scan)
     runs = []
-    run = view.tap_turns
-    monkeypatch.setattr(view, "tap_turns", lambda *given: runs.append(given) or run(*given))
-    for turn in range(8):
-        values(session, turn, "keep")
+    run = view.tap_iterations
+    monkeypatch.setattr(view, "tap_iterations", lambda *given: runs.append(given) or run(*given))
+    for iteration in range(8):
+        values(session, iteration, "keep")
     assert len(runs) == 1
 
 
@@ -158,7 +158,7 @@ def test_nothing_runs_while_the_model_is_measured(opened: Callable[..., Session]
         with pytest.raises(InputError) as caught:
             values(session, 0, "keep")
         assert caught.value.code == "I245"
-    assert values(session, 0, "keep").turn == 0
+    assert values(session, 0, "keep").iteration == 0
 
 
 def test_values_that_are_no_numbers_are_counted() -> None:
@@ -181,26 +181,26 @@ def test_large_values_are_counted_piece_by_piece(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("trips", "in_branch"), [(None, False), (40, True)])
-def test_turns_that_cannot_be_told_apart_have_no_path(
+def test_iterations_that_cannot_be_told_apart_have_no_path(
     opened: Callable[..., Session], trips: int | None, in_branch: bool
 ) -> None:
     session = opened(loops.nested)
     main = session.trace.stages[0].module.main
     outer, inner = max(loops_around(main).values(), key=len)
     loop = While(inner.cond, inner.body, inner.init, trips=trips, span=inner.span)
-    found = TurnValues((), (), 120, (outer, loop), in_branch)
+    found = IterationValues((), (), 120, (outer, loop), in_branch)
     assert view._Paths(session, found).at(7) == []
     assert view._Paths(session, replace(found, loops=(outer, inner), in_branch=False)).at(7)
 
 
-def test_a_report_holds_some_turns_and_the_last(opened: Callable[..., Session]) -> None:
-    session = opened(loops.scan, turns=40)
+def test_a_report_holds_some_iterations_and_the_last(opened: Callable[..., Session]) -> None:
+    session = opened(loops.scan, iterations=40)
     measured(session)
     answers = gather({"a": session}, None, lambda text: None)["answers"]
     held = {path for path in answers if path.startswith("a/values/") and path.endswith("/keep")}
-    turns = {path.split("/")[2] for path in held}
-    assert {"0", "1", "2", "39", "last"} <= turns
-    assert len(turns) <= 10
+    iterations = {path.split("/")[2] for path in held}
+    assert {"0", "1", "2", "39", "last"} <= iterations
+    assert len(iterations) <= 10
     assert not any(path.startswith("a/values/") and path.endswith("/total") for path in answers)
 
 
@@ -234,7 +234,7 @@ def test_a_server_keeps_no_values() -> None:
     assert build.kept("values/0/0/keep") is None
 
 
-def test_a_branch_in_a_loop_counts_turns_that_took_it(opened: Callable[..., Session]) -> None:
+def test_a_branch_in_a_loop_counts_iterations_that_took_it(opened: Callable[..., Session]) -> None:
     session = opened(loops.branched)
     counts = {}
     for layer in ("rare", "often"):
@@ -242,5 +242,5 @@ def test_a_branch_in_a_loop_counts_turns_that_took_it(opened: Callable[..., Sess
             shown = values(session, "last", layer)
             assert shown.in_branch
             assert shown.path == []
-            counts[layer] = shown.turns
-    assert sum(counts.values()) == values(session, "last", "always").turns == 40
+            counts[layer] = shown.iterations
+    assert sum(counts.values()) == values(session, "last", "always").iterations == 40

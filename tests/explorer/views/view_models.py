@@ -67,7 +67,7 @@ def conv_block() -> onnx.ModelProto:
 
 
 def control_model() -> onnx.ModelProto:
-    """Returns `branch` (If), `known` (If of a constant), `turns` (Loop) and `call` (function)."""
+    """Returns `branch` (If), `known` (If of a constant), `repeat` (Loop) and `call` (function)."""
     node = helper.make_node
     of_four = [4, 8]
     then = helper.make_graph(
@@ -108,7 +108,7 @@ def control_model() -> onnx.ModelProto:
             node("If", ["positive"], ["chosen"], name="branch", else_branch=other,
                  then_branch=then),
             node("If", ["yes"], ["kept"], name="known", then_branch=taken, else_branch=left),
-            node("Loop", ["three", "", "kept"], ["last"], name="turns", body=body),
+            node("Loop", ["three", "", "kept"], ["last"], name="repeat", body=body),
             node("twice", ["last"], ["doubled"], name="call", domain="own"),
             node("Reshape", ["doubled", "size"], ["y"], name="shape"),
         ],

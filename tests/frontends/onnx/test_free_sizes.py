@@ -216,11 +216,11 @@ def test_layers_of_unknown_rank_are_plain_layers_once_sizes_tell_it():
 
 
 def bag():
-    """A bag of embeddings as torch.onnx.export(dynamo=True) writes it: in each turn of a loop, the
+    """A bag of embeddings as torch.onnx.export(dynamo=True) writes it: in each iteration, the
     bounds are themselves slices, of as many elements as there are.
     """
     body = [
-        node("Reshape", ["turn", "minus"], ["here"]),
+        node("Reshape", ["iteration", "minus"], ["here"]),
         node("Add", ["here", "one"], ["next"]),
         node("Add", ["next", "one"], ["over"], "later"),
         node("Slice", ["ends", "here", "next"], ["start"]),
@@ -243,8 +243,8 @@ def bag():
         ),
         node("Identity", ["go"], ["more"]),
     ]  # fmt: skip
-    turns = helper.make_graph(
-        body, "turns", [info("turn", [], I64), info("go", [], TensorProto.BOOL)],
+    iterations = helper.make_graph(
+        body, "iterations", [info("iteration", [], I64), info("go", [], TensorProto.BOOL)],
         [info("more", [], TensorProto.BOOL), info("row", None)],
     )  # fmt: skip
     nodes = [
@@ -252,7 +252,7 @@ def bag():
         node("Shape", ["i"], ["count"]),
         node("Concat", ["o", "count"], ["ends"], axis=0),
         node("Size", ["o"], ["bags"]),
-        node("Loop", ["bags", ""], ["y"], body=turns),
+        node("Loop", ["bags", ""], ["y"], body=iterations),
     ]
     held = {
         "w": values(20, 4), "minus": np.array([-1]), "one": np.array([1]), "zero": np.array([0]),

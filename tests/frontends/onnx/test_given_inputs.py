@@ -44,7 +44,7 @@ def failure(make: Any) -> ClewError:
 def test_a_value_given_for_an_input_is_at_fault() -> None:
     error = failure(lambda: clew.load(RESHAPE_TO, constants={"s": np.array([2, -3])}))
     assert error.code == "I304"
-    assert "the inputs given do not fit: Reshape has the size -3" in error.message
+    assert "the given inputs do not fit: Reshape has the size -3" in error.message
     assert error.inputs == "s [2] = [2, -3]"
     assert "constants={...}" in error.text()
     assert "--shape" in error.text("cli")

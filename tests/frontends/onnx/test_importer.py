@@ -227,7 +227,7 @@ def test_named_sizes_that_broadcast(sizes, fits):
     if fits:
         assert compiled.run(feeds)["y"].shape == (max(sizes), 4)
     else:
-        with pytest.raises(InputError, match=r"I042.*taken to be equal"):
+        with pytest.raises(InputError, match=r"I042.*assumed to be equal"):
             compiled.run(feeds)
 
 

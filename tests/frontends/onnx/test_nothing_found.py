@@ -59,12 +59,12 @@ def _then(*steps: list[NodeProto]) -> list[NodeProto]:
 
 
 def _loop(trips: str, body: Sequence[NodeProto], *, scan: bool = True) -> list[NodeProto]:
-    """A loop over `state: f32[4]` with `turn`, whose body gives `next` and `out`."""
+    """A loop over `state: f32[4]` with `iteration`, whose body gives `next` and `out`."""
     graph = helper.make_graph(
         [_node("Identity", ["go"], ["going"]), *body],
         "body",
         [
-            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
+            helper.make_tensor_value_info("iteration", TensorProto.INT64, []),
             helper.make_tensor_value_info("go", TensorProto.BOOL, []),
             helper.make_tensor_value_info("state", TensorProto.FLOAT, [4]),
         ],
@@ -336,7 +336,7 @@ CASES: dict[str, list[NodeProto]] = {
         _node("Add", ["state", "row"], ["next"]), _node("Neg", ["next"], ["out"])
     ]),
     "Loop over found": _loop("count", [
-        _node("Gather", ["found", "turn"], ["line"]),
+        _node("Gather", ["found", "iteration"], ["line"]),
         _node("Add", ["state", "line"], ["next"]), _node("Mul", ["next", "line"], ["out"]),
     ]),
     "Loop without a stack": _loop("count", [_node("Add", ["state", "row"], ["next"])], scan=False),
@@ -453,6 +453,6 @@ def test_no_rows_of_an_empty_table() -> None:
     """An index into nothing is wrong; no index is not."""
     nodes = _call("Gather", "found", "both", axis=0)
     compiled = clew.compile(model_of(nodes), threads=1)
-    with pytest.raises(ClewError, match="gather: the axis indexed has no elements") as caught:
+    with pytest.raises(ClewError, match="gather: the indexed axis has no elements") as caught:
         compiled(np.ones((ROWS, COLUMNS), np.float32), np.zeros(6, bool))
     assert (caught.value.code, caught.value.layer) == ("T110", "Gather_4")

@@ -86,5 +86,5 @@ def test_gradients_that_are_refused():
     summed = [axis, ("CumSum", "a n", "y", {})]
     with pytest.raises(ClewError, match="no derivative of cumsum"):
         chain(summed, ["a"], "y", inputs)
-    with pytest.raises(ClewError, match="no value before it"):
+    with pytest.raises(ClewError, match="not a value before it"):
         chain([("Exp", "a", "y", {})], ["a"], "z", inputs)

@@ -120,7 +120,7 @@ def test_a_layer_of_unknown_rank_whose_result_nobody_can_tell() -> None:
     made = model(f"""g (float[2,3] x, float[4] z, int64 p) => (float[?,?,?,?] y)
     {{ {UNRANKED} y = ai.onnx.preview.FlexAttention(a, a, a) }}""")
     made.opset_import.append(helper.make_opsetid("ai.onnx.preview", 1))
-    with pytest.raises(ClewError, match=r"U025.*known only when the model runs"):
+    with pytest.raises(ClewError, match=r"U025.*unknown before the run"):
         load(made)
 
 
@@ -324,7 +324,7 @@ def test_nested_loops_over_outer_values(tmp_path: Path) -> None:
     agrees(text, {"x": X, "n": np.array(4)}, tmp_path)
 
 
-def test_a_slice_by_the_turn(tmp_path: Path) -> None:
+def test_a_slice_by_the_iteration(tmp_path: Path) -> None:
     text = """g (float[5,4] x, int64 n) => (float[?,?] s) <int64[1] one = {1}, int64[1] zero = {0}>
     { u, s = Loop(n, , x) <body = b(int64 i, bool c, float[5,4] v)
       => (bool c2, float[5,4] v2, float[?] s)
@@ -441,7 +441,7 @@ def test_functions_with_attributes_absent_inputs_and_control_flow() -> None:
     same([y, z, u], [-(2 * X + w), -3 * X, X + w + w])
 
 
-# --- sizes that only a run tells ------------------------------------------------------------------
+# --- sizes with data-dependent pads ---
 
 LATE = [
     """(float[?,?] y) { rows = ReduceSum<keepdims=0>(x, a) nz = NonZero(rows) i = Squeeze(nz, z)

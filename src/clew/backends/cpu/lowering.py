@@ -31,7 +31,16 @@ from clew.loop.printer import PrintedNest, print_nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.ops.registry import Op
-from clew.schedules import schedule_kernel, schedule_melted, schedule_stack
+from clew.schedules import (
+    NO_REQUEST,
+    RULES,
+    Plan,
+    Request,
+    Rule,
+    schedule_kernel,
+    schedule_melted,
+    schedule_stack,
+)
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown
@@ -129,17 +138,23 @@ class KernelSource(Shown):
         return lower(self.name, self.stages.inputs, self.stages.outputs)
 
     @cached_property
-    def _scheduled(self) -> tuple[Schedule, tuple[str, ...]]:
+    def plan(self) -> Plan:
+        """The schedule, and the decisions that led to it."""
         for choice in self.by_hand:
-            made = choice.apply(self.nest, self.target, self.use)
+            made = choice.apply(self.nest, self._planned, self.target, self.use)
             if made is not None:
                 return made
+        return self._planned(NO_REQUEST, ())
+
+    def _planned(self, request: Request, added: Sequence[Rule[Any]]) -> Plan:
+        """Returns the plan by rules, with a user's choices and rules."""
+        rules = RULES.extended(added)
         match self.function.attrs.get("fusion"):
             case "stack":
-                return schedule_stack(self.nest, self._groups(), self.target)
+                return schedule_stack(self.nest, self._groups(), self.target, rules, request)
             case "melt":
-                return schedule_melted(self.nest, self.target)
-        return schedule_kernel(self.nest, self.target)
+                return schedule_melted(self.nest, self.target, rules, request)
+        return schedule_kernel(self.nest, self.target, rules, request)
 
     def _groups(self) -> list[list[str]]:
         """Returns the stages of each group of a stacked kernel."""
@@ -152,12 +167,12 @@ class KernelSource(Shown):
     @property
     def schedule(self) -> Schedule:
         """The schedule that the rules chose."""
-        return self._scheduled[0]
+        return self.plan.schedule
 
     @property
     def rules(self) -> tuple[str, ...]:
         """Names of the schedule rules used."""
-        return self._scheduled[1]
+        return self.plan.rules
 
     @cached_property
     def scheduled_nest(self) -> Nest:

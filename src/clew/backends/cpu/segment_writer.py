@@ -212,7 +212,7 @@ class SegmentWriter:
         trips = node.trips
         assert isinstance(trips, int) or trips is None
         made = body.slots[body.function.body.id][len(init) :]
-        rows = [body.tensor(s).size_bytes for s in made]  # also of a loop that never turns
+        rows = [body.tensor(s).size_bytes for s in made]  # also if the loop body never runs
         loop = LoopPlan(self._moving, tuple(sizes[n] for n in moving), tuple(rows), trips)
         number, counter = len(self._loops), self._room(_COUNTER_BYTES)
         self._loops.append(loop)
@@ -231,11 +231,11 @@ class SegmentWriter:
         written += [moved(3 * len(moving) + k) for k in range(len(stacks))]
         given = [counter, *(now[n] for n in range(len(init)))]
         self._flow(Flow(FlowKind.BEGIN, (*begin, *stacks), loop=number))
-        turn = len(self._order)
+        head = len(self._order)
         decides = self._function(cond, given) if trips is None else ()
         test = self._flow(Flow(FlowKind.TEST, (counter, *decides), loop=number))
         self._function(body, given, written)
-        self._flow(Flow(FlowKind.TURN, (counter,), target=turn, loop=number))
+        self._flow(Flow(FlowKind.NEXT, (counter,), target=head, loop=number))
         self._aim(test)
         for n in moving:
             self._copy(results[n], now[n], sizes[n])

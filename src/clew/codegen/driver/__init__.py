@@ -1,1 +1,3 @@
-"""LLVM text of the driver: what runs the steps of a program on threads, and its sampler."""
+"""LLVM text of the native driver, which runs the steps of a program on threads, and of its
+sampler.
+"""

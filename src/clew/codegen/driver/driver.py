@@ -1,37 +1,37 @@
-"""LLVM text of the native driver: runs a table of steps, on a pool of threads where that pays.
+"""LLVM text of the native driver, which runs a table of steps on a pool of threads.
 
-Python lays out the memory described here and calls the functions; between two kernels no Python
-runs. Written for any architecture that LLVM has; threads wait with Linux futexes.
+Python lays out the memory described here and calls the functions; no Python runs between two
+kernels. The text suits any architecture of LLVM; threads wait with Linux futexes.
 
 Functions:
 - `i32 clew_run_steps(steps, n_steps, pool, watch)`: runs the steps in order. `watch`, unless null,
-  says which of them to time. Returns `RAN`, or `RAN_SERIALLY` when another call had the pool.
-  Steps of control flow do nothing.
+  selects the steps to time. Returns `RAN`, or `RAN_SERIALLY` if another call held the pool. Steps
+  of control flow do nothing.
 - `i32 clew_run_segment(segment, bases, pool, watch)`: puts the addresses of this call's buffers
   into the argument tables, then runs the steps, round loops and along branches. Returns `PAUSED`
-  after the turn of a loop where that takes longer than the segment's slice: called once more, it
-  goes on there.
-- `i64 clew_go_on(step, next)`: which step comes after one that has run, or would be `next`: does
-  what steps of control flow do (`codegen.native_flow`).
+  after the iteration of a loop where that takes longer than the segment's slice: called once more,
+  it goes on there.
+- `i64 clew_go_on(step, next)`: executes a step of control flow, and returns the step after one
+  that has run, which is `next` by default (`codegen.driver.flow`).
 - `void clew_clock(now)`: writes the clock's nanoseconds, then the ticks that a watch counts.
-- `ptr clew_worker(record)`: what a thread of the pool runs until the pool is stopped.
-- `i32 clew_pool_lock(pool)`: 1 if the pool is now the caller's alone.
+- `ptr clew_worker(record)`: the function of a pool thread, which runs until the pool is stopped.
+- `i32 clew_pool_lock(pool)`: 1 if the caller now owns the pool.
 - `void clew_pool_stop(pool)`: makes the workers of a locked pool return.
 - `void clew_pause(n)`: `n` pauses of a spinning thread.
 
-Threads: one 64-bit *ticket* holds generation (32 bits), first chunk left (16) and the end of those
-left (16), and is claimed by compare-and-swap. Both ends must be inside, or a late worker could
-claim a chunk of a step that is over. The caller takes chunks from the front and the workers take
-them from the back, in the order that `runtime.grid` gives them: so two threads have one half each
-of every step, up to a chunk or two. Whoever claims a chunk may read the job, because
+Threads: one 64-bit *ticket* holds the generation (32 bits), the first remaining chunk (16) and the
+end of the remaining chunks (16), and is claimed by compare-and-swap. It must hold both ends, or a
+late worker could claim a chunk of a finished step. The caller takes chunks from the front and the
+workers take them from the back, in the order that `runtime.grid` defines, so two threads each run
+one half of every step, up to a chunk or two. A thread that claims a chunk may read the job, because
 the caller leaves a step only when all its chunks are done. Waiting threads spin for a while and
-then sleep; nobody is woken who does not sleep.
+then sleep; only sleeping threads are woken.
 
 Times: a step takes from the stamp after the step before it to its own. Stamps are ticks of the
 processor's own counter where that runs at one rate, as reading it takes a third of what asking the
 system's clock does; elsewhere they are that clock's nanoseconds. Kernels of some ten nanoseconds
 take no longer than a stamp, so a watch names a range of steps: no others are stamped. A step in a
-loop is stamped in each turn, and the watch counts how often.
+loop is stamped in each iteration, and the watch counts how often.
 """
 
 from __future__ import annotations
@@ -45,37 +45,36 @@ MAX_CHUNKS = 0xFFFF
 
 RAN, RAN_SERIALLY, PAUSED = 0, 1, 2
 
-# A step: eight 64-bit words. Its chunks are a table of their own. `STEP_EXTRA` is a loop, or a
-# number of bytes.
+# A step: eight 64-bit words. Its chunks are a separate table. `STEP_EXTRA` is a loop, or a number
+# of bytes.
 STEP_ARGS, STEP_SCRATCH, STEP_SCRATCH_STRIDE = 0, 8, 16
 STEP_TABLE, STEP_CHUNKS = 24, 32
 STEP_KIND, STEP_TARGET, STEP_EXTRA, STEP_BYTES = 40, 48, 56, 64
 
-# A chunk: five 64-bit words, a function and what it takes of its grid and of its lines.
+# A chunk: five 64-bit words, a function and its ranges of the grid and of the lines.
 CHUNK_FUNCTION, CHUNK_BEGIN, CHUNK_END = 0, 8, 16
 CHUNK_FIRST, CHUNK_LAST, CHUNK_BYTES = 24, 32, 40
 
-# A segment: steps, their number, patches, their number; the step to start at, which is 0 but for
-# one that has paused; how many ticks go by before it does (none where it never does).
-# A patch writes `bases[index] + offset` to an address: three 64-bit words.
+# A segment: steps and their number, patches and their number; the step to start at, which is
+# nonzero only after a pause; the ticks until a pause (0: never). A patch writes
+# `bases[index] + offset` to an address: three 64-bit words.
 SEGMENT_STEPS, SEGMENT_N_STEPS, SEGMENT_PATCHES, SEGMENT_N_PATCHES = 0, 8, 16, 24
 SEGMENT_START, SEGMENT_SLICE, SEGMENT_BYTES = 32, 40, 48
 PATCH_ADDRESS, PATCH_BASE, PATCH_OFFSET, PATCH_BYTES = 0, 8, 16, 24
 
-# A watch: where the ticks of each step are added up, the first step that is timed, the step after
-# the last, the calls it has seen, and the ticks of these from first step to last; where it is
-# counted how often each step was stamped.
+# A watch: the address of the tick sums of the steps, the first timed step, the step after the last,
+# the number of calls, their ticks from first step to last, and the address of the counts of stamps.
 WATCH_TICKS, WATCH_FIRST, WATCH_LAST, WATCH_CALLS, WATCH_WHOLE = 0, 8, 16, 24, 32
 WATCH_COUNTS, WATCH_BYTES = 40, 48
 
-# A pool: each field on a cache line of its own, as different threads write them.
+# A pool: each field has a separate cache line, because different threads write them.
 POOL_TICKET, POOL_JOB, POOL_DONE, POOL_SLEEPERS = 0, 128, 256, 384
 POOL_CALLER_SLEEPS, POOL_STOP, POOL_LOCKED, POOL_BYTES = 512, 640, 768, 1024
-# Read only while the pool lives: for how many pauses a worker and a caller spin.
+# Constant while the pool lives: the pauses for which a worker and a caller spin.
 POOL_WORKER_SPINS, POOL_CALLER_SPINS = 896, 904
 
-# What a worker gets: the pool, and its number (the caller is thread 0). It writes the operating
-# system's number of its thread, once it runs.
+# A worker's record: the pool, and the worker's number (the caller is thread 0). The worker writes
+# the operating system's thread id when it starts.
 RECORD_POOL, RECORD_THREAD, RECORD_ID, RECORD_BYTES = 0, 8, 16, 64
 
 EXPORTS = (
@@ -92,14 +91,14 @@ EXPORTS = (
 
 @dataclass(frozen=True)
 class _Platform:
-    """What differs between the machines that the driver runs on."""
+    """Properties that depend on the driver's platform."""
 
-    futex: int | None  # numbers of the system calls, None without
+    futex: int | None  # system call numbers, None without
     thread_id: int | None
-    pause: str  # instruction that eases spinning
+    pause: str  # an instruction that eases spinning
     pause_declaration: str
     clock: int  # CLOCK_MONOTONIC
-    counter: str = ""  # instruction that reads the processor's counter; none where it has none
+    counter: str = ""  # an instruction that reads the processor's counter, if there is one
     counter_declaration: str = ""
 
 
@@ -129,7 +128,7 @@ def _platform(triple: str) -> _Platform:
 
 
 def supports_threads(triple: str) -> bool:
-    """Whether the driver can make threads wait on this platform."""
+    """Whether threads of the driver can wait on this platform."""
     return _platform(triple).futex is not None
 
 
@@ -393,8 +392,8 @@ _FLOW = {name: value for name, value in vars(native_flow).items() if isinstance(
 def driver_text(triple: str, counter: bool = False) -> str:
     """Returns the LLVM module of the driver for a platform.
 
-    With `counter` steps are timed by the processor's counter, if the architecture has one; it must
-    run at one rate on all cores.
+    With `counter`, steps are timed by the processor's counter if the architecture has one; it must
+    run at a constant rate on all cores.
     """
     platform = _platform(triple)
     counts = counter and platform.counter

@@ -4,32 +4,33 @@ A step of a kind other than `KERNEL` calls no kernel, but says which step comes 
 table holds addresses, as a kernel's does.
 
 - `BEGIN`: the loop's counter is 0. Arguments: the counter, then where each *moving* buffer of the
-  loop is in its first turn.
-- `TEST`: whether there is another turn; if not, the target comes next. Arguments: the counter and,
-  of a loop whose number of turns is not known, a condition of one byte.
-- `TURN`: the counter counts, moving buffers move, the target comes next.
+  loop is in its first iteration.
+- `TEST`: whether there is another iteration; if not, the target comes next. Arguments: the counter
+  and, for a loop of unknown trip count, a condition of one byte.
+- `NEXT`: ends an iteration. The counter counts, moving buffers move, the target comes next.
 - `COPY`: copies bytes from its second argument to its first.
 - `UNLESS`: the target comes next unless the byte that its argument points to is set.
 - `JUMP`: the target comes next.
 - `END`: where a loop or branch is over. Does nothing.
 
-A loop moves three buffers for each of its states: that which a turn reads, that which it writes,
-and a spare one. The turn after reads what this one has written, and writes what is spare; only the
-first reads a fourth, where the state came from. For each stack it moves one, which goes on by the
-bytes of a row. After that the loop's patches write the addresses into the argument tables of the
-steps that read and write there, those of other loops among them.
+A loop moves three buffers for each of its states: one that an iteration reads, one that it writes,
+and a spare one. The next iteration reads the buffer that this one wrote, and writes the spare one.
+Only the first iteration reads a fourth buffer, which holds the initial state. For each stack the
+loop moves one buffer, which advances by the bytes of a row. The loop's patches then write the
+addresses into the argument tables of the steps that read and write there, including steps of other
+loops.
 
-A loop ends early, with its fault set, where it takes more turns than its limit in one call.
+A loop ends early, with its fault set, if it takes more iterations than its limit in one call.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-KERNEL, BEGIN, TEST, TURN, COPY, UNLESS, JUMP, END = range(8)
+KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END = range(8)
 
-# A loop: 64-bit words. `TRIPS` is -1 where conditions decide; `TOTAL` counts the turns of all the
-# times that the loop began since Python last set it back.
+# A loop: 64-bit words. `TRIPS` is -1 if a condition ends the loop; `TOTAL` counts the iterations of
+# all entries of the loop since Python last reset it.
 LOOP_LIMIT, LOOP_TRIPS, LOOP_TOTAL, LOOP_FAULT = 0, 8, 16, 24
 LOOP_MOVING, LOOP_STATES, LOOP_STACKS, LOOP_STRIDES = 32, 40, 48, 56
 LOOP_PATCHES, LOOP_N_PATCHES, LOOP_BYTES = 64, 72, 80
@@ -86,7 +87,7 @@ entry:
   switch i64 %kind, label %fall [
     i64 {BEGIN}, label %begin
     i64 {TEST}, label %test
-    i64 {TURN}, label %turn
+    i64 {NEXT}, label %iteration
     i64 {COPY}, label %copy
     i64 {UNLESS}, label %unless
     i64 {JUMP}, label %jump
@@ -166,7 +167,7 @@ fault:
   ret i64 %target
 over:
   ret i64 %target
-turn:
+iteration:
   %counterp = load ptr, ptr %args, align 8
   %before = load i64, ptr %counterp, align 8
   %counter = add i64 %before, 1
@@ -189,8 +190,8 @@ turn:
   %stacks = select i1 %last, i64 0, i64 %stacks0
   br label %rotate
 rotate:
-  %s = phi i64 [ 0, %turn ], [ %s1, %rotated ]
-  %m = phi i64 [ 0, %turn ], [ %m3, %rotated ]
+  %s = phi i64 [ 0, %iteration ], [ %s1, %rotated ]
+  %m = phi i64 [ 0, %iteration ], [ %m3, %rotated ]
   %unrotated = icmp ult i64 %s, %states
   br i1 %unrotated, label %rotated, label %advance
 rotated:

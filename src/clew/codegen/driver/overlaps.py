@@ -1,13 +1,13 @@
-"""LLVM text that keeps the best of boxes that overlap, of several groups one after another.
+"""LLVM text of non-maximum suppression: keeps the best of overlapping boxes, group by group.
 
 `i64 clew_keep_apart(state)` walks the candidates of each group, best first. A candidate is kept
-unless a kept box of its group overlaps it by more than the threshold; a group ends after `MOST`.
-Returns 1 when all groups are done, and 0 once it has compared `UNTIL` pairs or more: called again,
-it goes on there.
+unless a kept box of its group overlaps it by more than the threshold; a group ends after `MOST`
+boxes. It returns 1 when all groups are done, and 0 after comparing `UNTIL` pairs or more; called
+again, it continues there.
 
 Kept boxes are compared four at a time. A block of four holds their low sides, high sides and areas,
-a vector of each; the area of a place that is still empty is NaN, and so is that of a box with a
-coordinate that is NaN: no comparison with NaN holds, and both overlap nothing.
+one vector each. The area of an empty position is NaN, and so is that of a box with a NaN
+coordinate: comparisons with NaN are false, so both overlap nothing.
 
 The arithmetic is that of the reference, `ops.host.non_max_suppression`, operation by operation.
 """
@@ -16,12 +16,12 @@ from __future__ import annotations
 
 from typing import Final
 
-# The state: 64-bit words. `BOXES` is f64[boxes, 4]: low, low, high, high. `ORDER` i64[candidates]
-# has rows of it, `ENDS` i64[groups] where each group ends there. `KEPT` has room for the blocks of
-# one group, `OUT` i64 for the places in `ORDER` of all that are kept.
+# The state: 64-bit words. `BOXES` is f64[boxes, 4]: low, low, high, high. `ORDER`, i64[candidates],
+# holds rows of `BOXES`; `ENDS`, i64[groups], the end of each group in it. `KEPT` has room for the
+# blocks of one group, `OUT`, i64, for the positions in `ORDER` of all kept boxes.
 BOXES, ORDER, ENDS, GROUPS, MOST, THRESHOLD, KEPT, OUT = range(0, 64, 8)
-# Where it goes on: a group, a place in `ORDER`, how many of the group and of all are kept, and how
-# many pairs have been compared.
+# The state to resume from: a group, a position in `ORDER`, the numbers of boxes kept in the group
+# and in total, and the number of compared pairs.
 GROUP, PLACE, KEPT_OF_GROUP, KEPT_OF_ALL, COMPARED, UNTIL = range(64, 112, 8)
 STATE_BYTES: Final = 112
 

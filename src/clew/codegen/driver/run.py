@@ -1,4 +1,4 @@
-"""LLVM text of what runs a table of steps: see `codegen.native`."""
+"""LLVM text of the functions that run a table of steps; see `codegen.driver.driver`."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ flow:
   br i1 %flows, label %follow, label %flowed
 follow:
   %there = call i64 @clew_go_on(ptr %s, i64 %onward)
-  %turns = icmp eq i64 %kind, {TURN}
-  %looks = and i1 %turns, %pauses
+  %iterates = icmp eq i64 %kind, {NEXT}
+  %looks = and i1 %iterates, %pauses
   br i1 %looks, label %look, label %flowed
 look:
   %t6 = {ticks}

@@ -1,21 +1,21 @@
-"""LLVM text of the sampler: a signal handler that notes where threads are, and a loop that runs
-steps and says which of them runs.
+"""LLVM text of the sampler: a signal handler that records where threads are, and a loop that runs
+steps and publishes which one is running.
 
 Functions:
-- `void clew_on_sample(signal, info, context)`: the handler. Writes the interrupted instruction's
-  address and the number in the *step word* into the ring of samples of the thread, then sets the
-  thread's timer again. It takes no lock, allocates nothing and knows nothing of Python; other
-  senders of the signal are ignored.
+- `void clew_on_sample(signal, info, context)`: the handler. It writes the address of the
+  interrupted instruction and the number in the *step word* into the thread's ring of samples, then
+  sets the thread's timer again. It takes no lock, allocates nothing, and does not use Python.
+  Signals from other senders are ignored.
 - `i64 clew_run_sampled(run_steps, go_on, steps, rows, n_rows, pool, word)`: runs rows of steps, one
-  step a call of the driver, after writing its number into the step word, which is -1 whenever no
-  step runs; `go_on` says which comes next. So the driver itself stays as it is. Returns how many
-  steps did not get the pool.
-- `void clew_divide(out, by, n)`: a loop of `n` divisions, each waiting for the one before: by where
-  samples of it fall one sees which instruction a sample on this machine is about.
+  step per call of the driver, after writing its number into the step word, which is -1 while no
+  step runs; `go_on` returns the next step. The driver itself is unchanged. Returns the number of
+  steps that did not get the pool.
+- `void clew_divide(out, by, n)`: a loop of `n` dependent divisions. The position of its samples
+  shows which instruction a sample refers to on this machine.
 
-A timer fires once and is set again by the handler, after a time drawn at random between a half and
-one and a half of what is wanted: samples never keep step with a kernel that is repeated, and a
-machine that is slow to deliver signals still gets on with its work.
+A timer fires once and is set again by the handler, after a random time between 0.5 and 1.5 times
+the wanted interval. Samples therefore never synchronize with a repeated kernel, and a machine that
+is slow to deliver signals still makes progress.
 
 Source: the offsets of the program counter are those of `ucontext_t` in Linux's
 `arch/{x86,arm64}/include/uapi/asm/{ucontext,sigcontext}.h`; `siginfo_t` is that of `siginfo.h`.
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from clew.codegen.driver.driver import STEP_BYTES
 
-# What the handler knows of a thread: 64-bit words, then the ring of samples.
+# The handler's data of a thread: 64-bit words, then the ring of samples.
 RECORD_TAKEN, RECORD_MASK, RECORD_RING, RECORD_TIMER = 0, 8, 16, 24
 RECORD_RANDOM, RECORD_INTERVAL, RECORD_GOING, RECORD_STEP = 32, 40, 48, 56
 RECORD_BYTES = 64
@@ -35,7 +35,7 @@ RECORD_BYTES = 64
 # A sample: the address of an instruction, and the step.
 SAMPLE_ADDRESS, SAMPLE_STEP, SAMPLE_BYTES = 0, 8, 16
 
-# A row: steps `begin` to `end`, how often, and memory that is copied before each further time.
+# A row: steps `begin` to `end`, repeats, and memory that is restored before each repetition.
 ROW_BEGIN, ROW_END, ROW_REPEATS = 0, 8, 16
 ROW_TO, ROW_FROM, ROW_SIZE, ROW_BYTES = 24, 32, 40, 48
 
@@ -47,7 +47,7 @@ IMPORTS = ("syscall", "__errno_location", "memcpy")
 
 @dataclass(frozen=True)
 class SystemCalls:
-    """Linux's numbers of the calls that the sampler needs."""
+    """Linux's numbers of the system calls that the sampler uses."""
 
     timer_create: int
     timer_settime: int
@@ -56,8 +56,8 @@ class SystemCalls:
 
 @dataclass(frozen=True)
 class Platform:
-    """What differs between architectures. `counter` is the program counter's offset in bytes in
-    the context that a handler is given.
+    """Properties that depend on the architecture. `counter` is the program counter's offset in
+    bytes in the context that a handler receives.
     """
 
     counter: int
@@ -72,7 +72,7 @@ _PLATFORMS |= {"amd64": _PLATFORMS["x86_64"], "arm64": _PLATFORMS["aarch64"]}
 
 
 def platform_of(triple: str) -> Platform | None:
-    """Returns what a platform is like, or None for one that the sampler does not know."""
+    """Returns the properties of a platform, or None if the sampler does not support it."""
     return _PLATFORMS.get(triple.split("-")[0]) if "linux" in triple else None
 
 

@@ -1,1 +1,1 @@
-"""Operations and functions of scalars as instructions."""
+"""Scalar operations and functions as instructions."""

@@ -1,14 +1,14 @@
 """Operations of scalar expressions on values in registers, of any dtype and lanes.
 
-What the operations mean (as numpy, and defined everywhere):
-- Integers wrap. `floordiv` and `mod` floor, `div` truncates; by zero they give 0. Shifts by the
-  width or more give what shifting by one place again and again gives.
+Semantics of the operations (those of NumPy, defined for all values):
+- Integers wrap. `floordiv` and `mod` floor, `div` truncates; division by zero gives 0. Shifts by
+  the width or more equal repeated shifts by one.
 - `f16` and `bf16` are computed in `f32` and rounded back after each operation.
-- `min` and `max` of floats give NaN if either operand is NaN; of zeros either.
-- Floats to integers truncate. Out of range they give what x86 does, and ONNX Runtime with it:
-  the lowest `i32` or `i64`, NaN too; shorter integers have the lowest bits of an `i32`, `u32` those
-  of an `i64`. To `bool` floats are `!= 0`.
-- Dtypes that are only stored (`types.STORAGE`) convert, and nothing else.
+- `min` and `max` of floats give NaN if either operand is NaN; of two zeros, either one.
+- Floats to integers truncate. Out of range, the result is that of x86 and ONNX Runtime: the lowest
+  `i32` or `i64`, also for NaN; shorter integers are the lowest bits of an `i32`, and `u32` those of
+  an `i64`. To `bool`, floats are compared with 0.
+- Storage-only dtypes (`types.STORAGE`) support conversions only.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def binary(b: Builder, op: str, x: Value, y: Value) -> Value:
 
 
 def unary(b: Builder, op: str, x: Value) -> Value:
-    """Returns `op(x)`: `neg`, `not` (of integers all bits) or `abs` (of the lowest integer itself).
+    """Returns `op(x)`: `neg`, `not` (bitwise for integers) or `abs` (the lowest integer is
+    unchanged).
 
     Errors: C010.
     """
@@ -95,7 +96,7 @@ def unary(b: Builder, op: str, x: Value) -> Value:
 
 
 def select(b: Builder, cond: Value, x: Value, y: Value) -> Value:
-    """Returns `x` where `cond` holds, else `y`. A scalar condition chooses all lanes at once."""
+    """Returns `x` where `cond` holds, else `y`. A scalar condition selects all lanes at once."""
     return pick(Lanes(b, cond), Lanes(b, x), Lanes(b, y)).value
 
 
@@ -115,8 +116,8 @@ def fma(b: Builder, x: Value, y: Value, z: Value) -> Value:
 
 
 def bitcast(b: Builder, dtype: str, x: Value) -> Value:
-    """Returns the same bits as another dtype of the same width. Of a `bool` they are 0 or 1, and
-    any but 0 make a true one.
+    """Returns the same bits as another dtype of the same width. The bits of a `bool` are 0 or 1;
+    any nonzero bits are true.
     """
     assert bits(dtype) == bits(x.dtype), (dtype, x.dtype)
     lanes = Lanes(b, x)
@@ -129,7 +130,7 @@ def bitcast(b: Builder, dtype: str, x: Value) -> Value:
 
 
 def upper_half(b: Builder, x: Value) -> Value:
-    """Returns the upper halves of `u32` as `bf16`: an `f32` cut to its leading bits."""
+    """Returns the upper halves of `u32` as `bf16`: an `f32` truncated to its leading bits."""
     assert x.dtype == "u32"
     if x.lanes == 1:
         return (Lanes(b, x) >> 16).convert("trunc", "u16").convert("bitcast", "bf16").value
@@ -165,10 +166,10 @@ def _float(op: str, x: Lanes, y: Lanes) -> Lanes:
 
 
 def _extreme(op: str, x: Lanes, y: Lanes) -> Lanes:
-    """The larger or smaller; NaN if either is.
+    """Returns the larger or smaller operand; NaN if either is NaN.
 
-    A compare and a select in this order are one instruction on x86, which gives its second operand
-    if either is NaN. So one instruction is enough where one operand is known.
+    A compare and a select in this order are one instruction on x86, which returns its second
+    operand if either is NaN. One instruction is therefore enough if one operand is known.
     """
     bounded = at_least if op == "max" else at_most
     for known, other in ((x, y), (y, x)):
@@ -184,14 +185,14 @@ def _extreme(op: str, x: Lanes, y: Lanes) -> Lanes:
 
 
 def _floor_remainder(x: Lanes, y: Lanes) -> Lanes:
-    """The remainder with the sign of the divisor."""
+    """Returns the remainder with the sign of the divisor."""
     rest = x.remainder(y)
     shifted = pick((rest < 0.0) ^ (y < 0.0), rest + y, rest)
     return pick(rest == 0.0, rest.like(0.0).intrinsic("llvm.copysign", y), shifted)
 
 
 def _floor_quotient(x: Lanes, y: Lanes) -> Lanes:
-    """The floor of the exact quotient, from the exact remainder."""
+    """Returns the floor of the exact quotient, from the exact remainder."""
     rest = x.remainder(y)
     down = (rest != 0.0) & ((rest < 0.0) ^ (y < 0.0))
     truncated = (x - rest) / y
@@ -206,9 +207,9 @@ def _floor_quotient(x: Lanes, y: Lanes) -> Lanes:
 
 
 def _safe_divisor(x: Lanes, y: Lanes) -> tuple[Lanes, bool]:
-    """A divisor that never traps, and whether the result must be 0 where `y` is 0.
+    """Returns a divisor that never traps, and whether the result must be 0 where `y` is 0.
 
-    1 stands in for 0, and for -1 under the lowest number: the quotient then wraps as it should.
+    1 replaces 0, and -1 under the lowest number: the quotient then wraps as required.
     """
     number = literal_of(y.value)
     if number is not None and number not in (0, -1):
@@ -230,7 +231,7 @@ def _truncating_quotient(x: Lanes, y: Lanes) -> Lanes:
 
 
 def _positive_literal(y: Lanes) -> int:
-    """The number that `y` is a literal of if that is positive, else 0."""
+    """Returns the value of `y` if it is a positive literal, else 0."""
     number = literal_of(y.value)
     return int(number) if number is not None and number > 0 else 0
 
@@ -314,7 +315,7 @@ _BOOL: Final[dict[str, Callable[[Lanes, Lanes], Lanes]]] = {
 def cast(b: Builder, dtype: str, x: Value) -> Value:
     """Returns the number in another dtype. Integers become `f16` and `bf16` through `f32`.
 
-    Errors: C150 to `f8e8m0fnu`.
+    Errors: C150 for a cast to `f8e8m0fnu`.
     """
     return _cast(Lanes(b, x), dtype).value
 
@@ -327,7 +328,7 @@ def _cast(x: Lanes, dtype: str) -> Lanes:
     if dtype == "f8e8m0fnu":
         raise CompileError(
             "C150",
-            "code generation has no cast to f8e8m0fnu, for which there are several ways to round",
+            "code generation has no cast to f8e8m0fnu, because its rounding mode is ambiguous",
             hint="use te.to_exponent",
         )
     if dtype in STORAGE:
@@ -340,8 +341,8 @@ def _cast(x: Lanes, dtype: str) -> Lanes:
 
 
 def _before_encoding(x: Lanes, dtype: str) -> Lanes:
-    """The number as `encoded` takes it. Integers may be rounded to `f32`: those are too large for
-    any of its formats.
+    """Returns the number in a dtype that `encoded` accepts. Integers may be rounded to `f32`: those
+    are too large for all of its formats.
     """
     if is_float(dtype):
         return round_to_odd(x) if x.dtype == "f64" else _cast(x, "f32")
@@ -364,7 +365,7 @@ def _integer_to_float(x: Lanes, dtype: str) -> Lanes:
 
 
 def _float_to_integer(x: Lanes, dtype: str) -> Lanes:
-    """Truncates; out of range as this module says. The instruction itself has no meaning there."""
+    """Truncates, with this module's semantics out of range; the instruction is undefined there."""
     x = widen(x)
     if dtype == "u64":
         large = x >= 2.0**63
@@ -375,7 +376,7 @@ def _float_to_integer(x: Lanes, dtype: str) -> Lanes:
 
 
 def _truncated(x: Lanes, dtype: str) -> Lanes:
-    """As `i32` or `i64`: the lowest one out of range and for NaN."""
+    """Returns `i32` or `i64`: the lowest integer for values out of range and NaN."""
     limit = 2.0 ** (bits(dtype) - 1)
     return pick(x.abs() < limit, x, -limit).convert("fptosi", dtype)
 

@@ -1,11 +1,12 @@
-"""Functions of floats as instructions: polynomials of our own, the same on one lane and on many.
+"""Functions of floats as instructions: our own polynomials, with equal results on one lane and
+many.
 
-`f32` functions that networks use all the time are computed in `f32` (at most 2 units in the last
-place off); the rest goes through `f64`, as do `f16` and `bf16` through `f32`. All are right over
-the whole range: denormals, infinities, NaN, signed zeros, huge arguments.
+Frequently used `f32` functions are computed in `f32` (at most 2 units in the last place off); the
+rest use `f64`, and `f16` and `bf16` use `f32`. All functions are valid over the whole range:
+denormals, infinities, NaN, signed zeros, huge arguments.
 
-No target's instructions and no fast-math: the text means the same everywhere. Only `fma` is taken
-to be fast.
+No target-specific instructions and no fast-math: the text has one meaning on all targets. Only
+`fma` is assumed to be fast.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from clew.te.expr import INTRINSICS
 # ln 2 in two parts: products of the first with small integers are exact.
 _LN2_HIGH: Final = 0.693359375
 _LN2_LOW: Final = math.log(2) - _LN2_HIGH
-# Added to a float, leaves it rounded to an integer in the low bits.
+# Adding it to a float rounds the float to an integer in the low bits.
 _ROUNDER: Final = 1.5 * 2**23
 _BYTE_BITS: Final = 8
 _MOST_LANES: Final = 16
@@ -47,7 +48,7 @@ _SQRT_HALF_BITS: Final = 0x3F3504F3
 
 
 def intrinsic(b: Builder, name: str, args: Sequence[Value]) -> Value:
-    """Returns a function of `te.expr.INTRINSICS` of floats; `isnan` and `isinf` give `bool`.
+    """Returns a function in `te.expr.INTRINSICS` of floats; `isnan` and `isinf` give `bool`.
 
     Errors: C010.
     """
@@ -65,7 +66,7 @@ def intrinsic(b: Builder, name: str, args: Sequence[Value]) -> Value:
 
 
 def _apply(name: str, args: Sequence[Lanes]) -> Lanes:
-    """A function of `f32` or `f64` lanes."""
+    """Returns a function of `f32` or `f64` lanes."""
     direct = _LLVM.get(name)
     if direct is not None:
         return args[0].intrinsic(direct, *args[1:])
@@ -90,12 +91,13 @@ def _split_exponent(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
 
 
 def _scale_by_halves(x: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
-    """Returns `x * 2**n` for `n` (in the low bits) between -256 and 255; 0 where it is `gone`.
+    """Returns `x * 2**n` for `n` (in the low bits) between -256 and 255; 0 in lanes that are
+    `gone`.
 
-    In two steps, as 2**n itself may be out of range; only the second can round. A product that
-    rounds to 0 takes a processor many times as long as one by 0.
+    It takes two steps, because 2**n itself may be out of range; only the second can round. A
+    product that rounds to 0 is many times slower on processors than a product with 0.
     """
-    exponent = rounder << 23  # all but the low bits of the rounder leave
+    exponent = rounder << 23  # all but the low bits of the rounder are shifted out
     half = (exponent >> 1) & -(1 << 23)
     first = half + _ONE_BITS
     second = exponent - half + _ONE_BITS
@@ -103,8 +105,8 @@ def _scale_by_halves(x: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
 
 
 def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
-    """Returns `x * 2**n`, rounded once; 0 where it is `gone`. `n` is in the low bits of `rounder`,
-    too.
+    """Returns `x * 2**n`, rounded once; 0 in lanes that are `gone`. `n` is also in the low bits of
+    `rounder`.
     """
     lanes = x.value.lanes
     instructions = x.b.module.instructions
@@ -143,7 +145,7 @@ def _exp2(x: Lanes) -> Lanes:
     shifted = bounded + _ROUNDER
     n = shifted - _ROUNDER
     r = bounded - n
-    # ln 2 in two parts: the low one joins the rest of the sum.
+    # ln 2 in two parts: the low one is added to the rest of the sum.
     high = float.fromhex("0x1.62e4p-1")
     rest = fma(fma(r, horner(r, poly.EXP2_F32), math.log(2) - high), r, r * high)
     return _scale(rest + 1.0, n, shifted.bits(), x <= -151.0)
@@ -157,18 +159,18 @@ def _expm1(x: Lanes) -> Lanes:
 
 
 def _sigmoid(x: Lanes) -> Lanes:
-    """`c / (c + c * exp(-x))`, where `c` keeps the sum in range when the result is denormal."""
+    """Computes `c / (c + c * exp(-x))`, where `c` keeps the sum in range for denormal results."""
     negated = at_most(at_least(-x, -80.0), 104.0)
     n, rounder, u = _split_exponent(negated)
     c = pick(n > 64.0, n.like(2.0**-64), 1.0)
     power = ((rounder << 23) + c.bits()).from_bits()
     total = power + c
-    lost = c - (total - power)  # so that the sum is rounded but once
+    lost = c - (total - power)  # so that the sum is rounded only once
     return c / (fma(power, u, lost) + total)
 
 
 def _tanh(x: Lanes) -> Lanes:
-    """A polynomial near 0, else `1 - 2 / (1 + exp(2 |x|))`."""
+    """Uses a polynomial near 0, else `1 - 2 / (1 + exp(2 |x|))`."""
     size = x.abs()
     z = x * x
     small = fma(horner(z, poly.TANH_F32) * z, size, size)
@@ -179,7 +181,7 @@ def _tanh(x: Lanes) -> Lanes:
 
 
 def _erf(x: Lanes) -> Lanes:
-    """A polynomial near 0, else `1 - exp(-t * (1 + polynomial))`."""
+    """Uses a polynomial near 0, else `1 - exp(-t * (1 + polynomial))`."""
     size = x.abs()
     small = fma(horner(x * x, poly.ERF_SMALL_F32), size, size)
     t = at_most(size, 4.0)
@@ -189,7 +191,7 @@ def _erf(x: Lanes) -> Lanes:
 
 
 def _log(x: Lanes) -> Lanes:
-    """`n * ln 2 + log(1 + f)` with `1 + f` between the square roots of 1/2 and 2."""
+    """Computes `n * ln 2 + log(1 + f)` with `1 + f` between the square roots of 1/2 and 2."""
     denormal = x < 2.0**-126
     pattern = pick(denormal, x * 2.0**23, x).bits() - _SQRT_HALF_BITS
     n = (pattern >> 23).convert("sitofp", "f32") - pick(denormal, x.like(23.0), 0.0)
@@ -208,13 +210,15 @@ def _log_sum(n: Lanes, f: Lanes) -> Lanes:
 
 
 def _log_special(x: Lanes, result: Lanes) -> Lanes:
-    """Puts in the logarithms of what is not positive and finite."""
+    """Replaces results for arguments that are not positive and finite."""
     result = pick(x < math.inf, result, x)
     return pick(x > 0.0, result, pick(x == 0.0, x.like(-math.inf), x - x + math.nan))
 
 
 def _log1p(x: Lanes) -> Lanes:
-    """As `log` of 1 + x; what the sum loses, in units of its power of two, goes into `f`."""
+    """`log` of 1 + x; the rounding error of the sum, in units of its power of two, is added to
+    `f`.
+    """
     one_more = x + 1.0
     lost = pick(x > 1.0, 1.0 - (one_more - x), x - (one_more - 1.0))
     pattern = one_more.bits() - _SQRT_HALF_BITS
@@ -250,7 +254,7 @@ _F32: Final[dict[str, Callable[..., Lanes]]] = {
 
 
 def power(x: Lanes, y: Lanes) -> Lanes:
-    """Returns `x` to the power `y` of `f32` or `f64`, as C's `pow`."""
+    """Returns `x` to the power `y` of `f32` or `f64`, as in C's `pow`."""
     number = literal_of(y.value)
     if number in (0.25, 0.5, 0.75):
         positive = x + 0.0  # -0 becomes 0
@@ -269,7 +273,7 @@ def power(x: Lanes, y: Lanes) -> Lanes:
 
 
 def _three_quarters(x: Lanes) -> Lanes:
-    """`sqrt(x * sqrt(x))`, scaled by a power of two that keeps the product in range."""
+    """Computes `sqrt(x * sqrt(x))`, scaled by a power of two that keeps the product in range."""
     down, up = (-64, 80) if x.dtype == "f32" else (-512, 640)
     large = x > 1.0
     scaled = x * pick(large, x.like(2.0**down), 2.0**up)
@@ -279,7 +283,7 @@ def _three_quarters(x: Lanes) -> Lanes:
 
 
 def _literal_power(x: Lanes, exponent: int) -> Lanes:
-    """By multiplication: in `f64` where it would lose more than one place in `f32`."""
+    """Multiplies, in `f64` if the result would be more than one unit off in `f32`."""
     if exponent == 0:
         return x.like(1.0)
     if x.dtype == "f64" and not -1 <= exponent <= 4:
@@ -301,7 +305,7 @@ def _literal_power(x: Lanes, exponent: int) -> Lanes:
 
 
 def integer_power(x: Lanes, y: Lanes) -> Lanes:
-    """Returns `x` to the power `y` of integers, wrapping; a negative exponent truncates to 0."""
+    """Returns integer powers, wrapping; a negative exponent truncates to 0."""
     signed = x.dtype[0] == "i"
     number = literal_of(y.value)
     steps = bits(x.dtype) - signed if number is None else max(1, abs(int(number)).bit_length())

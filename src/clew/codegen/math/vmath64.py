@@ -1,4 +1,6 @@
-"""Functions of `f64` lanes, at most 4 units in the last place off; `f32` borrows the rarer ones."""
+"""Functions of `f64` lanes, at most 4 units in the last place off; rare `f32` functions use
+them.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ def _scale(x: Lanes, n: Lanes) -> Lanes:
 
 
 def _exp_shifted(x: Lanes, shift: int) -> Lanes:
-    """Returns `exp(x) * 2**shift` without overflow on the way."""
+    """Returns `exp(x) * 2**shift` without intermediate overflow."""
     n, u = _split_exponent(at_most(at_least(x, -746.0), 712.0))
     return _scale(u + 1.0, n + shift if shift else n)
 
@@ -51,7 +53,7 @@ def exp(x: Lanes) -> Lanes:
 def expm1(x: Lanes) -> Lanes:
     """Returns e to the power x less 1, exact near 0."""
     n, u = _split_exponent(at_most(at_least(x, -40.0), 710.0))
-    # 2**(n - 1), as 2**1024 is out of range.
+    # 2**(n - 1), because 2**1024 is out of range.
     half = _power_of_two(n - 1)
     near = fma(half, u, half - 0.5) * 2.0
     return pick(x.abs() < 2.0**-60, x, near)
@@ -99,7 +101,7 @@ def _log_parts(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
 
 
 def _log_special(x: Lanes, result: Lanes) -> Lanes:
-    """Puts in the logarithms of what is not positive and finite."""
+    """Replaces results for arguments that are not positive and finite."""
     result = pick(x < math.inf, result, x)
     return pick(x > 0.0, result, pick(x == 0.0, x.like(-math.inf), x - x + math.nan))
 
@@ -111,7 +113,7 @@ def log(x: Lanes) -> Lanes:
 
 
 def log2(x: Lanes) -> Lanes:
-    """Returns the logarithm to the base 2; exact at powers of 2."""
+    """Returns the base-2 logarithm; exact at powers of 2."""
     n, f, rest = _log_parts(x)
     high = 1 / math.log(2)
     low = 2.0355273740931033e-17  # log2(e) - high
@@ -131,7 +133,7 @@ def log1p(x: Lanes) -> Lanes:
 
 
 def power_short(x: Lanes, y: Lanes) -> Lanes:
-    """Returns x to the power y as C's `pow`, to the places of `f32` (about 2**-40)."""
+    """Returns x to the power y, as in C's `pow`, with the precision of `f32` (about 2**-40)."""
     size = x.abs()
     result = exp2(y * log2(size))
     whole = y.intrinsic("llvm.trunc") == y
@@ -165,25 +167,27 @@ def erf(x: Lanes) -> Lanes:
 
 # ------------------------------------------------------------------------------------- remainders
 
-_INTEGERS: Final = 2.0**52  # a quotient below it is a whole number once it is truncated
+_INTEGERS: Final = 2.0**52  # smaller quotients are integers after truncation
 
 
 def fmod(x: Lanes, y: Lanes) -> Lanes:
-    """Returns the remainder of truncating division, exact, with the sign of `x`, as C's `fmod`."""
+    """Returns the exact remainder of truncating division, with the sign of `x`, as C's `fmod`."""
     quotient = x / y
     rest = fma(-quotient.intrinsic("llvm.trunc"), y, x)
     # The quotient may have rounded up to the next integer.
     beyond = ((rest < 0.0) & (x > 0.0)) | ((rest > 0.0) & (x < 0.0))
     rest = pick(beyond, rest + y.intrinsic("llvm.copysign", x), rest)
-    # An infinite divisor leaves every number as it is, and has no product with 0.
+    # An infinite divisor leaves every number unchanged, and has no product with 0.
     near = pick(x.abs() < y.abs(), x, rest.intrinsic("llvm.copysign", x))
     return _unless_far(quotient, _INTEGERS, near, lambda: x.remainder(y))
 
 
 def _unless_far(size: Lanes, limit: float, near: Lanes, exact: Callable[[], Lanes]) -> Lanes:
-    """Returns `near`, or the C library's result where a size is so large that `near` is wrong."""
+    """Returns `near`, or the C library's result where a size is too large for `near` to be
+    correct.
+    """
     b, lanes = near.b, near.value.lanes
-    # Frozen, as lanes that nobody uses may be poison.
+    # Frozen, because unused lanes may be poison.
     far = Lanes(b, b.value(f"freeze {(size.abs() >= limit).value.typed}", "bool", lanes))
     some = far.value
     if lanes > 1:
@@ -212,7 +216,7 @@ def _quadrant(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
     """Returns `k`, sin(r), cos(r): x = k * pi / 2 + r, |r| up to pi / 4, for |x| below 2**32."""
     shifted = fma(x, 2 / math.pi, _ROUNDER)
     n = shifted - _ROUNDER
-    # The first is exact; so the rest is right even where nearly all of x cancels.
+    # The first is exact, so the rest is correct even if nearly all of x cancels.
     r = fma(n, -_HALF_PI[2], fma(n, -_HALF_PI[1], fma(n, -_HALF_PI[0], x)))
     z = r * r
     sine = fma(horner(z, poly.SIN_F64) * z, r, r)
@@ -247,7 +251,7 @@ def tan(x: Lanes) -> Lanes:
 
 
 def atan(x: Lanes) -> Lanes:
-    """Returns the arc tangent, from that of an argument below tan(pi / 8)."""
+    """Returns the arc tangent, computed from an argument below tan(pi / 8)."""
     size = x.abs()
     large, middle = size > math.sqrt(2) + 1, size > math.sqrt(2) - 1
     above = pick(large, x.like(-1.0), pick(middle, size - 1.0, size))
@@ -261,7 +265,7 @@ def atan(x: Lanes) -> Lanes:
 
 
 def _arc_sine(x: Lanes) -> tuple[Lanes, Lanes]:
-    """Returns whether |x| is over a half, and asin(|x|), or there half of acos(|x|)."""
+    """Returns whether |x| exceeds 1/2, and asin(|x|), or in that case half of acos(|x|)."""
     size = x.abs()
     far = size > 0.5
     z = pick(far, 0.5 - size * 0.5, size * size)
@@ -300,7 +304,7 @@ def cosh(x: Lanes) -> Lanes:
     return half + 0.25 / half
 
 
-_HUGE: Final = 2.0**60  # more than all digits away from 1
+_HUGE: Final = 2.0**60  # too large for 1 to affect any digit
 
 
 def asinh(x: Lanes) -> Lanes:

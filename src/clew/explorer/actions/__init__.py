@@ -1,1 +1,1 @@
-"""What the page can have done: measure, try a schedule. Each a function of a `Session`."""
+"""Actions of the page: measure, try a schedule. Each is a function of a `Session`."""

@@ -1,4 +1,4 @@
-"""Compares what layers computed with f32 at opt level 0."""
+"""Compares layers' values with f32 at opt level 0."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def errors(
     params: Mapping[str, Any],
     say: Callable[[str, float | None], None],
 ) -> Heat:
-    """Compares each layer whose value is in memory, in this build and at opt level 0, and keeps the
-    errors as `session.measured["errors"]`: by layer, None where it is not in memory.
+    """Compares each layer whose value is in memory, in this build and at opt level 0, and stores
+    the errors as `session.measured["errors"]`: by layer, None if its value is not in memory.
 
     Errors: I061 (inputs that cannot be drawn).
     """
@@ -37,7 +37,7 @@ def errors(
     theirs = ours if exact is model else Side(exact)
     matches = align(theirs.layers, ours.layers).matches
     found = compare_values(Run(theirs, arrays), Run(ours, arrays), (None, None), matches)
-    # The error of a follower says little of a layer whose own value is not in memory.
+    # A follower's error says little about a layer whose own value is not in memory.
     own = {m.b: found[m.a].between.worst for m in matches if m.a in found and found[m.a].at == m.a}
     session.measured["errors"] = {name: own.get(name) for name in session.layers}
     return heat(session, "error")

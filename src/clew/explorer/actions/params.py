@@ -1,4 +1,4 @@
-"""Parameters of actions, which a page gives: nothing in them is trusted."""
+"""Parameters of actions, which come from a page and are not trusted."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def number(
         raise InputError(
             "I235",
             f"{name} is {str(value)[:40]!r}",
-            hint=f"it is a number from {least:g} to {most:g}",
+            hint=f"give a number from {least:g} to {most:g}",
         )
     return float(value)
 
 
 def texts(params: Mapping[str, Any], name: str, most: int, longest: int) -> list[str]:
-    """Returns a list of at most so many texts, each of at most so many characters.
+    """Returns a list of at most `most` texts, each of at most `longest` characters.
 
     Errors: I235 for anything else.
     """
@@ -35,8 +35,8 @@ def texts(params: Mapping[str, Any], name: str, most: int, longest: int) -> list
     if len(listed) > most or not all(isinstance(v, str) and len(v) <= longest for v in listed):
         raise InputError(
             "I235",
-            f"{name} is no list of texts, or too long",
-            hint=f"it has {most} texts at most, of {longest} characters",
+            f"{name} is not a list of texts, or is too long",
+            hint=f"give at most {most} texts of at most {longest} characters",
         )
     return list(listed)
 
@@ -48,5 +48,5 @@ def whole(params: Mapping[str, Any], name: str) -> int:
     """
     value = params.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise InputError("I235", f"{name} is {str(value)[:40]!r}", hint="it is a whole number")
+        raise InputError("I235", f"{name} is {str(value)[:40]!r}", hint="give a whole number")
     return value

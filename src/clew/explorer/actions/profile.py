@@ -1,4 +1,4 @@
-"""Measures where the time of a build's runs goes."""
+"""Profiles a build's runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SAMPLE: Final = 0.8
 _MOST_SECONDS: Final = 60.0
 
 _OF: Final = re.compile(r"(\d+) of (\d+)")
-# What profiling says while it is at work, and from where to where it is then done.
+# Profiling's progress messages, with the fractions done at the start and end of each.
 _PARTS: Final = (("run ", 0.05, 0.45), ("measuring", 0.45, 0.6), ("sampling", 0.6, 1.0))
 
 
@@ -27,10 +27,10 @@ def profile(
     params: Mapping[str, Any],
     say: Callable[[str, float | None], None],
 ) -> Profiled:
-    """Profiles runs with drawn inputs, and keeps the result as `session.measured["profile"]`.
+    """Profiles runs with drawn inputs, and stores the result as `session.measured["profile"]`.
 
-    `seconds` is for runs with timers and without, `sample` for sampling instructions, which 0
-    leaves out.
+    `seconds` is the time for runs with and without timers, `sample` the time for sampling
+    instructions; 0 disables sampling.
 
     Errors: I235 (parameters), I061 (inputs that cannot be drawn).
     """
@@ -51,7 +51,7 @@ def profile(
 
 
 def profiled(found: Profile) -> Profiled:
-    """Returns a profile in short."""
+    """Returns a summary of a profile."""
     return Profiled(
         wall_ns=found.wall.ns,
         kernels_ns=found.kernels_ns,
@@ -63,7 +63,9 @@ def profiled(found: Profile) -> Profiled:
 
 
 def _done(text: str) -> float | None:
-    """Returns how much is done when profiling says so; None where that tells nothing."""
+    """Returns the fraction done for a progress message of profiling; None if the message has
+    none.
+    """
     for begins, start, end in _PARTS:
         if text.startswith(begins):
             counted = _OF.search(text)

@@ -36,15 +36,15 @@ _MOST_ROUNDS: Final = 200
 
 
 def schedule(session: Session, params: Mapping[str, Any], say: Say) -> ScheduleTrial:
-    """Replaces the schedule of one kernel, by its place, in the whole model: `steps` are texts, a
-    primitive each, `seconds` is for timing.
+    """Replaces the schedule of one kernel, by its place, in the whole model: `steps` are texts, one
+    primitive each; `seconds` is the time for timing.
 
-    All other kernels stay as they are. Both programs run on the same drawn inputs, then the kernel
-    is timed in turns, where it stands in the model.
+    All other kernels stay unchanged. Both programs run on the same drawn inputs; then the kernel is
+    timed in each of them, interleaved, at its place in the model.
 
     Errors: I200 (no such kernel), I235 (parameters); those of the steps, with the step (see
-    `replayed`); I237 for a schedule that asks for too much; I238 for one that no code can be
-    generated from; I061 (inputs that cannot be drawn).
+    `replayed`); I237 for a schedule that exceeds a limit; I238 if no code can be generated; I061
+    (inputs that cannot be drawn).
     """
     kernel = whole(params, "kernel")
     steps = texts(params, "steps", MOST_STEPS, LONGEST)
@@ -74,7 +74,7 @@ def schedule(session: Session, params: Mapping[str, Any], say: Say) -> ScheduleT
 
 
 def _check(source: KernelSource, new: Schedule) -> None:
-    """Generates the code that a schedule gives, and refuses it where it is too much.
+    """Generates the code of a schedule, and rejects it if it exceeds a limit.
 
     Errors: I237, I238.
     """
@@ -89,7 +89,7 @@ def _check(source: KernelSource, new: Schedule) -> None:
         raise InputError(
             "I238",
             f"no code can be generated: {type(error).__name__}: {str(error)[:200]}",
-            hint="the last steps may ask for what code generation cannot do; take some back",
+            hint="code generation may not support the last steps; remove some of them",
         ) from error
     known = source.emitted
     taken = made.scratch_bytes + sum(made.workspace_bytes)
@@ -121,7 +121,7 @@ def _built(session: Session, use: KernelUse, new: Schedule) -> Build:
 
 
 def _compared(before: Build, after: Build, arrays: Sequence[Any]) -> tuple[bool, float]:
-    """Returns whether the outputs of both are the same bits, and the largest relative error."""
+    """Returns whether the outputs of both have the same bits, and the largest relative error."""
     ours, theirs = ([np.array(x) for x in build.program(arrays)] for build in (before, after))
     same = all(a.tobytes() == b.tobytes() for a, b in zip(ours, theirs, strict=True))
     error = max((relative_error(b, a) for a, b in zip(ours, theirs, strict=True)), default=0.0)
@@ -136,7 +136,7 @@ def _timed(
     seconds: float,
     say: Say,
 ) -> tuple[float, float]:
-    """Returns the median nanoseconds of a kernel in both programs, which take turns."""
+    """Returns the median nanoseconds of a kernel in both programs, which run interleaved."""
     runs = []
     for build in (before, after):
         use = build.uses[kernel]

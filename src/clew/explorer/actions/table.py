@@ -1,8 +1,8 @@
-"""All that a page can have done to a build: one table, which worker, server and page share.
+"""All actions of the page on a build, in one table that worker, server and page share.
 
 `POST /TOKEN/api/BUILD/actions/NAME` with a JSON object of parameters starts one in the build's
-worker process, as a job. To add one: a file in this folder with a function as `Run`, and a line
-in `ACTIONS`.
+worker process, as a job. To add one: a file in this folder with a function as `Run`, and a line in
+`ACTIONS`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from clew.explorer.actions.profile import profile
 from clew.explorer.actions.schedule import schedule
 from clew.explorer.session import Session
 
-# Says what is at work and how much of it is done, from 0 to 1 (None: unknown). It raises where the
-# job was cancelled: what an action measured until then is lost, the build lives on.
+# Reports progress: a text, and the fraction done from 0 to 1 (None: unknown). It raises if the job
+# was cancelled: the action's measurements until then are lost, the build lives on.
 Say: TypeAlias = Callable[[str, float | None], None]
 # `run(session, params, say)` returns an object of the schema.
 Run: TypeAlias = Callable[[Session, Mapping[str, Any], Say], Any]
@@ -26,11 +26,11 @@ Run: TypeAlias = Callable[[Session, Mapping[str, Any], Say], Any]
 
 @dataclass(frozen=True)
 class Action:
-    """Something done on request, such as a measurement. `answer` is the schema type of its result.
+    """Work done on request, such as a measurement. `answer` is the schema type of its result.
 
     `params` gives for each parameter its type: bool, int, float, str, lists, `X | None`, types of
-    the schema. What `run` gets has been checked against it; any may be left out, and is then
-    missing from the mapping.
+    the schema. The parameters passed to `run` have been checked against it; any may be left out,
+    and is then missing from the mapping.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Action:
 
 
 def act(action: Action, session: Session, params: Mapping[str, Any], say: Say) -> Any:
-    """Returns what an action does to a session, while nothing else runs its model."""
+    """Returns the result of an action on a session; nothing else runs its model meanwhile."""
     with session.running:
         return action.run(session, params, say)
 

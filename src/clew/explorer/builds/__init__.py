@@ -1,1 +1,1 @@
-"""Builds of the explorer, each in a process of its own."""
+"""Builds of the explorer, each in its own process."""

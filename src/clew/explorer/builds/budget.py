@@ -1,7 +1,7 @@
-"""How much a schedule that came from a page may ask for: of nests, of code, of work, of memory.
+"""Limits of a schedule that came from a page: size of nests, code, work and memory.
 
-A schedule is a program: ten primitives can unroll a loop a billion times. All of this is estimated
-before anything of that size is made.
+A schedule is a program: ten primitives can unroll a loop a billion times. These limits are
+estimated before anything of that size is made.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from clew.te.expr import Scalar
 from clew.te.walk import nodes
 
 STATEMENTS: Final = 3000
-"""In a loop nest after any step. Those of the rules have 500 at most."""
+"""Limit for a loop nest after any step; those of the rules have at most 500."""
 
 INSTRUCTIONS: Final = 400_000
-"""As estimated from unrolled loops, which is several times what becomes of them."""
+"""Estimated from unrolled loops; several times the actual number."""
 
 LLVM_LINES: Final = 40_000
-"""Of the text that LLVM is given."""
+"""Limit for the text passed to LLVM."""
 
 MEMORY_BYTES: Final = 256 << 20
-"""Of scratch and workspace, besides what the kernel took before."""
+"""Limit for scratch and workspace, in addition to those of the previous schedule."""
 
 _WORK: Final = 2e9  # in scalar operations and loads
-_MORE_WORK: Final = 8.0  # times what the schedule before has, or none at all
+_MORE_WORK: Final = 8.0  # times those of the previous schedule, or of the plain nest
 _LANES: Final = 8
 
 
 def check_size(nest: Nest) -> None:
-    """Refuses a nest that is too large to go on with.
+    """Rejects a nest that is too large.
 
     Errors: I237.
     """
@@ -44,47 +44,47 @@ def check_size(nest: Nest) -> None:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Instructions that a nest becomes, and operations that it executes, about."""
+    """Approximate numbers of generated instructions and executed operations."""
 
     instructions: float
     operations: float
 
 
 def estimate(nest: Nest) -> Estimate:
-    """Returns what a nest amounts to; takes no longer for loops that run long."""
+    """Returns the estimate of a nest, in a time that does not depend on trip counts."""
     return _Estimator().of(nest.body)
 
 
 def check_estimate(after: Estimate, before: Estimate, plain: Estimate) -> None:
-    """Refuses a schedule that would write too much code, or take too long to run: compared with the
-    schedule `before` it, and with the `plain` nest.
+    """Rejects a schedule that would generate too much code or run too long, compared with the
+    schedule `before` it and with the `plain` nest.
 
     Errors: I237.
     """
     if after.instructions > max(INSTRUCTIONS, before.instructions):
-        raise too_much(f"about {after.instructions:.2g} instructions, as loops are unrolled")
+        raise too_much(f"about {after.instructions:.2g} instructions with loops unrolled")
     most = max(before.operations, plain.operations, 1.0)
     if after.operations > max(_WORK, _MORE_WORK * most):
         times = after.operations / max(before.operations, 1.0)
-        raise too_much(f"{times:.2g} times the operations of the schedule before")
+        raise too_much(f"{times:.2g} times the operations of the previous schedule")
 
 
 def check_code(llvm: str, memory_bytes: int, memory_before: int) -> None:
-    """Refuses code that is too long for LLVM, or takes too much memory for temporaries.
+    """Rejects code that is too long for LLVM, or needs too much memory for temporaries.
 
     Errors: I237.
     """
     lines = llvm.count("\n")
     if lines > LLVM_LINES:
-        raise too_much(f"{lines} lines of LLVM text; {LLVM_LINES} are the limit")
+        raise too_much(f"{lines} lines of LLVM text; the limit is {LLVM_LINES}")
     if memory_bytes > memory_before + MEMORY_BYTES:
         raise too_much(f"{memory_bytes >> 20} MB of temporaries")
 
 
 def too_much(what: str) -> InputError:
-    """Returns the error of a schedule that asks for too much."""
+    """Returns the error of a schedule that exceeds a limit."""
     return InputError(
-        "I237", f"the schedule asks for too much: {what}", hint="unroll less, or smaller loops"
+        "I237", f"the schedule exceeds a limit: {what}", hint="unroll less, or smaller loops"
     )
 
 
@@ -113,7 +113,7 @@ class _Estimator:
         return Estimate(own, own)
 
     def _nodes(self, expr: Scalar) -> int:
-        """Returns how many different nodes an expression has."""
+        """Returns the number of distinct nodes of an expression."""
         found = self._known.get(id(expr))
         if found is None:
             found = self._known[id(expr)] = sum(1 for _ in nodes(expr))

@@ -1,7 +1,7 @@
-"""The builds of a server. Each lives in a worker process; what is asked of it is handed on.
+"""The builds of a server. Each lives in a worker process, which answers its questions.
 
-A process may go: it crashes, it is killed with an action that would not stop, or it is ended to
-make room for another one. Its build is then compiled again, from the cache, by the next question.
+A process may end: it crashes, is killed because an action does not stop, or is ended to make room
+for another. The next question then compiles its build again, from the cache.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from clew.explorer.builds.local import LocalWorker
     from clew.explorer.session import Session
 
-# Builds that a session may have, and those of them that have a process at a time.
+# Limits of a session: its builds, and those that have a process at the same time.
 _MOST_BUILDS: Final = 16
 _MOST_ALIVE: Final = 5
-# A build whose process went this often is given up.
+# A build is given up after this many crashes of its process.
 _MOST_CRASHES: Final = 3
-# How long an action may take to notice that it was cancelled.
+# The time that an action has to react to its cancellation.
 _GRACE_S: Final = 2.0
 _ANSWER_S: Final = 120.0
 _MEMORY_SHARE: Final = 0.8
@@ -46,8 +46,8 @@ _KEPT_ANSWERS_BYTES: Final = 32 << 20
 
 @dataclass(frozen=True)
 class Limits:
-    """What work may take: `seconds` of a job, memory of a process (0: no limit), and how many
-    compile at a time.
+    """Limits of work: `seconds` of a job, memory of a process (0: no limit), and the number of
+    concurrent compilations.
     """
 
     seconds: float = 600.0
@@ -56,7 +56,7 @@ class Limits:
 
 
 class Build:
-    """A model compiled in one way. One that this process has compiled has a `session`."""
+    """A model compiled in one way. A build that this process compiled has a `session`."""
 
     def __init__(
         self, id: str, model: Model, options: Options, own: Own, session: Session | None = None
@@ -76,7 +76,7 @@ class Build:
 
     @property
     def info(self) -> BuildInfo:
-        """What the page knows of it."""
+        """The build's description for the page."""
         outcome = self.job.outcome if self.job is not None else None
         state: Any = {None: "compiling", "done": "ready"}.get(outcome, outcome)
         return BuildInfo(
@@ -90,7 +90,7 @@ class Build:
 
     @property
     def head(self) -> Head:
-        """What a worker is told of it."""
+        """The build's description for a worker."""
         return {
             "id": self.id,
             "path": str(self.model.path),
@@ -106,11 +106,13 @@ class Build:
         return self.worker is not None and self.worker.alive
 
     def kept(self, route: str) -> Answer | None:
-        """Returns an answer given before."""
+        """Returns a cached answer."""
         return self._answers.get(route)
 
     def keep(self, route: str, answer: Answer) -> None:
-        """Keeps an answer, if there is room. Values are not kept: turns of a loop would take it."""
+        """Caches an answer if there is room. Values are not cached: those of a loop's iterations
+        would fill the cache.
+        """
         if route.startswith("values/"):
             return
         used = sum(len(a.body) for a in self._answers.values())
@@ -118,7 +120,7 @@ class Build:
             self._answers[route] = answer
 
     def forget_answers(self) -> None:
-        """Drops answers that may have changed, and lets none be kept that are under way."""
+        """Drops answers that may have changed, including those being computed."""
         self.measured += 1
         self._answers.clear()
 
@@ -130,7 +132,7 @@ class Build:
 
 
 class Builds:
-    """All builds by their names a, b, c ...; `own` holds for every one."""
+    """All builds by their names a, b, c ...; `own` applies to each."""
 
     def __init__(self, models: Models, jobs: Jobs, limits: Limits, own: Own | None = None) -> None:
         self.models: Final = models
@@ -169,25 +171,25 @@ class Builds:
         return build
 
     def open(self, model: Model, options: Options) -> Build:
-        """Begins a build.
+        """Starts a build.
 
-        Raises `Failure` (429) with I215 where there are too many builds, or jobs.
+        Raises `Failure` (429) with I215 if there are too many builds or jobs.
 
-        Errors: I342 for a file to extend with that the command line did not give.
+        Errors: I342 for an extension file that the command line did not give.
         """
         check_extensions(options, self.own)
         if len(self._builds) >= _MOST_BUILDS:
             raise Failure(
                 InputError(
-                    "I215", f"there are {_MOST_BUILDS} builds, no more are kept", hint="close one"
+                    "I215", f"the limit of {_MOST_BUILDS} builds is reached", hint="close one"
                 ),
                 429,
             )
         return self._opened(Build(build_name(self._made), model, options, self.own))
 
     def open_local(self, session: Session) -> Build:
-        """Begins the build that a session of this process is about. Other builds of its model are
-        made of a file that is written for the first of them.
+        """Starts the build that a session of this process represents. Other builds of its model use
+        a file that is written for the first of them.
         """
         model = self.models.add_local(session.model)
         return self._opened(
@@ -201,7 +203,7 @@ class Builds:
         return build
 
     def close(self, id: str) -> None:
-        """Ends a build, and drops its model if it was uploaded for it alone."""
+        """Ends a build, and drops its model if it was uploaded only for this build."""
         build = self.get(id)
         if build.job is not None:
             build.job.cancel_asked.set()
@@ -211,7 +213,7 @@ class Builds:
             self.models.drop(build.model)
 
     async def end_all(self) -> None:
-        """Ends all jobs and processes, at once; returns when they are gone."""
+        """Ends all jobs and processes at once; returns when they have ended."""
         await self.jobs.cancel_all()
         for build in self._builds.values():
             if build.session is not None:
@@ -237,7 +239,7 @@ class Builds:
             except BaseException:
                 worker.kill()
                 raise
-        self._note_use(build)  # one that was just made is no older than those asked meanwhile
+        self._note_use(build)  # a new build is no older than those asked meanwhile
         return Answer(to_json(replace(build.info, state="ready")))
 
     def _note_use(self, build: Build) -> None:
@@ -245,7 +247,7 @@ class Builds:
         build.used = self._clock
 
     def _make_room(self, build: Build) -> None:
-        """Ends the process that was not asked for the longest time, where there are too many."""
+        """Ends the least recently asked process if there are too many."""
         alive = [b for b in self._builds.values() if b.is_alive and b is not build]
         idle = [b for b in alive if b.info.state == "ready" and not b.acting]
         if len(alive) >= _MOST_ALIVE and idle:
@@ -260,7 +262,7 @@ class Builds:
         return await self._new_worker()
 
     async def _written(self, build: Build) -> None:
-        """Writes the file of a model that this process has compiled, unless it is there."""
+        """Writes the file of a model that this process compiled, if it does not exist."""
         sessions = [b.session for b in self._builds.values() if b.model is build.model]
         session = next((s for s in sessions if s is not None), None)
         if session is not None and not build.model.path.exists():
@@ -276,7 +278,7 @@ class Builds:
         return worker
 
     async def ready(self, build: Build) -> WorkerProcess | LocalWorker:
-        """Returns a build's process when it is compiled; compiles it again if the process went.
+        """Returns a build's process when it is compiled; compiles it again if the process ended.
 
         Raises `Failure` with the error of a build that has failed or was cancelled.
         """
@@ -308,7 +310,7 @@ class Builds:
     # --- asking ---
 
     async def ask(self, id: str, route: str) -> Answer:
-        """Returns what a build answers.
+        """Returns a build's answer.
 
         Raises `Failure`: I211, errors of the build, errors of the view; I217, I219.
         """
@@ -335,7 +337,7 @@ class Builds:
         return answer
 
     def act(self, id: str, name: str, params: dict[str, Any]) -> Job:
-        """Begins an action of a build; names and parameters have been checked."""
+        """Starts an action of a build; its name and parameters have been checked."""
         build = self.get(id)
         head = {"do": "act", "name": name, "params": params}
         return self.jobs.start(name, lambda job: self._act(build, head, job))
@@ -354,7 +356,9 @@ class Builds:
             build.forget_answers()
 
     async def _stoppable(self, worker: WorkerProcess | LocalWorker, head: Head, job: Job) -> Answer:
-        """Does an action; one that is to stop gets the time to do so, then its process ends."""
+        """Runs an action. If it is cancelled, it gets some time to stop before its process is
+        ended.
+        """
         work = asyncio.ensure_future(worker.ask(head, job.say))
         work.add_done_callback(forget)
         try:
@@ -386,8 +390,8 @@ class Builds:
     # --- comparing ---
 
     def compare(self, a: str, b: str, time: bool, numerics: bool) -> Job:
-        """Returns the job that compares two builds: one begun before in the same way, if it did not
-        fail.
+        """Returns the job that compares two builds: an earlier one with the same options, if it did
+        not fail.
 
         Raises `Failure`: I211, I215.
         """
@@ -401,14 +405,15 @@ class Builds:
         return known
 
     async def compared(self, a: str = "", b: str = "") -> Answer:
-        """Returns the comparison of two builds, when it is done; the last one begun by default.
+        """Returns the comparison of two builds when it is done; by default, of the last one
+        started.
 
-        Raises `Failure` with its error; I211 where there is none.
+        Raises `Failure` with its error; I211 if there is none.
         """
         job = self._diffs.get((a, b), (None, {}))[0] if a else self._last_diff
         if job is None:
             what = f"builds {a[:20]!r} and {b[:20]!r} were" if a else "no builds were"
-            hint = "POST api/diff begins it"
+            hint = "POST api/diff starts a comparison"
             raise Failure(InputError("I211", f"{what} not compared", hint=hint), 404)
         return await result_of(job, wait=True)
 
@@ -450,8 +455,8 @@ async def result_of(job: Job, *, wait: bool = False) -> Answer:
 
 
 def default_memory_bytes() -> int:
-    """Returns the memory that a process may map unless told: most of the machine's, or of its
-    container's (cgroup v2), where that is less.
+    """Returns the default limit of a process's mapped memory: most of the memory of the machine or,
+    if less, of its container (cgroup v2).
     """
     most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):  # none, or "max"
@@ -460,7 +465,7 @@ def default_memory_bytes() -> int:
 
 
 def build_name(place: int) -> str:
-    """Returns the name of the build that was made at a place: a, b, ..., z, ba, bb, ..."""
+    """Returns the name of the build with this number: a, b, ..., z, ba, bb, ..."""
     name = ""
     while True:
         place, letter = divmod(place, len(ascii_lowercase))

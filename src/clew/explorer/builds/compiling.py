@@ -1,4 +1,4 @@
-"""From a model's file and options to a `Session`, as the worker processes and `--get` do it."""
+"""From a model's file and options to a `Session`, for worker processes and `--get`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from clew.machine.target import Target
 from clew.runtime.drawing import settled
 from clew.support.budgets import Budgets, in_force
 
-# How much of the work is behind when a step begins: shares of a network compiled without the cache.
+# Progress at the start of each step: shares of the time of a network compiled without the cache.
 _PASSES, _KERNELS, _LINKING, _TRACE = 0.05, 0.2, 0.85, 0.9
 _KERNEL: Final = re.compile(r"kernel (\d+) of (\d+)")
 
@@ -32,8 +32,7 @@ def open_session(
 ) -> Session:
     """Returns a session on a model's file, compiled and with its trace read. `model` is its name.
 
-    Errors: those of loading and compiling; I061 for inputs with named sizes that no shape is given
-    for.
+    Errors: those of loading and compiling; I061 for inputs with named sizes and no given shape.
     """
     own = own or Own()
     chosen = compile_options(options, own)
@@ -63,9 +62,9 @@ def open_session(
 
 
 def _replaying(kernel: str, text: str) -> ScheduleFor:
-    """Returns the schedule that steps make of kernels; a page may have sent them.
+    """Returns the schedule that steps make of kernels; the steps may come from a page.
 
-    Errors: I237 for more, or longer, steps than any schedule has.
+    Errors: I237 for more or longer steps than any schedule has.
     """
     steps = text.splitlines()
     if len(steps) > MOST_STEPS or max(map(len, steps), default=0) > LONGEST:
@@ -80,7 +79,7 @@ def _replaying(kernel: str, text: str) -> ScheduleFor:
 
 
 def _fraction(text: str) -> float | None:
-    """Returns how much of compiling is done, from what `clew.compile` says that it does."""
+    """Returns the fraction of compiling done, from a progress message of `clew.compile`."""
     kernel = _KERNEL.match(text)
     if kernel is not None:
         return _KERNELS + (_LINKING - _KERNELS) * (int(kernel[1]) - 1) / int(kernel[2])

@@ -1,4 +1,4 @@
-"""Work that takes long: each job has events, which followers read live or later, and a result."""
+"""Long-running work: each job has events, which followers read live or later, and a result."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clew.explorer.failures import Cancelled, Failure, error_info
 from clew.explorer.schema import ErrorInfo, JobEvent
 from clew.support.errors import InputError
 
-# Events kept for those who come later; older ones are of no use.
+# Events kept for late followers; older ones are dropped.
 _KEPT_EVENTS: Final = 300
 _MOST_UNFINISHED: Final = 16
 _MOST_KEPT: Final = 200
@@ -22,7 +22,7 @@ Outcome = Literal["done", "failed", "cancelled"]
 
 
 class Job:
-    """Something under way or finished. `id` is what the page calls it."""
+    """Work in progress or finished. `id` is its name in the page."""
 
     def __init__(self, id: str, about: str) -> None:
         self.id: Final = id
@@ -42,7 +42,7 @@ class Job:
         return self._count
 
     def say(self, text: str, fraction: float | None = None) -> None:
-        """Tells followers what is being done."""
+        """Reports progress to followers."""
         if self.outcome is None:
             self._add(JobEvent("progress", text, fraction, None, self._seconds()))
 
@@ -60,8 +60,8 @@ class Job:
     async def follow(
         self, after: int = 0, heartbeat_s: float = 15.0
     ) -> AsyncIterator[tuple[int, JobEvent] | None]:
-        """Yields events with their numbers, past ones first, until the job has ended; None from
-        time to time where nothing happens.
+        """Yields events with their numbers, past ones first, until the job has ended; yields None
+        from time to time if nothing happens.
         """
         while True:
             changed = self._changed
@@ -83,9 +83,9 @@ class Job:
             await self._changed.wait()
 
     async def race(self, work: Coroutine[Any, Any, Answer], limit_s: float) -> Answer:
-        """Returns what `work` gives, unless the job is cancelled or it takes too long.
+        """Returns the result of `work`, unless the job is cancelled or takes too long.
 
-        Raises `Cancelled`, or `Failure` with I219; what does the work has to be stopped then.
+        Raises `Cancelled`, or `Failure` with I219; the caller must then stop the work itself.
         """
         task = asyncio.ensure_future(work)
         task.add_done_callback(forget)
@@ -111,18 +111,18 @@ class Job:
 
 
 def forget(task: asyncio.Future[Any]) -> None:
-    """Takes note of how abandoned work ended, so that nobody is told."""
+    """Retrieves the outcome of abandoned work, so that asyncio does not report it."""
     if not task.cancelled():
         task.exception()
 
 
 def too_long(limit_s: float) -> ErrorInfo:
-    """Returns the error of work that was stopped for its length."""
+    """Returns the error for work that was stopped at its time limit."""
     return error_info(
         InputError(
             "I219",
             f"stopped after {limit_s:g} s",
-            hint="clew explore --time-limit SECONDS allows more",
+            hint="raise the limit with clew explore --time-limit SECONDS",
         )
     )
 
@@ -138,13 +138,13 @@ class Jobs:
     def start(self, about: str, work: Any) -> Job:
         """Starts `work(job)`, a coroutine function that returns the result.
 
-        Raises `Failure` (429) with I215 where too many jobs are under way.
+        Raises `Failure` (429) with I215 if too many jobs are running.
         """
         if len(self._tasks) >= _MOST_UNFINISHED:
             raise Failure(
                 InputError(
                     "I215",
-                    f"{len(self._tasks)} jobs are under way, no more are taken",
+                    f"{len(self._tasks)} jobs are running, which is the limit",
                     hint="wait for one, or cancel one",
                 ),
                 429,
@@ -168,7 +168,7 @@ class Jobs:
         return self._jobs[id]
 
     async def cancel_all(self) -> None:
-        """Cancels what is under way, and returns when it has ended."""
+        """Cancels all running jobs, and returns when they have ended."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Who may use the machine: some compile side by side, who measures does so alone."""
+"""Access to the machine: compilations run side by side, measurements run alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clew.explorer.builds.jobs import Job
 
 
 class Lanes:
-    """At most `width` compile at a time, and nobody while something is measured."""
+    """Allows at most `width` compilations at a time, and none during a measurement."""
 
     def __init__(self, width: int) -> None:
         self._width = width
@@ -20,10 +20,10 @@ class Lanes:
 
     @asynccontextmanager
     async def compiling(self, job: Job) -> AsyncIterator[None]:
-        """A turn to compile; the job says that it waits."""
+        """Waits for permission to compile; the job reports the wait."""
         async with self._changed:
             if self._measuring or self._compiling >= self._width:
-                job.say("waiting until others are done", None)
+                job.say("waiting for other jobs", None)
             await self._changed.wait_for(
                 lambda: not self._measuring and self._compiling < self._width
             )
@@ -36,7 +36,7 @@ class Lanes:
 
     @asynccontextmanager
     async def measuring(self, job: Job) -> AsyncIterator[None]:
-        """A turn to measure, when nobody else computes."""
+        """Waits for permission to measure, when nothing else computes."""
         async with self._changed:
             if self._measuring or self._compiling:
                 job.say("waiting until the machine is free", None)

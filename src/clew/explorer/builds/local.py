@@ -1,9 +1,8 @@
-"""A build that lives in this process: the compiled model that `compiled.explore()` shows.
+"""A build in this process: the compiled model that `compiled.explore()` shows.
 
-It has what the server asks of a worker process (`WorkerProcess`), and does it in threads of its
-own: questions one after the other, and work one after the other beside them. What cannot be had in
-a thread is not had: its memory is not bounded, and work that does not notice that it was cancelled
-goes on unseen.
+It has the interface of a worker process (`WorkerProcess`), and uses its own threads: one answers
+questions one after the other, another does work one after the other. Threads have limits: memory is
+not bounded, and cancelled work that does not notice the cancellation continues in the background.
 """
 
 from __future__ import annotations
@@ -37,8 +36,8 @@ _GZIP_FROM_BYTES: Final = 2048
 
 
 def options_of(compiled: Any) -> Options:
-    """Returns how a model was compiled, as far as the page has words for it: what was added from
-    Python (passes, fusions, schedules) has none.
+    """Returns the options of a compiled model that the page can express. Additions from Python
+    (passes, fusions, schedules) are not among them.
     """
     given = compiled.options
     narrow = [p for p in given.passes if isinstance(p, ConvertPrecision)]
@@ -55,7 +54,7 @@ def options_of(compiled: Any) -> Options:
 
 
 def write_model(session: Session, path: Path) -> None:
-    """Writes the model's graph as imported, from which other builds are made."""
+    """Writes the model's imported graph, from which other builds are made."""
     save_module(session.trace.stages[0].module, path)
 
 
@@ -70,7 +69,7 @@ class LocalWorker:
         self.alive = True
 
     async def ask(self, head: Head, say: Say | None = None) -> Answer:
-        """Returns what is asked for; `say` hears of progress.
+        """Returns the result of a request; `say` receives progress.
 
         Raises `Failure` with the error, `Died` after `kill`, or `Cancelled`.
         """
@@ -104,11 +103,11 @@ class LocalWorker:
             self._waiting.discard(future)
 
     def cancel(self) -> None:
-        """Asks work under way to stop, when it next says how far it is."""
+        """Asks running work to stop when it next reports progress."""
         self._stopped |= self._waiting
 
     def kill(self) -> None:
-        """Gives up what is under way."""
+        """Abandons running work."""
         self.alive = False
         for future in self._waiting:
             _unless_done(future, future.set_exception, Cancelled())
@@ -137,7 +136,7 @@ class LocalWorker:
         )
 
     def _opened(self, head: Head, say: Any) -> Session:
-        """Returns the session of a build that is compared: this one, or another one made here."""
+        """Returns the session of a build to compare: this one, or another one made here."""
         if head["local"]:
             return self._session
         options, own = read(Options, head["options"], "options"), Own(**head["own"])

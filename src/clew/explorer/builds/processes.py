@@ -24,12 +24,12 @@ Say = Callable[[str, float | None], None]
 
 
 class Died(Failure):
-    """The process ended on its own before it had answered."""
+    """The process ended on its own before it answered."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a worker answered, perhaps compressed with gzip."""
+    """A worker's answer, perhaps compressed with gzip."""
 
     body: bytes
     gzip: bool = False
@@ -60,12 +60,12 @@ class WorkerProcess:
 
     @classmethod
     async def start(cls, memory_bytes: int, folder: Path) -> WorkerProcess:
-        """Starts a process that may map `memory_bytes` of memory (0: no limit), and has its
-        temporary files in `folder`.
+        """Starts a process that may map `memory_bytes` of memory (0: no limit), with its temporary
+        files in `folder`.
         """
         ours, theirs = socket.socketpair()
         with theirs:
-            # -P: nothing is imported from the folder that the user happens to be in.
+            # -P: nothing is imported from the user's current folder.
             program = f"import sys; sys.path.append({str(_ROOT)!r}); {_PROGRAM}"
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -75,7 +75,7 @@ class WorkerProcess:
                 *map(str, (theirs.fileno(), memory_bytes, os.getpid(), folder)),
                 pass_fds=[theirs.fileno()],
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=2,  # what is printed is no data
+                stdout=2,  # printed text is not data
                 start_new_session=True,
             )
         reader, writer = await asyncio.open_connection(sock=ours)
@@ -87,7 +87,7 @@ class WorkerProcess:
         return self._process.pid
 
     async def ask(self, head: Head, say: Say | None = None) -> Answer:
-        """Returns what the worker answers; `say` hears of its progress.
+        """Returns the worker's answer; `say` receives its progress.
 
         Raises `Failure` with the worker's error, `Died`, or `Cancelled` after `cancel`.
         """
@@ -102,20 +102,20 @@ class WorkerProcess:
             self._pending.pop(number, None)
 
     def cancel(self) -> None:
-        """Asks the worker to stop what it is at, when it next says how far it is."""
+        """Asks the worker to stop its current work when it next reports progress."""
         for number, pending in self._pending.items():
             if pending.say is not None:
                 self._write({"do": "cancel", "id": number})
 
     def kill(self) -> None:
-        """Ends the process and all that it started, at once."""
+        """Ends the process and all processes that it started, at once."""
         self._killed = True
         self.alive = False
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 
     async def closed(self) -> None:
-        """Returns when the process is gone."""
+        """Returns when the process has ended."""
         await self._process.wait()
         await self._reading
 
@@ -140,12 +140,12 @@ class WorkerProcess:
                 pending.future.set_exception(Cancelled() if self._killed else Died(died(code), 500))
 
     def _end_group(self) -> None:
-        """Ends what the worker had started: its group outlives it."""
+        """Ends the processes that the worker started: its group outlives it."""
         if self._process.returncode is None:
             self.kill_group()
 
     def kill_group(self) -> None:
-        """Ends the group without forgetting how the worker itself ended."""
+        """Ends the group but keeps the worker's own exit status."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
 

@@ -1,5 +1,5 @@
-"""What server and worker processes say to each other: messages of a head (a JSON object) and a
-body (bytes), each with its length in front. Nothing is ever unpickled.
+"""Messages between server and worker processes: a head (a JSON object) and a body (bytes), each
+preceded by its length. Nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def packed(head: Head, body: bytes = b"") -> bytes:
 
 
 def received(connection: socket.socket) -> tuple[Head, bytes] | None:
-    """Returns the next message, or None when the other side is gone."""
+    """Returns the next message, or None if the other side has closed the connection."""
     try:
         lengths = _read(connection, _LENGTHS.size)
         if lengths is None:
@@ -39,7 +39,9 @@ def received(connection: socket.socket) -> tuple[Head, bytes] | None:
 
 
 async def received_async(reader: asyncio.StreamReader) -> tuple[Head, bytes] | None:
-    """Returns the next message, or None when the other side is gone or does not make sense."""
+    """Returns the next message, or None if the other side has closed the connection or sent a
+    malformed message.
+    """
     try:
         head, body = _lengths(await reader.readexactly(_LENGTHS.size))
         text = await reader.readexactly(head)

@@ -1,19 +1,19 @@
 """A worker process: one build, or the comparison of two.
 
-It is the first of a process group of its own, so that it can be killed with the processes that it
-starts, and ends with the server's process. The main thread compiles and measures, another one
-answers questions meanwhile, a third one reads messages.
+It leads its own process group, so that it can be killed together with the processes that it starts,
+and it ends with the server's process. The main thread compiles and measures, another thread answers
+questions meanwhile, a third one reads messages.
 
-| message | its answer's body |
+| message | body of its answer |
 |---|---|
 | `{do: compile, id, path, model, options, own}` | nothing |
-| `{do: answer, id, route}` | the route's JSON, `gzip` says whether compressed |
+| `{do: answer, id, route}` | the route's JSON; `gzip` is set if it is compressed |
 | `{do: act, id, name, params}` | the action's result |
 | `{do: diff, id, a, b, time, numerics}` | a `schema.Diff`; `a`, `b` as for `compile` |
 | `{do: cancel, id}` | none: the work itself answers |
 
 Answers are `{id, kind}` with kind `progress` (with `text`, `fraction`), `done`, `failed` (the body
-is an `ErrorInfo`; `missing` says that what a route asks for is not there) or `cancelled`.
+is an `ErrorInfo`; `missing` is set if the object of a route does not exist) or `cancelled`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from clew.explorer.wire import to_json
 from clew.support.errors import ClewError, CompileError, InputError
 from clew.support.folders import temporaries_in
 
-# Smaller answers are not worth compressing; level 1 is several times as quick as the default one.
+# Smaller answers are not worth compressing; level 1 is several times as fast as the default level.
 _GZIP_FROM_BYTES: Final = 2048
 _GZIP_LEVEL: Final = 1
-# Progress is said at most this often: a page that is painted anew takes part in what is measured.
+# Least seconds between progress messages: repainting the page would disturb measurements.
 _SAY_EVERY_S: Final = 0.25
 _DEATH_SIGNAL: Final = 1  # PR_SET_PDEATHSIG of prctl(2)
 
@@ -98,7 +98,7 @@ class Worker:
         except BaseException as error:
             if not isinstance(error, (ClewError, MemoryError)) or _is_ours(error):
                 traceback.print_exc()  # to the terminal, not to the page
-            # A question that does not fit: what it asks for is not there.
+            # A malformed question: the requested object does not exist.
             missing = head["do"] == "answer" and isinstance(error, InputError)
             info = to_json(error_info(error, self._folders))
             self._send({"id": head["id"], "kind": "failed", "missing": missing}, info)
@@ -160,7 +160,7 @@ class Worker:
 
 
 class _Speaker:
-    """Says how far a piece of work is, and stops it where it was cancelled."""
+    """Reports the progress of a piece of work, and stops it if it was cancelled."""
 
     def __init__(
         self, number: int, send: Callable[[Head], None], cancelled: set[int], head: str = ""
@@ -176,9 +176,9 @@ class _Speaker:
         return _Speaker(self._number, self._send, self._cancelled, head).say
 
     def say(self, text: str, fraction: float | None = None) -> None:
-        """Says what is being done.
+        """Reports progress.
 
-        Raises `Cancelled` where nobody wants it any more.
+        Raises `Cancelled` if the work was cancelled.
         """
         if self._number in self._cancelled:
             raise Cancelled
@@ -191,7 +191,7 @@ class _Speaker:
 
 
 def _is_ours(error: BaseException) -> bool:
-    """Whether a coded error stands for a mistake of clew's."""
+    """Whether a coded error indicates a bug in clew."""
     return isinstance(error, CompileError) and isinstance(error.__cause__, Exception)
 
 
@@ -203,7 +203,7 @@ def end_group() -> None:
 
 
 def limit_process(memory_bytes: int, parent: int) -> None:
-    """Ties this process to its parent and bounds the memory that it may map."""
+    """Ties this process to its parent, and limits the memory that it may map."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if memory_bytes:
@@ -213,13 +213,13 @@ def limit_process(memory_bytes: int, parent: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
-    if os.getppid() != parent:  # it went before the line above
+    if os.getppid() != parent:  # it ended before the line above
         end_group()
 
 
 def main() -> None:
-    """Runs a worker: arguments are the connection's number, bytes of memory, the parent's id, and
-    the folder for temporary files.
+    """Runs a worker. The arguments are the connection's number, bytes of memory, the parent's id,
+    and the folder for temporary files.
     """
     descriptor, memory_bytes, parent = map(int, sys.argv[1:4])
     limit_process(memory_bytes, parent)

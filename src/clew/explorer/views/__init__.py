@@ -1,1 +1,1 @@
-"""What the page shows: each file answers one route, from a `Session`, without any HTTP."""
+"""The contents of the page: each file answers one route, from a `Session`, without any HTTP."""

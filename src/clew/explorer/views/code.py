@@ -1,4 +1,4 @@
-"""A kernel's loop nest, LLVM text and instructions, and which line came from which."""
+"""A kernel's loop nest, LLVM text and instructions, and the links between their lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def code(session: Session, kernel: int) -> Code:
 
 
 def code_of(kernel: int, used: KernelTrace) -> Code:
-    """Returns the code of a use of a kernel, which is called by a number."""
+    """Returns the code of a use of a kernel, which is named by a number."""
     lines = used.llvm_lines
     return Code(
         kernel=kernel,

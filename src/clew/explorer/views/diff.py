@@ -14,7 +14,7 @@ _NONE = -1
 
 
 def diff_view(report: DiffReport, a: Session, b: Session) -> Diff:
-    """Returns what `clew.diff` of the two sessions' models found, layers in the order of A."""
+    """Returns the result of `clew.diff` on two sessions' models, layers in the order of A."""
     summary = report.summary
     time = summary.time
     return Diff(
@@ -29,7 +29,7 @@ def diff_view(report: DiffReport, a: Session, b: Session) -> Diff:
 
 
 def _change(layer: LayerDiff, a: Session, b: Session) -> LayerChange:
-    """Returns how a layer differs; `kinds` is empty where it does not."""
+    """Returns a layer's differences; `kinds` is empty if there are none."""
     numerics = layer.numerics
     return LayerChange(
         a=_NONE if layer.a is None else a.layers[layer.a],

@@ -1,4 +1,4 @@
-"""Figures to color by, for layers and kernels, and as far as known for lines and instructions."""
+"""Figures to color by, for layers, kernels and, where known, lines and instructions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ Figures = list[float | None]
 def heat(session: Session, metric: str) -> Heat:
     """Returns the figures of a metric.
 
-    Errors: I232 for one that there is not; I230, I231 where it has not been measured.
+    Errors: I232 for an unknown metric; I230, I231 if it has not been measured.
     """
     view = _METRICS.get(metric)
     if view is None:
         known = ", ".join(get_args(Metric))
-        raise InputError("I232", f"no metric {metric[:40]!r}", hint=f"it is one of {known}")
+        raise InputError("I232", f"no metric {metric[:40]!r}", hint=f"the metrics are {known}")
     return view(session)
 
 
@@ -43,13 +43,13 @@ def _time(session: Session) -> Heat:
     layers = {row.layer: row.ns for row in found.layers}
     notes = list(found.notes)
     if layers.get(NO_LAYER):
-        notes.append(f"{layers[NO_LAYER] / 1e3:.1f} µs are of operators that serve no layer")
+        notes.append(f"{layers[NO_LAYER] / 1e3:.1f} µs belong to operators that serve no layer")
     hosts = sum(row.ns for row in found.kernels if row.kind == "host")
     if hosts:
-        notes.append(f"{hosts / 1e3:.1f} µs are of steps on the host, which are no kernels")
+        notes.append(f"{hosts / 1e3:.1f} µs belong to host steps, which are not kernels")
     regions = sum(row.ns for row in found.kernels if row.kind == "region")
     if regions:
-        notes.append(f"{regions / 1e3:.1f} µs are of regions on other backends")
+        notes.append(f"{regions / 1e3:.1f} µs belong to regions on other backends")
     return Heat(
         metric="time",
         unit="ns",
@@ -66,7 +66,7 @@ def _time(session: Session) -> Heat:
 
 
 def _rows(session: Session, found: Profile) -> list[KernelProfile | None]:
-    """Returns the rows of the build's kernels; None for those that did not run."""
+    """Returns the profile rows of the build's kernels; None for kernels that did not run."""
     by_name = {row.name: row for row in found.kernels}
     return [by_name.get(kernel.name) for kernel in session.kernels]
 
@@ -81,12 +81,12 @@ def _instructions(session: Session, kernel: int, row: KernelProfile | None) -> F
 
 
 def _time_basis(found: Profile) -> str:
-    """Returns what the times of layers rest on, by how much of the whole."""
+    """Returns a text on how the times of layers were obtained, with shares of the total."""
     whole = found.kernels_ns or 1.0
     measured = sum(la.alone_ns + la.measured_ns for la in found.layers)
     estimated = sum(la.estimated_ns for la in found.layers)
     share = 100 * measured / whole
-    text = f"timers of kernels, {found.rounds} rounds; layers: {share:.0f} % measured"
+    text = f"kernel timers, {found.rounds} rounds; layers: {share:.0f} % measured"
     if estimated:
         text += f", {100 * estimated / whole:.0f} % divided by FLOPs or bytes (estimates)"
     samples = sum(row.samples for row in found.kernels)
@@ -115,7 +115,9 @@ def _static(
     amount: Callable[..., int],
     weight: Callable[[OperatorShare], float],
 ) -> Heat:
-    """Returns what kernels do at least, divided among their operators and the layers of these."""
+    """Returns the least work of kernels, divided among their operators and the operators'
+    layers.
+    """
     model = session.compiled
     splits = estimated_splits(model)
     work = LayerWork(model.build)
@@ -139,7 +141,7 @@ def _static(
     notes = []
     left = total - sum(layers.values())
     if left > 0:
-        notes.append(f"{left / total:.1%} are of operators that serve no layer")
+        notes.append(f"{left / total:.1%} belong to operators that serve no layer")
     own = "FLOPs of the kernels' expressions" if metric == "flops" else "operands, once each"
     return Heat(
         metric=metric,
@@ -151,7 +153,7 @@ def _static(
         lines=[],
         instructions=[],
         runs=[],
-        basis=f"counted, not measured: {own}, of one run each; divided among the layers of a "
+        basis=f"counted, not measured: {own}, for one run each; divided among the layers of a "
         f"kernel by their {metric} (estimates)",
         notes=notes,
     )
@@ -196,9 +198,9 @@ def _peak(session: Session) -> Heat:
         lines=[],
         instructions=[],
         runs=[],
-        basis=f"{together}what a kernel's roof alone would take (the peak of its products, or the "
-        "bandwidth of the memory that holds its operands) over the time measured; layers have the "
-        "mean of their kernels, by time",
+        basis=f"{together}the least time by a kernel's roofline (the peak of its products, or the "
+        "bandwidth of the memory that holds its operands) over the measured time; for layers, the "
+        "mean over their kernels, weighted by time",
         notes=notes,
     )
 
@@ -232,7 +234,7 @@ def _error(session: Session) -> Heat:
         instructions=[],
         runs=[],
         basis="the largest difference from f32 at opt level 0, over the largest magnitude there; "
-        "of values in memory, inputs drawn from a seed",
+        "for values in memory, with inputs drawn from a seed",
         notes=notes,
     )
 

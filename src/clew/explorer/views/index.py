@@ -1,4 +1,4 @@
-"""All that the search looks through: layers, kernels, operators, attributes, types, remarks."""
+"""All entries of the search: layers, kernels, operators, attributes, types, remarks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from clew.explorer.session import Session
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import TensorType, TupleType, Type
 
-# Of what many nodes have, such as a dtype, so many places are listed.
+# The number of places listed for a value that many nodes share, such as a dtype.
 _PLACES: Final = 8
 _MOST_TEXT: Final = 200
 
 
 def index(session: Session) -> Index:
-    """Returns all entries, what stands nearest to the user's model first.
+    """Returns all entries, those nearest to the user's model first.
 
-    What many nodes have is listed with the first few of them, each at the stage that it appears
-    in first. A layer's `detail` is its operator type, to be matched as well.
+    A value that many nodes share is listed with the first few of them, each at the stage where it
+    first appears. A layer's `detail` is its operator type, to be matched as well.
     """
     return Index([*_layers(session), *_kernels(session), *_stages(session), *_nodes(session)])
 
@@ -68,7 +68,7 @@ def _nodes(session: Session) -> Iterator[Entry]:
 
 
 def _facts(node: Any) -> Iterator[tuple[str, str]]:
-    """Yields what can be searched for of a node."""
+    """Yields the searchable facts of a node."""
     assert isinstance(node, Expr)
     match node:
         case Call():

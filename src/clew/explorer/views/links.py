@@ -1,21 +1,21 @@
-"""What became of nodes, stage by stage: the page follows values with it, without asking again.
+"""Links between nodes, stage by stage: the page follows values with them, without further requests.
 
-The walk, which `frontend/src/thread.ts` does and `tests/explorer/views/page_walk.py` holds against
-`Trace.forward` and `Trace.backward`:
+This is the walk, which `frontend/src/thread.ts` implements and `tests/explorer/views/page_walk.py`
+checks against `Trace.forward` and `Trace.backward`:
 
-- A stage that is not `changed` (`Overview.stages`) has the nodes of the one before.
-- Into a changed stage, a node leads to itself, if both stages have it (`born`, `last`, `away`), and
+- A stage that is not `changed` (`Overview.stages`) has the nodes of the previous stage.
+- Into a changed stage, a node leads to itself if both stages have it (`born`, `last`, `away`), and
   to `new` of every link whose `old` it is; backwards likewise from `new` to `old`.
-- Forwards from a layer: from the nodes that are born in stage 0 and serve it. Those reached in the
-  last stage are in the kernels that have them among their `numbers`, with these positions; a
-  kernel of which no operator is reached, but whose `call` is, is meant as a whole.
-- In a kernel, operators at some positions have those lines of the loop nest whose `loop_op`
-  (`Code`) is one of them, or -1; a kernel meant as a whole, or with all positions, has all lines.
-  LLVM lines and instructions belong to the line that `llvm_loop` and `asm_loop` give, 0 to none.
-- Backwards from a line of code: its line of the loop nest gives the operator, all of the kernel's
-  for -1, and nothing for line 0. From the operators' nodes in the last stage back to stage 0; the
-  layers are those that any node on the way serves (`layers`), that of the start included.
-- From a node both ways: backwards to the layers, forwards to the kernels.
+- Forwards from a layer: start at the nodes that are born in stage 0 and serve it. The nodes reached
+  in the last stage are in the kernels that have them among their `numbers`, at these positions. If
+  only the `call` of a kernel is reached, but none of its operators, the whole kernel is reached.
+- In a kernel, operators at some positions have the lines of the loop nest whose `loop_op` (`Code`)
+  is one of these positions, or -1. A kernel reached as a whole, or at all positions, has all lines.
+  LLVM lines and instructions belong to the line in `llvm_loop` and `asm_loop`; 0 means none.
+- Backwards from a line of code: its line of the loop nest gives the operator, or all operators of
+  the kernel for -1, or nothing for line 0. From the operators' nodes in the last stage back to
+  stage 0; the layers are those served by any node on the way (`layers`), the start included.
+- From a node in both directions: backwards to the layers, forwards to the kernels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def links(session: Session) -> Links:
 
 
 def _layers(session: Session) -> list[list[int]]:
-    """Returns by node numbers the layers that each serves: nodes are immutable, and keep theirs."""
+    """Returns the layers that each node serves, by node number: nodes are immutable and keep
+    theirs.
+    """
     found: list[list[int]] = [[] for _ in session.numbers]
     for stage, record in enumerate(session.trace.stages):
         for node in session.trace.nodes(stage).values() if record.changed else ():
@@ -45,8 +47,8 @@ def _layers(session: Session) -> list[list[int]]:
 
 
 def lifetimes(session: Session) -> tuple[list[int], list[int], list[list[int]]]:
-    """Returns by node numbers the first and the last stage that has each, and rows of those that
-    some stage between has not: number, first stage without, stage with it again.
+    """Returns the first and the last stage that has each node, by node number, and rows of those
+    that an intermediate stage lacks: number, first stage without, first stage with it again.
     """
     born = [-1] * len(session.numbers)
     last = [-1] * len(session.numbers)

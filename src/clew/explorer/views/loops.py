@@ -1,4 +1,4 @@
-"""The model's loops: which layers and kernels each holds, and how often it turns."""
+"""The model's loops: the layers and kernels of each, and its trip count."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from clew.ir.loops import Around, loops_around
 
 
 def loops(session: Session) -> list[schema.Loop]:
-    """Returns the loops by the layers that they are, those around others first; for `Session.once`.
+    """Returns the loops by their layers, outer loops before inner ones; for `Session.once`.
 
-    A layer that became a loop in some pass (LSTM) is one, too. Layers are those that the import
-    found in the body.
+    A layer that a pass turned into a loop (LSTM) is included. Layers of a body are those that the
+    import found there.
     """
     chains: dict[int, tuple[int, ...]] = {}
-    turns: dict[int, int | None] = {}
+    iterations: dict[int, int | None] = {}
     layers: dict[int, dict[int, None]] = {}
     for stage, record in enumerate(session.trace.stages):
         if stage and not record.changed:
@@ -30,8 +30,8 @@ def loops(session: Session) -> list[schema.Loop]:
             if isinstance(found, While):
                 for place in _places(session, found):
                     chains.setdefault(place, _chain(session, around, place))
-                    if isinstance(found.trips, int) or place not in turns:
-                        turns[place] = found.trips if isinstance(found.trips, int) else None
+                    if isinstance(found.trips, int) or place not in iterations:
+                        iterations[place] = found.trips if isinstance(found.trips, int) else None
             held = (session.layers[name] for name in found.span.layers if name in session.layers)
             chain = _chain(session, around)
             for layer in held if not stage else ():
@@ -45,7 +45,7 @@ def loops(session: Session) -> list[schema.Loop]:
         schema.Loop(
             layer=place,
             parent=at.get(chains[place][-1], -1) if chains[place] else -1,
-            turns=turns[place],
+            iterations=iterations[place],
             layers=sorted(layers.get(place, ())),
             kernels=kernels.get(place, []),
         )
@@ -66,7 +66,7 @@ def _around_last(session: Session) -> dict[int, Around]:
 
 
 def _kernels(session: Session) -> dict[int, list[int]]:
-    """Returns for places of loops' layers the kernels that run in them."""
+    """Returns the kernels that run in each loop, by the place of the loop's layer."""
     around = session.once(_around_last)
     found: dict[int, list[int]] = {}
     for number, kernel in enumerate(session.kernels):
@@ -76,12 +76,12 @@ def _kernels(session: Session) -> dict[int, list[int]]:
 
 
 def _chain(session: Session, around: Iterable[While], without: int = -1) -> tuple[int, ...]:
-    """Returns the layers that loops around something are, outermost first, each once."""
+    """Returns the layers of the loops around a node, outermost first, each once."""
     places = (place for loop in around for place in _places(session, loop))
     return tuple(dict.fromkeys(place for place in places if place != without))
 
 
 def _places(session: Session, loop: While) -> list[int]:
-    """Returns the layer that a loop is; none where it is of several, or of none."""
+    """Returns the layer of a loop; none if it has several, or none."""
     found = [session.layers[name] for name in loop.span.layers if name in session.layers]
     return found if len(found) == 1 else []

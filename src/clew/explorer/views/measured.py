@@ -1,4 +1,4 @@
-"""What was measured of a build, or the error that says that nothing was."""
+"""Measurements of a build, or the error that says that there are none."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def profile_of(session: Session) -> Profile:
     """Returns the build's profile.
 
-    Errors: I230 where it was not profiled.
+    Errors: I230 if it was not profiled.
     """
     found: Profile | None = session.measured.get("profile")
     if found is None:
         raise InputError(
-            "I230", "no time was measured of this build", hint="profile first: Measure on the page"
+            "I230", "this build has not been profiled", hint="use Measure on the page first"
         )
     return found
 
@@ -27,13 +27,13 @@ def profile_of(session: Session) -> Profile:
 def errors_of(session: Session) -> dict[str, float | None]:
     """Returns the errors of the build's layers by name, None for values that are not in memory.
 
-    Errors: I231 where values were not compared.
+    Errors: I231 if values were not compared.
     """
     found: dict[str, float | None] | None = session.measured.get("errors")
     if found is None:
         raise InputError(
             "I231",
-            "values of this build were not compared with the reference",
-            hint="compare first: Measure errors on the page",
+            "values of this build have not been compared with the reference",
+            hint="use Measure errors on the page first",
         )
     return found

@@ -1,9 +1,9 @@
-"""Figures of operators, at every stage: an operator's own share, never that of its whole layer.
+"""Figures of operators, at every stage: an operator's own share, not that of its whole layer.
 
 In the last stage an operator has its share of its kernel's figure, as the profile divides it, in
-parts for its layers. Each part goes back to the operators that it was made of, stage by stage
-along the trace's links: to those that serve the same layer, in proportion to their FLOPs. So the
-operators of any stage add up to the same whole.
+parts for its layers. Each part goes back to the operators that it was made of, stage by stage along
+the trace's links: to those that serve the same layer, in proportion to their FLOPs. So the
+operators of each stage add up to the same total.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from clew.profile.work import LayerWork
 
 @dataclass(frozen=True)
 class Portion:
-    """What an operator of the last stage has for one of its layers; `node` is the operator's id."""
+    """The part of a last-stage operator's figure for one of its layers; `node` is the operator's
+    id.
+    """
 
     node: int
     layer: str
@@ -50,7 +52,7 @@ def portions_of(session: Session, rows: Iterable[KernelProfile]) -> list[Portion
 
 
 def sums(session: Session, portions: Sequence[Portion]) -> list[NodeFigures]:
-    """Returns what each operator has, by stage; nothing for stages that changed nothing."""
+    """Returns each operator's figure by stage; empty for stages that changed nothing."""
     origins = session.once(_origins)
     work = session.once(_work)
     result = []
@@ -65,7 +67,7 @@ def sums(session: Session, portions: Sequence[Portion]) -> list[NodeFigures]:
 
 
 def _of_calls(nodes: Iterable[Any], found: Mapping[int, float]) -> dict[int, float]:
-    """Returns what calls of functions have: all of the operators inside."""
+    """Returns the figures of function calls: the sums over all operators inside."""
     sums: dict[int, float] = {}
     for node in nodes:
         if isinstance(node, Call) and isinstance(node.op, Function):
@@ -76,7 +78,7 @@ def _of_calls(nodes: Iterable[Any], found: Mapping[int, float]) -> dict[int, flo
 
 
 def means(session: Session, valued: Sequence[tuple[Portion, float]]) -> list[NodeFigures]:
-    """Returns by stage the means of the values that come with portions, weighed by these."""
+    """Returns by stage the means of the values given with portions, weighted by the portions."""
     weighed = [Portion(p.node, p.layer, p.amount * value) for p, value in valued]
     wholes = sums(session, [p for p, _ in valued])
     result = []
@@ -117,7 +119,7 @@ def _shared(
     portion: Portion,
     work: LayerWork,
 ) -> Iterator[tuple[int, float]]:
-    """Yields what a portion gives to operators of a stage, by their ids."""
+    """Yields the parts of a portion for operators of a stage, by operator id."""
     nodes: Mapping[int, Any] = session.trace.nodes(stage)
     known = [nodes[n] for n in origins.get(portion.node, ()) if _is_operator(nodes[n])]
     own = [node for node in known if portion.layer in node.span.layers] or known
@@ -135,7 +137,7 @@ def _work(session: Session) -> LayerWork:
 
 
 def _origins(session: Session) -> list[dict[int, list[int]]]:
-    """Returns by stage, for ids of the last stage's operators, what each was made of."""
+    """Returns by stage the origins of each last-stage operator, by operator id."""
     trace = session.trace
     here = {node.id: [node.id] for node in trace.nodes(trace.last).values() if _is_operator(node)}
     found = [here]

@@ -12,7 +12,7 @@ from clew.explorer.views.loops import loops
 
 
 def overview(session: Session) -> Overview:
-    """Returns what the page needs first."""
+    """Returns the data that the page needs first."""
     build = session.compiled.build
     return Overview(
         version=VERSION,
@@ -120,7 +120,7 @@ def _typed(facts: dict[str, Any]) -> str:
 
 
 def totals(session: Session) -> CodeTotals:
-    """Returns how much code there is. It makes all of it where that has come from the cache."""
+    """Returns the amount of code. Generates all code that came from the cache."""
     build = session.compiled.build
     distinct = {use.key: used for use, used in zip(session.uses, session.kernels, strict=True)}
     return CodeTotals(

@@ -1,4 +1,4 @@
-"""Refs of the wire format (see `schema`) and the things of the trace that they stand for."""
+"""Refs of the wire format (see `schema`), and the things of the trace that they name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _LINES: Final[dict[str, type[LoopRef | LlvmRef | AsmRef]]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """What a ref names: a layer's `name`; the number of a kernel, stage or node; a `line`."""
+    """The thing that a ref names: a layer's `name`; the number of a kernel, stage or node; a
+    `line`.
+    """
 
     kind: str
     name: str = ""
@@ -28,10 +30,10 @@ class Place:
 
 
 def parse_ref(session: Session, ref: str) -> Place:
-    """Returns what a ref names, if there is such a thing.
+    """Returns the thing that a ref names, if it exists.
 
-    Errors: I240 for text that is no ref; I070 (layer), I071 (stage), I072 (line), I200 (kernel),
-    I241 (node) for what does not exist.
+    Errors: I240 for text that is not a ref; I070 (layer), I071 (stage), I072 (line), I200 (kernel),
+    I241 (node) for things that do not exist.
     """
     kind, _, rest = ref.partition(":")
     if kind == "layer":
@@ -42,7 +44,7 @@ def parse_ref(session: Session, ref: str) -> Place:
     if kind not in KINDS or len(numbers) != wanted or not plain:
         raise InputError(
             "I240",
-            f"{ref[:80]!r} is no reference",
+            f"{ref[:80]!r} is not a reference",
             hint="references are layer:NAME, kernel:K, node:STAGE:N, loop:K:L, llvm:K:L, asm:K:N",
         )
     first, *more = map(int, numbers)
@@ -90,7 +92,7 @@ def trace_ref(session: Session, place: Place) -> Ref:
 
 
 def wire_ref(session: Session, ref: Ref | int | None) -> str:
-    """Returns a thing of the trace, or a stage by its place, as a ref; empty for None."""
+    """Returns the ref of a thing of the trace, or of a stage by its place; empty for None."""
     match ref:
         case None:
             return ""

@@ -1,4 +1,4 @@
-"""Kernels under the roofs that the machine gives.
+"""Kernels under the machine's roofline.
 
 Source: Williams, Waterman and Patterson, Roofline: An Insightful Visual Performance Model for
 Multicore Architectures, 2009.
@@ -13,15 +13,15 @@ from clew.support.errors import InputError
 
 
 def roofline(session: Session) -> Roofline:
-    """Returns roofs and kernels; those that compute nothing have an intensity of 0.
+    """Returns roofs and kernels; kernels without arithmetic have an intensity of 0.
 
-    Errors: I230 where the build was not profiled, I233 where the machine was not measured.
+    Errors: I230 if the build was not profiled, I233 if the machine was not measured.
     """
     found = profile_of(session)
     limits = found.limits
     if limits is None:
         raise InputError(
-            "I233", "the machine's limits were not measured", hint="profile with its roofline"
+            "I233", "the machine's limits have not been measured", hint="profile with the roofline"
         )
     rows = {row.name: row for row in found.kernels}
     points = []

@@ -36,13 +36,13 @@ def schedule(session: Session, kernel: int) -> ScheduleView:
 
 
 def _steps_by_key(session: Session) -> dict[str, list[ScheduleStep]]:
-    """Returns where steps are kept: uses of one kernel share them."""
+    """Returns the cached steps by kernel key: uses of one kernel share them."""
     return {}
 
 
 def schedule_steps(schedule: Schedule, stage_ops: Mapping[str, int]) -> list[ScheduleStep]:
-    """Returns a schedule's steps, the nest before them first and the one that code is generated
-    from last.
+    """Returns a schedule's steps, with the nest before them first and the nest that code is
+    generated from last.
     """
     texts = ["", *map(str, schedule.steps)]
     names = ["", *(step.primitive for step in schedule.steps)]

@@ -1,4 +1,4 @@
-"""The model pane: layers as the model's file has them, and what they hand on to each other."""
+"""The model pane: layers as in the model's file, and the edges between them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NOWHERE: Final = -1
 
 
 def source(session: Session) -> Source:
-    """Returns the model as its file has it, or as it was imported: one that has no ONNX file, or
-    whose file has changed.
+    """Returns the model as in its file; or as it was imported, if it has no ONNX file or its file
+    has changed.
 
-    A line a layer: `name = Operator(inputs) attributes → outputs`, what other layers hold
-    indented below them.
+    Each layer has one line, `name = Operator(inputs) attributes → outputs`, with the layers that it
+    contains indented below it.
     """
     listing = session.listing
     writer = _Writer(session)
@@ -33,9 +33,9 @@ def source(session: Session) -> Source:
 
 @dataclass
 class _Scope:
-    """Who makes the values that a graph's names stand for: places of layers, or `NOWHERE`.
+    """The producers of the values that a graph's names stand for: places of layers, or `NOWHERE`.
 
-    `inputs` has the model's inputs that names of a loop's body stand for.
+    `inputs` maps names in a loop's body to the model inputs that they stand for.
     """
 
     makers: dict[str, int]
@@ -51,7 +51,7 @@ class _Scope:
         return None
 
     def called(self, name: str) -> str:
-        """Returns the name of the model's input that a name stands for, else the name."""
+        """Returns the name of the model input that a name stands for, else the name itself."""
         scope: _Scope | None = self
         while scope is not None and name not in scope.makers:
             scope = scope.outer
@@ -73,7 +73,7 @@ class _Writer:
         self.layers.append(layer)
 
     def edge(self, source: int | None, target: int, value: str) -> None:
-        """Notes that a layer hands on a value, but for what comes from parameters."""
+        """Adds an edge between two layers, unless the value is a parameter."""
         if source is not None and not source == target == NOWHERE:
             self.edges.setdefault(ModelEdge(source, target, display(value)))
 
@@ -100,7 +100,7 @@ class _Writer:
             self.add(1, f"{display(value.name)}: {type_}" if type_ else display(value.name))
 
     def _graph(self, lines: Sequence[Line], depth: int, scope: _Scope, holder: int) -> None:
-        """Writes layers, those of one group under its name."""
+        """Writes layers, grouped under the names of their groups."""
         open_: tuple[str, ...] = ()
         for line in lines:
             group = tuple(self.session.group_of(line.name)) if holder == NOWHERE else ()
@@ -111,7 +111,9 @@ class _Writer:
             self._layer(line, depth + len(group), scope, holder)
 
     def _layer(self, line: Line, depth: int, scope: _Scope, holder: int) -> None:
-        """Writes a layer and the graphs that it holds. `holder` is the layer that it is part of."""
+        """Writes a layer and the graphs that it contains. `holder` is the layer that contains
+        it.
+        """
         place = self.session.layers.get(line.name, holder)
         self.add(depth, self._text(line), place)
         for name in dict.fromkeys(line.inputs):
@@ -128,7 +130,7 @@ class _Writer:
             self.add(depth, f"{head}: never taken", place)
             return
         self.add(depth, f"{head}:", place)
-        # A loop's body takes what the loop does, in this order; so does a function.
+        # A loop's body takes the loop's inputs in this order; so does a function.
         makers = {
             value.name: maker
             for value, name in zip(body.inputs, line.inputs, strict=False)
@@ -164,7 +166,7 @@ class _Writer:
         return f"{text}  # no operator needed: {why}" if why else text
 
     def _left_over(self, written: set[int]) -> None:
-        """Writes layers that the file does not show: the import made them."""
+        """Writes layers that the file does not show: those made by the import."""
         rest = [name for name, place in self.session.layers.items() if place not in written]
         if rest:
             self.add(0, "made by the import")
@@ -179,7 +181,11 @@ class _Writer:
         """Writes the layers of the first stage."""
         session = self.session
         main = session.trace.stages[0].module.main
-        changed = ": its file has changed; this is what was read" if session.path_is_onnx else ""
+        changed = (
+            ": its file has changed since; this is the imported model"
+            if session.path_is_onnx
+            else ""
+        )
         self.add(0, f"{display(session.model)}{changed}")
         self._values("inputs", [Value(p.name, str(p.type)) for p in main.params])
         self.add(0, "layers")
@@ -219,7 +225,7 @@ class _Writer:
 
 
 def _common(a: Iterable[str], b: Iterable[str]) -> Iterable[str]:
-    """Yields what two paths begin with."""
+    """Yields the common prefix of two paths."""
     for x, y in zip(a, b, strict=False):
         if x != y:
             return

@@ -1,4 +1,4 @@
-"""A stage's graph IR: text, and what stands on its lines."""
+"""A stage's graph IR: its text, and the nodes on its lines."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _marks(session: Session, node: Expr) -> list[int]:
 
 
 def _operands(node: Expr) -> list[Expr]:
-    """Returns the nodes that a node reads: a function's body is not read by it."""
+    """Returns the nodes that a node reads, without the bodies of functions."""
     if isinstance(node, Function):
         return []
     return [c for c in node.children if not isinstance(c, Function)]

@@ -1,4 +1,4 @@
-"""Stories: a layer's life, a kernel's making, and what a line of code or a node comes from."""
+"""Stories of layers and kernels, and of the origin of a line of code or a node."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from clew.support.errors import InputError
 
 
 def story(session: Session, ref: str) -> Story:
-    """Returns the story of whatever a ref names.
+    """Returns the story of the thing that a ref names.
 
-    Errors: I240 for text that is no ref; I070 (layer), I071 (stage), I072 (line), I200 (kernel),
-    I241 (node), I242 (line of the model) for what does not exist.
+    Errors: I240 for text that is not a ref; I070 (layer), I071 (stage), I072 (line), I200 (kernel),
+    I241 (node), I242 (line of the model) for things that do not exist.
     """
     place = parse_ref(session, ref)
     match place.kind:
@@ -36,7 +36,7 @@ def story(session: Session, ref: str) -> Story:
 
 
 def story_refs(session: Session) -> list[str]:
-    """Returns refs of the stories that a report is to hold: layers, kernels and stages."""
+    """Returns the refs of the stories in a report: layers, kernels and stages."""
     return [
         *(f"layer:{name}" for name in session.layers),
         *(f"kernel:{place}" for place in range(len(session.kernels))),

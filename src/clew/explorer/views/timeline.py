@@ -13,7 +13,7 @@ _OUTSIDE = "outside kernels"
 def timeline(session: Session) -> Timeline:
     """Returns the slices of a run.
 
-    Errors: I230 where the build was not profiled.
+    Errors: I230 if the build was not profiled.
     """
     found = profile_of(session)
     places = {kernel.name: n for n, kernel in enumerate(session.kernels)}

@@ -1,7 +1,7 @@
-"""What layers computed in a run: statistics and a sample of a value, in loops by the turn.
+"""Values of layers in a run: statistics and a sample; in loops, of each iteration.
 
-The model runs when a value is first asked for, with the inputs that measurements take. Only some
-turns at once are kept, and of these only what is shown.
+The model runs when a value is first requested, with the inputs of measurements. A run keeps only
+some iterations, and of these only the data shown.
 """
 
 from __future__ import annotations
@@ -17,56 +17,56 @@ from clew.explorer import schema
 from clew.explorer.inputs import drawn
 from clew.explorer.session import Session
 from clew.ir.expr import While
-from clew.ir.loops import turns_of
+from clew.ir.loops import iterations_of
 from clew.ir.types import TensorType, leaves
 from clew.support.errors import ClewError, InputError
-from clew.tap.read import TurnValues, loops_in_memory, results_of, tap_turns
+from clew.tap.read import IterationValues, loops_in_memory, results_of, tap_iterations
 
 Key = tuple[str, int]
 
 LAST: Final = "last"
-# Turns that a run keeps at once, and the bytes that they may have together.
-_MOST_TURNS: Final = 32
+# Limits for one run: iterations kept at once, and their total bytes.
+_MOST_ITERATIONS: Final = 32
 _MOST_BYTES: Final = 64 << 20
 _MOST_KEPT: Final = 4096
 _SAMPLE: Final = 64
 _BINS: Final = 24
 _PIECE: Final = 1 << 20
-# Results of layers in loops that a report shows values of, and turns of each.
+# Limits for a report: results of layers in loops, and iterations of each.
 _MOST_REPORTED: Final = 200
-_REPORTED_TURNS: Final = 8
-_FIRST_TURNS: Final = 3
+_REPORTED_ITERATIONS: Final = 8
+_FIRST_ITERATIONS: Final = 3
 
 
 def values(session: Session, which: str) -> schema.Values:
-    """Returns a layer's value: `which` is `TURN/RESULT/LAYER`, the turn counted from 0 or `last`.
+    """Returns a layer's value: `which` is `ITERATION/RESULT/LAYER`, an iteration from 0 or `last`.
 
-    Outside loops the turn means nothing; one past the last is the last.
+    Outside loops the iteration is ignored; an iteration beyond the last means the last.
 
-    Errors: I243 for another text, I070, I150, I151, I153, I155 (see `CompiledModel.tap`), I245
-    while the model is being measured, I061 (inputs that cannot be drawn), and those of a run.
+    Errors: I243 for malformed text, I070, I150, I151, I153, I155 (see `CompiledModel.tap`), I245
+    during a measurement of the model, I061 (inputs that cannot be drawn), and those of a run.
     """
-    turn, key = _parsed(which)
+    iteration, key = _parsed(which)
     known = session.once(_known)
-    found = known.find(key, turn)
+    found = known.find(key, iteration)
     if found is None:
         with _alone(session):
-            _run(session, [key], _window(session, key, turn), known)
-        found = known.find(key, turn)
+            _run(session, [key], _window(session, key, iteration), known)
+        found = known.find(key, iteration)
     if found is None:
         raise InputError(
             "I155",
             f"{key[0]} has no value: it did not run",
-            hint="these inputs do not enter the branch or loop that it is in",
+            hint="these inputs do not reach its branch or loop",
         )
     return found
 
 
 def values_in_report(session: Session) -> Iterator[str]:
-    """Yields which values a report holds: of layers in loops the first turns, some and the last.
+    """Yields the values of a report: for layers in loops the first iterations, some, and the last.
 
-    The model runs for it, so that a report written without running it has none. Where it cannot be
-    run, the last turns are named, which say why.
+    This runs the model, so a report written without running it has no values. If the model cannot
+    run, the last iterations are yielded; their answers give the reason.
     """
     if "profile" not in session.measured:
         return
@@ -76,14 +76,14 @@ def values_in_report(session: Session) -> Iterator[str]:
     groups: list[list[Key]] = []
     room = 0
     for key in keys:
-        size = max(1, _bytes(looped[key][1])) * _REPORTED_TURNS
+        size = max(1, _bytes(looped[key][1])) * _REPORTED_ITERATIONS
         if not groups or room + size > _MOST_BYTES:
             groups.append([])
             room = 0
         groups[-1].append(key)
         room += size
     for group in groups:
-        wanted = {turn for key in group for turn in _reported(turns_of(looped[key][0]))}
+        wanted = {n for key in group for n in _reported(iterations_of(looped[key][0]))}
         try:
             with _alone(session):
                 _run(session, group, wanted, known)
@@ -91,44 +91,46 @@ def values_in_report(session: Session) -> Iterator[str]:
             yield from (f"{LAST}/{output}/{layer}" for layer, output in group)
             continue
         for key in group:
-            held = known.turns(key)
+            held = known.iterations(key)
             layer, output = key
             yield f"{LAST}/{output}/{layer}"
-            total = turns_of(looped[key][0])
+            total = iterations_of(looped[key][0])
             shown = [*_reported(total), *held[-1:]]
             yield from (f"{n}/{output}/{layer}" for n in sorted({*shown} & {*held}))
 
 
 def _reported(total: int | None) -> Sequence[int]:
-    """Returns the turns that a report shows, besides the last one."""
-    if total is None or total <= _REPORTED_TURNS:
-        return range(_REPORTED_TURNS)
-    between = range(_FIRST_TURNS, _REPORTED_TURNS)
-    spread = (total * n // _REPORTED_TURNS for n in between)
-    return sorted({*range(_FIRST_TURNS), *spread, total - 1})
+    """Returns the iterations that a report shows, besides the last one."""
+    if total is None or total <= _REPORTED_ITERATIONS:
+        return range(_REPORTED_ITERATIONS)
+    between = range(_FIRST_ITERATIONS, _REPORTED_ITERATIONS)
+    spread = (total * n // _REPORTED_ITERATIONS for n in between)
+    return sorted({*range(_FIRST_ITERATIONS), *spread, total - 1})
 
 
 def _parsed(which: str) -> tuple[int | None, Key]:
     parts = which.split("/", 2)
     if len(parts) == 3:
-        turn, output, layer = parts
-        given = turn == LAST or (turn.isdecimal() and len(turn) <= 18)
+        iteration, output, layer = parts
+        given = iteration == LAST or (iteration.isdecimal() and len(iteration) <= 18)
         if given and output.isdecimal() and len(output) <= 9:
-            return None if turn == LAST else int(turn), (layer, int(output))
+            return None if iteration == LAST else int(iteration), (layer, int(output))
     raise InputError(
-        "I243", f"{which[:80]!r} names no value", hint="values are named TURN/RESULT/LAYER"
+        "I243",
+        f"{which[:80]!r} is not a value's name",
+        hint="values are named ITERATION/RESULT/LAYER",
     )
 
 
 @contextmanager
 def _alone(session: Session) -> Iterator[None]:
-    """Runs what is inside unless the model is being measured: a run would disturb that.
+    """Runs the block unless the model is being measured, which a run would disturb.
 
     Errors: I245.
     """
     if not session.running.acquire(blocking=False):
         raise InputError(
-            "I245", "the model is being measured or tried", hint="ask again when that is done"
+            "I245", "the model is being measured", hint="ask again when the measurement is done"
         )
     try:
         yield
@@ -140,27 +142,27 @@ def _alone(session: Session) -> Iterator[None]:
 
 
 class _Known:
-    """Values as they are shown, by layer, result and turn; the oldest are forgotten."""
+    """Values as shown, by layer, result and iteration; the oldest are dropped."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[tuple[Key, int], schema.Values] = OrderedDict()
         self._last: dict[Key, int] = {}
 
     def put(self, key: Key, shown: schema.Values) -> None:
-        self._values[key, shown.turn] = shown
-        self._last[key] = max(shown.turns - 1, -1)
+        self._values[key, shown.iteration] = shown
+        self._last[key] = max(shown.iterations - 1, -1)
         while len(self._values) > _MOST_KEPT:
             self._values.popitem(last=False)
 
-    def find(self, key: Key, turn: int | None) -> schema.Values | None:
+    def find(self, key: Key, iteration: int | None) -> schema.Values | None:
         if key not in self._last:
             return None
         last = self._last[key]
-        return self._values.get((key, last if turn is None else min(turn, last)))
+        return self._values.get((key, last if iteration is None else min(iteration, last)))
 
-    def turns(self, key: Key) -> list[int]:
-        """Returns the turns that are known of a result, in order."""
-        return sorted(turn for known, turn in self._values if known == key)
+    def iterations(self, key: Key) -> list[int]:
+        """Returns the known iterations of a result, in order."""
+        return sorted(iteration for known, iteration in self._values if known == key)
 
 
 def _known(session: Session) -> _Known:
@@ -171,32 +173,32 @@ def _known(session: Session) -> _Known:
 
 
 def _run(session: Session, keys: Sequence[Key], wanted: Collection[int], known: _Known) -> None:
-    """Runs the model and takes in what it computed.
+    """Runs the model and stores the values.
 
     Errors: as `values`.
     """
     arrays = session.compiled.checked(drawn(session))
     outputs = results_of(session.compiled)
-    for key, found in tap_turns(session.compiled, keys, arrays, wanted).items():
+    for key, found in tap_iterations(session.compiled, keys, arrays, wanted).items():
         paths = _Paths(session, found)
         for n, value in enumerate(found.values):
-            turn = found.places[n] if found.total else -1
-            shown = _shown(key, outputs[key[0]] or [0], value, turn, found, paths.at(turn))
+            place = found.places[n] if found.total else -1
+            shown = _shown(key, outputs[key[0]] or [0], value, place, found, paths.at(place))
             known.put(key, shown)
 
 
-def _window(session: Session, key: Key, turn: int | None) -> Collection[int]:
-    """Returns the turns that are kept when one is asked for: some more, for whoever goes on."""
+def _window(session: Session, key: Key, iteration: int | None) -> Collection[int]:
+    """Returns the iterations to keep when one is requested: also its neighbors, for stepping."""
     held = loops_in_memory(session.compiled).get(key)
-    if turn is None or held is None:
+    if iteration is None or held is None:
         return ()
-    count = max(1, min(_MOST_TURNS, _MOST_BYTES // max(1, _bytes(held[1]))))
-    first = turn - turn % count
+    count = max(1, min(_MOST_ITERATIONS, _MOST_BYTES // max(1, _bytes(held[1]))))
+    first = iteration - iteration % count
     return range(first, first + count)
 
 
 def _bytes(type_: Any) -> int:
-    """Returns the bytes of a value; of one whose size only a run tells as many as may be kept."""
+    """Returns the bytes of a value; the limit for a value of data-dependent size."""
     parts = leaves(type_)
     if any(not isinstance(t, TensorType) or not t.is_static for t in parts):
         return _MOST_BYTES
@@ -204,9 +206,9 @@ def _bytes(type_: Any) -> int:
 
 
 class _Paths:
-    """Says which turn of each loop a turn is, counted over all of them."""
+    """Splits an iteration counted over all loops into the iteration of each loop."""
 
-    def __init__(self, session: Session, found: TurnValues) -> None:
+    def __init__(self, session: Session, found: IterationValues) -> None:
         self._layers = [_layer(session, loop) for loop in found.loops]
         inner = [loop.trips for loop in found.loops[1:]]
         known = [n for n in inner if isinstance(n, int)]
@@ -215,14 +217,14 @@ class _Paths:
         each = int(np.prod(known, dtype=np.int64)) if known else 1
         self._outer = found.total // max(each, 1)
 
-    def at(self, turn: int) -> list[schema.TurnOf]:
+    def at(self, iteration: int) -> list[schema.LoopIteration]:
         if self._inner is None or not self._layers:
             return []
-        found: list[schema.TurnOf] = []
+        found: list[schema.LoopIteration] = []
         counts = [self._outer, *self._inner]
         for layer, count in zip(reversed(self._layers), reversed(counts), strict=True):
-            found.append(schema.TurnOf(layer, turn % max(count, 1), count))
-            turn //= max(count, 1)
+            found.append(schema.LoopIteration(layer, iteration % max(count, 1), count))
+            iteration //= max(count, 1)
         return found[::-1]
 
 
@@ -238,9 +240,9 @@ def _shown(
     key: Key,
     outputs: Sequence[int],
     value: Any,
-    turn: int,
-    found: TurnValues,
-    path: list[schema.TurnOf],
+    iteration: int,
+    found: IterationValues,
+    path: list[schema.LoopIteration],
 ) -> schema.Values:
     array = value if isinstance(value, np.ndarray) else None
     return schema.Values(
@@ -248,8 +250,8 @@ def _shown(
         output=key[1],
         outputs=list(outputs),
         type=type(value).__name__ if array is None else f"{array.dtype}{list(array.shape)}",
-        turn=turn,
-        turns=found.total,
+        iteration=iteration,
+        iterations=found.total,
         path=path,
         in_branch=found.in_branch,
         elements=0 if array is None else array.size,
@@ -294,7 +296,7 @@ def _statistics(array: np.ndarray[Any, Any] | None) -> Mapping[str, Any]:
 
 
 def _pieces(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
-    """Yields an array's elements as f64, some at a time: a large one as a whole takes much room."""
+    """Yields an array's elements as f64, in chunks, to limit memory."""
     flat = array.reshape(-1)
     for first in range(0, flat.size, _PIECE):
         yield flat[first : first + _PIECE].astype(np.float64)
@@ -309,7 +311,7 @@ def _finite(array: np.ndarray[Any, Any]) -> Iterator[np.ndarray[Any, Any]]:
 
 
 def _is_real(array: np.ndarray[Any, Any]) -> bool:
-    """Whether elements are numbers or truth values; numpy's kind of bf16 and the like is `V`."""
+    """Whether elements are numbers or booleans; NumPy's kind of bf16 and the like is `V`."""
     return array.dtype.kind in "biufV" and array.dtype.names is None
 
 

@@ -1,9 +1,8 @@
 """The ONNX frontend: `load` reads a model file into graph IR. The only code that imports `onnx`.
 
-Every layer's nodes carry its `Source`, marked with the output where the node is a layer's result.
-A layer whose value is needed for shapes only, or by nobody, leaves no node behind;
-`main.attrs.eliminated`
-lists those: (layer, operator, reason).
+Every layer's nodes carry its `Source`; a node that is a layer's result is marked with the output. A
+layer whose value is needed only for shapes, or is not used, has no node; `main.attrs.eliminated`
+lists those layers: (layer, operator, reason).
 """
 
 from __future__ import annotations
@@ -81,11 +80,9 @@ def load(
     """Returns the graph IR of an ONNX model: a path, bytes, or a message.
 
     `annotate(source, node)` may edit each layer's source. `inputs` gives shapes of inputs by name,
-    ints
-    or names of sizes, in place of those in the model. An input that has an initializer is a
-    constant, as
-    is one given a value in `constants`: that settles axes, shapes and counts that the model takes
-    as inputs. `budgets` bound what the model may ask for.
+    as ints or names of sizes, which replace those in the model. An input that has an initializer or
+    a value in `constants` is a constant; this fixes axes, shapes and counts that the model takes as
+    inputs. `budgets` limit the resources of the model.
 
     Errors: M... for files that are damaged, unsafe or inconsistent; U... for valid models that are
     not supported; T... for layers whose shapes do not fit; I003 to I005 for wrong arguments.
@@ -112,8 +109,8 @@ def load_or_defer(
     inputs: Mapping[str, Sequence[int | str]] | None = None,
     budgets: Budgets | None = None,
 ) -> Module | DeferredModel:
-    """Returns the graph IR of an ONNX model as `load` does; where that depends on values or shapes
-    of inputs that only a run tells, what imports it then.
+    """Returns the graph IR of an ONNX model as `load` does. If it depends on values or shapes of
+    inputs that are unknown before a run, returns an object that imports the model then.
 
     Errors: as `load`.
     """
@@ -141,8 +138,8 @@ def _with_late_layers(
     constants: Mapping[str, NDArray[Any]] | None,
     error: ClewError,
 ) -> Module | None:
-    """Returns the graph with the layers left to the run that need what no call tells; None where an
-    import did not fail for that, or fails all the same.
+    """Returns the graph with some layers deferred to the run, because they need values that no call
+    provides; None if that is not the cause of the import's failure, or does not help.
     """
     if error.code not in RUN_TELLS:
         return None
@@ -157,7 +154,9 @@ def _importers(
     annotate: Annotator | None,
     budgets: Budgets | None,
 ) -> Callable[..., Importer]:
-    """Returns what makes importers of a model, which is read once, for shapes and constants."""
+    """Returns a function that makes importers, for shapes and constants, of a model that is read
+    once.
+    """
     limits = budgets or current()
     loaded = read(source, limits)
 

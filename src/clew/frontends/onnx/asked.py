@@ -1,4 +1,4 @@
-"""What an import asked of values that only a run tells."""
+"""Requests during an import for values that are unknown before a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from clew.ir.values import KnownValues
 
 
 class Asked:
-    """Values that converters asked for and nobody knows, and which inputs they depend on."""
+    """Values that converters requested and that are unknown, with the inputs they depend on."""
 
     def __init__(self, known: KnownValues) -> None:
         self._known = known
@@ -19,20 +19,22 @@ class Asked:
         self._undecided: list[Expr] = []
 
     def next_layer(self) -> None:
-        """Begins a layer: what is asked from here on is asked by it."""
+        """Starts a layer: later requests belong to it."""
         self._before += self._here
         self._here = []
 
     def unknown(self, expr: Expr) -> None:
-        """Notes that a converter asked for a value that is not known before the run."""
+        """Records that a converter requested a value that is unknown before the run."""
         self._here.append(expr)
 
     def undecided(self, condition: Expr) -> None:
-        """Notes a condition of which only a run tells which of two unlike graphs it leads to."""
+        """Records a condition that selects one of two different graphs and is unknown before
+        a run.
+        """
         self._undecided.append(condition)
 
     def left_open(self, params: Sequence[Var]) -> tuple[str, ...]:
-        """Returns the inputs that decide between unlike branches: flags, counts, axes."""
+        """Returns the inputs that decide between different branches: flags, counts, axes."""
         leaves = self._leaves(self._undecided)
         return tuple(
             p.name
@@ -41,9 +43,9 @@ class Asked:
         )
 
     def in_vain(self, params: Sequence[Var]) -> tuple[str, ...]:
-        """Returns the inputs that values depend on which the last layer asked for and nobody knows;
-        those that any layer asked for where it asked for none. Vectors and numbers only: tensors
-        of a higher rank are data.
+        """Returns the inputs behind unknown values that the last layer requested; if it requested
+        none, those that any layer requested. Only vectors and scalars: tensors of higher rank are
+        data.
         """
         for asked in (self._here, self._before):
             leaves = self._leaves(asked)

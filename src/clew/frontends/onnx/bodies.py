@@ -1,4 +1,4 @@
-"""Functions that nodes stand for: those of the model, and standard operators' own definitions."""
+"""Functions behind nodes: functions of the model, and standard operators' own definitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clew.trace.span import Source
 def function_scope(
     function: FunctionProto, name: str, attributes: Mapping[str, AttributeProto], scope: Scope
 ) -> Scope:
-    """Returns the scope of a model's function, its layers named `name/inner`."""
+    """Returns the scope of a model's function, with its layers named `name/inner`."""
     given = {attribute.name: attribute for attribute in function.attribute_proto}
     return Scope(
         name,
@@ -38,7 +38,7 @@ def definition_scope(
     scope: Scope,
     layer: Layer,
 ) -> Scope:
-    """Returns the scope of a standard operator's own definition: all one layer."""
+    """Returns the scope of a standard operator's definition, whose nodes form one layer."""
     defaults = {
         name: attribute.default_value
         for name, attribute in layer.schema.attributes.items()
@@ -55,9 +55,9 @@ def definition_scope(
 
 
 def definition_of(schema: Schema, node: NodeProto, layer: Layer) -> FunctionProto | None:
-    """Returns a standard operator's own definition, None where it has none.
+    """Returns a standard operator's definition, None if it has none.
 
-    Errors: M012 for inputs that it has none for.
+    Errors: M012 for inputs that it has no definition for.
     """
     return function_body(schema) or _context_body(schema, node, layer)
 
@@ -87,7 +87,9 @@ def _context_body(schema: Schema, node: NodeProto, layer: Layer) -> FunctionProt
 
 
 def _named(name: str, layer: Layer) -> AttributeProto:
-    """Returns an attribute under the node's own name (a function may have passed it by another)."""
+    """Returns an attribute under the node's own name (a function may pass it under another
+    name).
+    """
     copy = AttributeProto()
     copy.CopyFrom(layer.given[name])
     copy.name = name
@@ -95,7 +97,7 @@ def _named(name: str, layer: Layer) -> AttributeProto:
 
 
 def without_inputs(nodes: Sequence[NodeProto], missing: set[str]) -> Sequence[NodeProto]:
-    """Returns a function's nodes with inputs that the caller leaves out replaced by `""`."""
+    """Returns a function's nodes, with omitted inputs replaced by `""`."""
     if not missing:
         return nodes
     changed = []

@@ -1,4 +1,4 @@
-"""The budgets of an import (`support.budgets`), and the first look at what a message asks for."""
+"""The budgets of an import (`support.budgets`), and the first check of a message against them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Budgets", "check_outline", "current", "over"]
 
 
 def over(code: str, what: str, asked: int | str, budget: str, limit: int) -> ClewError:
-    """Returns the error of a model that asks for more than a budget allows."""
+    """Returns the error of a model that exceeds a budget."""
     return exceeded(ModelError, code, what, asked, budget, limit)
 
 
 def check_outline(model: ModelProto, budgets: Budgets) -> None:
-    """Counts what a message holds, before anything of it is looked at.
+    """Counts the parts of a message before any other use.
 
     Errors: M009 for too many nodes, M030 for too many of anything else.
     """
@@ -38,7 +38,7 @@ def check_outline(model: ModelProto, budgets: Budgets) -> None:
 
 
 def _bodies(model: ModelProto, budgets: Budgets) -> Iterator[list[NodeProto]]:
-    """Yields the nodes of every graph and function; the graphs are counted on the way."""
+    """Yields the nodes of every graph and function, and counts the graphs."""
     graphs = [model.graph]
     pending = [function.node for function in model.functions]
     while graphs or pending:

@@ -1,4 +1,4 @@
-"""What converters build with: constants, views, casts, and shapes of expressions."""
+"""Helpers of converters to build constants, views, casts, and shapes of expressions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def scalar(value: Any, dtype: str) -> Constant:
 
 
 def reshaped(x: Expr, shape: Sequence[Dim]) -> Expr:
-    """Returns `x` in another shape: itself where it has it, a view where it is a constant."""
+    """Returns `x` in another shape: itself if it has that shape, a view if it is a constant."""
     shape = tuple(shape)
     if x.tensor.shape == shape:
         return x
@@ -31,11 +31,11 @@ def reshaped(x: Expr, shape: Sequence[Dim]) -> Expr:
 
 
 def cast(x: Expr, dtype: str) -> Expr:
-    """Returns `x` in a dtype: itself where it has it."""
+    """Returns `x` in a dtype: itself if it has that dtype."""
     return x if x.tensor.dtype == dtype else call("cast", x, dtype=dtype)
 
 
-# The largest numbers of the floats that have something beyond: an infinity, or NaN.
+# The largest finite numbers of float types that also have an infinity or NaN.
 _LARGEST: Final = {
     "f8e4m3fn": 448.0,
     "f8e4m3fnuz": 240.0,
@@ -45,7 +45,9 @@ _LARGEST: Final = {
 
 
 def cast_saturated(x: Expr, dtype: str) -> Expr:
-    """Returns `x` in a dtype; in an 8-bit float what is too large becomes the largest number."""
+    """Returns `x` in a dtype; for 8-bit floats, values that are too large become the largest
+    number.
+    """
     limit, source = _LARGEST.get(dtype), x.tensor.dtype
     if limit is not None and source != dtype:
         wide = x if is_float(source) and source not in STORAGE else cast(x, "f32")
@@ -64,7 +66,7 @@ def fields(expr: Expr, count: int) -> list[Expr]:
 
 
 def filled(value: Any, dtype: str, shape: Sequence[Dim]) -> Expr:
-    """Returns a tensor of equal elements: a splat constant where the shape is known."""
+    """Returns a tensor of equal elements: a splat constant if the shape is known."""
     if all(isinstance(d, int) for d in shape):
         return Constant.splat(value, TensorType(tuple(shape), dtype))
     return call("full", shape=tuple(shape), value=np.asarray(value).item(), dtype=dtype)
@@ -73,11 +75,10 @@ def filled(value: Any, dtype: str, shape: Sequence[Dim]) -> Expr:
 def held(
     layer: Layer, op: str, x: Sequence[Expr], sources: Mapping[str, int | Expr], **attrs: Any
 ) -> Call:
-    """Returns a call of which some attributes come from expressions, or from the layer's inputs.
+    """Returns a call whose attributes may come from expressions or from the layer's inputs.
 
-    Where a value is known it becomes the attribute; else the call takes the expression along, and
-    the
-    attribute refers to it.
+    A known value becomes the attribute. For an unknown one, the call takes the expression as an
+    argument, and the attribute refers to it.
     """
     args = list(x)
     for name, source in sources.items():

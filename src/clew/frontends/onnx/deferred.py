@@ -1,8 +1,8 @@
-"""Models whose import waits for a run: axes, counts, sizes that are inputs of the model.
+"""Models whose import waits for a run: axes, counts or sizes are inputs of the model.
 
-`TopK` with `k` as an input of the model gives a result of as many columns as a run says. Where a
-graph can leave that open it does (sizes are then bound in a run); where it cannot, the model is
-imported when it is called, with the values of the inputs that the importer asked for in vain.
+For example, `TopK` with an input of the model as `k` has as many columns as that input says in a
+run. If a graph can leave such a size open, the run binds it; otherwise the model is imported when
+it is called, with the values of the inputs whose values were unknown at import.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from clew.support.budgets import MAX_DECIDING_ELEMENTS
 from clew.support.errors import ClewError, Hint
 from clew.support.locks import Lock
 
-# Codes of what may follow from that.
+# Codes of errors that unknown values may cause.
 _CONSEQUENCES: Final = frozenset({"U005", "T007"})
 
 MakeImporter = Callable[..., Importer]
 
 
 class DeferredModel:
-    """An ONNX model, to be imported for the shapes and values that it is called with."""
+    """An ONNX model, imported for the shapes and values of each call."""
 
     def __init__(self, make: MakeImporter, importer: Importer, error: ClewError | None) -> None:
         graph: GraphProto = importer.model.graph
@@ -43,7 +43,7 @@ class DeferredModel:
 
     @property
     def deciding(self) -> tuple[str, ...]:
-        """Names of inputs whose values were asked for, in the inputs' order."""
+        """Names of the inputs whose values the import requested, in the inputs' order."""
         return tuple(i.name for i in self.inputs if i.name in self._asked)
 
     def module_for(self, arrays: Mapping[str, Any]) -> Module:
@@ -71,8 +71,8 @@ class DeferredModel:
                 self._asked = (*self._asked, *more)
 
     def _late(self, shapes: Shapes, values: Mapping[str, Any], failed: ClewError) -> Module:
-        """Returns the module with layers that are imported when they run: those that need more
-        than the inputs tell. Raises why the import failed where that is no help.
+        """Returns the module with late layers, which are imported when they run: those that need
+        more than the inputs determine. Raises the original error if late layers do not help.
         """
         if failed.code in RUN_TELLS:
             try:
@@ -82,8 +82,8 @@ class DeferredModel:
         raise failed if self._is_file(failed) else not_fitting(failed) from failed
 
     def _is_file(self, error: ClewError) -> bool:
-        """Whether an error is not due to the inputs of a run, as far as can be told: it says
-        nothing of the file, or what was imported before any came says the same.
+        """Whether an error is probably not due to the inputs of a run: it does not blame the file,
+        or the import without inputs raised the same error.
         """
         if not blames_the_file(error):
             return True
@@ -91,8 +91,8 @@ class DeferredModel:
 
 
 def asked_for(importer: Importer, error: ClewError | None) -> tuple[str, ...]:
-    """Returns inputs whose values an import that failed asked for in vain, if that may be why; of
-    one that succeeded, those that decide between unlike branches.
+    """Returns the inputs whose values were unknown at import, if that may be why the import failed;
+    for a successful import, those that decide between different branches.
     """
     if error is None:
         return importer.asked.left_open(importer.params)
@@ -102,7 +102,7 @@ def asked_for(importer: Importer, error: ClewError | None) -> tuple[str, ...]:
 
 
 def can_wait(importer: Importer, error: ClewError) -> bool:
-    """Whether an import that failed may succeed once inputs are there."""
+    """Whether a failed import may succeed once inputs are known."""
     if asked_for(importer, error):
         return True
     if error.code not in RUN_TELLS:
@@ -114,18 +114,19 @@ def can_wait(importer: Importer, error: ClewError) -> bool:
     )
 
 
-# All free sizes at once: powers of two for grids that are halved, then the usual sizes of images.
+# First, all free sizes at once: powers of two for grids that are halved, then common image sizes.
 _PROBED: Final = (16, 64, 224, 1)
-# Then some drawn from the sizes that are numbers, of the inputs and at the layer that failed. More
-# names than this may well need numbers that nobody draws.
+# Then some drawn from the concrete sizes of the inputs and of the layer that failed. Models with
+# more free names than this are not tried.
 _DRAWS: Final = 8
 _FEW_NAMES: Final = 2
 
 
 def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> bool:
-    """Whether an import that failed with free sizes may get further with numbers for them. A model
-    of which no size can be imported is wrong, and that should be said before it is called: where
-    the layer that failed knew all of its sizes, or one or two names stand for all that are free.
+    """Whether an import that failed with free sizes may succeed with numbers for them. A model that
+    cannot be imported for any size is wrong, and should be rejected before a call: the result is
+    False if the failing layer knew all its sizes, or if no tried numbers help. Models with more
+    than two free names are not tried.
     """
     if not importer.failed_open:
         return False
@@ -157,11 +158,11 @@ def needs_numbers(make: MakeImporter, importer: Importer, shapes: Shapes) -> boo
 
 
 def advice(importer: Importer, error: ClewError) -> Hint:
-    """Returns what to do about an import that can wait."""
+    """Returns a hint for an import that can wait."""
     names = asked_for(importer, error)
     given = f"constants={{{names[0]!r}: ...}}" if names else "inputs={...} with numbers as shapes"
     return Hint(
-        f"clew.compile(file) imports it when it is called; or pass {given}",
-        cli="clew run MODEL imports it when it runs"
+        f"use clew.compile(file), which imports it when it is called; or pass {given}",
+        cli="use clew run MODEL, which imports it when it runs"
         + ("" if names else "; or give all shapes, as in --shape NAME=1,3,224,224"),
     )

@@ -1,5 +1,5 @@
-"""Derivatives of graph values by others, in reverse: each operator's rule gives, from the
-derivative by its result, those by its arguments.
+"""Reverse-mode derivatives of graph values: each operator's rule computes the derivatives by its
+arguments from the derivative by its result.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from clew.support.errors import UnsupportedError
 from clew.support.walk import post_order
 
 # From the arguments, the result, its derivative and the attributes to the arguments' derivatives,
-# in shapes that broadcast to theirs or are broadcast of them.
+# whose shapes broadcast to the arguments' shapes, or are broadcast from them.
 Rule: TypeAlias = "Callable[[Sequence[Expr], Expr, Expr, Attrs], Sequence[Expr | None]]"
 
 
 def gradients(
     target: Expr, sources: Sequence[Expr], values: Mapping[int, Expr]
 ) -> list[Expr | None]:
-    """Returns the derivatives of the sum of `target` by each source; None where it depends on it in
-    no way. `values` holds, by a node's id, what takes its place in the computation.
+    """Returns the derivatives of the sum of `target` by each source; None if it does not depend on
+    it. `values` holds, by node id, the replacements of nodes in the computation.
 
     Errors: U005 for an operator without a rule.
     """
@@ -55,14 +55,14 @@ def gradients(
 
 
 def _between(target: Expr, ends: set[int]) -> list[Expr]:
-    """Returns what a value is computed from, producers first, up to the ends."""
+    """Returns the nodes that a value is computed from, producers first, up to the ends."""
     return post_order((target,), lambda node: () if node.id in ends else node.children)
 
 
 def _of_arguments(
     node: Expr, now: Mapping[int, Expr], derivative: Expr, depends: set[int]
 ) -> list[tuple[Expr, Expr]]:
-    """Returns the derivatives by those arguments that depend on a source."""
+    """Returns the derivatives by the arguments that depend on a source."""
     wanted = [child for child in node.children if child.id in depends]
     if not wanted:
         return []
@@ -71,7 +71,7 @@ def _of_arguments(
         what = node.op_name if isinstance(node, Call) else type(node).__name__
         raise UnsupportedError(
             "U005",
-            f"Gradient: no derivative of {what} is known",
+            f"Gradient: {what} has no derivative rule",
             hint=f"there are rules for {', '.join(sorted(_RULES))}",
         )
     args = [now.get(a.id, a) for a in node.args]
@@ -124,7 +124,7 @@ def _power(args: Sequence[Expr], y: Expr, g: Expr, attrs: Attrs) -> Sequence[Exp
 
 
 def _extreme(op: str) -> Rule:
-    """Of equals both count, half each."""
+    """Equal elements share the derivative, half each."""
 
     def rule(args: Sequence[Expr], y: Expr, g: Expr, attrs: Attrs) -> Sequence[Expr | None]:
         a, b = args
@@ -143,7 +143,7 @@ def _where(args: Sequence[Expr], y: Expr, g: Expr, attrs: Attrs) -> Sequence[Exp
 
 
 def _kept(x: Expr, g: Expr, attrs: Attrs) -> Expr:
-    """Returns the derivative by a reduction's result with its axes as they were, of size 1."""
+    """Returns the derivative by a reduction's result, with reduced axes of size 1."""
     axes = axes_of("Gradient", attrs.axes, x.tensor.rank)
     return reshaped(g, [1 if n in axes else d for n, d in enumerate(x.tensor.shape)])
 

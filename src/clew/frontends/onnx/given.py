@@ -1,4 +1,4 @@
-"""Whether an import failed because of the file or because of the inputs given for it."""
+"""Decides whether an import failed because of the file or because of the inputs given for it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from clew.frontends.onnx.names import display
 from clew.ir.deferred import DeclaredInput
 from clew.support.errors import ClewError, GraphTypeError, Hint, InputError, locate
 
-# Errors that say that the file is invalid.
+# Codes of errors that blame the file.
 _INVALID: Final = frozenset({"M012", "M031"})
 _DECLARED: Final = Hint(
-    "give inputs that this layer can take: inputs={...} has shapes, constants={...} values",
-    cli="give inputs that this layer can take, as in --shape NAME=1,3,224,224",
-    page="give input shapes that this layer can take",
+    "give inputs that this layer accepts: inputs={...} has shapes, constants={...} values",
+    cli="give inputs that this layer accepts, as in --shape NAME=1,3,224,224",
+    page="give input shapes that this layer accepts",
 )
 _FEW: Final = 8
-_CALLED: Final = "call it with inputs that this layer can take"
+_CALLED: Final = "call it with inputs that this layer accepts"
 
 
 @contextmanager
@@ -28,10 +28,10 @@ def at_fault(
     values: Mapping[str, Any] | None,
     alone: Callable[[], object],
 ) -> Iterator[None]:
-    """Names the inputs that were given in errors of an import, and says that the file is invalid
-    only where it is so without them, too: `alone` imports it.
+    """Names the given inputs in errors of an import; an error blames the file only if the import
+    fails without the inputs, too: `alone` runs that import.
 
-    Errors: I304 for what the file does not say of itself.
+    Errors: I304 for errors that do not occur without the inputs.
     """
     if not shapes and not values:
         yield
@@ -50,9 +50,9 @@ def at_fault(
 
 
 def not_fitting(error: ClewError, hint: str = _CALLED) -> InputError:
-    """Returns the error of an import that fails with the inputs given."""
+    """Returns the error of an import that fails with the given inputs."""
     found = InputError(
-        "I304", f"the inputs given do not fit: {error.message}", hint=hint, layer=error.layer
+        "I304", f"the given inputs do not fit: {error.message}", hint=hint, layer=error.layer
     )
     found.inputs = error.inputs
     return found
@@ -74,7 +74,7 @@ def _same(error: ClewError, alone: Callable[[], object]) -> bool:
 def described(
     inputs: Iterable[DeclaredInput], shapes: Mapping[str, Any], values: Mapping[str, Any]
 ) -> str:
-    """Returns inputs that were given, and how the file declares them."""
+    """Returns a description of the given inputs, with the file's declarations."""
     texts = []
     for declared in inputs:
         name = declared.name

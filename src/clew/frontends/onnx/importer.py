@@ -81,7 +81,7 @@ class Importer:
         self.budgets = budgets
         self.known = KnownValues()
         self._annotate = annotate
-        # Whether layers that need what only a run tells are imported when they run.
+        # Whether layers that need values unknown before the run are imported when they run.
         self._late = late
         self.inputs = Inputs(
             self.model.graph, budgets, inputs or {}, constants or {}, keep_constants
@@ -91,13 +91,14 @@ class Importer:
         self._layer_names = UniqueNames()
         self._names: dict[tuple[str, int], str] = {}
         self._layers: dict[Source, list[Expr]] = {}
-        # Sizes of loops' states that change from turn to turn: by layer, as state and axis.
+        # Sizes of loop states that change between iterations: by layer, as state and axis.
         self.changing_sizes: dict[str, set[tuple[int, int]]] = {}
-        # Whether the layer that failed first read sizes that are no numbers, and those that are.
+        # Whether the layer that failed first read symbolic sizes, and the concrete sizes that it
+        # read.
         self.failed_open: bool | None = None
         self.failed_sizes: set[int] = set()
         self._imported = 0
-        # For a size that only a run tells, a value that has it.
+        # For a data-dependent size, a value that has it.
         self._carriers: dict[str, Expr] = {}
         self._total_bytes = 0
         self._text_chars = 0
@@ -117,7 +118,7 @@ class Importer:
         outputs = self._graph(graph, scope)
         names = tuple(value.name for value in graph.output)
         if len(set(names)) < len(names):
-            raise ModelError("M010", "two outputs of the model have one name")
+            raise ModelError("M010", "two outputs of the model have the same name")
         body: Expr = Tuple(outputs, span=Span())
         if self._carriers:
             body = self._anchored(params, body)
@@ -126,17 +127,17 @@ class Importer:
         return Module({"main": Function(params, body, attrs, span=Span())})
 
     def _anchored(self, params: Sequence[Var], body: Expr) -> Expr:
-        """Returns the body with all sizes that only a run tells known where they are used."""
+        """Returns the body with all data-dependent sizes defined where they are used."""
         anchors = Anchors(self._carriers, get_op("sized"))
         return anchors.rewrite_function(Function(params, body, span=Span())).body
 
     def layer_name(self, index: int) -> str:
-        """Returns the name of the layer that a node of the main graph has become."""
+        """Returns the layer name of a node of the main graph."""
         return self._names["", index]
 
     def inner_layers(self) -> dict[str, str]:
-        """Returns the names of layers in branches, loops and functions, with those of the main
-        graph's nodes that they are part of.
+        """Maps the names of layers in branches, loops and functions to those of the main graph's
+        nodes that contain them.
         """
         top = {name for (key, _), name in self._names.items() if not key}
         found: dict[str, str] = {}
@@ -149,15 +150,13 @@ class Importer:
         return found
 
     def settled(self, name: str) -> NDArray[Any] | None:
-        """Returns a value of the main graph that is known without a run; None where it is not."""
+        """Returns a value of the main graph that is known without a run, else None."""
         found = self._top.values.get(name)
         value = None if found is None else self.known.get(found)
         return None if value is None or value.dtype == object else value
 
     def _eliminated(self, body: Expr) -> tuple[tuple[str, str, str], ...]:
-        """Returns layers that no part of the graph serves: name, operator, and what became of
-        them.
-        """
+        """Returns layers that no part of the graph serves: name, operator, and fate."""
         alive = {
             source.without_output()
             for node in post_order(body, into_functions=True)
@@ -185,7 +184,7 @@ class Importer:
 
     @contextmanager
     def _parameter(self, name: str, scope: Scope) -> Iterator[None]:
-        """A constant built inside is the parameter of that name.
+        """Returns a parameter; an internal constant becomes the parameter of that name.
 
         Errors: M010 for a name that is taken.
         """
@@ -211,13 +210,15 @@ class Importer:
         if found is None:
             raise ModelError(
                 "M004",
-                f"{what} {display(name)!r} is no input, no initializer and no layer's output",
+                f"{what} {display(name)!r} is not an input, an initializer or a layer's output",
                 hint="an initializer is missing, or the file is damaged",
             )
         return found
 
     def _layer_name(self, node: NodeProto, index: int, scope: Scope) -> str:
-        """Returns a node's name, unique in the model, and the same when a graph is read again."""
+        """Returns a node's name, unique in the model; a graph that is read again gets the same
+        names.
+        """
         key = (scope.key, index)
         if key not in self._names:
             own = node.name or f"{node.op_type}_{index}"
@@ -232,12 +233,12 @@ class Importer:
 
     @cached_property
     def channel_block(self) -> int:
-        """How many channels lie side by side in the layout of `com.microsoft.nchwc`."""
+        """The number of channels in a block of the layout of `com.microsoft.nchwc`."""
         return channel_block(self.model.graph)
 
     @property
     def imported(self) -> int:
-        """How many nodes have been imported, those of graphs that were read again included."""
+        """The number of imported nodes; those of graphs that are read again count each time."""
         return self._imported
 
     def import_subgraph(
@@ -265,7 +266,7 @@ class Importer:
     def _node(self, node: NodeProto, name: str, scope: Scope) -> None:
         self._imported += 1
         if self._imported > self.budgets.nodes:
-            what = "nodes of the model, each turn in which a body is read counted"
+            what = "nodes of the model, counting loop bodies each time they are read"
             raise over("M009", what, self._imported, "nodes", self.budgets.nodes)
         self.asked.next_layer()
         attributes = self._attributes(node, scope)
@@ -273,7 +274,7 @@ class Importer:
         inputs = [self._lookup(n, scope, "input") if n else None for n in node.input]
         domain = own_domain(node.domain)
         with building(Span([source])):
-            # What is built from here on has a larger id: it belongs to this layer.
+            # Nodes built from here on have larger ids and belong to this layer.
             start = Var(name, TupleType(()))
             try:
                 with _senseless(node):
@@ -289,7 +290,7 @@ class Importer:
         self._account(source, node, scope)
 
     def _is_open(self, expr: Expr | None) -> bool:
-        """Whether a value's type, or what is known of it, has sizes that are no numbers."""
+        """Whether a value's type, or its known value, has symbolic sizes."""
         if expr is None:
             return False
         known = self.known.get(expr)
@@ -298,7 +299,9 @@ class Importer:
         return not isinstance(expr.type, TensorType) or not expr.type.is_static
 
     def _attributes(self, node: NodeProto, scope: Scope) -> dict[str, AttributeProto]:
-        """Returns a node's attributes, those it takes from the function around it resolved."""
+        """Returns a node's attributes, with references to the surrounding function's attributes
+        resolved.
+        """
         found: dict[str, AttributeProto] = {}
         for attribute in node.attribute:
             if attribute.name in found:
@@ -347,8 +350,8 @@ class Importer:
         return [result] if isinstance(result, Expr) else list(result)
 
     def _waits(self, layer: Layer, error: ClewError) -> bool:
-        """Whether a layer that failed is left to the run: where it needs a value or a size that
-        no call tells.
+        """Whether to defer a layer that failed to the run, because it needs a value or a size that
+        no call provides.
         """
         return error.code in RUN_TELLS and (self._late or layer.waits)
 
@@ -382,7 +385,7 @@ class Importer:
     def _results(
         self, node: NodeProto, source: Source, start: Var, results: list[Expr], scope: Scope
     ) -> None:
-        """Binds and marks a layer's results. A layer that passes a value on becomes an
+        """Binds and marks a layer's results. A layer that only passes a value on becomes an
         `identity`.
         """
         names = list(node.output)
@@ -419,7 +422,7 @@ class Importer:
                 raise over("M030", what, self._total_bytes, "total_bytes", most)
 
     def _account(self, source: Source, node: NodeProto, scope: Scope) -> None:
-        """Notes a layer and its values, should it turn out that no node is left of it."""
+        """Records a layer and its values, in case no node is left of it."""
         values = [scope.values[name] for name in node.output if name]
         self._layers[source] = [v for v in values if isinstance(v.type, TensorType)]
 
@@ -429,8 +432,8 @@ class Importer:
 
 
 def _late_or(error: ClewError, layer: Layer, domain: str) -> list[Expr]:
-    """Returns the results of a layer that is left to the run; raises the error it is left for
-    where not even the results' types can be told before.
+    """Returns the results of a layer deferred to the run; raises the original error if even the
+    types of the results are unknown before the run.
     """
     try:
         return late_layer(layer, domain)
@@ -440,18 +443,18 @@ def _late_or(error: ClewError, layer: Layer, domain: str) -> list[Expr]:
 
 @contextmanager
 def _senseless(node: NodeProto) -> Iterator[None]:
-    """Gives arithmetic that fails on a layer's values a code: sizes of NaN, counts that no machine
-    has. Converters say what is wrong where they can; this is for what nobody has thought of.
+    """Gives a code to Python errors in a layer's arithmetic: sizes of NaN, counts that exceed
+    memory. Converters report invalid values where they can; this handles unforeseen ones.
 
-    Errors: M031, M032; C082 for a mistake of clew's own.
+    Errors: M031, M032; C082 for a bug in clew.
     """
     try:
         yield
     except MemoryError as error:
         raise ModelError(
             "M032",
-            f"{display(node.op_type)} takes more memory than there is: {display(str(error))}",
-            hint="read the model where there is more, or with lower budgets",
+            f"{display(node.op_type)} needs more memory than available: {display(str(error))}",
+            hint="read the model on a machine with more memory, or with lower budgets",
         ) from error
     except (ArithmeticError, ValueError, IndexError) as error:
         raise ModelError(
@@ -464,5 +467,5 @@ def _senseless(node: NodeProto) -> Iterator[None]:
             "C082",
             f"{display(node.op_type)} could not be imported: {type(error).__name__}: "
             f"{display(str(error))}",
-            hint="this is a mistake of clew; fixed input shapes (inputs={...}) may avoid it",
+            hint="this is a bug in clew; fixed input shapes (inputs={...}) may avoid it",
         ) from error

@@ -24,14 +24,14 @@ from clew.support.errors import Hint, InputError, ModelError, UnsupportedError
 from clew.support.near import did_you_mean
 
 Shapes: TypeAlias = "Mapping[str, Sequence[int | str]]"
-# What exporters write as the name of a size that may be any.
+# Names that exporters write for an arbitrary size.
 _ANY: Final = frozenset(("_", "?", "*", "-1", "None", "none", "unk"))
 
 
 class Inputs:
-    """The inputs of a model's graph. `shapes` and `constants` are given by name; a constant stays a
-    parameter too with `keep_constants`. A number that is given for a size with a name settles that
-    name in all other inputs.
+    """The inputs of a model's graph. `shapes` and `constants` are given by name; with
+    `keep_constants`, a constant also stays a parameter. A number given for a named size applies to
+    that name in all other inputs.
     """
 
     def __init__(
@@ -53,14 +53,14 @@ class Inputs:
     def bind(self, scope: Scope) -> list[Var]:
         """Binds the inputs' names, and returns the parameters.
 
-        Errors: M010 for two of one name, I004 for shapes and values of inputs that the model does
-        not have, I005, M006, U004, U006.
+        Errors: M010 for two inputs of the same name, I004 for shapes and values of inputs that the
+        model does not have, I005, M006, U004, U006.
         """
         params: list[Var] = []
         graph = self._graph
         names = [value.name for value in graph.input]
         if len(set(names)) < len(names):
-            raise ModelError("M010", "two inputs of the model have one name")
+            raise ModelError("M010", "two inputs of the model have the same name")
         wanted = [value for value in graph.input if value.name not in scope.values]
         unknown = (self._given | self._constants.keys()) - {v.name for v in wanted}
         if unknown:
@@ -86,7 +86,7 @@ class Inputs:
         return params
 
     def declared(self) -> list[DeclaredInput]:
-        """Returns the model's inputs as the file has them, with the shapes that were given."""
+        """Returns the model's inputs as declared in the file, with the given shapes."""
         graph = self._graph
         settled = {t.name for t in graph.initializer}
         settled |= {s.values.name for s in graph.sparse_initializer}
@@ -151,7 +151,7 @@ class Inputs:
                 f"{what} has no shape",
                 hint=Hint(
                     f"pass inputs={{{name!r}: [...]}}",
-                    cli=f"give it, as in --shape {name}=1,3,224,224",
+                    cli=f"give its shape, as in --shape {name}=1,3,224,224",
                     page=f"compile it with the input shapes {name}=1x3x224x224",
                 ),
             )
@@ -167,8 +167,8 @@ class Inputs:
 
 
 def _is_fixed(dim: Any, rank: int) -> bool:
-    """Whether an input's size is a number. Exporters write -1, 0 or nothing for any size; a vector
-    of size 0 is a list without entries, of axes say.
+    """Whether an input's size is a number. Exporters write -1, 0 or nothing for an arbitrary size;
+    but a vector of size 0 is an empty list, of axes for example.
     """
     return bool(
         dim.HasField("dim_value") and (dim.dim_value > 0 or (not dim.dim_value and rank == 1))
@@ -176,15 +176,17 @@ def _is_fixed(dim: Any, rank: int) -> bool:
 
 
 def _name(dim: Any) -> str:
-    """Returns the name of a size; "" where it has none, or one that exporters write for any size:
-    such sizes need not be equal.
+    """Returns the name of a size; "" if it has none, or one that exporters write for any size: such
+    sizes need not be equal.
     """
     name: str = dim.dim_param
     return "" if name in _ANY else name
 
 
 def _settled(graph: GraphProto, shapes: Shapes) -> dict[str, tuple[int | str, ...]]:
-    """Returns shapes of inputs that have none given, and a size in common with one that has."""
+    """Returns the shapes of inputs without a given shape that share a named size with a given
+    one.
+    """
     dims = {
         value.name: value.type.tensor_type.shape.dim
         for value in graph.input

@@ -1,5 +1,5 @@
-"""Which inputs an operator's schema lets be what no kernel can hold: text, complex numbers,
-sequences, optionals, maps.
+"""Inputs that an operator's schema allows to be other than numeric tensors: strings, complex
+numbers, sequences, optionals, maps.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _OTHERS: Final = {SequenceType: "seq(", OptionalType: "optional(", MapType: "map
 
 
 def check_kinds(layer: Layer) -> None:
-    """Checks a layer's inputs against its operator's schema; tensors of numbers are left to the
-    operators that it becomes, which take more of them than schemas of old versions say.
+    """Checks a layer's inputs against its operator's schema. Numeric tensors are checked by clew's
+    operators, which accept more types than old schemas declare.
 
-    Errors: M012 for an input of a kind that the operator never takes.
+    Errors: M012 for an input of a kind that the operator never accepts.
     """
     known: Sequence[object] = getattr(layer.schema, "inputs", ())
     for position, given in enumerate(layer.inputs):
@@ -33,11 +33,11 @@ def check_kinds(layer: Layer) -> None:
         allowed = known[min(position, len(known) - 1)].types  # type: ignore[attr-defined]
         if not any(text.startswith(start) for text in allowed):
             assert given is not None
-            raise layer.wrong(f"takes no {given.type} as input {position}")
+            raise layer.wrong(f"does not accept {given.type} as input {position}")
 
 
 def _start_of(given: Expr | None) -> str:
-    """Returns how ONNX's name of an input's type starts; nothing for tensors of numbers."""
+    """Returns the prefix of ONNX's name of an input's type; empty for numeric tensors."""
     type_: Type | None = None if given is None else given.type
     if isinstance(type_, TensorType):
         return _TENSORS.get(type_.dtype, "")

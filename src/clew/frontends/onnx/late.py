@@ -1,10 +1,9 @@
-"""Layers that are imported when they run: those that read a tensor of which only a run tells the
-rank.
+"""Layers that are imported when they run: those that read a tensor of unknown rank.
 
-What such a layer means depends on the rank, and nothing more is known of its results than ONNX's
-own type inference says. The graph holds it as the operator `onnx.layer`, with the node as text;
-a run makes a model of the node and the shapes that it meets (`late_run.py`), imports that, and
-evaluates it with the operators' references.
+The meaning of such a layer depends on the rank, and only ONNX's own type inference describes its
+results. The graph holds it as the operator `onnx.layer`, with the node as text. A run makes a model
+of the node with its actual shapes (`late_run.py`), imports it, and evaluates it with the operators'
+references.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from clew.ir.types import TupleType, Type
 from clew.support.errors import Hint, UnsupportedError
 
 RUN_TELLS: Final = frozenset({"U002", "U006", "U101", "U102"})
-"""Codes of what is known only when the model runs: a value (of an axis, a shape), a size."""
+"""Codes of errors about a value (of an axis, a shape) or size that is unknown before the run."""
 
 
 def late_layer(layer: Layer, domain: str) -> list[Expr]:
     """Returns the results of a layer that is imported when it runs.
 
-    Errors: U025 where ONNX's inference cannot tell what its results are.
+    Errors: U025 if ONNX's inference cannot determine its results' types.
     """
     node = _node(layer, domain)
     names, inputs = _captured(node, layer.scope)
@@ -56,7 +55,7 @@ def late_layer(layer: Layer, domain: str) -> list[Expr]:
 
 
 def _node(layer: Layer, domain: str) -> NodeProto:
-    """Returns the layer as a node that stands alone."""
+    """Returns the layer as a standalone node."""
     node = NodeProto(name=layer.name, op_type=layer.op_type, domain=domain)
     node.input.extend("" if x is None else f"x{n}" for n, x in enumerate(layer.inputs))
     used = [bool(name) for name in layer.outputs]
@@ -70,7 +69,7 @@ def _node(layer: Layer, domain: str) -> NodeProto:
 
 
 def _captured(node: NodeProto, scope: Scope) -> tuple[list[str], list[Expr]]:
-    """Returns what a node's graphs read from outside: names and values."""
+    """Returns the outside values that a node's subgraphs read: names and values."""
     names: dict[str, Expr] = {}
     for _, graph in subgraphs(node):
         for name in _free_names(graph):
@@ -110,7 +109,7 @@ def _result_types(layer: Layer, node: NodeProto, domain: str) -> list[Type]:
             data,
             opset_imports=[onnx.helper.make_opsetid(domain, version)],
         )
-    except Exception as error:  # whatever onnx's own inference raises
+    except Exception as error:  # onnx's own inference may raise anything
         raise _untold(layer) from error
     results = []
     for n, name in enumerate(node.output):
@@ -125,7 +124,7 @@ def _untold(layer: Layer) -> UnsupportedError:
     types = ", ".join("nothing" if x is None else str(x.type) for x in layer.inputs)
     return UnsupportedError(
         "U025",
-        f"{display(layer.op_type)} of {types}: what it gives is known only when the model runs",
+        f"{display(layer.op_type)} of {types}: its result's type is unknown before the run",
         hint=Hint(
             "give fixed input shapes (inputs={...}), or shapes of the sequence's elements",
             cli="give fixed input shapes (--shape NAME=1,3,224,224), or shapes of the sequence's "

@@ -1,5 +1,5 @@
-"""The operator of layers that are left to the run (`late.py`): it imports the layer for the shapes
-that it meets, and evaluates that with the operators' references.
+"""The operator of layers deferred to the run (`late.py`): it imports the layer for its actual
+shapes, and evaluates the import with the operators' references.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from clew.ops.registry import Sample, register_op
 from clew.support.errors import ClewError, GraphTypeError, UnsupportedError
 
 Array = np.ndarray[Any, Any]
-# Inputs with no more elements than this may decide shapes: they are constants of the model.
+# Inputs with at most this many elements may determine shapes; they are constants of the model.
 _SMALL: Final = 64
 _KEPT: Final = 64
 
@@ -61,11 +61,11 @@ def onnx_layer(
     inputs: tuple[str, ...],
     results: tuple[str, ...],
 ) -> tuple[Any, ...]:
-    """A layer of an ONNX model, imported for the values that it meets. `inputs` and `results` are
-    types, `captured` names what its graphs read from outside, its last inputs.
+    """A layer of an ONNX model, imported for its actual operands. `inputs` and `results` are types;
+    `captured` names the outside values of its subgraphs, which are its last inputs.
 
-    Errors: those of importing the layer with these shapes, and U026 for one that needs other
-    values at import than those that are small.
+    Errors: those of importing the layer with these shapes, and U026 for a layer that needs the
+    value of a large input at import.
     """
     types = [
         _met(value, type_named("onnx.layer", t)) for value, t in zip(values, inputs, strict=True)
@@ -77,7 +77,8 @@ def onnx_layer(
         for name, value, type_ in zip(names, values, types, strict=True)
         if isinstance(type_, TensorType) and type_.dtype != "str" and value.size <= _SMALL
     }
-    # Whole numbers are sizes, places and counts; others (scales) only where these do not do.
+    # Integers are sizes, positions and counts; others (scales) are used only if integers do not
+    # suffice.
     whole = {name: value for name, value in small.items() if value.dtype.kind in "ib"}
     given = tuple(zip(names, types, strict=True))
     try:
@@ -112,8 +113,8 @@ def _onnx_layer_once_known(
     captured: tuple[str, ...],
     **attrs: Any,
 ) -> Function | None:
-    """Returns the layer, imported for these types; None where it cannot be: a branch that they rule
-    out need not fit them.
+    """Returns the layer imported for these types; None if that fails: these types may not fit a
+    branch that is never taken.
     """
     own = _parsed(node)
     names = [*(name for name in own.input if name), *captured]
@@ -148,7 +149,7 @@ def _parsed(node: str) -> NodeProto:
 
 
 def _met(value: Any, declared: Type) -> Type:
-    """Returns the type of a value in a run; `declared` tells what the value does not."""
+    """Returns the type of a value in a run; `declared` adds facts that the value does not show."""
     match declared:
         case TensorType(dtype=dtype) | UnrankedType(dtype):
             return TensorType(np.shape(value), dtype)
@@ -172,7 +173,7 @@ def _module(
     inputs: tuple[tuple[str, Type], ...],
     constants: Mapping[str, Array],
 ) -> Module:
-    """Returns the model of one node with inputs of given types; the last ones are kept."""
+    """Returns the model of one node with inputs of given types; the last models are cached."""
     held = tuple((name, array.dtype.str, array.tobytes()) for name, array in constants.items())
     key = (node, domain, version, inputs, held, current())
     with _lock:
@@ -212,5 +213,6 @@ def _imported(
         if error.code not in RUN_TELLS:
             raise
         raise UnsupportedError(
-            "U026", f"{display(node.op_type)}: an input that decides shapes has too many elements"
+            "U026",
+            f"{display(node.op_type)}: an input that determines shapes has too many elements",
         ) from error

@@ -1,6 +1,4 @@
-"""What a converter sees of a layer: inputs as expressions, attributes with defaults, known
-values.
-"""
+"""A converter's view of a layer: inputs as expressions, attributes with defaults, known values."""
 
 from __future__ import annotations
 
@@ -36,10 +34,10 @@ FIX_SHAPES: Final = Hint(
 
 
 class Importing(Protocol):
-    """The import that a layer is part of, as converters know it.
+    """The import that contains a layer, as converters see it.
 
-    `changing_sizes` are sizes of loops' states that change from turn to turn: by layer, as state
-    and axis.
+    `changing_sizes` are sizes of loop states that change between iterations: by layer, as state and
+    axis.
     """
 
     budgets: Budgets
@@ -50,12 +48,12 @@ class Importing(Protocol):
 
     @property
     def channel_block(self) -> int:
-        """How many channels lie side by side in the layout of `com.microsoft.nchwc`."""
+        """The number of channels in a block of the layout of `com.microsoft.nchwc`."""
         ...
 
     @property
     def imported(self) -> int:
-        """How many nodes have been imported, those of graphs that were read again included."""
+        """The number of imported nodes; those of graphs that are read again count each time."""
         ...
 
     def import_subgraph(
@@ -68,10 +66,9 @@ class Importing(Protocol):
 class Layer:
     """One node of the model at import.
 
-    `version` is the operator's version, `outputs` tells which results are used, `waits` whether
-    the layer needs sizes that the data decide. Methods that read
-    the
-    node raise M012 where it does not follow the operator's schema.
+    `version` is the operator's version, `outputs` names the results in use, and `waits` is set if
+    the layer needs data-dependent sizes. Methods that read the node raise M012 if it violates the
+    operator's schema.
     """
 
     def __init__(
@@ -113,22 +110,22 @@ class Layer:
                 raise self.wrong(f"attribute {name!r} has the wrong type")
 
     def wrong(self, what: str) -> ModelError:
-        """Returns the error for a node that does not follow its operator's schema."""
+        """Returns the error for a node that violates its operator's schema."""
         return ModelError("M012", f"{display(self.op_type)} {what}", hint=INVALID)
 
     def unsupported(self, what: str, hint: str = "") -> UnsupportedError:
-        """Returns the error for a form of the operator that is valid, and not supported."""
+        """Returns the error for a valid but unsupported form of the operator."""
         return UnsupportedError("U005", f"{display(self.op_type)}: {what}", hint=hint)
 
     def unknown(self, what: str) -> UnsupportedError:
-        """Returns the error for a value that only a run tells."""
+        """Returns the error for a value that is unknown before the run."""
         return UnsupportedError(
-            "U002", f"{self.op_type}: {what} is known only when the model runs", hint=FIX_SHAPES
+            "U002", f"{self.op_type}: {what} is unknown before the run", hint=FIX_SHAPES
         )
 
     def open_size(self, what: str, *sizes: Dim) -> UnsupportedError:
-        """Returns the error for what follows from sizes that the call tells, or the data alone: the
-        layer then waits for the run.
+        """Returns the error for facts that depend on sizes of the call, or of the data: the layer
+        then waits for the run.
         """
         if any(map(is_unknown, sizes)):
             self.waits = True
@@ -137,20 +134,20 @@ class Layer:
     # --- inputs ---
 
     def with_inputs(self, *inputs: Expr | None) -> Layer:
-        """Returns the layer as it is with other inputs, for a converter to hand on to another."""
+        """Returns the layer with other inputs, to pass to another converter."""
         made = copy(self)
         made.inputs = inputs
         return made
 
     def input(self, index: int) -> Expr:
-        """Returns an input that must be there."""
+        """Returns a required input."""
         found = self.optional(index)
         if found is None:
             raise self.wrong(f"needs input {index}")
         return found
 
     def optional(self, index: int) -> Expr | None:
-        """Returns an input, None where the model leaves it out."""
+        """Returns an input, None if the model omits it."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def present(self) -> list[Expr]:
@@ -160,14 +157,14 @@ class Layer:
     def type(self, index: int) -> TensorType:
         """Returns an input's type.
 
-        Errors: U004 for what is no tensor.
+        Errors: U004 if it is not a tensor.
         """
         return self.type_of(self.input(index))
 
     def type_of(self, expr: Expr) -> TensorType:
         """Returns an expression's tensor type.
 
-        Errors: U004 for what is no tensor.
+        Errors: U004 if it is not a tensor.
         """
         if not isinstance(expr.type, TensorType):
             raise UnsupportedError("U004", f"{self.op_type} of a {expr.type}")
@@ -184,12 +181,12 @@ class Layer:
     # --- values that decide types ---
 
     def known(self, index: int) -> NDArray[Any] | None:
-        """Returns an input's value where it is known before the run."""
+        """Returns an input's value if it is known before the run."""
         expr = self.optional(index)
         return None if expr is None else self.known_value(expr)
 
     def known_value(self, expr: Expr) -> NDArray[Any] | None:
-        """Returns the value of an expression where it is known before the run."""
+        """Returns the value of an expression if it is known before the run."""
         found = self.importer.known.get(expr)
         if found is None or found.dtype == object:
             self.importer.asked.unknown(expr)
@@ -198,7 +195,7 @@ class Layer:
     def value(self, index: int, what: str) -> NDArray[Any]:
         """Returns an input's value.
 
-        Errors: U002 when it is known only at run time.
+        Errors: U002 if it is known only at run time.
         """
         self.input(index)
         found = self.known(index)
@@ -207,7 +204,7 @@ class Layer:
         return found
 
     def known_one(self, index: int) -> Any:
-        """Returns the one element an input holds, None where it is absent or not known.
+        """Returns the single element of an input, None if the input is absent or unknown.
 
         Errors: M012 for another number of elements.
         """
@@ -219,25 +216,25 @@ class Layer:
         return found.reshape(-1).tolist()[0]
 
     def one(self, index: int, what: str) -> Any:
-        """Returns the one element an input holds: a number, or a symbolic dimension.
+        """Returns the single element of an input: a number, or a symbolic dimension.
 
-        Errors: U002 when it is known only at run time, M012 for another number of elements.
+        Errors: U002 if it is known only at run time, M012 for another number of elements.
         """
         self.value(index, what)
         return self.known_one(index)
 
     def one_int(self, index: int, what: str) -> int:
-        """Returns the one plain int an input holds.
+        """Returns the single element of an input as a plain int.
 
-        Errors: U002 when it is known only at run time, M012 for another number of elements.
+        Errors: U002 if it is known only at run time, M012 for another number of elements.
         """
         self.one(index, what)
         return self.numbers(index, what)[0]
 
     def dims(self, index: int, what: str) -> tuple[Dim, ...]:
-        """Returns the sizes an input holds: ints, or symbolic dimensions.
+        """Returns the sizes in an input: ints, or symbolic dimensions.
 
-        Errors: U002 when they are known only at run time.
+        Errors: U002 if they are known only at run time.
         """
         return tuple(
             item if isinstance(item, SymDim) else int(item)
@@ -245,9 +242,9 @@ class Layer:
         )
 
     def numbers(self, index: int, what: str) -> tuple[int, ...]:
-        """Returns the plain ints an input holds.
+        """Returns the elements of an input as plain ints.
 
-        Errors: U002 when they are known only at run time.
+        Errors: U002 if they are known only at run time.
         """
         dims = self.dims(index, what)
         for dim in dims:
@@ -256,9 +253,10 @@ class Layer:
         return dims  # type: ignore[return-value]
 
     def ints_of(self, name: str, index: int) -> tuple[int, ...] | None:
-        """Returns what is an attribute in old versions and an input in new ones; None if neither.
+        """Returns a list that is an attribute in old versions and an input in new ones; None if
+        neither.
 
-        Errors: U002 when the input is known only at run time.
+        Errors: U002 if the input is known only at run time.
         """
         if name in self.schema.attributes:
             given: tuple[int, ...] | None = self.integers(name, None)
@@ -268,7 +266,7 @@ class Layer:
     # --- attributes ---
 
     def has(self, name: str) -> bool:
-        """Whether the model gives an attribute."""
+        """Whether the model sets an attribute."""
         return name in self.given
 
     def _attribute(self, name: str) -> AttributeProto | None:
@@ -302,8 +300,8 @@ class Layer:
             raise self.wrong(f"needs the attribute {name!r}")
         value = np.float32(default if found is None else found.f)
         if any(x is not None and _is_wide(x) for x in self.inputs):
-            return float(value)  # attributes are f32, and f64 can tell
-        # The shortest decimal that is the same f32: 0.1 rather than 0.10000000149.
+            return float(value)  # attributes are f32, which shows in f64
+        # Use the shortest decimal of the same f32: 0.1 instead of 0.10000000149.
         return float(str(value))
 
     def text(self, name: str, default: str = "") -> str:
@@ -338,7 +336,7 @@ class Layer:
         return to_array(found.t, self.importer.external, self.importer.budgets)
 
     def attribute(self, name: str) -> AttributeProto | None:
-        """Returns an attribute as the model holds it."""
+        """Returns an attribute as stored in the model."""
         return self._attribute(name)
 
     def axis(self, name: str = "axis", *, rank: int | None = None) -> int:
@@ -354,17 +352,17 @@ class Layer:
     # --- operators that a user declared ---
 
     def call_of(self, op: Op) -> list[Expr]:
-        """Returns the results of the operator that this one is bound to: inputs by position,
+        """Returns the results of the operator that the user bound this one to: inputs by position,
         attributes by name.
 
-        Errors: U005 for an input that is left out before others, or an attribute that is no number,
-        text or list of these; those of the operator.
+        Errors: U005 for an omitted input before others, or an attribute that is not a number, a
+        string or a list of these; those of the operator.
         """
         given = list(self.inputs)
         while given and given[-1] is None:
             given.pop()
         if None in given:
-            raise self.unsupported(f"input {given.index(None)} is left out")
+            raise self.unsupported(f"input {given.index(None)} is omitted")
         values = {name: self._plain(name) for name in self.given}
         call = op(*(g for g in given if g is not None), **values)
         if isinstance(call.type, TupleType):
@@ -381,7 +379,7 @@ class Layer:
             isinstance(v, (int, float, bytes)) for v in value
         ):
             return tuple(v.decode(errors="replace") if isinstance(v, bytes) else v for v in value)
-        raise self.unsupported(f"attribute {name!r} is no number, text or list of these")
+        raise self.unsupported(f"attribute {name!r} is not a number, a string or a list of these")
 
     # --- subgraphs ---
 
@@ -395,9 +393,9 @@ class Layer:
     def subgraph(
         self, name: str, inputs: Sequence[Expr], captures: Captures | None = None
     ) -> list[Expr]:
-        """Returns the outputs of a graph attribute over `inputs`.
+        """Returns the outputs of a graph attribute applied to `inputs`.
 
-        Outer values become parameters of `captures`, or are used as they are without it.
+        With `captures`, outside values become its parameters; without, they are used directly.
         """
         return self.importer.import_subgraph(self, name, inputs, captures)
 

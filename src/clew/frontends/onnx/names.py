@@ -1,4 +1,4 @@
-"""Names out of a model file. They may hold anything: newlines, quotes, NUL, a megabyte of text."""
+"""Names from a model file. They may contain anything: newlines, quotes, NUL, a megabyte of text."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _SHOWN: Final = 80
 
 
 def display(name: str) -> str:
-    """Returns a name fit for one line of a message: escaped, and cut in the middle when long.
+    """Returns a name for one line of a message: escaped, with the middle cut out of a long one.
 
-    What tells long names apart stands at their ends: a file's name, a layer's operator.
+    Long names usually differ at their ends: a file's name, a layer's operator.
     """
     if len(name) <= _SHOWN and name.isprintable():
         return name
-    if len(name) > 2 * _SHOWN:  # what is cut out anyway need not be escaped
+    if len(name) > 2 * _SHOWN:  # the part that is cut out need not be escaped
         name = name[:_SHOWN] + name[-_SHOWN:]
     text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
     if len(text) <= _SHOWN:
@@ -27,7 +27,7 @@ def display(name: str) -> str:
 
 
 def display_path(path: Path) -> str:
-    """Returns a file's path for a message: of a long one the folders are left out, not the name."""
+    """Returns a file's path for a message; a long one is shortened by its folders, not its name."""
     whole = str(path)
     if len(whole) <= _SHOWN and whole.isprintable():
         return whole
@@ -42,13 +42,13 @@ def listing(names: Iterable[str], most: int = 8) -> str:
 
 
 class UniqueNames:
-    """Hands out names, each once: a name that is taken gets a number."""
+    """Assigns unique names: a name that is taken gets a number."""
 
     def __init__(self) -> None:
         self._next: dict[str, int] = {}
 
     def claim(self, wanted: str) -> str:
-        """Returns `wanted`, or `wanted_1`, `wanted_2` ... where it is taken."""
+        """Returns `wanted`, or `wanted_1`, `wanted_2` ... if it is taken."""
         name = wanted
         while name in self._next:
             count = self._next[wanted] = self._next[wanted] + 1
@@ -57,7 +57,7 @@ class UniqueNames:
         return name
 
     def next(self, wanted: str) -> str:
-        """Returns the name that `claim` would hand out, without doing so."""
+        """Returns the name that `claim` would return, without claiming it."""
         name, count = wanted, self._next.get(wanted, 0)
         while name in self._next:
             count += 1
@@ -66,7 +66,7 @@ class UniqueNames:
 
 
 class Symbols:
-    """Names of sizes. The same text of the model is the same size; every name is an identifier."""
+    """Names of sizes. Equal text in the model is the same size; every name is an identifier."""
 
     def __init__(self) -> None:
         self._names = UniqueNames()
@@ -79,7 +79,7 @@ class Symbols:
         return self._given[text]
 
     def fresh(self, wanted: str) -> str:
-        """Returns a new name, after `wanted` where that can be."""
+        """Returns a new name, derived from `wanted` if possible."""
         name = re.sub(r"\W", "_", wanted, flags=re.ASCII)[:_SHOWN]
         if not name or name[0].isdigit():
             name = f"_{name}"

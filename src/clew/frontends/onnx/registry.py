@@ -6,8 +6,8 @@ def leaky_relu(layer: Layer) -> Result:
     return call("nn.leaky_relu", layer.input(0), alpha=layer.real("alpha"))
 ```
 
-`since` is the operator version (as ONNX counts them) from which on the converter holds, until the
-next.
+`since` is the first operator version (as ONNX counts them) of the converter; it applies until the
+next one.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def converter(
 ) -> Callable[[Converter], Converter]:
     """Decorator: registers a converter for operators. It returns a layer's outputs in order.
 
-    `values` says that it takes whatever a run may hold, sequences, optionals and tensors of unknown
-    rank as well; others are given tensors of known rank.
+    With `values`, it also accepts sequences, optionals and tensors of unknown rank; other
+    converters are given only tensors of known rank.
     """
 
     def register(function: Converter) -> Converter:
@@ -50,8 +50,8 @@ def converter(
 
 
 def old_form(*op_types: str, to: int) -> Callable[[Converter], Converter]:
-    """Decorator: registers a converter for versions of ONNX's own operators before `to`. It goes
-    before those by `converter`.
+    """Decorator: registers a converter for versions of ONNX's own operators before `to`. It takes
+    precedence over those of `converter`.
     """
 
     def register(function: Converter) -> Converter:
@@ -66,7 +66,7 @@ def old_form(*op_types: str, to: int) -> Callable[[Converter], Converter]:
 def find(domain: str, op_type: str, version: int) -> Converter | None:
     """Returns the converter for an operator of the given version, None if there is none.
 
-    What a user bound an operator to goes first.
+    A user's binding of the operator takes precedence.
     """
     bound = bound_to(domain, op_type, version)
     if bound is not None:
@@ -81,7 +81,7 @@ def find(domain: str, op_type: str, version: int) -> Converter | None:
 
 
 def takes_values(domain: str, op_type: str) -> bool:
-    """Whether an operator's converter takes values that are no tensors of known rank."""
+    """Whether an operator's converter accepts values other than tensors of known rank."""
     return (domain, op_type) in _OF_VALUES
 
 

@@ -1,4 +1,4 @@
-"""What an operator's declaration says of it."""
+"""Facts from an operator's schema."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 Schema: TypeAlias = Any
-"""`onnx.defs.OpSchema`, of which the package declares half to type checkers."""
+"""`onnx.defs.OpSchema`, which the package declares only in part for type checkers."""
 
 
 @dataclass(frozen=True)
 class CustomSchema:
-    """What is known of an operator that ONNX does not define: its converter checks the rest."""
+    """The schema of an operator that ONNX does not define; its converter checks the details."""
 
     domain: str
     since_version: int

@@ -1,6 +1,4 @@
-"""Names and what they stand for while a graph is imported; what inner graphs take from outer
-ones.
-"""
+"""Names and their values while a graph is imported, and the outside values of inner graphs."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ from clew.trace.span import Source
 
 @dataclass
 class Captures:
-    """Outer values that a function (a branch, a loop body) takes as parameters."""
+    """Outside values that a function (a branch, a loop body) takes as parameters."""
 
     known: KnownValues
     parameters: dict[int, tuple[Expr, Var]] = field(default_factory=dict)
 
     def parameter(self, name: str, outer: Expr) -> Var:
-        """Returns the parameter that stands for an outer value."""
+        """Returns the parameter for an outside value."""
         found = self.parameters.get(outer.id)
         if found is None:
             var = Var(name, outer.type)
@@ -32,7 +30,7 @@ class Captures:
 
     @property
     def outers(self) -> list[Expr]:
-        """The outer values, in order of first use."""
+        """The outside values, in order of first use."""
         return [outer for outer, _ in self.parameters.values()]
 
 
@@ -40,9 +38,8 @@ class Captures:
 class Scope:
     """A graph or function body being imported.
 
-    `key` names it uniquely, `prefix` goes before its layers' names, `attributes` are those that a
-    function's nodes refer to. `within` is set while a standard operator's own definition is
-    expanded:
+    `key` identifies it, `prefix` precedes its layers' names, `attributes` are those that a
+    function's nodes refer to. `within` is set while a standard operator's definition is expanded:
     all its nodes belong to that one layer.
     """
 
@@ -57,7 +54,7 @@ class Scope:
     values: dict[str, Expr] = field(default_factory=dict)
 
     def lookup(self, name: str) -> Expr | None:
-        """Returns what a name stands for here, None if nothing of that name is defined."""
+        """Returns the value of a name here, None if the name is not defined."""
         found = self.values.get(name)
         if found is not None or self.parent is None:
             return found

@@ -1,4 +1,4 @@
-"""Types of values: as ONNX writes them, and as the graph IR has them."""
+"""Types of values: in ONNX's form, and in that of the graph IR."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clew.support.errors import UnsupportedError
 
 
 def is_unranked(type_: Type) -> bool:
-    """Whether a value is, or holds, a tensor of unknown rank."""
+    """Whether a value is, or contains, a tensor of unknown rank."""
     match type_:
         case UnrankedType():
             return True
@@ -28,7 +28,7 @@ def is_unranked(type_: Type) -> bool:
 
 
 def type_proto(type_: Type) -> TypeProto:
-    """Returns a type as ONNX writes it. Asserts that it is a value's."""
+    """Returns a value's type in ONNX's form; asserts that it is one."""
     proto = TypeProto()
     match type_:
         case SequenceType(element):
@@ -56,10 +56,10 @@ def type_proto(type_: Type) -> TypeProto:
 
 
 def value_type(proto: TypeProto, what: str) -> Type:
-    """Returns the type of a part of a value, or one that ONNX's inference gave. Sizes that are no
-    numbers may differ from part to part, so that their names say nothing: they are unknown.
+    """Returns the type of a part of a value, or a type from ONNX's inference. Symbolic sizes may
+    differ from part to part, so their names carry no information: such sizes become unknown.
 
-    Errors: U004 for what no value can be.
+    Errors: U004 for a type that no value can have.
     """
     kind = proto.WhichOneof("value")
     if kind == "sequence_type":

@@ -1,3 +1,3 @@
-"""Schedule primitives, a file a group. Each is a function from a nest to a nest that checks
-itself.
+"""Schedule primitives, a file per group. Each is a function from a nest to a nest that checks its
+own legality.
 """

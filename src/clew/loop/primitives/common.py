@@ -1,4 +1,4 @@
-"""What primitives share: the registry, finding loops and stages, and legality checks."""
+"""Shared code of primitives: the registry, lookup of loops and stages, and legality checks."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def primitive(function: F) -> F:
 
 
 def rewrite_loops(nest: Nest, name: str, rewrite: Callable[[For], Stmt]) -> Nest:
-    """Returns the nest with every loop of that name rewritten (a peeled nest holds copies).
+    """Returns the nest with every loop of that name rewritten (a peeled nest has copies).
 
-    Errors: S001 when there is no such loop.
+    Errors: S001 if there is no such loop.
     """
     found = False
 
@@ -64,16 +64,16 @@ def replace_index(stmt: Stmt, index: Index, value: Scalar) -> Stmt:
 
 
 def stage_statements(nest: Nest, stage: str) -> list[Stmt]:
-    """Returns the top-level statements that do nothing but a stage's work.
+    """Returns the top-level statements that contain only a stage's work.
 
-    Errors: S002 when the stage has no loops of its own at the top (it is inlined, moved or absent).
+    Errors: S002 if the stage has no separate top-level loops (it is inlined, moved or absent).
     """
     found = [s for s in nest.body.stmts if _only_stage(s) == stage]
     if not found:
         raise ScheduleError(
             "S002",
-            f"stage {stage!r} of {nest.name} has no loops of its own",
-            hint="it may be inlined or computed elsewhere already; see print(schedule)",
+            f"stage {stage!r} of {nest.name} has no separate loops",
+            hint="it may already be inlined or computed elsewhere; see print(schedule)",
         )
     return found
 
@@ -84,7 +84,7 @@ def _only_stage(stmt: Stmt) -> str | None:
 
 
 def canonical_store(stmt: Stmt) -> tuple[list[For], Store] | None:
-    """Returns the loops and the store of an untouched nest, whose indices are its loops'
+    """Returns the loops and the store of an unchanged nest, whose indices are the loops'
     variables.
     """
     around: list[For] = []
@@ -99,10 +99,10 @@ def canonical_store(stmt: Stmt) -> tuple[list[For], Store] | None:
 
 
 def check_kinds(nest: Nest) -> None:
-    """Checks that parallel loops are outermost (or all that an outermost parallel loop does) and
-    independent, that vector loops are innermost, and that a grid is one (`check_grid`).
+    """Checks that parallel loops are outermost (or the entire body of an outermost parallel loop)
+    and independent, that vector loops are innermost, and the device's grid (`check_grid`).
 
-    Whatever a primitive does to a nest must leave this so.
+    Every primitive must preserve this.
 
     Errors: S007, S008, S009, S015 to S017.
     """
@@ -114,14 +114,14 @@ def check_kinds(nest: Nest) -> None:
         if loop.kind == "vector" and any(inner.kind != "dot" for inner in loops(loop.body)):
             raise ScheduleError(
                 "S007",
-                f"loop {loop.name} cannot be lanes of a vector, with loops inside",
+                f"loop {loop.name} cannot be vectorized: it contains loops",
                 hint="move stages and split loops first; vectorize innermost loops last",
             )
         if loop.kind == "parallel" and id(loop) not in outermost:
             raise ScheduleError(
                 "S008",
                 f"parallel loop {loop.name} would not be an outermost loop of {nest.name}",
-                hint="make a loop parallel after all that moves it",
+                hint="make a loop parallel after all primitives that move it",
             )
         spread = loop.kind in ("parallel", "block", "thread")
         store = carries_dependence(loop) if spread else None
@@ -134,10 +134,10 @@ def check_kinds(nest: Nest) -> None:
 
 
 def carries_dependence(loop: For) -> Store | None:
-    """Returns a store by which an iteration touches what another one touches, or None.
+    """Returns a store to an element that several iterations access, or None.
 
-    Buffers private to the body (registers, per-thread scratch) do not count when the body writes
-    them before it reads them, which `compute_at` establishes.
+    Buffers private to the body (registers, per-thread scratch) do not count if the body writes them
+    before it reads them, which `compute_at` establishes.
     """
     own = ("register", "scratch", "shared") if loop.kind == "block" else ("register", "scratch")
     for stmt in walk(loop.body) if loop.extent > 1 else ():
@@ -151,14 +151,14 @@ def carries_dependence(loop: For) -> Store | None:
 
 
 def simplified(nest: Nest, simplifier: Simplifier) -> Nest:
-    """Returns the nest with index arithmetic simplified and decided branches taken."""
+    """Returns the nest with index arithmetic simplified and decided conditions resolved."""
     return nest.with_body(map_expressions(nest.body, simplifier.simplify))
 
 
 def perfect_chain(outer: For, wanted: set[str]) -> tuple[list[For], list[If], Stmt]:
-    """Returns the loops from `outer` down to the last wanted one, the guards between, and the body.
+    """Returns the loops from `outer` to the last wanted one, the guards between them, and the body.
 
-    Errors: S003 when other statements stand between the loops.
+    Errors: S003 if there are other statements between the loops.
     """
     chain: list[For] = []
     guards: list[If] = []
@@ -173,7 +173,7 @@ def perfect_chain(outer: For, wanted: set[str]) -> tuple[list[For], list[If], St
         else:
             raise ScheduleError(
                 "S003",
-                f"loops {', '.join(sorted(wanted))} are not nested directly in each other",
+                f"loops {', '.join(sorted(wanted))} are not directly nested",
                 hint="reorder before compute_at, or name only loops of one nest",
             )
         stmt = stmt.body
@@ -181,7 +181,7 @@ def perfect_chain(outer: For, wanted: set[str]) -> tuple[list[For], list[If], St
 
 
 def wrap(loops_: list[For], guards: list[If], body: Stmt) -> Stmt:
-    """Returns `body` under guards, under loops (outermost first)."""
+    """Returns `body` within guards, within loops (outermost first)."""
     for guard in reversed(guards):
         body = replace(guard, body=body)
     for loop in reversed(loops_):

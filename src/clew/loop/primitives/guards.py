@@ -1,4 +1,4 @@
-"""Primitives on conditions: where work may be skipped, and where no condition is left to ask."""
+"""Primitives on conditions: skipping of work, and removal of conditions."""
 
 from __future__ import annotations
 
@@ -42,13 +42,14 @@ from clew.te.walk import nodes, substitute
 
 @primitive
 def skip_padding(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: str = "") -> Nest:
-    """`s += select(c, x, 0) * w` becomes `if c: s += x * w`, `s max= select(c, x, -inf)` becomes
-    `if c: s max= x`: what adds nothing is left out. Parts of `c` go as far outside as they can.
+    """`s += select(c, x, 0) * w` becomes `if c: s += x * w`, and `s max= select(c, x, -inf)`
+    becomes `if c: s max= x`: iterations that contribute nothing are skipped. Parts of `c` move
+    outward as far as possible.
 
-    A product with zero is left out, which is the same unless `w` is not finite. What depends on the
-    loop `lanes` stays: loading zeros in some lanes costs nothing.
+    A product with zero is skipped, which is equivalent unless `w` is not finite. Conditions that
+    depend on the loop `lanes` stay: loading zeros in some lanes costs nothing.
 
-    Errors: S026 when the stage reduces no such values.
+    Errors: S026 if the stage reduces no such values.
     """
     found = False
 
@@ -82,8 +83,8 @@ def skip_padding(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: str =
 
 
 def _padding(value: Scalar, combiner: str) -> Select | None:
-    """Returns the `select(c, x, neutral)` that a reduction combines, or a sum's product has as a
-    factor; None where there is none.
+    """Returns the `select(c, x, neutral)` that a reduction combines, or that is a factor of a sum's
+    product; None if there is none.
     """
     sums = combiner == "sum"
     value = _bare(value, casts=sums)
@@ -98,7 +99,7 @@ def _padding(value: Scalar, combiner: str) -> Select | None:
 
 
 def _bare(value: Scalar, *, casts: bool) -> Scalar:
-    """Returns what is inlined or converted (zero stays zero)."""
+    """Returns the value inside inlined stages and, with `casts`, conversions (zero stays zero)."""
     while isinstance(value, Inlined) or (casts and isinstance(value, Cast)):
         value = value.value if isinstance(value, Inlined) else value.a
     return value
@@ -123,7 +124,7 @@ def _conjuncts(cond: Scalar) -> list[Scalar]:
 
 
 def _raised(loop: For) -> Stmt:
-    """Returns a loop over guards with those around it that do not depend on it."""
+    """Returns a loop with guards that do not depend on it moved around it."""
     inside: list[Scalar] = []
     outside: list[Scalar] = []
     body: Stmt = loop.body
@@ -140,7 +141,7 @@ def _raised(loop: For) -> Stmt:
 
 @primitive
 def share_guards(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Guards below `loop` go as far outside as they can; neighbors under one condition are one.
+    """Moves guards below `loop` outward as far as possible, and merges neighbors with equal guards.
 
     ```
     for i in n: { for j: if c(i): s;  for k: if c(i): t }      becomes
@@ -162,7 +163,7 @@ def share_guards(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 
 def _shared(stmt: Block, simplifier: Simplifier) -> Stmt | None:
-    """Returns a block under the conditions that all of its statements have; None if there are
+    """Returns a block within the conditions that all of its statements share; None if there are
     none.
     """
     peeled: list[tuple[dict[object, Scalar], Stmt]] = []
@@ -193,7 +194,9 @@ def _shared(stmt: Block, simplifier: Simplifier) -> Stmt | None:
 
 
 def _same(cond: Scalar, simplifier: Simplifier) -> object:
-    """Returns what is equal for comparisons of the same places, and differs for others."""
+    """Returns a key that is equal for comparisons of the same positions, and different for
+    others.
+    """
     if not isinstance(cond, Binary) or cond.op not in COMPARISONS or _compares_values(cond):
         return id(cond)
     difference = simplifier.linear(binary("sub", cond.a, cond.b))
@@ -205,22 +208,22 @@ def _same(cond: Scalar, simplifier: Simplifier) -> object:
 
 @primitive
 def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Cuts a loop into what comes before, in and after the iterations in which every condition on
-    it holds whatever inner loops do; the middle part then asks nothing.
+    """Splits a loop into the iterations before, in and after the range in which every condition on
+    it holds for all iterations of inner loops; the middle part needs no condition.
 
     ```
     for i in n: if 1 <= i < n - 1: s      becomes
     for i in 1: if ...: s; for i in n - 2: s; for i in 1: if ...: s
     ```
 
-    A loop without such iterations stays as it is. Errors: S001; S006 for one that is vectorized or
+    A loop without such a range stays unchanged. Errors: S001; S006 for a loop that is vectorized or
     parallel.
     """
 
     def rewrite(found: For) -> Stmt:
         if found.kind in ("vector", "parallel"):
             raise ScheduleError(
-                "S006", f"loop {loop} is {found.kind} already", hint="partition it first"
+                "S006", f"loop {loop} is already {found.kind}", hint="partition it first"
             )
         first, last = _decided(found, simplifier)
         if first > last or (first == 0 and last == found.extent - 1):
@@ -247,7 +250,7 @@ def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
 
 
 def _conditions(body: Stmt, index: Index) -> list[Scalar]:
-    """Returns the comparisons below a loop that its variable decides, of guards and selects."""
+    """Returns the comparisons below a loop that depend on its variable, in guards and selects."""
     found: dict[int, Scalar] = {}
     seen: set[int] = set()
     stack: list[Scalar] = []
@@ -263,7 +266,7 @@ def _conditions(body: Stmt, index: Index) -> list[Scalar]:
         if isinstance(node, Select):
             found.update((id(c), c) for c in _conjuncts(node.cond))
         stack.extend(node.children)
-    # What compares values, not places, is asked wherever it stands.
+    # Comparisons of values, rather than positions, are evaluated everywhere.
     return [c for c in found.values() if contains(c, index) and not _compares_values(c)]
 
 
@@ -272,8 +275,8 @@ def _compares_values(cond: Scalar) -> bool:
 
 
 def _holds(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, int]:
-    """Returns the first and last value of a loop variable for which a condition must hold; an empty
-    range where that cannot be told.
+    """Returns the first and last value of a loop variable for which a condition certainly holds; an
+    empty range if that is unknown.
     """
     never = (1, 0)
     if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):

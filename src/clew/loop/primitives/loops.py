@@ -1,8 +1,9 @@
-"""Primitives on loops: split, fuse, reorder, and what kind of loop each is."""
+"""Primitives on loops: split, fuse, reorder, and loop kinds."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import For, If, Nest, Stmt, block, loops, single, statements
@@ -18,7 +19,8 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Scalar, binary
 
 TAILS = ("peel", "balance", "guard")
-_MAX_VECTOR_LANES = 64
+MOST_LANES: Final = 64
+"""Lanes of the longest vector."""
 
 
 @primitive
@@ -27,19 +29,19 @@ def split(
 ) -> Nest:
     """`for i in n` becomes `for i.o in n/factor: for i.i in factor`.
 
-    Where `factor` does not divide n: `peel` runs the rest as a second nest with loops of the same
-    names; `balance` takes ceil(n / factor) tiles whose sizes differ by at most one; `guard` rounds
-    up and skips what lies beyond n.
+    If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
+    names; `balance` uses ceil(n / factor) tiles whose sizes differ by at most one; `guard` rounds
+    up and skips iterations beyond n.
 
     Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorized or parallel.
     """
     check_positive("factor", factor)
     if tail not in TAILS:
-        raise ScheduleError("S005", f"tail is {tail!r}", hint=f"it is one of {', '.join(TAILS)}")
+        raise ScheduleError("S005", f"tail is {tail!r}", hint=f"use one of {', '.join(TAILS)}")
 
     def rewrite(found: For) -> Stmt:
         if found.kind in ("vector", "parallel", "dot", "block", "thread"):
-            raise ScheduleError("S006", f"loop {loop} is {found.kind} already", hint="split first")
+            raise ScheduleError("S006", f"loop {loop} is already {found.kind}", hint="split first")
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
             tiles = -(-extent // factor)
@@ -77,7 +79,7 @@ def _piece(loop: For, start: int, tiles: int, factor: int, simplifier: Simplifie
 def fuse(nest: Nest, simplifier: Simplifier, *, outer: str, inner: str) -> Nest:
     """`for a in m: for b in n` becomes one loop `a+b` over m*n.
 
-    Errors: S001; S003 when `inner` is not directly in `outer`.
+    Errors: S001; S003 if `inner` is not directly in `outer`.
     """
 
     def rewrite(found: For) -> Stmt:
@@ -96,9 +98,9 @@ def fuse(nest: Nest, simplifier: Simplifier, *, outer: str, inner: str) -> Nest:
 
 @primitive
 def reorder(nest: Nest, simplifier: Simplifier, *, order: tuple[str, ...]) -> Nest:
-    """Puts directly nested loops into the given order, outermost first; others keep their place.
+    """Puts directly nested loops in the given order, outermost first; other loops keep their place.
 
-    A nest that has only some of the loops (a reduction's initialization) gets those in order.
+    A nest that has only some of the loops (a reduction's initialization) orders those.
 
     Errors: S001, S003.
     """
@@ -130,7 +132,7 @@ def reorder(nest: Nest, simplifier: Simplifier, *, order: tuple[str, ...]) -> Ne
 
 
 def _heads(nest: Nest, wanted: set[str]) -> set[int]:
-    """Returns the loops of the set that stand in no other loop of it."""
+    """Returns the loops of the set that are not inside another loop of it."""
     heads: set[int] = set()
     stack: list[tuple[Stmt, bool]] = [(nest.body, False)]
     while stack:
@@ -148,18 +150,18 @@ def _heads(nest: Nest, wanted: set[str]) -> set[int]:
 
 @primitive
 def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Runs a loop's iterations as the lanes of vectors.
+    """Executes a loop's iterations as the lanes of vectors.
 
-    Errors: S001; S007 for a loop with loops inside or more than 64 iterations.
+    Errors: S001; S007 for a loop that contains loops or has more than 64 iterations.
     """
 
     def rewrite(found: For) -> Stmt:
         inside = [loop for loop in loops(found.body) if loop.kind != "dot"]
-        if found.extent > _MAX_VECTOR_LANES or inside:
+        if found.extent > MOST_LANES or inside:
             raise ScheduleError(
                 "S007",
-                f"loop {loop} over {found.extent} cannot be lanes of a vector",
-                hint="split it by the vector width and vectorize the inner loop, innermost of all",
+                f"loop {loop} over {found.extent} cannot be vectorized",
+                hint="split it by the vector width, then vectorize the innermost loop",
             )
         return replace(found, kind="vector", axis="")
 
@@ -168,7 +170,7 @@ def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 @primitive
 def unroll(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Writes a loop's iterations out one after another.
+    """Unrolls a loop completely.
 
     Errors: S001.
     """
@@ -177,10 +179,10 @@ def unroll(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 @primitive
 def parallel(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Spreads an outermost loop over threads, or one that is all that a parallel loop does: threads
-    then share a grid of both.
+    """Distributes an outermost loop over threads, or a loop that is the entire body of a parallel
+    loop: threads then share a 2-D grid.
 
-    Errors: S001; S008 when the loop is neither; S009 when iterations write the same element.
+    Errors: S001; S008 if the loop is neither; S009 if iterations write the same element.
     """
     top = [s for s in nest.body.stmts if isinstance(s, For)]
     inside = [n for s in top if s.kind == "parallel" for n in statements(s.body)]
@@ -192,10 +194,10 @@ def parallel(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 @primitive
 def hoist(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Makes the copies of an outermost loop that peeling made one loop again, their bodies in
+    """Joins the copies of an outermost loop that peeling created to one loop, with their bodies in
     sequence.
 
-    Errors: S001; S010 when the copies differ in extent.
+    Errors: S001; S010 if the copies differ in extent.
     """
     copies = [s for s in nest.body.stmts if isinstance(s, For) and s.name == loop]
     rewrite_loops(nest, loop, lambda found: found)

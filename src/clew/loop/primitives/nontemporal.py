@@ -1,4 +1,4 @@
-"""Primitive that writes past the caches."""
+"""A primitive for stores that bypass the caches."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from clew.support.errors import ScheduleError
 
 @primitive
 def nontemporal(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
-    """Has the stores of a stage that writes an output go past the caches, whole vectors at a time:
+    """Makes the stores of a stage that writes an output bypass the caches, whole vectors at a time:
     `y[i] = x[i]` becomes `nontemporal y[i] = x[i]`.
 
-    What is written does not have to be read before, and leaves the caches to others. It is a hint:
-    stores that are no whole vectors are ordinary ones.
+    The lines written need not be read first, and do not evict others from the caches. It is a hint:
+    stores of less than a whole vector stay ordinary.
 
-    Errors: S002 when the stage stores nothing; S013 when it adds to what it stores, or stores to no
+    Errors: S002 if the stage stores nothing; S013 if it accumulates, or does not store to an
     output.
     """
     found = False
@@ -30,7 +30,7 @@ def nontemporal(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
         if stmt.combiner or stmt.buffer.scope != "output":
             raise ScheduleError(
                 "S013",
-                f"stage {stage} does not just write an output",
+                f"stage {stage} does not only write an output",
                 hint="cache_write it, and name the stage that copies it out",
             )
         found = True

@@ -1,4 +1,4 @@
-"""Primitive that computes a stage for the next iteration while this one is at work."""
+"""A primitive that computes a stage for the next iteration during the current one."""
 
 from __future__ import annotations
 
@@ -39,19 +39,18 @@ def overlap(
     lines: int = 0,
     distance: int = 0,
 ) -> Nest:
-    """Computes a stage that stands in loop `ahead` one iteration early, in two buffers in turn.
+    """Computes a stage in loop `ahead` one iteration early, alternating between two buffers.
 
     Before: `for a: { for i: s[i] = ...; for p: use s }`
     After:  `for i: s[0, i] = ...  (of a = 0)`
             `for a: for p: { a share of s[(a + 1) % 2, i] = ... (of a + 1); use s[a % 2] }`
 
-    Each iteration of `at`, a loop inside `ahead`, does an equal share, the last iteration of
-    `ahead` its own work again. With `lines` it asks for so many cache lines of each operand as
-    well, `distance` bytes behind those that it reads.
+    Each iteration of `at`, a loop inside `ahead`, does an equal share of the work; the last
+    iteration of `ahead` repeats its own. With `lines`, an iteration also prefetches that many cache
+    lines of each operand, `distance` bytes beyond those that it reads.
 
-    Errors: S001; S012 when `at` is not always run inside `ahead`; S032 when the stage does not
-    stand in scratch at the start of `ahead`, or reads anything but inputs;
-    S033 for more than 1024 `lines`.
+    Errors: S001; S012 if `at` is not always executed inside `ahead`; S032 if the stage is not in
+    scratch at the start of `ahead`, or reads anything but inputs; S033 for more than 1024 `lines`.
     """
     check_lines(lines)
 
@@ -61,7 +60,7 @@ def overlap(
         buffers = {id(s.buffer): s.buffer for s in stores if s.stage == stage}
         loop = _first_loop(own)
         if len(buffers) != 1 or len({id(s.buffer) for s in stores}) != 1 or loop is None:
-            raise ScheduleError("S032", f"stage {stage!r} does not stand first in loop {ahead}")
+            raise ScheduleError("S032", f"stage {stage!r} is not first in loop {ahead}")
         (buffer,) = buffers.values()
         steps = iterations(block(*rest), at)
         if buffer.scope != "scratch" or any(s.combiner for s in stores):
@@ -70,7 +69,7 @@ def overlap(
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         written = {id(s.buffer.root) for s in walk(nest.body) if isinstance(s, Store)}
         if any(id(x.source.root) in written for _, x in reads(own)):
-            raise ScheduleError("S032", f"stage {stage!r} reads what this kernel computes")
+            raise ScheduleError("S032", f"stage {stage!r} reads values that this kernel computes")
         twice = _Twice(buffer, Buffer(buffer.name, (2, *buffer.shape), buffer.dtype, "scratch"))
         following = binary("add", found.index, Imm(1, INDEX))
         turn = binary("mod", following, Imm(2, INDEX))
@@ -86,13 +85,13 @@ def overlap(
 
 
 def _first_loop(stmt: Stmt) -> For | None:
-    """Returns the outermost loop that takes more than one step."""
+    """Returns the outermost loop that has more than one iteration."""
     return next((n for n in walk(stmt) if isinstance(n, For) and n.extent > 1), None)
 
 
 @dataclass(frozen=True)
 class _Twice:
-    """A buffer, and one that holds it for two iterations."""
+    """A buffer, and a buffer that holds it for two iterations."""
 
     once: Buffer
     both: Buffer
@@ -123,7 +122,7 @@ class _Twice:
 
 @dataclass(frozen=True)
 class _Work:
-    """What computes the stage for an iteration."""
+    """The statements that compute the stage for an iteration."""
 
     ahead: Index
     whole: Stmt
@@ -142,7 +141,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Share:
-    """What each of `steps` steps does of the work for the next iteration."""
+    """The share of each of `steps` steps in the work for the next iteration."""
 
     work: _Work
     next: Scalar
@@ -165,7 +164,7 @@ class _Share:
         return [*self._requests(start), made]
 
     def _requests(self, start: Scalar) -> list[Stmt]:
-        """Returns requests for what a share later than this one reads."""
+        """Returns prefetches of the memory that a later share reads."""
         if not self.lines:
             return []
         body = self.work.loop.body
@@ -181,7 +180,8 @@ class _Share:
                 width = source.size_bytes // math.prod(source.shape)
                 *outer, last = (substitute(i, values) for i in load.indices)
                 for n in range(self.lines):
-                    # Counted from the last axis, over the ends of all: any address will do.
+                    # Counted from the last axis, past its end if needed: any address is valid for a
+                    # prefetch.
                     at = (self.distance + n * CACHE_LINE_BYTES) // width
                     index = binary("add", last, Imm(at, INDEX))
                     made.append(Prefetch(source, (*outer, index), store.stage))

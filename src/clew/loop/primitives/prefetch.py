@@ -1,4 +1,4 @@
-"""Primitive that asks for memory ahead of its use."""
+"""A primitive that prefetches memory."""
 
 from __future__ import annotations
 
@@ -31,15 +31,16 @@ _MOST_LINES = 1024
 
 @primitive
 def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at: str) -> Nest:
-    """Asks, while an iteration of `ahead` runs, for what the next one reads of `buffer`.
+    """Prefetches, during an iteration of `ahead`, the part of `buffer` that the next iteration
+    reads.
 
-    What an iteration reads must be one run of memory, `buffer[ahead, ...]` or, where loops around
-    it decide on outer axes, `buffer[i, ahead, ...]`. Each iteration of
-    `at`, a loop inside `ahead`, asks for an equal share of the cache lines; the last iteration of
-    `ahead` asks for its own again.
+    An iteration must read one contiguous range of memory, `buffer[ahead, ...]` or, if loops around
+    it determine outer axes, `buffer[i, ahead, ...]`. Each iteration of `at`, a loop inside `ahead`,
+    prefetches an equal share of the cache lines; the last iteration of `ahead` repeats its own
+    range.
 
-    Errors: S001; S011 when `buffer` is not read in runs of memory, one an iteration of `ahead`;
-    S012 when `at` is not inside `ahead`; S033 when a share is of more than 1024 lines.
+    Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
+    S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
     """
     placed = False
 
@@ -47,7 +48,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
         nonlocal placed
         load_of = [(s, x) for s, x in reads(found.body) if x.source.name == buffer]
         if not any(contains(i, found.index) for _, x in load_of for i in x.indices):
-            return found  # a peeled rest, whose place is a literal
+            return found  # a peeled remainder, whose position is a literal
         *outer, panel = _panel([x for _, x in load_of], found, buffer, simplifier)
         steps = iterations(found.body, at)
         if not steps:
@@ -66,12 +67,14 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
 
 
 def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) -> list[Scalar]:
-    """Returns where an iteration of a loop reads, up to the axis that the loop walks."""
+    """Returns the position that an iteration of a loop reads, up to the axis that the loop
+    walks.
+    """
     axes = {n for x in loads for n, i in enumerate(x.indices) if contains(i, loop.index)}
     axis = min(axes)
     shape = loads[0].source.shape
     forms = [simplifier.flatten(simplifier.linear(x.indices[axis])) for x in loads]
-    # Terms of loops around it may stand beside the loop itself.
+    # Terms of loops around it may be added to the loop itself.
     inner = [n.index for n in loops(loop.body)]
     step_by_step = all(
         f.coefficient(loop.index) == 1
@@ -89,21 +92,21 @@ def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) ->
     if axes != {axis} or not step_by_step or not fixed:
         raise ScheduleError(
             "S011",
-            f"an iteration of {loop.name} does not read one run of memory of {buffer}",
-            hint="its first axis has to be the loop itself, or what loops around that decide",
+            f"an iteration of {loop.name} does not read a contiguous range of {buffer}",
+            hint="its first axis must be indexed by the loop itself, or by loops around it",
         )
     return [*outer, simplifier.rebuild(forms[0])]
 
 
 class Share(Protocol):
-    """What each of some steps does besides its own work."""
+    """Work that is added to each of some steps."""
 
     def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step."""
 
 
 class _Share:
-    """What each of `steps` steps asks for of the next panel."""
+    """The share of each of `steps` steps in the prefetch of the next panel."""
 
     def __init__(
         self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: int
@@ -130,7 +133,7 @@ class _Share:
         for n in range(min(self.each, self.lines)):
             line = binary("add", first, Imm(n, INDEX))
             place = binary("mul", line, Imm(self.per_line, INDEX))
-            # The place within the panel counts from its start, over all of its axes.
+            # The position within the panel counts from its start, over all of its axes.
             rest = [Imm(0, INDEX)] * (inner - 1) + [place]
             made.append(Prefetch(self.buffer, (*outer, *rest), self.stage))
         return made
@@ -141,20 +144,20 @@ def _bytes(buffer: Buffer) -> int:
 
 
 def check_lines(lines: int) -> None:
-    """Refuses a share of so many cache lines that asking for them would be all that there is.
+    """Rejects a share of so many cache lines that prefetching them would dominate.
 
     Errors: S033.
     """
     if lines > _MOST_LINES:
         raise ScheduleError(
             "S033",
-            f"an iteration would ask for {lines} cache lines; {_MOST_LINES} are the limit",
-            hint="let a loop with more iterations ask",
+            f"an iteration would prefetch {lines} cache lines; the limit is {_MOST_LINES}",
+            hint="prefetch in a loop with more iterations",
         )
 
 
 def iterations(stmt: Stmt, at: str) -> int:
-    """Returns how often the body of a loop named `at` runs in a statement."""
+    """Returns the number of executions of the body of a loop named `at` in a statement."""
     match stmt:
         case For():
             return stmt.extent * (1 if stmt.name == at else iterations(stmt.body, at))
@@ -166,7 +169,9 @@ def iterations(stmt: Stmt, at: str) -> int:
 
 
 def insert_shares(stmt: Stmt, at: str, step: Scalar, share: Share, simplifier: Simplifier) -> Stmt:
-    """Returns the statement with each step's share; `step` is the number of its first."""
+    """Returns the statement with each step's share added; `step` is the number of its first
+    step.
+    """
     match stmt:
         case For():
             inner = 1 if stmt.name == at else iterations(stmt.body, at)

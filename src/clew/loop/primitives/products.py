@@ -13,13 +13,13 @@ from clew.support.errors import ScheduleError
 
 @primitive
 def dot(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
-    """Makes the innermost loop of a sum of products a dot product in each lane around it.
+    """Turns the innermost loop of a sum of products into a dot product in each lane around it.
 
-    `vector j in 16: dot k in 2: s[j] += f32(a[k]) * f32(b[j, k])` is one instruction where the
-    target has it, and the plain loop elsewhere. A shorter loop (a peeled rest) is the plain loop.
-    Guards that the loop does not decide move out of it.
+    `vector j in 16: dot k in 2: s[j] += f32(a[k]) * f32(b[j, k])` is one instruction if the target
+    has it, and the plain loop otherwise. A shorter loop (a peeled remainder) becomes the plain
+    loop. Guards that do not depend on the loop move out of it.
 
-    Errors: S001; S028 when the loop is no group of neighbors of `bf16` or 8-bit operands.
+    Errors: S028 if the loop is not a group of neighbors of `bf16` or 8-bit operands; S001.
     """
 
     def rewrite(found: For) -> Stmt:
@@ -37,7 +37,7 @@ def dot(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
         if product is None or found.extent > product.group or not beside:
             raise ScheduleError(
                 "S028",
-                f"loop {loop} over {found.extent} is no step of a dot product",
+                f"loop {loop} over {found.extent} is not a step of a dot product",
                 hint="split the reduction by 2 (bf16) or 4 (8 bits), operands contiguous along it",
             )
         return wrap([], guards, For(found.index, "dot", body))
@@ -56,13 +56,13 @@ def tensorize(
     depth: str,
     within: str = "",
 ) -> Nest:
-    """Lets a matrix unit compute a stage that stands in an inner loop: zeros and sum become
-    `tiles rows x columns x depth`, which is plain loops where the target has no such unit.
+    """Computes a stage in an inner loop with a matrix unit: its zeros and sum become
+    `tiles rows x columns x depth`, which is plain loops if the target has no such unit.
 
-    With `within`, a loop of zeros and sum, what an iteration of it sets or adds is a product of
-    tiles of its own, which starts from the sums in memory.
+    With `within`, a loop of zeros and sum, each of its iterations sets or accumulates a separate
+    product of tiles, which starts from the sums in memory.
 
-    Errors: S001; S002 when the stage has no zeros and sum side by side; S029 when they are no
+    Errors: S001; S002 if the stage has no zeros and sum next to each other; S029 if they are not a
     product of tiles, or one of too many.
     """
     if within:
@@ -95,14 +95,14 @@ def tensorize(
     if not found:
         raise ScheduleError(
             "S002",
-            f"stage {stage!r} of {nest.name} has no zeros and sum side by side",
+            f"stage {stage!r} of {nest.name} has no adjacent zeros and sum",
             hint="compute_at it in scratch first",
         )
     return nest.with_body(body)
 
 
 def _only(stmt: Stmt, stage: str) -> bool:
-    """Whether a statement is one of a stage's own nests."""
+    """Whether a statement is one of a stage's nests."""
     nodes = list(walk(stmt))
     stages = {s.stage for s in nodes if isinstance(s, Store)}
     return stages == {stage} and not any(isinstance(s, (Block, TileProduct)) for s in nodes)

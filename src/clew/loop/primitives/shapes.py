@@ -1,4 +1,4 @@
-"""Primitives on the shapes of buffers: axes that follow each other in memory become one."""
+"""Primitives on the shapes of buffers: merging of axes that are contiguous in memory."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, reads, walk
 from clew.loop.primitives.common import canonical_store, primitive, stage_statements
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
+from clew.te.roles import merged
 from clew.te.walk import map_loads, nodes, substitute
 
 
@@ -26,12 +27,12 @@ def flatten(
 ) -> Nest:
     """`for h in 7: for w in 7: s[h, w] = a[h, w]` becomes `for h+w in 49: s[h+w] = a[h+w]`.
 
-    The `count` axes from `first` on become one in the loops of the stages, which have them in
-    common, and in every buffer that is walked along them; memory stays as it is. Buffers that are
-    named in `keep`, which other stages use, are seen so by these stages alone.
+    The `count` axes from `first` on are merged in the loops of the stages, which share them, and in
+    every buffer that is walked along them; memory is unchanged. Buffers in `keep`, which other
+    stages use, are viewed this way by these stages only.
 
-    Errors: S002; S027 where an access walks these axes in another way, or a stage's loops have been
-    changed already.
+    Errors: S002; S027 if an access walks these axes in another way, or if a stage's loops have
+    already been changed.
     """
     merged = _Merged(simplifier, count, frozenset(keep))
     own: dict[int, Stmt] = {}
@@ -39,7 +40,7 @@ def flatten(
         for stmt in stage_statements(nest, stage):
             found = canonical_store(stmt)
             if found is None or len(found[1].indices) < first + count:
-                raise _unfit(f"stage {stage!r}", "has been changed already")
+                raise _unfit(f"stage {stage!r}", "has already been changed")
             loops = {id(loop.index): loop for loop in found[0]}
             axes = [loops[id(i)] for i in found[1].indices[first : first + count]]
             own[id(stmt)] = merged.nest(found[0], found[1], axes)
@@ -54,14 +55,16 @@ def flatten(
 
 def _unfit(what: str, how: str) -> ScheduleError:
     return ScheduleError(
-        "S027", f"{what} {how}", hint="flatten axes that all accesses walk together, first of all"
+        "S027",
+        f"{what} {how}",
+        hint="flatten axes that all accesses walk together, before other primitives",
     )
 
 
 @dataclass
 class _Merged:
-    """Buffers of which axes became one: the old one, where, and the new one, by the old one's id;
-    `kept` are those that are not walked along these axes.
+    """Buffers with merged axes: the old buffer, the position of the axes, and the new buffer, by
+    the old buffer's id; `kept` are buffers that are not walked along these axes.
     """
 
     simplifier: Simplifier
@@ -71,13 +74,13 @@ class _Merged:
     kept: dict[int, Buffer] = field(default_factory=dict)
 
     def of(self, buffer: Buffer) -> Buffer:
-        """Returns an argument of the kernel as it is now."""
+        """Returns the current form of a kernel argument."""
         if id(buffer) not in self.buffers or buffer.name in self.shared:
             return buffer
         return self.buffers[id(buffer)][2]
 
     def check_untouched(self, stmt: Stmt) -> None:
-        """Checks that a statement that stays does not use what has changed."""
+        """Checks that an unchanged statement does not use a changed buffer."""
         used = [load.source for _, load in reads(stmt)]
         used += [s.buffer for s in walk(stmt) if isinstance(s, Store)]
         for buffer in used:
@@ -85,9 +88,10 @@ class _Merged:
                 raise _unfit(buffer.name, "is used by another stage")
 
     def nest(self, around: list[For], store: Store, axes: list[For]) -> Stmt:
-        """Returns a stage's loops and store with `axes` as one."""
+        """Returns a stage's loops and store with `axes` merged."""
         name = "+".join([axes[0].name, *(a.name.rsplit(".", 1)[-1] for a in axes[1:])])
-        index = Index(name, math.prod(a.extent for a in axes))
+        role = merged(*(a.index.role for a in axes))
+        index = Index(name, math.prod(a.extent for a in axes), role)
 
         def change(load: Load, new: Sequence[Scalar]) -> Scalar:
             moved, indices = self._access(load.source, tuple(new), axes, index)
@@ -95,9 +99,9 @@ class _Merged:
 
         value = map_loads(store.value, change)
         if any(contains(value, a.index) for a in axes):
-            raise _unfit(f"stage {store.stage!r}", f"depends on {axes[0].name} itself")
+            raise _unfit(f"stage {store.stage!r}", f"depends on {axes[0].name} alone")
         buffer, indices = self._access(store.buffer, store.indices, axes, index)
-        if buffer is store.buffer:  # an axis of one element: nothing moves along it
+        if buffer is store.buffer:  # an axis of one element: the index does not move along it
             raise _unfit(f"stage {store.stage!r}", f"has one element along {axes[0].name}")
         body: Stmt = replace(store, buffer=buffer, indices=indices, value=value)
         for loop in reversed(around):
@@ -128,7 +132,7 @@ class _Merged:
             self.kept[id(buffer)] = buffer
             return buffer, counted
         if not walked or id(buffer) in self.kept or (before is not None and before[1] != at):
-            raise _unfit(buffer.name, f"is not walked along {axes[0].name} and what follows")
+            raise _unfit(buffer.name, f"is not walked along {axes[0].name} and the following axes")
         if before is None:
             shape = (*buffer.shape[:at], math.prod(buffer.shape[at:end]), *buffer.shape[end:])
             memory = buffer.root if buffer.name in self.shared else buffer.memory
@@ -139,8 +143,8 @@ class _Merged:
     def _counted(
         self, indices: tuple[Scalar, ...], axes: list[For], index: Index
     ) -> tuple[Scalar, ...] | None:
-        """Returns indices that depend on the axes by the number of the step along all of them, as
-        `(h * 7 + w) // 16` does; None where one depends on an axis by itself.
+        """Returns indices that depend on the axes only through the number of the step along all of
+        them, such as `(h * 7 + w) // 16`; None if one depends on a single axis.
         """
         places: dict[int, Scalar] = {}
         rest: Scalar = index

@@ -35,7 +35,7 @@ from clew.te.walk import map_loads, nodes, substitute
 
 
 def _untouched(nest: Nest, stage: str) -> list[tuple[list[For], Store]]:
-    """Returns loops and store of each of a stage's nests, which no primitive has changed yet.
+    """Returns the loops and store of each of a stage's nests, which no primitive has changed yet.
 
     Errors: S002, S020.
     """
@@ -44,15 +44,15 @@ def _untouched(nest: Nest, stage: str) -> list[tuple[list[For], Store]]:
     if any(f is None for f in found) or len(stores) != len(found):
         raise ScheduleError(
             "S020",
-            f"loops of stage {stage!r} have been changed already",
-            hint="inline or move a stage before its own loops are split or reordered",
+            f"loops of stage {stage!r} have already been changed",
+            hint="inline or move a stage before its loops are split or reordered",
         )
     return [f for f in found if f is not None]
 
 
 @primitive
 def inline(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
-    """Computes a stage in place wherever it is read; its own loops go.
+    """Computes a stage in place wherever it is read; its loops are removed.
 
     Errors: S002, S020; S021 for a reduction; S022 for an output of the kernel.
     """
@@ -101,14 +101,14 @@ def compute_at(
     scope: Scope = "scratch",
     align: int = 1,
 ) -> Nest:
-    """Computes, inside each iteration of `loop`, just the part of `stage` that the iteration reads.
+    """Computes, inside each iteration of `loop`, only the part of `stage` that the iteration reads.
 
-    The part is found from the reads; its buffer shrinks to that size and moves to `scope`. The
-    stage's loops keep their names, now inside `loop`. Along the last axis the part begins and ends
-    at multiples of `align`, so that vectors of the stage stay as they are in what it reads.
+    The part is derived from the reads; its buffer shrinks to that size and moves to `scope`. The
+    stage's loops keep their names, now inside `loop`. Along the last axis, the part begins and ends
+    at multiples of `align`, so that the stage's vectors stay aligned for its readers.
 
-    Errors: S001, S002, S020; S022 for an output; S023 when the stage is read outside the loop;
-    S017 for shared memory outside block loops.
+    Errors: S001, S002, S020; S022 for an output; S023 if the stage is read outside the loop; S017
+    for shared memory outside block loops.
     """
     nests = _untouched(nest, stage)
     buffer = nests[0][1].buffer
@@ -150,7 +150,9 @@ def compute_at(
 def _region(
     indices: Sequence[Scalar], inner: dict[int, Index], extent: int, simplifier: Simplifier
 ) -> _Region:
-    """Returns what a set of index expressions covers while the inner loops run; all, if unknown."""
+    """Returns the range of a set of index expressions over the inner loops; the whole axis if
+    unknown.
+    """
     whole = _Region(Imm(0, INDEX), extent)
     low_form: Linear | None = None
     low = high = 0.0
@@ -178,7 +180,7 @@ def _region(
 
 
 def _aligned(part: _Region, align: int, extent: int, simplifier: Simplifier) -> _Region:
-    """Returns a part that holds the given one, from a multiple of `align` to another."""
+    """Returns a part that contains the given one and begins and ends at multiples of `align`."""
     form = simplifier.linear(part.start)
     over = int(form.const) % align
     if any(coefficient % align for _, coefficient in form.terms):
@@ -190,7 +192,7 @@ def _aligned(part: _Region, align: int, extent: int, simplifier: Simplifier) -> 
 
 
 def _only_of(expr: Scalar, inner: dict[int, Index]) -> bool:
-    """Whether an expression is of inner loops and literals alone."""
+    """Whether an expression consists only of inner loops and literals."""
     return all(
         id(node) in inner if isinstance(node, Index) else not isinstance(node, Load)
         for node in nodes(expr)
@@ -200,7 +202,7 @@ def _only_of(expr: Scalar, inner: dict[int, Index]) -> bool:
 def _produce(
     around: list[For], store: Store, local: Buffer, region: list[_Region], simplifier: Simplifier
 ) -> Stmt:
-    """Returns the stage's nest over a region, guarded where the region may leave the tensor."""
+    """Returns the stage's nest over a region, guarded where the region may exceed the tensor."""
     values: dict[int, Scalar] = {}
     indices: list[Scalar] = []
     guards: list[Scalar] = []
@@ -243,16 +245,16 @@ def _move_loads(
 
 @primitive
 def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
-    """Lets a stage be computed in a buffer of its own and copied out by a stage `<stage>@out`.
+    """Computes a stage in a separate buffer; a new stage `<stage>@out` copies it out.
 
     Both can then be moved with `compute_at`: a register tile of a reduction, and the memory that it
-    is written to (an output stays where it is). Errors: S002, S020; S024 when the stage has such a
-    copy already.
+    is written to (an output keeps its place). Errors: S002, S020; S024 if the stage already has
+    such a copy.
     """
     nests = _untouched(nest, stage)
     buffer, name = nests[0][1].buffer, f"{stage}@out"
     if any(isinstance(s, Store) and s.stage == name for s in walk(nest.body)):
-        raise ScheduleError("S024", f"stage {stage!r} of {nest.name} is copied out already")
+        raise ScheduleError("S024", f"stage {stage!r} of {nest.name} is already copied out")
     own = {id(s) for s in stage_statements(nest, stage)}
     temporary = Buffer(f"{buffer.name}.acc", buffer.shape, buffer.dtype, "workspace")
 
@@ -262,7 +264,7 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
         return None
 
     axes = [
-        Index(f"{name}.{i.name.rsplit('.', 1)[-1]}", i.extent)
+        Index(f"{name}.{i.name.rsplit('.', 1)[-1]}", i.extent, i.role)
         for i in nests[0][1].indices
         if isinstance(i, Index)
     ]
@@ -282,10 +284,10 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
 def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str, ...]) -> Nest:
     """Splits a reduction over the innermost loops `lanes` into that many partial results.
 
-    Partial results live in registers; a loop `<stage>.rf` combines them at the end. Vectorize the
-    last of `lanes` and `<stage>.rf<n>` to reduce along vectors.
+    Partial results are in registers; a loop `<stage>.rf` combines them at the end. To reduce along
+    vectors, vectorize the last of `lanes` and `<stage>.rf<n>`.
 
-    Errors: S001; S025 when a loop of `lanes` is no reduction loop of the stage.
+    Errors: S001; S025 if a loop of `lanes` is not a reduction loop of the stage.
     """
     for name in lanes:
         rewrite_loops(nest, name, lambda found: found)
@@ -298,7 +300,7 @@ def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str,
 
 
 def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
-    """Returns the statement with each outermost reduction loop of the stage factored."""
+    """Returns the statement with each outermost reduction loop of the stage split."""
     if isinstance(stmt, For):
         stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
         ours = [s for s in stores if s.stage == stage and s.combiner]
@@ -325,8 +327,8 @@ def _nested(axes: Sequence[Index], inner: Stmt) -> Stmt:
 
 
 def _factored(outer: For, store: Store, lanes: tuple[str, ...]) -> Stmt:
-    # Copies of one loop (main part, peeled rest) share a partial result when their extents agree;
-    # a rest that is shorter uses the first of its lanes.
+    # Copies of one loop (main part, peeled remainder) share a partial result if their extents are
+    # equal; a shorter remainder uses the first of its lanes.
     inside = list(loops(outer))
     found = {name: [n for n in inside if n.name == name] for name in lanes}
     spatial = any(contains(i, n.index) for n in inside for i in store.indices)
@@ -340,7 +342,7 @@ def _factored(outer: For, store: Store, lanes: tuple[str, ...]) -> Stmt:
         axes = [Index(f"{store.stage}.rf{n}", e) for n, e in enumerate(extents)]
         if not final:
             return _nested(axes, Store(partial, tuple(axes), identity, store.stage))
-        # What lies in other lanes comes last: across them, a sum takes many steps.
+        # Reductions across lanes come last, because they take many steps.
         first = (*(Imm(0, INDEX) for _ in axes[1:]), axes[-1])
         gathered = replace(store, value=Load(partial, first))
         if len(axes) == 1:

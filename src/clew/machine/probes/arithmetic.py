@@ -11,19 +11,19 @@ import numpy as np
 from clew.machine.probes.native_function import NativeFunction
 from clew.machine.target import host
 
-_ADDS: Final = 64  # of one iteration, each needs the one before
-_DIVISIONS: Final = 8  # independent of each other: more than any core has at once
+_ADDS: Final = 64  # per iteration, each dependent on the previous one
+_DIVISIONS: Final = 8  # independent of each other: more than any core executes at once
 _ITERATIONS: Final = 50_000
 _ROUNDS: Final = 9
 
 
 def clock_ghz() -> float:
-    """Returns the clock rate of a busy core, in GHz: integer additions that depend on each other
-    take one cycle each.
+    """Returns the clock rate of a busy core in GHz: dependent integer additions take one cycle
+    each.
     """
     lines = ["  %x0 = phi i64 [ %seed, %entry ], [ %last, %loop ]"]
     for n in range(_ADDS):
-        # The empty statement keeps LLVM from adding the steps up.
+        # The empty asm statement keeps LLVM from combining the steps.
         lines.append(f"  %y{n} = add i64 %x{n}, %step")
         name = f"x{n + 1}" if n + 1 < _ADDS else "last"
         lines.append(f'  %{name} = call i64 asm sideeffect "", "=r,0"(i64 %y{n})')
@@ -53,7 +53,7 @@ def multiply_add_latency_ns() -> float:
 
 
 def division_ns() -> float:
-    """Returns the nanoseconds that a division of a full vector of f32 takes, among others."""
+    """Returns the nanoseconds per division of a full vector of f32, with independent divisions."""
     return _chains_ns(_DIVISIONS, "fdiv %v %b, %a") / _DIVISIONS
 
 
@@ -96,7 +96,7 @@ done:
 
 
 def _best_ns(run: object) -> float:
-    """Returns the nanoseconds of the fastest of a few runs: the others were disturbed."""
+    """Returns the nanoseconds of the fastest of a few runs, as the least disturbed one."""
     assert callable(run)
     times = []
     for _ in range(_ROUNDS):

@@ -1,8 +1,8 @@
-"""Measures how many bytes a second cores read and write, through llvmlite.
+"""Measures the bytes per second that cores read and write, through llvmlite.
 
 Source: McCalpin, Memory Bandwidth and Machine Balance in Current High Performance Computers, 1995
-(STREAM's copy and triad). The bytes are those that the program names: what a cache reads before it
-is overwritten is not counted.
+(STREAM's copy and triad). Only bytes that the program accesses count, not those that a cache reads
+before they are overwritten.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from clew.machine.target import Target, host
 from clew.support.arrays import aligned_empty
 
 Pattern = Literal["read", "copy", "triad"]
-# Arrays that each pattern reads, then those that it writes.
+# The number of arrays that each pattern reads, and the number it writes.
 _ARRAYS: Final[dict[Pattern, tuple[int, int]]] = {
     "read": (1, 0),
     "copy": (1, 1),
     "triad": (2, 1),
 }
 _UNROLL = 4
-_AHEAD = 256  # elements from a load to what is prefetched: the cores' own prefetchers start late
-_BYTES_A_RUN = 64 << 20  # some milliseconds
-# The last cache may be shared with many other cores: its size says little of what one program gets.
+_AHEAD = 256  # elements from a load to its prefetch: hardware prefetchers start late
+_BYTES_A_RUN = 64 << 20  # a few milliseconds
+# The last-level cache may be shared with many cores, so its size does not limit one program's part.
 _MOST_L3_BYTES = 32 << 20
 _MOST_BYTES = 1 << 30
 
 
 @dataclass(frozen=True)
 class Level:
-    """A level of memory: what fits into `capacity_bytes` comes from it, at best at `gbps` GB/s."""
+    """A memory level: data that fits in `capacity_bytes` comes from it, at up to `gbps` GB/s."""
 
     name: str
     capacity_bytes: int
@@ -43,10 +43,10 @@ class Level:
 
 
 class Bandwidth:
-    """Loops over arrays that are reused from call to call, on any number of threads."""
+    """Loops over arrays that are reused between calls, on any number of threads."""
 
     def __init__(self) -> None:
-        """Compiles the loops for the machine it runs on."""
+        """Compiles the loops for this machine."""
         self._lanes = host().vector_lanes("f32")
         pointer, count = ctypes.c_void_p, ctypes.c_int64
         self._loops: dict[Pattern, NativeFunction] = {
@@ -58,9 +58,10 @@ class Bandwidth:
         self._arrays: dict[int, np.ndarray] = {}
 
     def gbps(self, pattern: Pattern, working_set_bytes: int, threads: int) -> float:
-        """Returns GB/s of one short run over arrays of `working_set_bytes` in all.
+        """Returns GB/s of one short run over arrays of `working_set_bytes` in total.
 
-        Each thread has its share. The loop runs over its arrays once before it is timed.
+        The working set is divided among the threads. The loop runs over its arrays once before it
+        is timed.
         """
         count = sum(_ARRAYS[pattern])
         step = _UNROLL * self._lanes
@@ -78,7 +79,7 @@ class Bandwidth:
         return threads * array_bytes * count * passes / seconds_together(jobs) / 1e9
 
     def _room(self, size_bytes: int) -> int:
-        """Returns the address of at least so many bytes of numbers."""
+        """Returns the address of at least `size_bytes` bytes of initialized numbers."""
         for size, array in self._arrays.items():
             if size >= size_bytes:
                 return int(array.ctypes.data)
@@ -88,10 +89,10 @@ class Bandwidth:
         return int(room.ctypes.data)
 
     def levels(self, threads: int, target: Target | None = None, repeats: int = 5) -> list[Level]:
-        """Returns the levels that `threads` cores can share the work of, nearest first.
+        """Returns the memory levels of `threads` cores, nearest first.
 
-        Each level is given the best of `repeats` runs of reading and of the triad: more than that
-        no kernel gets. The last level takes everything.
+        The bandwidth of a level is the best of `repeats` runs of the read and triad patterns: no
+        kernel exceeds it. The last level holds everything.
         """
         here = target or host()
         private = here.l2_bytes * threads
@@ -115,7 +116,7 @@ class Bandwidth:
 
 
 def level_of(levels: list[Level], footprint_bytes: int) -> Level:
-    """Returns the nearest level that holds so many bytes."""
+    """Returns the nearest level that holds `footprint_bytes`."""
     return next(level for level in levels if footprint_bytes <= level.capacity_bytes)
 
 

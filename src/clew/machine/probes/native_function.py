@@ -1,4 +1,6 @@
-"""Small kernels in LLVM text that measure the machine, and running them on several threads."""
+"""Small kernels in LLVM text that measure the machine, and functions to run them on several
+threads.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from clew.machine.target import host, initialize_llvm
 
 
 class NativeFunction:
-    """A function of LLVM text, compiled for this machine and callable. Releases the GIL."""
+    """A function in LLVM text, compiled for this machine and callable. Releases the GIL."""
 
     def __init__(self, text: str, name: str, *arguments: Any) -> None:
         """Compiles `text` and finds the function `name` in it; `arguments` are ctypes types."""
@@ -37,17 +39,17 @@ class NativeFunction:
 
 
 def _stay_on(number: int) -> None:
-    """Keeps the calling thread on one of the CPUs that it may use."""
+    """Pins the calling thread to one of the CPUs it may use."""
     if hasattr(os, "sched_setaffinity"):
         allowed = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {allowed[number % len(allowed)]})
 
 
 def seconds_together(jobs: Sequence[Callable[[], None]]) -> float:
-    """Returns the seconds from the first start to the last end of jobs on a thread each.
+    """Returns the seconds from the first start to the last end of jobs, each on its own thread.
 
-    Each thread stays on a CPU of its own where the system allows it: of jobs of a millisecond the
-    scheduler would leave two on one CPU.
+    Each thread is pinned to its own CPU if the system allows it: for jobs of a millisecond, the
+    scheduler may leave two on one CPU.
     """
     start = threading.Barrier(len(jobs))
     spans: list[tuple[float, float]] = []

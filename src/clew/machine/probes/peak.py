@@ -1,4 +1,4 @@
-"""Measures how many f32 operations a second this machine's vector units do, through llvmlite."""
+"""Measures the f32 operations per second of this machine's vector units, through llvmlite."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ _STEPS = 400_000
 
 
 class FmaPeak:
-    """A kernel of nothing but fused multiply-adds on registers, callable on several threads."""
+    """A kernel that only executes fused multiply-adds on registers, callable on several threads."""
 
     def __init__(self) -> None:
-        """Compiles the kernel for the machine it runs on."""
+        """Compiles the kernel for this machine."""
         self.lanes = host().vector_lanes("f32")
-        # One more than there are registers for would be stored and loaded at each step.
+        # With more accumulators than registers, one would be stored and loaded at each step.
         self.chains = min(_CHAINS, host().vector_registers - _OPERANDS - 1)
         source = _source(self.lanes, self.chains)
         self._kernel = NativeFunction(source, "fma_peak", ctypes.c_void_p)
 
     def gflops(self, threads: int, runs: int = 3) -> float:
         """Returns GFLOP/s on `threads` threads at once: the best of a few runs of a millisecond,
-        for a peak that another thread disturbed is none.
+        since a run disturbed by another thread does not reach the peak.
         """
         return max(self._once(threads) for _ in range(runs))
 
@@ -39,10 +39,10 @@ class FmaPeak:
 
 
 class TilePeak:
-    """A kernel of nothing but products of bf16 tiles on the matrix unit."""
+    """A kernel that only multiplies bf16 tiles on the matrix unit."""
 
     def __init__(self) -> None:
-        """Compiles the kernel for the machine it runs on, which must have the unit."""
+        """Compiles the kernel for this machine, which must have the unit."""
         assert self.available(), "no matrix unit for bf16"
         self._kernel = NativeFunction(_tile_source(), "tile_peak", ctypes.c_void_p)
 
@@ -60,12 +60,12 @@ class TilePeak:
         return max(work / seconds_together(jobs) / 1e9 for _ in range(runs))
 
     def products_per_ns(self) -> float:
-        """Returns the products of full tiles that one core does in a nanosecond."""
+        """Returns the products of full tiles per nanosecond on one core."""
         return self.gflops(1) / (16 * 16 * 32 * 2)
 
 
 _TILE_STEPS = 20_000
-_TILE_SUMS = 2  # a side of the block of sums: each step multiplies two tiles by two
+_TILE_SUMS = 2  # side length of the block of sums: each step multiplies two tiles by two
 _CONFIG = np.zeros(64, np.uint8)
 
 

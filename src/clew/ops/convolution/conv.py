@@ -79,9 +79,9 @@ def conv2d(
     """Two-dimensional cross-correlation of `data[N, C, H, W]` with `weight[O, C/groups, KH, KW]`.
 
     `padding` is (top, left, bottom, right). Layouts may be blocked (`NCHW16c`, `OIHW16i64o`); an
-    empty `out_layout` is that of the data. `channels` is the number of output channels where the
-    weight's blocks round it up. Small integers give `i32`; narrow floats are summed in `f32`, and
-    the result is that too with `out_dtype="f32"`.
+    empty `out_layout` means the layout of the data. `channels` is the number of output channels if
+    the weight's blocks round it up. Small integers give `i32`. Narrow floats are accumulated in
+    `f32`, which is also the dtype of the result with `out_dtype="f32"`.
 
     Errors: T101, T103, T107, T109, T110. Source: ONNX Conv-22.
     """
@@ -103,10 +103,10 @@ def _conv2d_layout(
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
     """Returns the layouts of data and weight for a result in `layout` (`NCHW16c`), or None.
 
-    `weight_block` is how many output channels the weight holds together; 0 is the layout's block.
-    Input channels that fill no blocks (an image's) stay plain. A depthwise weight is blocked by
-    output channel. Weights of `bf16` and 8 bits hold as many input channels together, innermost, as
-    fit 32 bits: what dot products and matrix tiles take.
+    `weight_block` is the number of output channels in a block of the weight; 0 means the layout's
+    block. Input channels that fill no block (those of a first layer) stay plain. A depthwise weight
+    is blocked by output channel. Weights of `bf16` and 8 bits hold as many input channels as fit 32
+    bits together, innermost, as dot products and matrix tiles require.
     """
     wanted = parse_layout(layout)
     block = wanted.factor("C")
@@ -159,7 +159,7 @@ def conv1d(
     weight_layout: str = "OIW",
     out_layout: str = "",
 ) -> Tensor:
-    """As `nn.conv2d` over one spatial axis; `padding` is (left, right). Source: ONNX Conv-22."""
+    """`nn.conv2d` over one spatial axis; `padding` is (left, right). Source: ONNX Conv-22."""
     return convolve("nn.conv1d", "W", data, weight, {
         "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
         "channels": channels, "data_layout": data_layout, "weight_layout": weight_layout,
@@ -195,7 +195,8 @@ def conv3d(
     weight_layout: str = "OIDHW",
     out_layout: str = "",
 ) -> Tensor:
-    """As `nn.conv2d` over three spatial axes; `padding` is all befores, then all afters.
+    """`nn.conv2d` over three spatial axes; `padding` lists all leading paddings, then all trailing
+    ones.
 
     Source: ONNX Conv-22.
     """

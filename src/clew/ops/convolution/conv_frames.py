@@ -1,4 +1,4 @@
-"""Three-dimensional convolutions of clips whose frames are the images of a batch."""
+"""Three-dimensional convolutions of video clips whose frames are the images of a batch."""
 
 from __future__ import annotations
 
@@ -55,9 +55,8 @@ def conv3d_frames(
     weight_layout: str = "OIDHW",
     out_layout: str = "",
 ) -> Tensor:
-    """As `nn.conv3d`, of clips of `frames` images each that lie one after the other:
-    `data[N * frames, C, H, W]`, the result `[N * result frames, O, H', W']`. Layouts may be
-    blocked as those of `nn.conv2d`.
+    """`nn.conv3d` on clips of `frames` consecutive images: `data[N * frames, C, H, W]` gives
+    `[N * result frames, O, H', W']`. Layouts may be blocked as in `nn.conv2d`.
 
     Errors: T101, T103, T107, T109, T110.
     """
@@ -83,7 +82,7 @@ def _conv3d_frames_reference(data: Array, weight: Array, *, frames: int, **attrs
 def _conv3d_frames_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str, weight_block: int = 0
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
-    """As the layout rule of `nn.conv2d`, of convolutions without groups."""
+    """The layout rule of `nn.conv2d`, for convolutions without groups."""
     block = parse_layout(layout).factor("C")
     channels, inner = types[1].shape[:2]
     plain = attrs.weight_layout == "OIDHW" and attrs.groups == 1

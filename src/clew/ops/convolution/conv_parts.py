@@ -1,9 +1,9 @@
-"""Convolutions of numbers in parts (`parts.py`), whose rows are the pixels of an image.
+"""Convolutions of split numbers (`parts.py`), whose matrix rows are the pixels of an image.
 
-A matrix unit takes rows at one step in memory. Lines of an image lie one after the other, with
-zeros between and around them, so that a row of the unit may be any pixel of the result, also across
-the end of a line: what it sums there is no pixel, and is not stored. A convolution of stride s is
-one of stride 1 of s by s images, of every s-th pixel each.
+A matrix unit reads rows at one constant stride. The lines of an image are stored consecutively,
+with zeros between and around them, so that a row of the unit may be any pixel, even across the end
+of a line; its sum there is not a pixel of the result and is not stored. A convolution of stride s
+becomes one of stride 1 on s by s images, each of every s-th pixel.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from clew.ops.math.parts import (
 )
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 
 Array = np.ndarray[Any, Any]
 PANEL = 2 * TILE_ROWS
-"""Filters whose weights lie together."""
+"""The number of filters whose weights are stored together."""
 _IMAGE_RANK = 5
 _PARTS_RANK = 7
 _BLOCK = 16
@@ -42,7 +42,7 @@ _PAIR = 2
 
 @dataclass(frozen=True)
 class _Axis:
-    """An axis of an image in parts: `pixels` of the result, taps, and how they step."""
+    """An axis of a split image: its size, taps and steps, and `pixels` of the result."""
 
     size: int
     taps: int
@@ -53,18 +53,18 @@ class _Axis:
 
     @property
     def phases(self) -> int:
-        """How many images of every stride-th pixel there are."""
+        """The number of images of every stride-th pixel."""
         most = max(tap * self.dilation % self.stride for tap in range(self.taps))
         return most + 1
 
     @property
     def reach(self) -> int:
-        """How many pixels the farthest tap is from the first in its image."""
+        """The distance, in pixels of one such image, from the first to the farthest tap."""
         return (self.taps - 1) * self.dilation // self.stride
 
     @property
     def shared(self) -> int:
-        """The length of a line; where zeros end one and begin the next, they are the same."""
+        """The length of a line; zeros at the end of a line and the start of the next are shared."""
         whole = self.pixels + self.reach
         if self.stride > 1:
             return whole
@@ -73,8 +73,8 @@ class _Axis:
 
 @dataclass(frozen=True)
 class Places:
-    """Where the pixels of an image in parts are: `width` from one line to the next, `rows` from the
-    first to the last of the result, `pixels` from the first to the last that is read.
+    """Positions of pixels in a split image: `width` from one line to the next, `rows` from the
+    first to the last pixel of the result, `pixels` from the first to the last pixel that is read.
     """
 
     lines: _Axis
@@ -82,17 +82,17 @@ class Places:
 
     @property
     def width(self) -> int:
-        """From one line to the next."""
+        """The distance from one line to the next."""
         return self.columns.shared
 
     @property
     def rows(self) -> int:
-        """From the first to the last pixel of the result."""
+        """The number of positions from the first to the last pixel of the result."""
         return (self.lines.pixels - 1) * self.width + self.columns.pixels
 
     @property
     def pixels(self) -> int:
-        """From the first to the last pixel that is read."""
+        """The number of positions from the first to the last pixel that is read."""
         return self.rows + self.lines.reach * self.width + self.columns.reach
 
 
@@ -104,9 +104,9 @@ def places_of(
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
 ) -> Places:
-    """Returns where the pixels of an image are for a convolution.
+    """Returns the positions of pixels of an image for a convolution.
 
-    Errors: T107 for numbers that are not one an axis, T110 for a window that is too large.
+    Errors: T107 for attributes without one number per axis, T110 for a window that is too large.
     """
     check_pairs(name, strides, padding, dilation, 2)
     if len(kernel) != 2 or min(kernel) < 1:
@@ -121,17 +121,17 @@ def places_of(
 
 
 def _need_sizes(name: str, *tensors: Tensor) -> None:
-    """Checks that all sizes are known: pixels are placed by them.
+    """Checks that all sizes are static; the positions of pixels depend on them.
 
     Errors: T107.
     """
     for tensor in tensors:
         if not tensor.type.is_static:
-            raise GraphTypeError("T107", f"{name}: the sizes of {tensor.type} are not known")
+            raise GraphTypeError("T107", f"{name}: the sizes of {tensor.type} are not static")
 
 
 def parts_image_shape(batch: int, channels: int, places: Places, parts: int) -> tuple[int, ...]:
-    """Returns the shape that `split_image` gives."""
+    """Returns the shape of the result of `split_image`."""
     phases = places.lines.phases, places.columns.phases
     return (batch, -(-channels // TILE_DEPTH), *phases, places.pixels, parts, TILE_DEPTH)
 
@@ -160,12 +160,12 @@ def split_image(
     dilation: tuple[int, ...] = (1, 1),
     parts: int = 3,
 ) -> Tensor:
-    """An image `x[N, C/16, H, W, 16]` as sums of `bf16` parts, as `nn.conv2d_parts` reads it for a
-    convolution of that kernel. The parts are leading bits, those that follow, and so on; infinities
-    become NaN.
+    """Splits the numbers of an image `x[N, C/16, H, W, 16]` into sums of `bf16` parts, in the order
+    that `nn.conv2d_parts` reads for a convolution with that kernel. The parts hold the leading
+    bits, the next bits, and so on; infinities become NaN.
 
-    The result is `bf16[N, C/32, y phases, x phases, P, parts, 32]`: P pixels, line by line, zeros
-    between and around them, the parts of a pixel side by side.
+    The result is `bf16[N, C/32, y phases, x phases, P, parts, 32]`: P pixels, line by line, with
+    zeros between and around the lines, and the parts of a pixel side by side.
 
     Errors: T101, T102, T107, T110.
     """
@@ -196,8 +196,11 @@ def split_image(
         return cut_part_of(pixels[*place, k], part, parts, "bf16")
 
     axes = ("n", "co", "ph", "pw", "p", "part", "ci")
-    pixels = te.compute((*shape[:5], TILE_DEPTH), pixel, "image_pixels", axes=(*axes[:5], "ci"))
-    return te.compute(shape, piece, name, axes=axes)
+    pixels = te.compute(
+        (*shape[:5], TILE_DEPTH), pixel, "image_pixels", axes=(*axes[:5], "ci"),
+        role="conv_parts.pixels",
+    )  # fmt: skip
+    return te.compute(shape, piece, name, axes=axes, role="conv_parts.split")
 
 
 @split_image.reference
@@ -227,7 +230,7 @@ def _split_image_reference(
 
 
 def packed_weight(weight: Array, parts: int) -> Array:
-    """Returns `weight[O, I, KH, KW]` as `nn.conv2d_parts` reads it."""
+    """Returns `weight[O, I, KH, KW]` in the order that `nn.conv2d_parts` reads."""
     filters, inner = weight.shape[:2]
     pads = [(0, -filters % PANEL), (0, -inner % TILE_DEPTH), (0, 0)]
     filled = np.pad(weight.reshape(filters, inner, -1), pads)
@@ -273,8 +276,8 @@ def conv2d_parts(
     dilation: tuple[int, ...] = (1, 1),
     parts: int = 3,
 ) -> Tensor:
-    """A convolution of numbers in parts, `f32[N, channels/16, H, W, 16]`. The data is as
-    `split_image` gives it for an image of (height, width) and the same kernel, the weight
+    """Convolution of split numbers, `f32[N, channels/16, H, W, 16]`. The data is the result of
+    `split_image` for an image of (height, width) and the same kernel; the weight is
     `[O/32, I/32, taps, parts, 16, 32, 2]`: 16 pairs of input channels by 32 filters.
 
     Errors: T102, T103, T107, T110.
@@ -282,7 +285,7 @@ def conv2d_parts(
     name = "nn.conv2d_parts"
     check_parts(name, parts)
     if channels < 1 or channels % _BLOCK:
-        raise GraphTypeError("T107", f"{name}: {channels} channels are no blocks of {_BLOCK}")
+        raise GraphTypeError("T107", f"{name}: {channels} channels do not fill blocks of {_BLOCK}")
     places = places_of(name, image, kernel, strides, padding, dilation)
     need_rank(name, "data", data, _PARTS_RANK)
     need_rank(name, "weight", weight, _PARTS_RANK)
@@ -292,9 +295,10 @@ def conv2d_parts(
     packed = packed_shape((channels, inner, *kernel), parts)
     if (*data.shape, *weight.shape) != (*wanted, *packed):
         raise GraphTypeError("T103", f"{name}: {data.type} and {weight.type} for {image}")
-    c = te.reduce_axis(data.shape[1], "c")
-    kh, kw = te.reduce_axis(kernel[0], "kh"), te.reduce_axis(kernel[1], "kw")
-    k = te.reduce_axis(TILE_DEPTH, "k")
+    c = te.reduce_axis(data.shape[1], "c", roles.DEPTH)
+    kh = te.reduce_axis(kernel[0], "kh", roles.TAP)
+    kw = te.reduce_axis(kernel[1], "kw", roles.TAP)
+    k = te.reduce_axis(TILE_DEPTH, "k", roles.DEPTH)
     terms = part_terms(parts)
     over = [c, kh, kw, *([] if terms is None else [terms.axis]), k]
 
@@ -312,7 +316,7 @@ def conv2d_parts(
     blocks = channels // _BLOCK
     sums = te.compute(
         (data.shape[0], blocks, places.rows, _BLOCK), summed, "conv2d_sums",
-        axes=("n", "oco", "row", "oci"),
+        axes=("n", "oco", "row", "oci"), role="conv_parts.sums",
     )  # fmt: skip
     size = (places.lines.pixels, places.columns.pixels)
     return te.compute(
@@ -321,6 +325,7 @@ def conv2d_parts(
         "conv2d_parts",
         layout=f"NCHW{_BLOCK}c",
         axes=("n", "oco", "oh", "ow", "oci"),
+        role="conv_parts.image",
     )
 
 

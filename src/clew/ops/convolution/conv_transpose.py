@@ -17,7 +17,7 @@ from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 
 Array = np.ndarray[Any, Any]
 
@@ -33,7 +33,7 @@ def _sizes(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) -> li
     check_pairs(name, attrs["strides"], attrs["padding"], attrs["dilation"], spatial)
     groups, channels = attrs["groups"], weight.shape[0]
     if groups < 1 or (isinstance(channels, int) and channels % groups):
-        raise GraphTypeError("T107", f"{name}: {channels} input channels in {groups} groups")
+        raise GraphTypeError("T107", f"{name}: {channels} input channels for {groups} groups")
     if differ(data.shape[1], channels):
         raise GraphTypeError(
             "T103", f"{name}: input has {data.shape[1]} channels, weight expects {channels}"
@@ -52,14 +52,14 @@ def _sizes(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) -> li
         size = full - attrs["padding"][n] - attrs["padding"][n + spatial]
         if isinstance(size, int) and size < 1:
             raise GraphTypeError(
-                "T110", f"{name}: {full} elements less a padding of {attrs['padding']} are none"
+                "T110", f"{name}: padding {attrs['padding']} crops all of {full} elements"
             )
         sizes.append(size)
     return sizes
 
 
 def _transposed(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) -> Tensor:
-    """Returns the stages: the input spread out by the strides within zeros, then a convolution."""
+    """Returns the stages: the input dilated by the strides and zero-padded, then a convolution."""
     need_float(name, data)
     wide, dtype = product_dtypes(data.dtype, weight.dtype, name)
     sizes = _sizes(name, data, weight, attrs)
@@ -101,14 +101,17 @@ def _transposed(name: str, data: Tensor, weight: Tensor, attrs: dict[str, Any]) 
     shape = (data.shape[0], outer * groups, *sizes)
     stage = short if wide == dtype else f"{short}_sum"
     names = ("n", "oc", *(f"o{a}" for a in letters))
-    result = te.compute(shape, body, stage, axes=names)
+    stated = roles.of_layout("NC" + letters.upper())
+    result = te.compute(shape, body, stage, axes=names, roles=stated)
     if wide == dtype:
         return result
     return te.compute(shape, lambda *i: te.cast(dtype, result[i]), short)
 
 
 def _reference(data: Array, weight: Array, attrs: dict[str, Any]) -> Array:
-    """Returns a transposed convolution: each tap's product added where it lands."""
+    """Returns a transposed convolution by adding each tap's product at its position of the
+    result.
+    """
     spatial, groups = attrs["spatial"], attrs["groups"]
     dtype = to_numpy(from_numpy(data.dtype))
     strides, dilation, pads = attrs["strides"], attrs["dilation"], attrs["padding"]
@@ -172,7 +175,7 @@ def conv1d_transpose(
     dilation: tuple[int, ...] = (1,),
     groups: int = 1,
 ) -> Tensor:
-    """As `nn.conv2d_transpose` over one spatial axis. Source: ONNX ConvTranspose-22."""
+    """`nn.conv2d_transpose` over one spatial axis. Source: ONNX ConvTranspose-22."""
     attrs = _attrs(1, strides, padding, output_padding, dilation, groups)
     return _transposed("nn.conv1d_transpose", data, weight, attrs)
 
@@ -208,9 +211,8 @@ def conv2d_transpose(
 ) -> Tensor:
     """Transposed convolution of `data[N, C, H, W]` with `weight[C, O/groups, KH, KW]`.
 
-    `padding` (top, left, bottom, right) is cropped from the full result, to whose end
-    `output_padding` is added. Errors: T101, T102, T103, T105, T107, T110. Source: ONNX
-    ConvTranspose-22.
+    `padding` (top, left, bottom, right) is cropped from the full result; `output_padding` is added
+    at its end. Errors: T101, T102, T103, T105, T107, T110. Source: ONNX ConvTranspose-22.
     """
     attrs = _attrs(2, strides, padding, output_padding, dilation, groups)
     return _transposed("nn.conv2d_transpose", data, weight, attrs)
@@ -239,7 +241,7 @@ def conv3d_transpose(
     dilation: tuple[int, ...] = (1, 1, 1),
     groups: int = 1,
 ) -> Tensor:
-    """As `nn.conv2d_transpose` over three spatial axes. Source: ONNX ConvTranspose-22."""
+    """`nn.conv2d_transpose` over three spatial axes. Source: ONNX ConvTranspose-22."""
     attrs = _attrs(3, strides, padding, output_padding, dilation, groups)
     return _transposed("nn.conv3d_transpose", data, weight, attrs)
 

@@ -1,4 +1,4 @@
-"""Deformable convolutions: windows whose elements are moved by offsets that a tensor holds."""
+"""Deformable convolutions: convolutions whose taps are displaced by a tensor of offsets."""
 
 from __future__ import annotations
 
@@ -47,11 +47,12 @@ def deform_columns(
     dilation: tuple[int, ...] = (),
     offset_groups: int = 1,
 ) -> Tensor:
-    """What the windows of a deformable convolution hold: `x[N, C, *space]` to `[N, C, taps,
-    *windows]`, interpolated linearly at each tap's place moved by its offset, times its `mask`.
+    """The columns of a deformable convolution: `x[N, C, *space]` to `[N, C, taps, *windows]`,
+    linearly interpolated at each tap's position plus its offset, times its `mask`.
 
-    `offset[N, offset_groups * taps * axes, *windows]` has a tap's shifts along each axis next to
-    each other, `mask[N, offset_groups * taps, *windows]` its factor. Beyond the edge lie zeros.
+    `offset[N, offset_groups * taps * axes, *windows]` holds a tap's offsets along the axes next to
+    each other, `mask[N, offset_groups * taps, *windows]` its factor. Elements beyond the edge are
+    0.
 
     Errors: T101, T105, T107, T108, T110. Source: ONNX DeformConv-22.
     """

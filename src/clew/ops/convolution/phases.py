@@ -1,4 +1,4 @@
-"""Images as batches of every n-th pixel, and back: what dilated windows see as neighbors."""
+"""Images as batches of every n-th pixel, and back; in them, dilated windows are contiguous."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def _need_images(name: str, x: Tensor, block: tuple[int, ...]) -> None:
 def space_to_batch(
     x: Tensor, *, block: tuple[int, int], padding: tuple[int, ...] = (0, 0, 0, 0)
 ) -> Tensor:
-    """Images `x[N, C, H, W, ...]` within zeros, (top, left, bottom, right) of these, as a batch of
-    every `block`-th line and column, `[N * BH * BW, C, H', W', ...]`, the first pixel's first.
-    Zeros fill up what `block` does not divide.
+    """Zero-pads images `x[N, C, H, W, ...]` by (top, left, bottom, right) and rearranges them as a
+    batch of every `block`-th line and column, `[N * BH * BW, C, H', W', ...]`, starting with the
+    phase of the first pixel. Sizes that `block` does not divide are zero-padded at the end.
 
     Errors: T102, T107.
     """
@@ -96,7 +96,7 @@ def _space_to_batch_reference(
     ),
 )
 def batch_to_space(x: Tensor, *, block: tuple[int, int], size: tuple[int, ...]) -> Tensor:
-    """What `space_to_batch` made a batch of, as images of `size` (height, width) again.
+    """Inverse of `space_to_batch`: images of `size` (height, width) from a batch of phases.
 
     Errors: T102, T107.
     """
@@ -109,7 +109,7 @@ def batch_to_space(x: Tensor, *, block: tuple[int, int], size: tuple[int, ...]) 
         s >= 0 and not (isinstance(m, int) and s > m) for s, m in zip(size, most, strict=True)
     )
     if not fits or (isinstance(batch, int) and batch % phases):
-        raise GraphTypeError("T107", f"{name}: {x.type} are no phases {block} of images of {size}")
+        raise GraphTypeError("T107", f"{name}: {x.type} has no phases {block} of images of {size}")
 
     def body(n: Scalar, c: Scalar, y: Scalar, z: Scalar, *rest: Scalar) -> Scalar:
         phase = (n * block[0] + y % block[0]) * block[1] + z % block[1]

@@ -1,4 +1,4 @@
-"""Pooling over windows and over all of the spatial axes."""
+"""Pooling over windows, and over all spatial axes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clew.ops.movement.layouts import Layout, logical_sizes, parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 from clew.te.expr import Index, unary
 from clew.te.interpret import identity_of
 
@@ -43,7 +43,7 @@ _WINDOWS = (
 
 
 def _spatial(name: str, x: Tensor, layout: str) -> tuple[str, list[int], dict[str, Dim]]:
-    """Returns the spatial axes' letters, their positions, and all logical sizes.
+    """Returns the letters and positions of the spatial axes, and all logical sizes.
 
     Errors: T109.
     """
@@ -62,14 +62,14 @@ def _letters(layout: Layout) -> list[str]:
 def pooled_size(
     name: str, size: Dim, kernel: int, stride: int, low: Dim, high: Dim, dilation: int, ceil: bool
 ) -> Dim:
-    """Returns how many windows fit an axis. With `ceil` the last may stick out (and be the only
-    one), but must start inside.
+    """Returns the number of windows that fit an axis. With `ceil`, the last window may extend
+    beyond the axis (even if it is the only one), but must start inside.
 
     Errors: T107, T110.
     """
     if not ceil:
         return window_size(name, size, kernel, stride, low, high, dilation)
-    # What a window sticks out counts as if the axis were so much longer.
+    # The axis counts as longer by the elements that a window extends beyond it.
     window_size(name, size, kernel, stride, low, high + stride - 1, dilation)
     room = size + low + high - (kernel - 1) * dilation - 1
     count = dim_min((room + stride - 1) // stride + 1, (size + low - 1) // stride + 1)
@@ -80,7 +80,7 @@ def pooled_size(
 
 @dataclass(frozen=True)
 class _Window:
-    """A pooling operator's attributes that say which windows it takes."""
+    """The attributes of a pooling operator that define its windows."""
 
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
@@ -95,8 +95,8 @@ class _Window:
         return [n for n, letter in enumerate(parsed.axes) if letter in _letters(parsed)]
 
     def combined(self, name: str, x: Array, combine: np.ufunc, start: Any) -> Array:
-        """Returns what `combine` makes of the elements of `x` in each window, an axis after the
-        other, in the dtype of `start`. What lies outside counts nothing.
+        """Returns the reduction of each window of `x` by `combine`, axis by axis, in the dtype of
+        `start`. Elements outside are ignored.
         """
         axes = self.axes()
         for n, axis in enumerate(axes):
@@ -110,14 +110,16 @@ class _Window:
         return x
 
     def taps(self, n: int, before: int) -> range:
-        """Returns where the taps of an axis's first window are, which starts `before` the array."""
+        """Returns the positions of the taps of an axis's first window, which starts at
+        `-before`.
+        """
         reach = self.kernel[n] * self.dilation[n]
         return range(-before, reach - before, self.dilation[n])
 
     def place(
         self, i: Sequence[Scalar], axes: Sequence[int], taps: Sequence[Scalar]
     ) -> tuple[Scalar, ...]:
-        """Returns where a window's tap lies in the padded input."""
+        """Returns the position of a window's tap in the padded input."""
         place = list(i)
         for n, axis in enumerate(axes):
             place[axis] = i[axis] * self.strides[n] + taps[n] * self.dilation[n]
@@ -147,14 +149,15 @@ def _windows(
             after[axis] = dim_max(reach - size - low, high)
     letters = [f"k{'dhw'[3 - n_axes + n]}" for n in range(n_axes)] if n_axes <= 3 else None
     taps = [
-        te.reduce_axis(k, letters[n] if letters else f"k{n}") for n, k in enumerate(window.kernel)
+        te.reduce_axis(k, letters[n] if letters else f"k{n}", roles.TAP)
+        for n, k in enumerate(window.kernel)
     ]
     return padded(x, before, after, fill, f"{name.rpartition('.')[2]}_pad"), shape, axes, taps
 
 
 def _wide(x: Tensor, name: str) -> Tensor:
-    """Returns a tensor in the dtype that sums are kept in: what a window gives so far is compared
-    or added to for each tap.
+    """Returns a tensor in the accumulator dtype, because each tap is compared with or added to the
+    window's result so far.
     """
     if accumulator(x.dtype) == x.dtype:
         return x
@@ -186,7 +189,7 @@ def max_pool2d(
     ceil_mode: bool = False,
     layout: str = "NCHW",
 ) -> Tensor:
-    """Maximum of each window; the padding never wins. `padding` is (top, left, bottom, right).
+    """Maximum of each window; padding is never selected. `padding` is (top, left, bottom, right).
 
     Errors: T107, T109, T110. Source: ONNX MaxPool-22.
     """
@@ -202,6 +205,7 @@ def max_pool2d(
         lambda *i: te.max(source[window.place(i, axes, taps)], taps),
         name,
         layout=x.layout,
+        roles=roles.of_layout(layout),
     )
     if wide is x:
         return top
@@ -243,8 +247,9 @@ def max_pool_places(
     ceil_mode: bool = False,
     column_major: bool = False,
 ) -> Tensor:
-    """Where the largest element of each window stands, of equals the first in row-major order: its
-    place in the whole of `x`, `i64`. With `column_major` the first spatial axis counts innermost.
+    """Position of the largest element of each window as an index into all of `x`, `i64`; of equal
+    elements, the first in row-major order. With `column_major`, the first spatial axis is
+    innermost.
 
     Errors: T102, T105, T107, T110. Source: ONNX MaxPool-22, the output Indices.
     """
@@ -252,12 +257,16 @@ def max_pool_places(
     need_number(name, x)
     if x.rank < 3:
         raise GraphTypeError("T102", f"{name}: input is {x.type}, expected spatial axes")
-    layout = "NC" + "ABDEFGHIJKLM"[: x.rank - 2]
+    spatial = x.rank - 2
+    layout = "NC" + ("DHW"[3 - spatial :] if spatial <= 3 else "ABDEFGHIJKLM"[:spatial])
     window = _Window(kernel, strides, padding, dilation, ceil_mode, layout)
     wide = _wide(x, "max_pool_places")
     source, shape, axes, taps = _windows(name, wide, window, identity_of("max", wide.dtype))
     top = te.compute(
-        shape, lambda *i: te.max(source[window.place(i, axes, taps)], taps), "max_pool_top"
+        shape,
+        lambda *i: te.max(source[window.place(i, axes, taps)], taps),
+        "max_pool_top",
+        roles=roles.of_layout(layout),
     )
     sizes = x.shape[2:]
     nowhere = te.size(product(sizes))
@@ -275,7 +284,7 @@ def max_pool_places(
     found = te.compute(shape, first, "max_pool_first")
 
     def body(*i: Scalar) -> Scalar:
-        # A window of nothing but what is no number has no largest element.
+        # A window of NaNs alone has no largest element.
         flat = te.minimum(found[i], te.maximum(nowhere - 1, 0))
         if column_major:
             rest, flat, weight = flat, te.as_scalar(0), nowhere
@@ -309,8 +318,8 @@ def avg_pool2d(
     count_include_pad: bool = False,
     layout: str = "NCHW",
 ) -> Tensor:
-    """Mean of each window, of the elements inside `x` (and the padding, with `count_include_pad`;
-    never of what `ceil_mode` adds beyond it).
+    """Mean of the elements of each window inside `x`; with `count_include_pad`, padding counts as
+    well. Elements that `ceil_mode` adds beyond the padding never count.
 
     Errors: T105, T107, T109, T110. Source: ONNX AveragePool-22.
     """
@@ -321,6 +330,7 @@ def avg_pool2d(
         shape,
         lambda *i: te.sum(source[window.place(i, axes, taps)], taps),
         "avg_pool2d_sum",
+        roles=roles.of_layout(layout),
     )
     whole = not ceil_mode and (count_include_pad or not any(p != 0 for p in padding))
 
@@ -366,8 +376,8 @@ def lp_pool2d(
     p: int = 2,
     layout: str = "NCHW",
 ) -> Tensor:
-    """The norm of each window: the `p`-th root of the sum of its elements' absolute values to the
-    power of `p`. What lies in the padding is 0.
+    """Norm of each window: the `p`-th root of the sum of its elements' absolute values to the power
+    of `p`. Padding is 0.
 
     Errors: T105, T107, T109, T110. Source: ONNX LpPool-22.
     """
@@ -387,6 +397,7 @@ def lp_pool2d(
         shape,
         lambda *i: te.sum(powered(source[window.place(i, axes, taps)]), taps),
         "lp_pool2d_sum",
+        roles=roles.of_layout(layout),
     )
 
     def root(*i: Scalar) -> Scalar:
@@ -411,7 +422,7 @@ lp_pool2d.layout(_pool_layout)
 
 
 def _inside(start: Scalar, kernel: int, dilation: int, low: Dim, high: Dim) -> Scalar:
-    """Returns how many of the taps `start + n * dilation` lie in `[low, high)`."""
+    """Returns the number of taps `start + n * dilation` in `[low, high)`."""
     first = te.maximum((te.size(low) - start + (dilation - 1)) // dilation, 0)
     last = te.minimum((te.size(high) - start + (dilation - 1)) // dilation, kernel)
     return te.maximum(last - first, 1)

@@ -1,4 +1,4 @@
-"""The stages that convolutions and poolings are made of."""
+"""Stages shared by convolutions and poolings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from clew.ops.convolution.windows import Windows, blocks
 from clew.ops.movement.layouts import Layout, parse_layout, stored_shape, transform
 from clew.ops.movement.layouts import logical_sizes as sizes_of
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 from clew.te.expr import as_scalar
 
 Array = np.ndarray[Any, Any]
@@ -28,10 +28,9 @@ Array = np.ndarray[Any, Any]
 def window_size(
     name: str, size: Dim, kernel: Dim, stride: int, before: Dim, after: Dim, dilation: int
 ) -> Dim:
-    """Returns how many windows fit an axis.
+    """Returns the number of windows that fit an axis.
 
-    Errors: T107 for a stride or dilation below 1; T110 when the window is larger than the padded
-    axis.
+    Errors: T107 for a stride or dilation below 1; T110 for a window larger than the padded axis.
     """
     if stride < 1 or dilation < 1:
         raise GraphTypeError(
@@ -49,7 +48,7 @@ def window_size(
 def padded(
     x: Tensor, before: Sequence[Dim], after: Sequence[Dim], value: float, name: str
 ) -> Tensor:
-    """Returns the pad stage: `x` within `value`; `x` itself where there is nothing to pad."""
+    """Returns the pad stage: `x` surrounded by `value`; `x` itself if there is no padding."""
     if not any(p != 0 for p in (*before, *after)):
         return x
     shape = [b + n + a for b, n, a in zip(before, x.shape, after, strict=True)]
@@ -68,12 +67,12 @@ def padded(
 
 
 def product_dtypes(data: str, weight: str, name: str, out_dtype: str = "") -> tuple[str, str]:
-    """Returns the dtype that products are summed in, and that of the result.
+    """Returns the dtype that accumulates products, and the dtype of the result.
 
-    Small integers give `i32`; narrow floats are summed in `f32`, which `out_dtype` may keep.
+    Small integers give `i32`; narrow floats accumulate in `f32`, which `out_dtype` may keep.
 
-    Errors: T101 for operands of different dtypes, other than small integers; T107 for an
-    `out_dtype` that is neither that of the sums nor that of the operands.
+    Errors: T101 for operands of different dtypes, unless they are small integers; T107 for an
+    `out_dtype` that is neither the accumulator's nor the operands'.
     """
     small = ("i8", "u8", "i16", "u16")
     if data in small and weight in small:
@@ -84,14 +83,14 @@ def product_dtypes(data: str, weight: str, name: str, out_dtype: str = "") -> tu
         wide, dtype = accumulator(data), data
     if out_dtype not in ("", wide, dtype):
         raise GraphTypeError(
-            "T107", f"{name}: out_dtype is {out_dtype!r}", hint=f"it is {wide} or {dtype}"
+            "T107", f"{name}: out_dtype is {out_dtype!r}", hint=f"use {wide} or {dtype}"
         )
     return wide, out_dtype or dtype
 
 
 def product_group(dtype: str) -> int:
-    """Returns how many neighbors of a dtype an instruction multiplies and adds at once: as many as
-    fit 32 bits; 0 for dtypes that no instruction takes so.
+    """Returns the number of neighbors of a dtype that one instruction multiplies and adds: as many
+    as fit 32 bits; 0 for dtypes without such an instruction.
     """
     return {"bf16": 2, "u8": 4, "i8": 4}.get(dtype, 0)
 
@@ -118,10 +117,10 @@ def _logical(name: str, layout: Layout, shape: Sequence[Dim], axes: str) -> dict
 
 
 def _element(x: Tensor, layout: Layout, place: dict[str, Scalar]) -> Scalar:
-    """Returns an element by its place on the logical axes.
+    """Returns an element by its position on the logical axes.
 
-    Where the place on a block axis is given too (its letter in lower case), the other is the
-    block's.
+    If the position on a block axis (its lower-case letter) is given as well, the upper-case letter
+    is the position of the block.
     """
     indices = []
     for axis in layout.axes:
@@ -137,7 +136,7 @@ def _element(x: Tensor, layout: Layout, place: dict[str, Scalar]) -> Scalar:
 
 @dataclass(frozen=True)
 class _Geometry:
-    """A convolution's sizes and layouts, checked."""
+    """The checked sizes and layouts of a convolution."""
 
     spatial: str
     data: Layout
@@ -157,7 +156,7 @@ class _Geometry:
 def _geometry(
     name: str, spatial: str, data: Tensor, weight: Tensor, attrs: dict[str, Any], frames: int | None
 ) -> _Geometry:
-    """Returns the sizes of a convolution, its result's among them.
+    """Returns the sizes of a convolution, including those of its result.
 
     Errors: T103, T107, T109, T110.
     """
@@ -196,12 +195,12 @@ def _geometry(
 
 
 def clips_of(name: str, images: Dim, frames: int) -> Dim:
-    """Returns how many clips of `frames` images a batch is.
+    """Returns the number of clips of `frames` images in a batch.
 
-    Errors: T107 for images that are no whole clips.
+    Errors: T107 if the images do not form whole clips.
     """
     if frames < 1 or (isinstance(images, int) and images % frames):
-        raise GraphTypeError("T107", f"{name}: {images} images are no clips of {frames} frames")
+        raise GraphTypeError("T107", f"{name}: {images} images for clips of {frames} frames")
     return images // frames
 
 
@@ -214,7 +213,8 @@ def convolve(
     frames: int | None = None,
 ) -> Tensor:
     """Returns the stages of a convolution over any number of spatial axes. With `frames`, the
-    images of the batch are clips of so many, and the first spatial axis is that of a clip.
+    images of the batch form clips of that many frames, and the first spatial axis is the frames of
+    a clip.
 
     Errors: T101, T103, T107, T109, T110.
     """
@@ -231,13 +231,16 @@ def convolve(
 
     block = g.data.factor("C")
     split = block > 1 and not g.depthwise and g.inner % block == 0
-    taps = [te.reduce_axis(g.sizes["K" + a], f"k{a.lower()}") for a in spatial]
+    taps = [te.reduce_axis(g.sizes["K" + a], f"k{a.lower()}", roles.TAP) for a in spatial]
     if g.depthwise:
         channels = []
     elif split:
-        channels = [te.reduce_axis(g.inner // block, "ico"), te.reduce_axis(block, "ici")]
+        channels = [
+            te.reduce_axis(g.inner // block, "ico", roles.DEPTH),
+            te.reduce_axis(block, "ici", roles.DEPTH),
+        ]
     else:
-        channels = [te.reduce_axis(g.inner, "ic")]
+        channels = [te.reduce_axis(g.inner, "ic", roles.DEPTH)]
     over = [*channels[:1], *taps, *channels[1:]]
 
     def body(*i: Scalar) -> Scalar:
@@ -264,14 +267,15 @@ def convolve(
     layout = g.out.text if g.out.factors else ""
     shape = stored_shape(g.out, g.sizes)
     stage = short if wide == dtype else f"{short}_sum"
-    result = te.compute(shape, body, stage, layout=layout, axes=_axis_names(g.out))
+    stated = roles.of_layout(g.out.text)
+    result = te.compute(shape, body, stage, layout=layout, axes=_axis_names(g.out), roles=stated)
     if wide == dtype:
         return result
     return te.compute(shape, lambda *i: te.cast(dtype, result[i]), short, layout=layout)
 
 
 def _axis_names(out: Layout) -> list[str]:
-    """Returns the axes' names: n, oc, oh, ow; a blocked channel is oco and oci."""
+    """Returns the names of the axes: n, oc, oh, ow; a blocked channel is oco and oci."""
     names = {"N": "n", "C": "oco" if "c" in out.axes else "oc", "c": "oci"}
     return [names.get(axis, f"o{axis.lower()}") for axis in out.axes]
 
@@ -283,7 +287,7 @@ def _out_channel(g: _Geometry, here: dict[str, Scalar]) -> Scalar:
 def _read_place(
     g: _Geometry, here: dict[str, Scalar], channels: Sequence[Scalar]
 ) -> dict[str, Scalar]:
-    """Returns the batch and channel that the data is read at."""
+    """Returns the batch and channel position at which the data is read."""
     place = {"N": here["N"]}
     if g.depthwise and g.channels == g.groups and g.out.factor("C") == g.data.factor("C"):
         return {**place, **{k: here[k] for k in ("C", "c") if k in here}}
@@ -301,7 +305,7 @@ def _read_place(
 def _filter_place(
     g: _Geometry, here: dict[str, Scalar], channels: Sequence[Scalar]
 ) -> dict[str, Scalar]:
-    """Returns the output and input channel that the weight is read at."""
+    """Returns the output and input channel at which the weight is read."""
     place: dict[str, Scalar] = {"O": _out_channel(g, here)}
     if "c" in here and g.weight.factor("O") == g.out.factor("C"):
         place = {"O": here["C"], "o": here["c"]}
@@ -318,8 +322,8 @@ def _filter_place(
 
 
 def convolved(spatial: str, data: Array, weight: Array, attrs: dict[str, Any]) -> Array:
-    """Returns a convolution by matrix products of weights and what windows hold, summed in float64
-    or whole numbers: an image at a time, in blocks of groups.
+    """Returns a convolution as matrix products of weights and window elements, accumulated in
+    float64 or integers, one image at a time, in blocks of groups.
     """
     plain, groups = "NC" + spatial, attrs["groups"]
     wide, dtype = product_dtypes(

@@ -1,5 +1,5 @@
-"""Windows of images in numpy, for references: a block at a time, so that what a reference holds
-stays near the size of its operands and its result.
+"""Windows of images in NumPy, for references. They are processed in blocks, so that memory use
+stays near the size of operands and result.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import numpy as np
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 BLOCK_ELEMS: Final = 1 << 19
-"""A block has about so many elements: 4 MiB of float64."""
+"""Approximate number of elements in a block: 4 MiB of float64."""
 
 
 def blocks(count: int, elems: int) -> Iterator[slice]:
-    """Yields slices of `count` things of so many elements each, a block of elements at a time."""
+    """Yields slices of `count` items of `elems` elements each, about one block per slice."""
     step = max(BLOCK_ELEMS // max(elems, 1), 1)
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
@@ -25,8 +25,8 @@ def blocks(count: int, elems: int) -> Iterator[slice]:
 
 @dataclass(frozen=True)
 class Windows:
-    """The windows of a convolution over `image` spatial sizes: `kernel` taps an axis, `padding` all
-    befores, then all afters.
+    """The windows of a convolution over `image` spatial sizes. `kernel` is the taps per axis;
+    `padding` lists all leading paddings, then all trailing ones.
     """
 
     image: tuple[int, ...]
@@ -37,13 +37,13 @@ class Windows:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """How many windows each axis has."""
+        """The number of windows along each axis."""
         steps = zip(self._padded, self.kernel, self.dilation, self.strides, strict=True)
         return tuple((n - (k - 1) * d - 1) // s + 1 for n, k, d, s in steps)
 
     @property
     def padded_elems(self) -> int:
-        """How many elements a channel has within its padding."""
+        """The number of elements of a padded channel."""
         return prod(self._padded)
 
     @property
@@ -54,7 +54,7 @@ class Windows:
 
     def products(self, image: Array, weight: Array) -> Iterator[tuple[slice, Array]]:
         """Yields sums of products of `image[groups, I, *space]` and `weight[groups, O, I, *kernel]`
-        in their dtype: a slice of the first spatial axis, and its `[groups, O, *windows]`.
+        in their dtype: a slice of the first spatial axis, and the `[groups, O, *windows]` for it.
         """
         groups, outer, inner = weight.shape[:3]
         rest, taps = self.sizes[1:], prod(self.kernel)
@@ -67,7 +67,7 @@ class Windows:
         for rows in blocks(self.sizes[0], groups * (inner * taps + outer) * prod(rest)):
             shape = (groups, outer, rows.stop - rows.start, *rest)
             total: Array | None = None
-            # A single row may be too large still.
+            # A single row may still be too large.
             elems = groups * taps * prod(shape[2:])
             for some in blocks(inner, elems):
                 columns = seen[(slice(None), some, *(slice(None),) * len(self.kernel), rows)]
@@ -79,7 +79,7 @@ class Windows:
             yield rows, total.reshape(shape)
 
     def _seen(self, image: Array) -> Array:
-        """Returns a view `[groups, I, *kernel, *windows]` of an image within its padding."""
+        """Returns a view `[groups, I, *kernel, *windows]` of a padded image."""
         axes = len(self.image)
         ends = zip(self.padding[:axes], self.padding[axes:], strict=True)
         whole = np.pad(image, [(0, 0), (0, 0), *ends])
@@ -95,8 +95,9 @@ class Windows:
 def combined(
     x: Array, axis: int, count: int, taps: range, stride: int, combine: np.ufunc, start: Any
 ) -> Array:
-    """Returns what `combine` makes of the windows along an axis, in the dtype of `start`: window w
-    has the elements at w * stride + each of `taps`, of which those outside the array count nothing.
+    """Returns the reductions of the windows along an axis by `combine`, in the dtype of `start`.
+    Window w has the elements at w * stride + each of `taps`; elements outside the array are
+    ignored.
     """
     shape = list(x.shape)
     shape[axis] = count

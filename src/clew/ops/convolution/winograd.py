@@ -1,8 +1,9 @@
 """Convolution by Winograd's minimal filtering: fewer products, between transforms of image tiles.
 
-F(m x m, 3x3) gives m x m pixels from a patch of n = m + 2 a side by n x n products instead of 9 m².
-Both transforms are two of one dimension each. A symmetric pair of points, a and -a, shares an even
-and an odd sum, so each is written as `parts` (those sums) and `rows` (what they add up to).
+F(m x m, 3x3) computes m x m pixels from a patch of n = m + 2 a side by n x n products instead of 9
+m². Both transforms consist of two one-dimensional ones. A symmetric pair of points, a and -a,
+shares an even and an odd sum, so each transform is stored as `parts` (those sums) and `rows` (their
+combinations).
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
 from clew.support.arrays import aligned_empty
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 from clew.te.expr import all_of, as_scalar
 
 Array = np.ndarray[Any, Any]
 
 _KERNEL = 3
 _FILTERS_AT_ONCE = 512
-# Squares of the finite points beside 0, a and -a each. With sqrt(1/2) and sqrt(2) the largest error
-# is a quarter of what 1 and 2 give.
+# Squares of the finite points besides 0; each is a pair a and -a. With sqrt(1/2) and sqrt(2), the
+# largest error is a quarter of the error with 1 and 2.
 _SQUARES: Final = {2: (1.0,), 4: (0.5, 2.0)}
 
 
@@ -38,8 +39,8 @@ _SQUARES: Final = {2: (1.0,), 4: (0.5, 2.0)}
 class Transforms:
     """The matrices of F(m, 3) over n = m + 2 points: 0, pairs a and -a, infinity.
 
-    A patch is transformed by `data_rows @ data_parts`, f64[n, n], a filter by `weight`, f64[n, 3],
-    and products back by `out_rows @ out_parts`, f64[m, n].
+    `data_rows @ data_parts`, f64[n, n], transforms a patch; `weight`, f64[n, 3], transforms a
+    filter; `out_rows @ out_parts`, f64[m, n], transforms products back.
     """
 
     data_parts: Array
@@ -113,11 +114,11 @@ def _need_tile(name: str, tile: int) -> None:
     ),
 )
 def winograd_weight(weight: Tensor, *, tile: int, block: int) -> Tensor:
-    """`weight[O, I, 3, 3]` transformed, in the order that `nn.conv2d_winograd` reads it: all
-    panels of `block` output channels for a point, n * n points with n = tile + 2, as
+    """Transforms `weight[O, I, 3, 3]` into the order that `nn.conv2d_winograd` reads: all panels of
+    `block` output channels for one of n * n points, with n = tile + 2, as
     `f32[n * n * O / block, I, block]`.
 
-    Errors: T102, T107 for a tile or block that does not fit, T110 for another window than 3x3.
+    Errors: T102, T107 for a tile or block that does not fit, T110 for a window other than 3x3.
     Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015.
     """
     _need_tile("nn.winograd_weight", tile)
@@ -150,9 +151,9 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
     matrix = transforms(tile).weight
     both = np.einsum("ia,jb->ijab", matrix, matrix).reshape(len(matrix) ** 2, -1)
     both = both.astype(weight.dtype)
-    # A product of both transforms with a few filters at a time, side by side in the order they are
-    # stored in: they stay in cache, and such a product is too small for the BLAS to spread over
-    # threads, which would wait for each other on a busy machine.
+    # Multiplies both transforms with a few filters at a time, side by side in storage order. The
+    # filters stay in cache, and the product is too small for the BLAS to distribute over threads,
+    # which would wait for each other on a busy machine.
     result = aligned_empty((len(both), out // block, inner, block), weight.dtype)
     filters = weight.reshape(out // block, block, inner, -1).transpose(0, 3, 2, 1)
     few = max(1, _FILTERS_AT_ONCE // block)
@@ -207,16 +208,16 @@ def conv2d_winograd(
     depth_padding: tuple[int, ...] = (0, 0),
     depth_dilation: int = 1,
 ) -> Tensor:
-    """3x3 cross-correlation of stride 1 of an image in blocks, `data[N, C/c, H, W, c]`, with a
-    weight that `nn.winograd_weight` transformed; the result is in blocks of c, too.
+    """3x3 cross-correlation of stride 1 of a blocked image, `data[N, C/c, H, W, c]`, with a weight
+    transformed by `nn.winograd_weight`; the result is also in blocks of c.
 
-    `padding` is (top, left, bottom, right). In f32 the result is off by at most 4e-6 (tile 4) or
-    1e-6 (tile 2) times the largest magnitude of the result, for random data and weights;
-    `nn.conv2d` by 3e-7. An infinity or NaN in the image reaches all of the tiles that see it.
+    `padding` is (top, left, bottom, right). In f32, for random data and weights, the error is at
+    most 4e-6 (tile 4) or 1e-6 (tile 2) times the largest magnitude of the result; for `nn.conv2d`
+    it is 3e-7. An infinity or NaN in the image affects all tiles that read it.
 
-    With `frames` the images are those of clips of so many, as in `nn.conv3d_frames`, and the window
-    is several deep: the weight has the channels of its first frame, then those of its second, and
-    so on.
+    With `frames`, the images form clips of that many frames, as in `nn.conv3d_frames`, and the
+    window covers several of them: the weight has the channels of its first frame, then those of its
+    second, and so on.
 
     Errors: T101, T102, T103, T107, T110. Source: Lavin and Gray, Fast Algorithms for Convolutional
     Neural Networks, 2015.
@@ -264,7 +265,7 @@ def conv2d_winograd(
         return te.select(inside, data[b, cb, y, x, ci], as_scalar(0, data.dtype))
 
     blocks_seen = depth * blocks
-    patch = te.compute((blocks_seen, tiles, n, n, c), element, "patch")
+    patch = te.compute((blocks_seen, tiles, n, n, c), element, "patch", role="winograd.patch")
     down = _along(patch, 2, matrices.data_parts, "data_column_parts")
     down = _along(down, 2, matrices.data_rows, "data_columns")
     across = _along(down, 3, matrices.data_parts, "data_parts")
@@ -274,10 +275,11 @@ def conv2d_winograd(
         parts = [across[cb, t, i, p, ci] for p in range(n)]
         return _case(j, [_sum(row, parts) for row in matrices.data_rows])
 
-    data_tiles = te.compute(shape, transformed, "data_tiles")
+    data_tiles = te.compute(shape, transformed, "data_tiles", role="winograd.data_tiles")
 
     out_blocks = panels * (panel // c)
-    ico, ici = te.reduce_axis(blocks_seen, "ico"), te.reduce_axis(c, "ici")
+    ico = te.reduce_axis(blocks_seen, "ico", roles.DEPTH)
+    ici = te.reduce_axis(c, "ici", roles.DEPTH)
 
     def product(i: Scalar, j: Scalar, ob: Scalar, t: Scalar, oi: Scalar) -> Scalar:
         if panel == c:
@@ -288,14 +290,16 @@ def conv2d_winograd(
         factor = weight[(i * n + j) * te.size(panels) + place, ico * c + ici, inside]
         return te.sum(data_tiles[i, j, ico, t, ici] * factor, [ico, ici])
 
-    products = te.compute((n, n, out_blocks, tiles, c), product, "products")
+    sums = (n, n, out_blocks, tiles, c)
+    products = te.compute(sums, product, "products", role="winograd.products")
     first = matrices.out_parts
 
     def gathered(ob: Scalar, t: Scalar, i: Scalar, j: Scalar, oi: Scalar) -> Scalar:
         column = [products[p, j, ob, t, oi] for p in range(n)]
         return _case(i, [_sum(row, column) for row in first])
 
-    back = te.compute((out_blocks, tiles, n, n, c), gathered, "out_column_parts")
+    patches = (out_blocks, tiles, n, n, c)
+    back = te.compute(patches, gathered, "out_column_parts", role="winograd.out_column_parts")
     back = _along(back, 2, matrices.out_rows, "out_columns")
     back = _along(back, 3, matrices.out_parts, "out_parts")
 
@@ -306,13 +310,13 @@ def conv2d_winograd(
 
     return te.compute(
         (images, out_blocks, oh, ow, c), pixel, "conv2d_winograd", layout=data.layout,
-        axes=("n", "oco", "oh", "ow", "oci"),
+        axes=("n", "oco", "oh", "ow", "oci"), role="winograd.image",
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class _Clip:
-    """How a window moves over the frames of a clip; 0 frames where images are no clips."""
+    """The movement of a window over the frames of a clip; `frames` is 0 if there are no clips."""
 
     frames: int
     depth: int
@@ -321,7 +325,7 @@ class _Clip:
     padding: tuple[int, ...]
 
     def images(self, name: str, batch: Dim) -> Dim:
-        """Returns how many images the result has.
+        """Returns the number of images of the result.
 
         Errors: T107, T110.
         """
@@ -330,7 +334,7 @@ class _Clip:
         return clips_of(name, batch, self.frames) * self.results(name) if self.frames else batch
 
     def results(self, name: str) -> int:
-        """Returns how many images of the result a clip gives.
+        """Returns the number of images of the result per clip.
 
         Errors: T107, T110.
         """
@@ -340,8 +344,8 @@ class _Clip:
         return count
 
     def image(self, name: str, result: Scalar, tap: Scalar) -> tuple[Scalar, list[Scalar]]:
-        """Returns the image that a tap of the window reads for one of the result, and whether there
-        is one.
+        """Returns the image that a tap of the window reads for an image of the result, and
+        conditions that it exists.
         """
         if not self.frames:
             return result, []
@@ -351,7 +355,7 @@ class _Clip:
         return result // count * self.frames + frame, seen
 
     def gathered(self, name: str, data: Array) -> Array:
-        """Returns for each image of the result what the window sees of its clip, as channels."""
+        """Returns, for each image of the result, the window's frames of its clip as channels."""
         if not self.frames:
             return data
         clips = data.reshape(len(data) // self.frames, self.frames, *data.shape[1:])
@@ -366,7 +370,7 @@ class _Clip:
 
 
 def _reaches_over(size: Any, tile: int, padding: int) -> bool:
-    """Whether the last patch of an axis reaches beyond the image."""
+    """Whether the last patch of an axis extends beyond the image."""
     return bool(padding) or not isinstance(size, int) or size % tile != 0
 
 
@@ -378,11 +382,11 @@ def _along(x: Tensor, axis: int, matrix: Array, name: str) -> Tensor:
         values = [x[(*i[:axis], k, *i[axis + 1 :])] for k in range(matrix.shape[1])]
         return _case(i[axis], [_sum(row, values) for row in matrix])
 
-    return te.compute(shape, element, name)
+    return te.compute(shape, element, name, role=f"winograd.{name}")
 
 
 def _case(index: Scalar, values: Sequence[Scalar]) -> Scalar:
-    """Returns the value of that number. Once the loop is unrolled, only that is computed."""
+    """Returns the value with that number; once the loop is unrolled, only this one is computed."""
     chosen = values[-1]
     for number, value in reversed(list(enumerate(values[:-1]))):
         chosen = te.select(index.equal(number), value, chosen)
@@ -390,7 +394,7 @@ def _case(index: Scalar, values: Sequence[Scalar]) -> Scalar:
 
 
 def _sum(coefficients: Array, values: Sequence[Scalar]) -> Scalar:
-    """Returns the linear combination, beginning with a term that needs no product."""
+    """Returns the linear combination; a term that needs no product comes first."""
     terms = [(float(a), v) for a, v in zip(coefficients, values, strict=True) if abs(a) > 1e-12]
     terms.sort(key=lambda term: (term[0] != 1, term[0] == -1))
     (first, total), *rest = terms

@@ -1,1 +1,1 @@
-"""Operators on what is not a plain tensor of numbers: text, maps, sequences, trees."""
+"""Operators on data other than plain numeric tensors: text, maps, sequences, trees."""

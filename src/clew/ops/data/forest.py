@@ -16,11 +16,13 @@ from clew.te.analysis import Kind
 Array = np.ndarray[Any, Any]
 
 EQUAL, MISSING = 1, 2
-"""A node's kind is a sum of these: compares by `==`, a missing feature takes the first child."""
+"""A node's kind is a sum of these: compare by `==`; take the first child if a feature is
+missing.
+"""
 _COMPARISONS = ("less_equal", "equal", "mixed")
 _MISSING = ("second", "first", "mixed")
 
-# Two trees over leaves 0 to 4: a node of two leaves, one of a leaf and a node.
+# Two trees over leaves 0 to 4: one node with two leaves, one with a leaf and a node.
 _FEATURES = np.array([0] * 5 + [1, 0, 2], "i4")
 _SPLITS = np.array([0] * 5 + [0.25, -0.5, 1.0], "f4")
 _CHILDREN = np.array([n for n in range(5) for _ in (0, 1)] + [0, 1, 2, 7, 3, 4], "i4")
@@ -34,7 +36,7 @@ _CASES = np.array([[0, 0.25, 1], [-0.5, 9, 9], [np.nan] * 3, [1, np.nan, 2]], "f
 
 @register_op(
     "forest.step",
-    kind=Kind.OPAQUE,  # the next one reads each of its results several times
+    kind=Kind.OPAQUE,  # its user reads each of its results several times
     samples=(
         Sample(f32(9, 3), _ROOTS, *_FOREST),
         Sample(_CASES, _LATER, *_FOREST, comparison="mixed", missing="mixed"),
@@ -62,13 +64,13 @@ def forest_step(
     comparison: str = "less_equal",
     missing: str = "second",
 ) -> Tensor:
-    """The nodes `i32[T, N]` that `N` cases `x[N, F]` go on to in `T` trees from the nodes
-    `at[T, N]` (or `[T, 1]`).
+    """Advances `N` cases `x[N, F]` in `T` trees by one level, from the nodes `at[T, N]` (or
+    `[T, 1]`) to the nodes `i32[T, N]`.
 
-    Of `M` nodes, node `n` goes on to `children[2 n]` where feature `features[n]` is at most
-    `splits[n]`, else to `children[2 n + 1]`. `comparison` may be `equal` instead, and `missing` (a
-    feature that is NaN) may take the `first` child; `mixed` looks at each node's `kinds` (`EQUAL`,
-    `MISSING`). A leaf has itself as children. Indices are held inside the tables.
+    Of `M` nodes, node `n` leads to `children[2 n]` if feature `features[n]` is at most `splits[n]`,
+    else to `children[2 n + 1]`. `comparison` may be `equal` instead, and `missing` (a NaN feature)
+    may take the `first` child; `mixed` uses each node's `kinds` (`EQUAL`, `MISSING`). The children
+    of a leaf are the leaf itself. Indices are clamped to the tables.
 
     Errors: T101, T105, T107, T108. Source: ONNX ml TreeEnsemble-5.
     """
@@ -114,7 +116,7 @@ def _check(
         fits = alike and pairs and known and nodes != 0 and x.shape[1] != 0
     if not fits:
         shown = ", ".join(str(t.type) for t in (x, at, *tables))
-        raise GraphTypeError("T108", f"forest.step: no tables of nodes for a matrix: {shown}")
+        raise GraphTypeError("T108", f"forest.step: expected node tables and a matrix: {shown}")
 
 
 @forest_step.reference
@@ -157,14 +159,14 @@ _VOTES = np.array([[0.5, 1], [0, -2], [3, 4], [1, 1], [0.25, 0]], "f4")
     ),
 )
 def forest_votes(leaves: Tensor, votes: Tensor, *, combine: str = "sum") -> Tensor:
-    """What the leaves `leaves[T, N]` of `votes[L, C]` say together, `[N, C]`: their sum, max, min
-    or `or`. Indices are held inside the table.
+    """Combines the `votes[L, C]` of the leaves `leaves[T, N]` to `[N, C]`: their sum, max, min or
+    `or`. Indices are clamped to the table.
 
     Errors: T105, T107, T108. Source: ONNX ml TreeEnsemble-5.
     """
     need_integer("forest.votes", leaves)
     if leaves.rank != 2 or votes.rank != 2 or votes.shape[0] == 0:
-        raise GraphTypeError("T108", f"forest.votes: {leaves.type} are no leaves of {votes.type}")
+        raise GraphTypeError("T108", f"forest.votes: leaves {leaves.type} do not fit {votes.type}")
     if combine not in ("sum", "max", "min", "or"):
         raise GraphTypeError("T107", f"forest.votes: combine={combine!r}")
     tree, last = te.reduce_axis(leaves.shape[0], "tree"), te.size(votes.shape[0]) - 1

@@ -36,11 +36,11 @@ _KEYS = np.array([-3, 0, 4, 9, 100])
     ),
 )
 def lookup(x: Tensor, keys: Tensor, values: Tensor, default: Tensor) -> Tensor:
-    """For each element of `x` the value of its key, `default` where it has none. `keys[n]` ascend
-    and hold no NaN, `values[n]` are theirs; `default` has no axes.
+    """The value for each element of `x` as key, or `default` for an unknown key. `keys[n]` are
+    ascending without NaN, `values[n]` are their values; `default` has no axes.
 
-    Errors: T101, T108. Source: ONNX ml LabelEncoder-4, by the square root of the keys and
-    the keys of one block.
+    Errors: T101, T108. Source: ONNX ml LabelEncoder-4. It compares with every sqrt(n)-th key, then
+    with the keys of one block.
     """
     same_dtype("lookup", x, keys)
     same_dtype("lookup", values, default)
@@ -54,7 +54,8 @@ def lookup(x: Tensor, keys: Tensor, values: Tensor, default: Tensor) -> Tensor:
         inside = te.minimum(place, count - 1)
         return te.select(te.all_of(place < count, keys[inside] <= wanted), one, zero)
 
-    # How many blocks begin with at most the key, and how many keys of the last of them are that.
+    # Count the blocks whose first key is at most the wanted one, then such keys in the last of
+    # them.
     block = te.reduce_axis(-(-count // side), "block")
     blocks = te.compute(x.shape, lambda *i: te.sum(upto(x[i], block * side), block), "lookup_block")
     k = te.reduce_axis(side, "k")
@@ -79,7 +80,7 @@ def _need_pairs(keys: Tensor, values: Tensor, default: Tensor) -> None:
             "T108", f"lookup: keys are {keys.type}, values {values.type}, default {default.type}"
         )
     if differ(keys.shape[0], values.shape[0]):
-        raise GraphTypeError("T108", f"lookup: {keys.type} are keys of {values.type}")
+        raise GraphTypeError("T108", f"lookup: {keys.type} does not match {values.type}")
 
 
 @lookup.reference
@@ -99,10 +100,10 @@ def _lookup_reference(x: Array, keys: Array, values: Array, default: Array) -> A
     ),
 )
 def one_hot_of_known(x: Array, keys: Array) -> Array:
-    """1 where an element equals a key, along a new last axis, else 0: `f32[..., n]`.
+    """1 if an element equals a key, else 0, along a new last axis: `f32[..., n]`.
 
-    Errors: T101, T102; I265 and T163 (at run time) for an element that is no key. Source: ONNX ml
-    OneHotEncoder-1 with `zeros` 0.
+    Errors: T101, T102; I265 and T163 (at run time) for an element that is not a key. Source: ONNX
+    ml OneHotEncoder-1 with `zeros` 0.
     """
     check_run_bytes("the result of one_hot_of_known", 4 * x.size * len(keys))
     found = x[..., None] == keys
@@ -111,8 +112,8 @@ def one_hot_of_known(x: Array, keys: Array) -> Array:
         stranger = x[~known].reshape(-1)[0]
         raise GraphTypeError(
             "T163",
-            f"one_hot_of_known: {stranger!r} is none of the {len(keys)} categories",
-            hint="zeros=1 gives zeros for such",
+            f"one_hot_of_known: {stranger!r} is not one of the {len(keys)} categories",
+            hint="zeros=1 gives zeros for unknown categories",
         )
     return np.asarray(found, np.float32)
 
@@ -128,8 +129,8 @@ def _one_hot_of_known_types(x: Type, keys: Type) -> Type:
 
 
 def ascending(keys: Array, values: Sequence[Any] | Array) -> tuple[Array, Array, Any]:
-    """Returns pairs as `lookup` wants them, and the value of the key NaN (None where there is
-    none). Of equal keys the last one counts.
+    """Returns pairs as `lookup` requires, and the value of the key NaN (None if there is none). Of
+    equal keys, the last one counts.
     """
     given = np.asarray(values)
     missing = None

@@ -1,4 +1,4 @@
-"""Maps, between tensors: host operators."""
+"""Conversions between maps and tensors: host operators."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clew.support.text_arrays import TEXT
 Array = np.ndarray[Any, Any]
 
 MAX_LENGTH: Final = 1 << 28
-"""Elements of a vector that a map is spread over."""
+"""The most elements of a vector made from a map."""
 _KEYS: Final = ("i64", "str")
 
 
@@ -32,7 +32,7 @@ _KEYS: Final = ("i64", "str")
     ),
 )
 def map_zip(x: Array, keys: Array) -> list[dict[Any, Array]]:
-    """A map for each row of `x[N, C]` (or `x[C]`) from the keys `[C]` to its elements.
+    """Maps the keys `[C]` to the elements of each row of `x[N, C]` (or `x[C]`).
 
     Errors: T105, T108. Source: ONNX ml ZipMap-1.
     """
@@ -56,7 +56,7 @@ def _map_zip_types(x: Type, keys: Type) -> Type:
 def _map_type(name: str, type_: Type) -> tuple[str, str]:
     """Returns the dtypes of a map's keys and values.
 
-    Errors: T014 for what is no map of scalars.
+    Errors: T014 for a type that is not a map of scalars.
     """
     if not isinstance(type_, MapType) or not isinstance(type_.value, TensorType):
         raise GraphTypeError("T014", f"{name}: an input is {type_}, expected a map of scalars")
@@ -76,8 +76,8 @@ def _map_type(name: str, type_: Type) -> tuple[str, str]:
     ),
 )
 def map_to_vector(x: Mapping[Any, Any], vocabulary: Array, *, dtype: str = "f32") -> Array:
-    """The elements of a map at the places of their keys in a vocabulary `[n]`, else 0 (or ""). They
-    are of the `dtype` stated. A key that is there more than once has its element at each place.
+    """The elements of a map at the positions of their keys in a vocabulary `[n]`, else 0 (or ""),
+    of the given `dtype`. The element of a repeated key is at each of its positions.
 
     Errors: T014, T101; T165 (at run time) for a key that is not in the vocabulary. Source: ONNX ml
     DictVectorizer-1.
@@ -99,7 +99,7 @@ def _map_to_vector_types(x: Type, vocabulary: Type, *, dtype: str) -> Type:
     key, value = _map_type("map.to_vector", x)
     names = tensor_type("map.to_vector", vocabulary)
     if (names.dtype, names.rank, value) != (key, 1, dtype):
-        raise GraphTypeError("T101", f"map.to_vector: {names} are no keys of {x}, as {dtype}")
+        raise GraphTypeError("T101", f"map.to_vector: keys {names} as {dtype} do not match {x}")
     return TensorType(names.shape, value)
 
 
@@ -117,16 +117,16 @@ def _map_to_vector_types(x: Type, vocabulary: Type, *, dtype: str) -> Type:
     ),
 )
 def map_cast(x: Mapping[int, Any], *, dtype: str = "f32", length: int = 0) -> Array:
-    """The elements of a map in the order of its keys, as `dtype` (f32, i64 or str); with a
-    `length`, each at the place that its key says, else 0 (or "").
+    """The elements of a map in the order of its keys, as `dtype` (f32, i64 or str). With a
+    `length`, each element is at the position given by its key, and others are 0 (or "").
 
-    Errors: T014, T105, T106, T107; T160 for text that spells no number, T165 for keys outside the
+    Errors: T014, T105, T106, T107; T160 for text that is not a number, T165 for keys outside the
     vector (both at run time). Source: ONNX ml CastMap-1.
     """
     keys = sorted(x)
     if length and keys and not 0 <= keys[0] <= keys[-1] < length:
         wrong = keys[0] if keys[0] < 0 else keys[-1]
-        raise GraphTypeError("T165", f"map.cast: key {wrong} is no place in {length} elements")
+        raise GraphTypeError("T165", f"map.cast: key {wrong} is out of range for {length} elements")
     values = [np.asarray(x[key]).reshape(()) for key in keys]
     given = np.array(values) if values else np.zeros(0, to_numpy(dtype))
     if given.dtype.kind in "UO" and values:
@@ -150,7 +150,7 @@ def _map_cast_types(x: Type, *, dtype: str, length: int) -> Type:
     if key != "i64":
         raise GraphTypeError("T105", f"map.cast: input is {x}, expected keys of i64")
     if dtype not in ("f32", "i64", "str"):
-        raise GraphTypeError("T106", f"map.cast: dtype={dtype!r}", hint="it is f32, i64 or str")
+        raise GraphTypeError("T106", f"map.cast: dtype={dtype!r}", hint="use f32, i64 or str")
     if not 0 <= length <= MAX_LENGTH:
         raise GraphTypeError("T107", f"map.cast: length={length}")
     return TensorType((length or unknown_dim(),), dtype)

@@ -1,4 +1,4 @@
-"""Counts of n-grams: how often short sequences of tokens stand in longer ones."""
+"""Counts of n-grams: occurrences of short sequences of tokens in longer ones."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ _TOKENS = np.array([[1, 1, 3, 3, 3, 7], [8, 6, 7, 5, 6, 8]])
     ),
 )
 def ngram_counts(x: Tensor, grams: Tensor, *, max_skip: int = 0) -> Tensor:
-    """How often each of `grams[G, n]` stands in each row of `x[N, C]`, `f32[N, G]`: its tokens next
-    to each other, or each with the same number of tokens skipped between them, up to `max_skip`.
+    """Occurrences of each of `grams[G, n]` in each row of `x[N, C]`, `f32[N, G]`: tokens next to
+    each other, or with equal numbers of skipped tokens in between, up to `max_skip`.
 
     Errors: T101, T102, T105, T107, T108. Source: ONNX TfIdfVectorizer-9.
     """
@@ -48,7 +48,7 @@ def ngram_counts(x: Tensor, grams: Tensor, *, max_skip: int = 0) -> Tensor:
     need_rank("ngram_counts", "input", x, 2)
     length, size = grams.shape[1], x.shape[1]
     assert isinstance(length, int)
-    skips = max_skip + 1 if length > 1 else 1  # of one token nothing can be skipped
+    skips = max_skip + 1 if length > 1 else 1  # a single token has nothing in between
     place, skip = te.reduce_axis(size, "place"), te.reduce_axis(skips, "skip")
 
     def body(n: Scalar, g: Scalar) -> Scalar:
@@ -66,7 +66,7 @@ def _check(x: TensorType, grams: TensorType, max_skip: int) -> None:
     if x.dtype not in ("str", "i32", "i64"):
         raise GraphTypeError("T105", f"ngram_counts: input is {x}, expected str, i32 or i64")
     if grams.rank != 2 or not isinstance(grams.shape[1], int) or not grams.shape[1]:
-        raise GraphTypeError("T108", f"ngram_counts: {grams} are no n-grams")
+        raise GraphTypeError("T108", f"ngram_counts: {grams} does not hold n-grams")
     if max_skip < 0:
         raise GraphTypeError("T107", f"ngram_counts: max_skip={max_skip}")
 
@@ -97,7 +97,7 @@ def _ngram_counts_reference(x: Array, grams: Array, *, max_skip: int) -> Array:
     ),
 )
 def ngram_counts_by_hash(x: Array, grams: Array, *, max_skip: int = 0) -> Array:
-    """As `ngram_counts`, in time that does not grow with the number of n-grams.
+    """`ngram_counts` in time that is independent of the number of n-grams.
 
     Errors: T102, T105, T107, T108.
     """

@@ -1,5 +1,5 @@
-"""Optionals: values that may be absent (`None` in a run), and tensors of which only a run tells the
-rank, as host operators make and read them.
+"""Host operators on optionals: values that may be absent (`None` in a run), and tensors whose rank
+is only known at run time.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _MAYBE: Final = OptionalType(f32(2, 3))
 
 @lru_cache(maxsize=1024)
 def type_named(name: str, text: str) -> Type:
-    """Returns the type that an attribute writes as text.
+    """Returns the type that an attribute names as text.
 
-    Errors: T154 for a text that is none.
+    Errors: T154 for text that is not a type.
     """
     try:
         reader = TypeReader(text)
         found = reader.type()
         reader.expect("")
     except ParseError as error:
-        raise GraphTypeError("T154", f"{name}: {text!r} is no type") from error
+        raise GraphTypeError("T154", f"{name}: {text!r} is not a type") from error
     return found
 
 
@@ -44,14 +44,14 @@ def type_named(name: str, text: str) -> Type:
     samples=(Sample(f32(2, 3)), Sample(SequenceType(f32(2))), Sample(_MAYBE, error="T155")),
 )
 def some(value: Any) -> Any:
-    """The optional that holds a value. Source: ONNX Optional-15."""
+    """An optional that holds a value. Source: ONNX Optional-15."""
     return value
 
 
 @some.types
 def _some_types(value: Type) -> Type:
     if isinstance(value, OptionalType):
-        raise GraphTypeError("T155", f"optional.some: an optional of an {value}")
+        raise GraphTypeError("T155", f"optional.some: cannot nest {value} in an optional")
     return OptionalType(value)
 
 
@@ -61,7 +61,7 @@ def _some_types(value: Type) -> Type:
     samples=(Sample(type="f32[2]"), Sample(type="seq<i64[*]>"), Sample(type="f33", error="T154")),
 )
 def none(*, type: str) -> None:
-    """The optional of a type that holds nothing. Source: ONNX Optional-15."""
+    """An empty optional of a type. Source: ONNX Optional-15."""
 
 
 @none.types
@@ -84,9 +84,9 @@ def _has_types(value: Type) -> Type:
 
 @register_op("optional.get", host=True, samples=(Sample(_MAYBE), Sample(f32(2), error="T155")))
 def get(value: Any) -> Any:
-    """The value that an optional holds.
+    """The value of an optional.
 
-    Errors: I273 where it holds none. Source: ONNX OptionalGetElement-18.
+    Errors: I273 for an empty optional. Source: ONNX OptionalGetElement-18.
     """
     if value is None:
         raise RunError("I273", "optional.get: the optional holds no value")
@@ -112,12 +112,12 @@ def _get_types(value: Type) -> Type:
     ),
 )
 def known_rank(x: Array, *, rank: int) -> Array:
-    """A tensor that has a rank for certain.
+    """Asserts the rank of a tensor whose rank was unknown.
 
-    Errors: I274 where a run gives another one.
+    Errors: I274 if the tensor has another rank at run time.
     """
     if np.ndim(x) != rank:
-        raise RunError("I274", f"a tensor of rank {np.ndim(x)}, where the model needs {rank}")
+        raise RunError("I274", f"a tensor has rank {np.ndim(x)}, the model needs rank {rank}")
     return x
 
 
@@ -140,12 +140,12 @@ def _known_rank_types(x: Type, *, rank: int) -> Type:
     ),
 )
 def scalar(x: Array) -> Array:
-    """The one element of a tensor of whatever rank, without axes.
+    """The only element of a tensor of any rank, without axes.
 
-    Errors: I274 where there is not one.
+    Errors: I274 unless there is exactly one element.
     """
     if np.size(x) != 1:
-        raise RunError("I274", f"a tensor of {np.size(x)} elements, where the model needs one")
+        raise RunError("I274", f"a tensor has {np.size(x)} elements, the model needs one")
     return np.reshape(x, ())
 
 
@@ -164,8 +164,8 @@ def _scalar_types(x: Type) -> Type:
     ),
 )
 def assume(holds: Array, *, code: str, message: str, type: str) -> None:
-    """Nothing where `holds`; else raises an error. It stands for a value of a type that cannot be
-    computed: a branch that the shapes in front of it rule out.
+    """Raises an error unless `holds`. It stands for a value of a type that cannot be computed: a
+    branch that the shapes of its inputs rule out.
     """
     if not holds:
         raise RunError(code, message)

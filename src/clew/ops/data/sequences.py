@@ -1,7 +1,7 @@
-"""Sequences: run-time lists of tensors, as host operators make and read them.
+"""Sequences, run-time lists of tensors, and the host operators on them.
 
-A sequence is a Python list that nobody changes: operators give new lists. Where its elements are
-known before the run, `ops.structure` does away with it.
+A sequence is an immutable Python list: operators return new lists. If its elements are known before
+the run, `ops.structure` eliminates it.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from clew.support.errors import GraphTypeError, RunError
 
 Array = np.ndarray[Any, Any]
 
-# What numpy takes for an array besides its elements.
+# NumPy's overhead of an array, besides its elements.
 _PIECE_BYTES: Final = 128
 _PAIR: Final = SequenceType(f32(2, 3))
 _RAGGED: Final = SequenceType(UnrankedType("f32"))
 
 
 def sequence_type(name: str, type_: Type) -> SequenceType:
-    """Returns a type known to be a sequence's.
+    """Checks that a type is a sequence's, and returns it.
 
     Errors: T150.
     """
@@ -45,7 +45,7 @@ def sequence_type(name: str, type_: Type) -> SequenceType:
 
 
 def any_tensor(name: str, type_: Type) -> TensorType | UnrankedType:
-    """Returns a type known to be a tensor's, of whatever rank.
+    """Checks that a type is a tensor's, of any rank, and returns it.
 
     Errors: T014.
     """
@@ -55,8 +55,8 @@ def any_tensor(name: str, type_: Type) -> TensorType | UnrankedType:
 
 
 def one_of(type_: Type) -> Type:
-    """Returns the type of one element: sizes that differ from element to element are unknown anew
-    each time one is read.
+    """Returns the type of one element. Sizes that differ between elements get new unknown symbols
+    each time an element is read.
     """
     if isinstance(type_, TensorType):
         shape = tuple(unknown_dim() if is_unknown(d) else d for d in type_.shape)
@@ -80,7 +80,8 @@ def _place(name: str, type_: Type | None) -> None:
 
 
 def _index(name: str, place: Any, count: int, *, end: bool = False) -> int:
-    """Returns an index counted from the front; `end` allows the place behind the last element.
+    """Returns an index counted from the front; `end` also allows the position after the last
+    element.
 
     Errors: I270.
     """
@@ -107,7 +108,7 @@ def _index(name: str, place: Any, count: int, *, end: bool = False) -> int:
     ),
 )
 def construct(*elements: Array, dtype: str = "") -> list[Array]:
-    """The sequence of tensors of one dtype; `dtype` says it where there are none.
+    """A sequence of tensors of one dtype; `dtype` gives it if there are no tensors.
 
     Source: ONNX SequenceConstruct-11, SequenceEmpty-11.
     """
@@ -144,9 +145,9 @@ def _construct_types(*elements: Type, dtype: str) -> Type:
     ),
 )
 def at(sequence: list[Array], position: Array) -> Array:
-    """The element at a position, counted from the end where it is negative.
+    """The element at a position; negative positions count from the end.
 
-    Errors: I270 for a position outside. Source: ONNX SequenceAt-11.
+    Errors: I270 for a position out of range. Source: ONNX SequenceAt-11.
     """
     return sequence[_index("sequence.at", position, len(sequence))]
 
@@ -169,7 +170,7 @@ def _at_types(sequence: Type, position: Type) -> Type:
     ),
 )
 def insert(sequence: list[Array], element: Array, position: Any = None) -> list[Array]:
-    """The sequence with an element before the one at a position (after the last without one).
+    """The sequence with an element inserted before a position (at the end without one).
 
     Errors: I270. Source: ONNX SequenceInsert-11.
     """
@@ -200,7 +201,7 @@ def _insert_types(sequence: Type, element: Type, position: Type | None = None) -
     ),
 )
 def erase(sequence: list[Array], position: Any = None) -> list[Array]:
-    """The sequence without the element at a position (the last without one).
+    """The sequence without the element at a position (the last element without one).
 
     Errors: I270. Source: ONNX SequenceErase-11.
     """
@@ -246,10 +247,11 @@ def _length_types(sequence: Type) -> Type:
     ),
 )
 def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) -> list[Array]:
-    """Pieces of a tensor along an axis: of size 1 without `parts` (the axis itself goes where
-    `keepdims` is off), of a size (the last may be smaller), or of the sizes it lists.
+    """Pieces of a tensor along an axis. Without `parts` they have size 1, and the axis is removed
+    unless `keepdims`. With one number they have that size (the last may be smaller), with several
+    those sizes.
 
-    Errors: I265, I274 for sizes that do not sum to that of the axis.
+    Errors: I265, I274 for sizes that do not add up to the size of the axis.
     Source: ONNX SplitToSequence-11.
     """
     size = x.shape[axis]
@@ -264,11 +266,11 @@ def split(x: Array, parts: Any = None, *, axis: int = 0, keepdims: bool = True) 
         step = int(sizes)
         ends = list(range(step, size, step)) if step > 0 else []
         if step < 1:
-            raise RunError("I274", f"sequence.split: pieces of {step} of an axis of {size}")
+            raise RunError("I274", f"sequence.split: pieces of {step} do not fit an axis of {size}")
         return np.split(x, ends, axis) if size else []
     if sum(sizes.tolist()) != size or (sizes.size and sizes.min() < 0):
         raise RunError(
-            "I274", f"sequence.split: pieces of {sizes.tolist()[:8]} of an axis of {size}"
+            "I274", f"sequence.split: pieces of {sizes.tolist()[:8]} do not fit an axis of {size}"
         )
     return np.split(x, np.cumsum(sizes)[:-1], axis) if sizes.size else []
 
@@ -303,9 +305,9 @@ def _split_types(x: Type, parts: Type | None = None, *, axis: int, keepdims: boo
     ),
 )
 def concat(sequence: list[Array], *, axis: int, new_axis: bool = False) -> Array:
-    """The elements one after the other along an axis, a new one with `new_axis`.
+    """The elements concatenated along an axis, which is new with `new_axis`.
 
-    Errors: I272 for an empty sequence, and for elements whose shapes do not fit.
+    Errors: I272 for an empty sequence, and for elements with incompatible shapes.
     Source: ONNX ConcatFromSequence-11.
     """
     name = "sequence.concat"
@@ -315,7 +317,7 @@ def concat(sequence: list[Array], *, axis: int, new_axis: bool = False) -> Array
         return np.stack(sequence, axis) if new_axis else np.concatenate(sequence, axis)
     except ValueError as error:
         shapes = ", ".join(str(list(np.shape(e))) for e in sequence[:4])
-        raise RunError("I272", f"{name}: elements of shapes {shapes} do not fit") from error
+        raise RunError("I272", f"{name}: elements have incompatible shapes {shapes}") from error
 
 
 @concat.types

@@ -1,9 +1,9 @@
-"""What is known of sequences and optionals before the run: `folded` does away with them.
+"""Folding of sequences and optionals whose elements are known before the run (`folded`).
 
-A sequence made of known elements needs no list: reading one is the element itself, joining them a
-concatenation, so that models whose sequences are only a manner of writing stay native. Importers
-fold each call as they build it, so that the types after it are exact; a pass does it again once
-more is known.
+A sequence of known elements needs no list: reading one returns the element itself, and joining them
+is a concatenation. Models that use sequences only as notation therefore stay native. Importers fold
+each call as they build it, so that the types after it are exact; a pass folds again when more is
+known.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from clew.ops.registry import Op, get_op
 
 Known: TypeAlias = "Callable[[Expr], np.ndarray[Any, Any] | None]"
 Rule: TypeAlias = "Callable[[Call, Known], Expr | None]"
-# Pieces that a split is written out in.
+# The most slices that a split is expanded to.
 _MOST_PIECES: Final = 1024
 
 
 def elements_of(expr: Expr) -> Sequence[Expr] | None:
-    """Returns the elements of a sequence that is made of known ones, None for another."""
+    """Returns the elements of a sequence if they are known, else None."""
     if isinstance(expr, Call) and isinstance(expr.op, Op) and expr.op.name == "sequence.construct":
         return expr.args
     return None
 
 
 def sequence_of(elements: Sequence[Expr], type_: Type) -> Call:
-    """Returns the sequence of elements; `type_`, of a sequence like it, tells the dtype if there
-    are none.
+    """Returns the sequence of the elements. If there are none, `type_`, the type of a similar
+    sequence, gives the dtype.
     """
     if elements:
         return get_op("sequence.construct")(*elements)
@@ -42,8 +42,8 @@ def sequence_of(elements: Sequence[Expr], type_: Type) -> Call:
 
 
 def folded(call: Call, known: Known) -> Expr:
-    """Returns what a call is, as far as that is known before the run: the call itself, or an
-    expression of the same value. `known` gives values of small tensors.
+    """Returns the call, or an expression with the same value if it is known before the run. `known`
+    returns values of small tensors.
     """
     rule = _RULES.get(call.op_name) if isinstance(call.op, Op) else None
     found = rule(call, known) if rule is not None else None
@@ -51,8 +51,8 @@ def folded(call: Call, known: Known) -> Expr:
 
 
 def _place(position: Expr, known: Known, count: int, *, end: bool = False) -> int | None:
-    """Returns a position counted from the front; None where it is unknown, or wrong: then the run
-    says so.
+    """Returns a position counted from the front; None if it is unknown, or out of range and left to
+    the run to report.
     """
     value = known(position)
     if value is None or value.dtype == object or value.size != 1:
@@ -102,7 +102,7 @@ def _length(call: Call, known: Known) -> Expr | None:
 
 
 def _split(call: Call, known: Known) -> Expr | None:
-    """A split of a known size into known parts, as slices."""
+    """Expands a split of a known size into known parts to slices."""
     x, attrs = call.args[0], call.attrs
     if not isinstance(x.type, TensorType):
         return None
@@ -144,7 +144,7 @@ def _concat(call: Call, known: Known) -> Expr | None:
     axis = call.attrs.axis % (first.rank + call.attrs.new_axis)
     kept = [n for n in range(first.rank) if call.attrs.new_axis or n != axis]
     if any(e.tensor.shape[n] != first.shape[n] for e in elements for n in kept):
-        return None  # the run will say whether they fit
+        return None  # the run reports whether they fit
     parts = list(elements)
     if call.attrs.new_axis:
         shape = (*first.shape[:axis], 1, *first.shape[axis:])
@@ -195,4 +195,4 @@ _RULES: Final[dict[str, Rule]] = {
     "rank.known": _known_rank,
     "rank.scalar": _scalar,
 }
-"""The rule of each operator that may be folded."""
+"""The folding rule of each operator that has one."""

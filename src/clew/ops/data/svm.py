@@ -1,4 +1,4 @@
-"""Probabilities of classes from those of pairs: a host operator, which goes on until they fit."""
+"""Class probabilities from pairwise ones: an iterative host operator."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]
 
-# Of a round, for each pair of classes.
+# Operations of a round, per pair of classes.
 _PAIR_OPERATIONS: Final = 6
-# Elements of matrices over pairs of classes that are there at once.
+# The most elements of matrices over pairs of classes in memory at once.
 _MOST_RATES: Final = 1 << 22
 
 
@@ -31,8 +31,8 @@ _MOST_RATES: Final = 1 << 22
     ),
 )
 def coupled(pairs: Array, *, classes: int) -> Array:
-    """Probabilities `[N, classes]` that fit those of the first of two classes, `pairs[N, P]`, best:
-    pairs in the order (0, 1), (0, 2), ..., (1, 2), ...
+    """Probabilities `[N, classes]` that best fit `pairs[N, P]`, the probabilities of the first of
+    two classes, for the pairs (0, 1), (0, 2), ..., (1, 2), ...
 
     Errors: T108, I269. Source: Wu, Lin and Weng, "Probability estimates for multi-class
     classification by pairwise coupling", 2004, the second method; it stops where libsvm does.
@@ -47,7 +47,7 @@ def coupled(pairs: Array, *, classes: int) -> Array:
 
 
 def _coupled(pairs: Array, classes: int, before: int) -> tuple[Array, int]:
-    """Returns probabilities, and the operations that they took after those `before`."""
+    """Returns probabilities, and the number of operations so far, starting from `before`."""
     count, work = len(pairs), 0
     rates = np.zeros((count, classes, classes))
     first, second = np.triu_indices(classes, 1)
@@ -83,5 +83,5 @@ def _coupled(pairs: Array, classes: int, before: int) -> tuple[Array, int]:
 def _coupled_types(pairs: Type, *, classes: int) -> Type:
     source = tensor_type("svm.coupled", pairs)
     if classes < 2 or source.rank != 2 or differ(source.shape[1], classes * (classes - 1) // 2):
-        raise GraphTypeError("T108", f"svm.coupled: {source} are no pairs of {classes} classes")
+        raise GraphTypeError("T108", f"svm.coupled: {source} does not fit {classes} classes")
     return TensorType((source.shape[0], classes), source.dtype)

@@ -22,14 +22,14 @@ from clew.support.text_arrays import TEXT
 Array = np.ndarray[Any, Any]
 
 MAX_PIECES: Final = 1 << 28
-"""Elements that splitting texts may fill up to: every row is as long as the longest."""
+"""The most elements in the result of a split: every row is as long as the longest."""
 
 _WORDS = np.array([["a b", " é  ß\t"], ["", "Monday"]], TEXT)
 _LINE = np.array(["monday", "Tuesday", "", "MONDAY"], TEXT)
 
 
 def need_text(name: str, *types: Type) -> list[TensorType]:
-    """Returns types known to be text's.
+    """Checks that types are of text, and returns them.
 
     Errors: T014, T105.
     """
@@ -41,12 +41,12 @@ def need_text(name: str, *types: Type) -> list[TensorType]:
 
 
 def texts_of(x: Array) -> list[str]:
-    """Returns the elements of an array of text in order."""
+    """Returns the elements of a text array in order."""
     return x.reshape(-1).tolist()
 
 
 def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:
-    """Returns texts as an array of a shape."""
+    """Returns texts as an array of the given shape."""
     return np.array(texts, TEXT).reshape(tuple(shape))
 
 
@@ -62,7 +62,7 @@ def text_array(texts: Sequence[str], shape: Sequence[int]) -> Array:
     ),
 )
 def text_concat(a: Array, b: Array) -> Array:
-    """The texts of `b` after those of `a`, broadcast.
+    """Concatenates the texts of `a` and `b`, broadcast.
 
     Errors: T105, I265. Source: ONNX StringConcat-20.
     """
@@ -74,7 +74,7 @@ def text_concat(a: Array, b: Array) -> Array:
 
 
 def _bytes_over(x: Array, size: int) -> int:
-    """Returns the bytes of texts, as if repeated to so many."""
+    """Returns the bytes of texts, as if repeated to `size` elements."""
     count = size // x.size if x.size else 0
     return count * (x.nbytes + sum(map(len, texts_of(x))))
 
@@ -97,9 +97,9 @@ def _text_concat_types(a: Type, b: Type) -> Type:
     ),
 )
 def text_split(x: Array, *, delimiter: str = "", max_splits: int = -1) -> tuple[Array, Array]:
-    """The pieces between delimiters along a new last axis, rows filled up with "", and how many
-    each text has (`i64`). Without a delimiter: the words between runs of white space. At most
-    `max_splits` times, from the left, where it is not negative.
+    """The pieces between delimiters along a new last axis, with rows padded by "", and the number
+    of pieces of each text (`i64`). Without a delimiter, the words between runs of white space. At
+    most `max_splits` splits, from the left, unless it is negative.
 
     Errors: I265 and T161 (at run time) for more than `MAX_PIECES` results.
     Source: ONNX StringSplit-20.
@@ -129,12 +129,12 @@ def _text_split_types(x: Type, *, delimiter: str, max_splits: int) -> Type:
 # --- words ----------------------------------------------------------------------------------------
 
 _ACTIONS: Final = ("NONE", "LOWER", "UPPER")
-# Languages whose dotted and dotless i are two letters.
+# Languages in which dotted and dotless i are two letters.
 _TWO_I: Final = ("tr", "az")
 
 
 def _case(action: str, locale: str) -> Callable[[str], str]:
-    """Returns what changes a text's case."""
+    """Returns a function that changes the case of a text."""
     language = re.split(r"[_.\-@]", locale)[0].lower()
     table: dict[str, str] = {}
     if language in _TWO_I:
@@ -169,10 +169,10 @@ def text_normalize(
     case_sensitive: bool = False,
     locale: str = "",
 ) -> Array:
-    """The texts of a line (`str[n]` or `str[1, n]`) without stop words, in another case: LOWER,
-    UPPER or NONE. Where none is left: one "".
+    """The texts of a line (`str[n]` or `str[1, n]`) without stop words, in the given case: LOWER,
+    UPPER or NONE. If none is left, the result is one "".
 
-    Cases are Unicode's, the same in all locales, but for Turkish and Azeri (`tr`, `az`), where the
+    Case mapping is Unicode's in all locales except Turkish and Azeri (`tr`, `az`), where the
     letters i and ı differ. Stop words that are not `case_sensitive` are compared in lower case.
 
     Errors: T102, T105, T107. Source: ONNX StringNormalizer-10.
@@ -194,7 +194,7 @@ def _text_normalize_types(x: Type, *, case: str, **attrs: Any) -> Type:
         )
     if case not in _ACTIONS:
         raise GraphTypeError(
-            "T107", f"text.normalize: case={case!r}", hint=f"it is {', '.join(_ACTIONS)}"
+            "T107", f"text.normalize: case={case!r}", hint=f"use {', '.join(_ACTIONS)}"
         )
     return TensorType((*(1 for _ in rows), unknown_dim()), "str")
 
@@ -206,7 +206,7 @@ def _text_normalize_types(x: Type, *, case: str, **attrs: Any) -> Type:
 def compiled_pattern(pattern: str) -> Any:
     """Returns a compiled pattern.
 
-    Errors: T162 for one that does not follow RE2's syntax, or is too large; T168 where RE2 is not
+    Errors: T162 for a pattern that does not follow RE2's syntax or is too large; T168 if RE2 is not
     installed.
     """
     absent = GraphTypeError(
@@ -219,9 +219,9 @@ def compiled_pattern(pattern: str) -> Any:
         return re2.compile(pattern, options=options)
     except re2.error as error:
         shown = pattern if len(pattern) < 80 else pattern[:77] + "..."
-        said = error.args[0].decode(errors="replace") if error.args else "it is none"
+        said = error.args[0].decode(errors="replace") if error.args else "invalid"
         raise GraphTypeError(
-            "T162", f"text.full_match: pattern {shown!r}: {said}", hint="RE2's syntax is read"
+            "T162", f"text.full_match: pattern {shown!r}: {said}", hint="patterns use RE2's syntax"
         ) from error
 
 
@@ -237,7 +237,7 @@ def compiled_pattern(pattern: str) -> Any:
     ),
 )
 def text_full_match(x: Array, *, pattern: str) -> Array:
-    """Whether all of a text matches a pattern in RE2's syntax, in time linear in the text:
+    """Whether the whole of each text matches a pattern in RE2's syntax, in time linear in the text:
     `bool[...]`.
 
     Errors: T105, T162, T168. Source: ONNX RegexFullMatch-20.
@@ -281,10 +281,10 @@ PARSED: Final = ("f32", "f64", "bool", "i8", "i16", "i32", "i64", "u8", "u16", "
     ),
 )
 def text_to_number(x: Array, *, dtype: str = "f32") -> Array:
-    """The numbers that texts spell: plain, scientific, INF and NaN in any case. Fractions of
-    integers are cut off; true and false are numbers for `bool`.
+    """The numbers that texts spell: plain, scientific, INF and NaN in any case. Integers are
+    truncated; true and false are accepted for `bool`.
 
-    Errors: T105, T106; T160 (at run time) for a text that spells no number of the dtype.
+    Errors: T105, T106; T160 (at run time) for text that is not a number of the dtype.
     Source: ONNX Cast-25.
     """
     numbers = [_number(text, dtype) for text in texts_of(x)]
@@ -297,7 +297,7 @@ def _text_to_number_types(x: Type, *, dtype: str) -> Type:
     (source,) = need_text("text.to_number", x)
     if dtype not in PARSED:
         raise GraphTypeError(
-            "T106", f"text.to_number: no dtype {dtype!r}", hint=f"it is {', '.join(PARSED)}"
+            "T106", f"text.to_number: dtype is {dtype!r}", hint=f"use {', '.join(PARSED)}"
         )
     return TensorType(source.shape, dtype)
 
@@ -313,7 +313,7 @@ def _number(text: str, dtype: str) -> Any:
         number = float(plain)
     if number is None or not _fits(number, dtype):
         shown = text if len(text) < 40 else text[:37] + "..."
-        raise GraphTypeError("T160", f"text.to_number: {shown!r} spells no {dtype}")
+        raise GraphTypeError("T160", f"text.to_number: {shown!r} is not a valid {dtype}")
     return int(number) if is_integer(dtype) else number != 0 if dtype == "bool" else number
 
 
@@ -344,12 +344,12 @@ _SPELLED: Final = {"nan": "NaN", "inf": "INF", "-inf": "-INF"}
     ),
 )
 def text_from_number(x: Array) -> Array:
-    """The texts that spell numbers: the shortest decimals that are read back as the same floats,
-    with a point (`1.0`), scientific from 1e16 on and below 1e-4; NaN, INF and -INF as Cast reads
-    them; True and False.
+    """Texts of numbers: the shortest decimals that convert back to the same floats, with a point
+    (`1.0`), scientific from 1e16 up and below 1e-4; NaN, INF and -INF as accepted by Cast; True and
+    False.
 
-    Errors: T105. Source: ONNX Cast-25, which leaves the digits open (and onnx's reference
-    evaluator, numpy's `str`).
+    Errors: T105. Source: ONNX Cast-25, which leaves the digits open; the digits follow onnx's
+    reference evaluator, that is, NumPy's `str`.
     """
     spelled = [str(item) for item in x.reshape(-1)]
     return text_array([_SPELLED.get(text, text) for text in spelled], x.shape)

@@ -1,1 +1,1 @@
-"""Operators of images: resampling, regions, decoding."""
+"""Operators on images: resampling, regions, decoding."""

@@ -1,4 +1,4 @@
-"""Images in the formats of files: a host operator that reads them with Pillow."""
+"""Decoding of image files: a host operator that uses Pillow."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from clew.support.libraries import optional_library
 Array = np.ndarray[Any, Any]
 
 MAX_PIXELS: Final = 1 << 26
-"""Pixels that an image may have: a file of some bytes can state billions."""
+"""The most pixels of an image: a file of a few bytes can declare billions."""
 _CHANNELS: Final = {"RGB": 3, "BGR": 3, "Grayscale": 1}
-# The formats that ONNX names; others that Pillow reads are not tried.
+# The formats that ONNX names; other formats of Pillow are not tried.
 _FORMATS: Final = ("BMP", "DIB", "JPEG", "JPEG2000", "TIFF", "PNG", "WEBP", "PPM")
 _DOT: Final = np.frombuffer(b"P6 2 1 255\n\x01\x02\x03\xff\x00\x80", np.uint8)
 
@@ -40,12 +40,12 @@ _DOT: Final = np.frombuffer(b"P6 2 1 255\n\x01\x02\x03\xff\x00\x80", np.uint8)
     ),
 )
 def image_decode(stream: Array, *, pixel_format: str = "RGB") -> Array:
-    """The image of a file's bytes, `u8[height, width, channels]`, as RGB, BGR or Grayscale (one
-    channel): BMP, JPEG, JPEG 2000, TIFF, PNG, WebP and PNM. What cannot be decoded has no pixels:
-    `u8[0, 0, channels]`.
+    """The image encoded in a file's bytes, `u8[height, width, channels]`, as RGB, BGR or Grayscale
+    (one channel): BMP, JPEG, JPEG 2000, TIFF, PNG, WebP and PNM. Data that cannot be decoded gives
+    no pixels: `u8[0, 0, channels]`.
 
-    Errors: T102, T105, T107; at run time T166 where Pillow is not installed, T167 for an image of
-    more than `MAX_PIXELS`. Source: ONNX ImageDecoder-20.
+    Errors: T102, T105, T107; at run time T166 if Pillow is not installed, T167 for an image of more
+    than `MAX_PIXELS`. Source: ONNX ImageDecoder-20.
     """
     pillow = _pillow()
     mode = "L" if pixel_format == "Grayscale" else "RGB"
@@ -58,13 +58,13 @@ def image_decode(stream: Array, *, pixel_format: str = "RGB") -> Array:
                     decoded = np.asarray(image.convert(mode), np.uint8)
     except pillow.DecompressionBombError:
         pixels = MAX_PIXELS + 1
-    except Exception:  # of whatever kind: decoders of seven formats raise it
+    except Exception:  # of any kind, since the decoders of seven formats raise it
         return np.zeros((0, 0, _CHANNELS[pixel_format]), np.uint8)
     if pixels > MAX_PIXELS:
         raise GraphTypeError(
             "T167",
             f"image.decode: the image has more than {MAX_PIXELS} pixels",
-            hint="decode it before, or raise clew.ops.images.decode_image.MAX_PIXELS",
+            hint="decode it beforehand, or increase clew.ops.images.decode_image.MAX_PIXELS",
         )
     if mode == "L":
         return decoded[:, :, None]
@@ -72,7 +72,7 @@ def image_decode(stream: Array, *, pixel_format: str = "RGB") -> Array:
 
 
 def _pillow() -> Any:
-    """Returns Pillow's module of images.
+    """Returns Pillow's image module.
 
     Errors: T166.
     """

@@ -34,10 +34,9 @@ _MOST_PART: Final = 1 << 20
 def _origin(
     i: Scalar, size: Dim, out: Dim, scale: Fraction | None, rule: str
 ) -> tuple[Scalar, Scalar]:
-    """Returns the place in the source that a result's element comes from, as a quotient of
-    integers.
+    """Returns the source position of a result element as a quotient of integers.
 
-    Exact: the scale is `out / size`, or the rational number that was given.
+    Exact: the scale is `out / size`, or the given rational number.
     """
     if scale is None and isinstance(size, int) and isinstance(out, int):
         scale = Fraction(out, size)
@@ -56,8 +55,8 @@ def _origin(
 
 
 def _ratio(scale: float) -> Fraction:
-    """Returns the rational number next to a scale of which neither part is large: places times
-    these fit an index.
+    """Returns a rational number close to a scale, with numerator and denominator so small that
+    their products with positions fit an index.
     """
     if scale < 1 / _MOST_PART:
         return 1 / Fraction(1 / scale).limit_denominator(_MOST_PART)
@@ -75,8 +74,8 @@ def _nearest(place: Scalar, over: Scalar, rounding: str) -> Scalar:
 
 
 def _cropped(i: Scalar, size: Dim, out: Dim, roi: Tensor, axis: int, rank: int) -> Scalar:
-    """Returns the place in the source of a result's element where `roi` names the part of the
-    source that the result covers, computed in the order of the standard's formula.
+    """Returns the source position of a result element if `roi` selects the part of the source that
+    the result covers, in the order of operations of the standard's formula.
     """
     wide = accumulator(roi.dtype)
     start, end = (te.cast(wide, roi[n]) for n in (axis, rank + axis))
@@ -101,15 +100,17 @@ def _nearest_of_real(place: Scalar, rounding: str) -> Scalar:
 
 
 def _taps(fraction: Scalar, attrs: dict[str, Any]) -> list[tuple[int, Scalar]]:
-    """Returns the taps around a place, as distances from the one below it, and their weights."""
+    """Returns the taps around a position, as offsets from the element below it, and their
+    weights.
+    """
     if attrs["mode"] == "linear":
         return linear_taps(fraction)
     return cubic_taps(fraction, attrs["cubic_a"])
 
 
 def _filter(distance: Scalar, attrs: dict[str, Any]) -> Scalar:
-    """Returns the weight of an element by its distance, of which those up to 1 (linear) or 2
-    (cubic) count.
+    """Returns the weight of an element by its distance; it is nonzero up to 1 (linear) or 2
+    (cubic).
     """
     t, a = unary("abs", distance), attrs["cubic_a"]
     if attrs["mode"] == "linear":
@@ -133,7 +134,7 @@ def _resampled(
     name: str,
     roi: Tensor | None,
 ) -> Tensor:
-    """Returns the stage that resamples one axis, in the dtype of weights where these are used."""
+    """Returns the stage that resamples one axis, in the dtype of the weights if it uses weights."""
     size = x.shape[axis]
     wide = _wide(x.dtype)
     crops = attrs["coordinates"] == "tf_crop_and_resize"
@@ -143,7 +144,7 @@ def _resampled(
         return x[(*i[:axis], held, *i[axis + 1 :])]
 
     def place_of(i: Sequence[Scalar]) -> tuple[Scalar, Scalar]:
-        """Returns the element below a place, and how far above it the place is."""
+        """Returns the element below a position, and the distance of the position from it."""
         if crops:
             assert roi is not None
             place = limited(_cropped(i[axis], size, out, roi, axis, x.rank), size, 2)
@@ -179,8 +180,8 @@ def _resampled(
 
 
 def _shrinks(size: Dim, out: Dim, scale: Fraction | None) -> Fraction | None:
-    """Returns the factor of an axis that becomes smaller, None for others. Of symbolic sizes it is
-    not known; they have a type, and their numbers before there are kernels.
+    """Returns the factor of an axis that shrinks, else None. It is unknown for symbolic sizes,
+    which become numbers before kernels are built.
     """
     if scale is None and isinstance(size, int) and isinstance(out, int):
         scale = Fraction(out, max(size, 1))
@@ -197,8 +198,8 @@ def _smoothed(
     attrs: dict[str, Any],
     name: str,
 ) -> Tensor:
-    """Returns the stages of an axis that becomes smaller: the filter is stretched by as much, so
-    that all elements between count. Weights of an output element add up to 1.
+    """Returns the stages for an axis that shrinks: the filter is stretched by the inverse factor,
+    so that all elements in between count. Weights of an output element add up to 1.
     """
     wide = _wide(x.dtype)
     reach = 1 if attrs["mode"] == "linear" else 2
@@ -232,21 +233,21 @@ def _smoothed(
 
 
 def _narrowed(value: Scalar, dtype: str, rounds: bool) -> Scalar:
-    """Returns a sum of weighted elements in a dtype; of those of integers that are rounded some
-    may lie beyond the dtype.
+    """Returns a weighted sum in a dtype. Rounded sums of integers are clamped, because they may
+    exceed the dtype's range.
     """
     if value.dtype == dtype or not is_integer(dtype):
         return te.cast(dtype, value)
     if rounds:
         info: Any = ml_dtypes.iinfo(to_numpy(dtype))  # type: ignore[no-untyped-call]
-        # The largest float below what the dtype ends at.
+        # The largest float within the dtype's range.
         high = np.nextafter(float(info.max) + 1, 0) if bits(dtype) > 32 else float(info.max)
         value = te.minimum(te.maximum(te.call("round", value), float(info.min)), float(high))
     return te.cast(dtype, value)
 
 
 def _outside(i: Sequence[Scalar], x: Tensor, shape: Sequence[Dim], roi: Tensor) -> Scalar:
-    """Whether an element of the result comes from beyond the source."""
+    """Whether an element of the result lies outside the source."""
     beyond = te.as_scalar(False, "bool")
     for axis, (size, out) in enumerate(zip(x.shape, shape, strict=True)):
         place = _cropped(i[axis], size, out, roi, axis, x.rank)
@@ -311,18 +312,19 @@ def resize(
     outside: float = 0.0,
     axes: tuple[int, ...] = (),
 ) -> Tensor:
-    """`x` resampled to `shape`, one axis after another.
+    """Resamples `x` to `shape`, one axis after another.
 
-    `coordinates` says how places correspond: half_pixel, pytorch_half_pixel, half_pixel_symmetric,
-    asymmetric, align_corners (by the result's size, as the standard's text has it and ONNX Runtime;
-    its reference takes the size before it is rounded), or tf_crop_and_resize, where `roi` has the
-    first and then the last place of each axis that the result covers, in [0, 1]; `outside` is what
-    lies beyond the source. `scales` are the factors by which places correspond; empty, the ratios
-    of the sizes. `axes` are those that a shape or scales known late tell. `mode` is nearest (with
-    its `rounding`), linear or cubic, which `antialias` widens where axes become smaller. Beyond the
-    edge, the edge's element counts. Sums are in f64 of integers of 32 bits or more, else in f32.
-    Those of integers are truncated, as ONNX Runtime does, or for cubic and `antialias` rounded and
-    held inside the dtype, as the standard's reference does.
+    `coordinates` defines how positions correspond: half_pixel, pytorch_half_pixel,
+    half_pixel_symmetric, asymmetric, align_corners (by the result's size, as in the standard's text
+    and ONNX Runtime; its reference uses the size before rounding), or tf_crop_and_resize. The
+    latter takes a `roi` with the first and then the last position, in [0, 1], of each axis that the
+    result covers; `outside` is the value of elements beyond the source. `scales` are the factors
+    between positions; if empty, the ratios of the sizes. `axes` are those of a shape or scales
+    known only at run time. `mode` is nearest (with its `rounding`), linear or cubic; `antialias`
+    widens the latter two where axes shrink. Beyond the edge, the edge element counts. Integers of
+    32 bits or more are summed in f64, all others in f32. Integer results are truncated, as in ONNX
+    Runtime; for cubic and `antialias` they are rounded and clamped to the dtype, as in the
+    standard's reference.
 
     Errors: T107, T108, T110. Source: ONNX Resize-19.
     """
@@ -339,10 +341,10 @@ def resize(
             f"roundings {', '.join(ROUNDINGS)}; shape and scales have an entry for each axis",
         )
     if any(isinstance(n, int) and n < 0 for n in shape) or any(not s > 0 for s in scales):
-        raise GraphTypeError("T107", f"resize: sizes {text(shape)} and scales {scales} go below 0")
+        raise GraphTypeError("T107", f"resize: sizes {text(shape)} or scales {scales} are negative")
     if crops and (roi is None or roi.rank != 1 or differ(roi.shape[0], 2 * x.rank)):
         code = "T107" if roi is None else "T108"
-        raise GraphTypeError(code, f"resize: {x.type} cropped to {roi and roi.type}")
+        raise GraphTypeError(code, f"resize: roi {roi and roi.type} does not fit {x.type}")
     if x.size == 0 and all(isinstance(n, int) and n for n in shape):
         raise GraphTypeError("T110", f"resize: {x.type} has no elements to resample")
     if x.size == 0 or any(n == 0 for n in shape):
@@ -385,8 +387,8 @@ def _resize_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 @resize.resolver
 def _resize_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
-    """An empty shape is that of the input by the scales, rounded down. Both may be told for some
-    `axes` only.
+    """Computes an empty shape from the input's shape and the scales, rounded down. Shape and scales
+    may cover only some `axes`.
     """
     sizes, axes = types[0].concrete, attrs["axes"] or tuple(range(types[0].rank))
     shape, scales = list(attrs["shape"]), list(attrs["scales"])
@@ -407,7 +409,7 @@ def _resize_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict
 def _resize_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
-    """Blocked where only plain axes are resampled: the blocks just come along."""
+    """Allows blocks if only plain axes are resampled: blocks are carried along."""
     parsed = parse_layout(layout)
     source = types[0]
     block = parsed.factor("C")

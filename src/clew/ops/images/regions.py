@@ -1,7 +1,7 @@
-"""Pooling over regions of images that a tensor names.
+"""Pooling over regions of images that a tensor specifies.
 
-A region's borders are only known when the model runs. What lies in it is told by weights of rows
-and columns, or compared with its borders, so that loops run over what the image has.
+A region's borders are only known at run time. Loops run over the whole image; weights of rows and
+columns, or comparisons with the borders, select the elements inside.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Array = np.ndarray[Any, Any]
 
 _COORDINATES = ("half_pixel", "output_half_pixel")
 _MOST_SAMPLES = 1024
-# With so many points along an axis of a bin, the elements around each are read one by one; more of
-# them share elements, and these are summed by rows and columns.
+# Up to this many points along an axis of a bin, the elements around each are read individually.
+# More points share elements, which are summed by rows and columns.
 _FEW_SAMPLES = 4
-# Beyond this no region has anything to do with an image; integers up to it are exact in f32.
+# No region that far away can affect an image; integers up to it are exact in f32.
 _FAR = float(1 << 24)
 
 
 def _bounded(value: Scalar, bound: float = _FAR) -> Scalar:
-    """Returns a number that is one and fits an index, whatever a tensor holds."""
+    """Returns a number that is not NaN and fits an index, for any value of a tensor."""
     known = te.select(te.call("isnan", value), te.as_scalar(0.0, value.dtype), value)
     return te.minimum(te.maximum(known, -bound), bound)
 
 
 def _image_of(name: str, batches: Scalar, count: Dim) -> Scalar:
-    """Returns the number of an image of the batch."""
+    """Returns the number of an image in the batch."""
     places = Places(name, 0, count, count, from_end=False, noun="image")
     return te.Checked(te.cast("i64", batches), places)
 
@@ -63,7 +63,7 @@ def _check(
 
 
 class _Axis:
-    """The points at which the bins of regions are sampled along an axis of the image."""
+    """The sample points of regions' bins along an axis of the image."""
 
     def __init__(self, rois: Tensor, size: Dim, column: int, bins: int, attrs: Any) -> None:
         self.rois, self.size, self.column, self.bins = rois, size, column, bins
@@ -84,18 +84,18 @@ class _Axis:
         return span / float(self.bins)
 
     def points(self, region: Scalar) -> Scalar:
-        """Returns how many points a bin has: as given, or one an element, as an index."""
+        """Returns the number of points in a bin, as an index: the given one, or one per element."""
         if self.samples > 0:
             return te.as_scalar(self.samples)
         return te.maximum(te.cast("i64", te.call("ceil", self.bin_of(region))), 0)
 
     def step(self, region: Scalar) -> Scalar:
-        """Returns how far apart points are."""
+        """Returns the distance between points."""
         points = te.cast(self.wide, te.maximum(self.points(region), 1))
         return self.bin_of(region) / points
 
     def start(self, region: Scalar, number: Scalar) -> Scalar:
-        """Returns where a bin starts."""
+        """Returns the start of a bin."""
         return self.border(region, self.column) + te.cast(self.wide, number) * self.bin_of(region)
 
     def place(self, region: Scalar, number: Scalar, point: Scalar) -> Scalar:
@@ -106,7 +106,7 @@ class _Axis:
         return (place >= -1.0) & (place <= te.cast(self.wide, te.size(self.size)))
 
     def taps(self, place: Scalar) -> list[tuple[Scalar, Scalar]]:
-        """Returns the two elements around a place that is inside, and their weights."""
+        """Returns the two elements around a position inside the image, and their weights."""
         last = te.size(self.size) - 1
         held = te.minimum(te.maximum(place, 0.0), te.cast(self.wide, last))
         low = te.minimum(te.maximum(te.cast("i64", held), 0), last)
@@ -115,7 +115,7 @@ class _Axis:
 
     def sampled(self) -> tuple[Tensor, Tensor]:
         """Returns the stages `[regions, bins, 2 * samples]`: the two elements around each point of
-        a bin, and what they weigh, 0 for points that are not inside.
+        a bin, and their weights, which are 0 for points outside.
         """
 
         def around(region: Scalar, number: Scalar, k: Scalar) -> tuple[Scalar, Scalar]:
@@ -132,11 +132,11 @@ class _Axis:
         return at, of
 
     def weights(self, name: str) -> Tensor:
-        """Returns the stage `[regions, bins, size]`: the sums of what the points of a bin weigh an
-        element.
+        """Returns the stage `[regions, bins, size]`: the sums of the weights that the points of a
+        bin give an element.
 
-        Points lie more than half an element apart where there are many: few of them can be near an
-        element, the first of which is worked out.
+        Many points are more than half an element apart, so few of them can be near an element; the
+        number of the first is computed.
         """
         k = te.reduce_axis(self.samples if self.samples > 0 else 8, "point")
 
@@ -150,7 +150,7 @@ class _Axis:
             counts = (point < self.points(region)) & self.inside(place)
             weight = te.as_scalar(0.0, self.wide)
             for n, (at, part) in enumerate(self.taps(place)):
-                # At the last element both taps are that element, and the second weighs nothing.
+                # At the last element both taps coincide, and the second has weight 0.
                 hit = at.equal(h) & (part > 0.0) if n else at.equal(h)
                 weight = weight + te.select(hit, part, 0.0)
             return te.sum(te.select(counts, weight, 0.0), k)
@@ -202,14 +202,13 @@ def roi_align(
     coordinates: str = "half_pixel",
     layout: str = "NCHW",
 ) -> Tensor:
-    """The `out` bins of regions of `x[N, C, H, W]`, each the mean (`avg`) of points interpolated in
-    it, or the largest weighted element around them (`max`).
+    """The `out` bins of regions of `x[N, C, H, W]`. Each is the mean (`avg`) of points interpolated
+    in it, or the largest weighted element around them (`max`).
 
-    `rois[n, 4]` are (x1, y1, x2, y2) in elements over `scale`, `batches[n]` the images they lie in.
-    A bin has `samples` points along an axis; 0 is its size rounded up.
-    `coordinates` is half_pixel, which moves them by half an element, or output_half_pixel, with
-    regions of one element at least. `layout` may have blocks of channels, for the mean of few
-    points.
+    `rois[n, 4]` are (x1, y1, x2, y2) in elements divided by `scale`, `batches[n]` their images. A
+    bin has `samples` points along an axis; 0 means its size rounded up. `coordinates` is
+    half_pixel, which shifts by half an element, or output_half_pixel, where regions have at least
+    one element. `layout` may be blocked by channels for the mean of few points.
 
     Errors: T101, T105, T107, T108, T109, T110, I320. Source: ONNX RoiAlign-22.
     """
@@ -217,12 +216,12 @@ def roi_align(
     parsed, few = parse_layout(layout), _takes_blocks(mode, samples)
     if parsed.plain != "NCHW" or not (few or layout == "NCHW"):
         raise GraphTypeError(
-            "T109", f"{name}: the layout {layout} of mode={mode!r}, samples={samples}"
+            "T109", f"{name}: unsupported layout {layout} for mode={mode!r}, samples={samples}"
         )
     _check(name, x, rois, 4, out, rank=len(parsed.axes))
     need_integer(name, batches)
     if batches.rank != 1 or differ(batches.shape[0], rois.shape[0]):
-        raise GraphTypeError("T108", f"{name}: {rois.type} of the images {batches.type}")
+        raise GraphTypeError("T108", f"{name}: {rois.type} does not match images {batches.type}")
     known = mode in ("avg", "max") and coordinates in _COORDINATES
     if not known or not 0 <= samples <= _MOST_SAMPLES:
         raise GraphTypeError(
@@ -247,7 +246,7 @@ def _takes_blocks(mode: str, samples: int) -> bool:
 def _roi_align_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
-    """Blocked where elements are read one by one: a block comes along."""
+    """Allows blocks if elements are read individually: blocks are carried along."""
     channels, block = types[0].shape[1], parse_layout(layout).factor("C")
     whole = isinstance(channels, int) and channels % block == 0
     if not whole or not _takes_blocks(attrs.mode, attrs.samples):
@@ -256,8 +255,8 @@ def _roi_align_layout(
 
 
 def _mean_of_samples(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
-    """Returns the stages: which rows and columns few points lie between, and their weights; then
-    the mean of the elements there. `x` may be in blocks of channels.
+    """Returns the stages: the rows and columns around few points and their weights, then the mean
+    of the elements there. `x` may be in blocks of channels.
     """
     (at_row, of_row), (at_column, of_column) = (a.sampled() for a in axes)
     wide, samples = axes[0].wide, axes[0].samples
@@ -268,7 +267,7 @@ def _mean_of_samples(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
         image = _image_of("nn.roi_align", batches[region], x.shape[0])
         weight = of_row[row] * of_column[column]
         element = te.cast(wide, x[image, channel, at_row[row], at_column[column], *lane])
-        # An element that weighs nothing may be no number.
+        # An element with weight 0 may be NaN.
         return te.sum(te.select(weight > 0.0, weight * element, 0.0), over)
 
     shape = (axes[0].rois.shape[0], x.shape[1], axes[0].bins, axes[1].bins, *x.shape[4:])
@@ -281,7 +280,7 @@ def _mean_of_samples(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
 
 
 def _mean_of_points(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
-    """Returns the stages: weights of rows and columns, rows summed, then columns."""
+    """Returns the stages: weights of rows and columns, then sums over rows, then over columns."""
     rows, columns = axes[0].weights("roi_align_rows"), axes[1].weights("roi_align_columns")
     h, w = te.reduce_axis(x.shape[2], "h"), te.reduce_axis(x.shape[3], "w")
     wide = axes[0].wide
@@ -290,7 +289,7 @@ def _mean_of_points(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
     def over_rows(region: Scalar, channel: Scalar, ph: Scalar, at: Scalar) -> Scalar:
         weight = rows[region, ph, h]
         element = x[_image_of("nn.roi_align", batches[region], x.shape[0]), channel, h, at]
-        # A row that weighs nothing may hold what is no number.
+        # A row with weight 0 may hold NaN.
         return te.sum(te.select(weight > 0.0, weight * te.cast(wide, element), 0.0), h)
 
     lines = te.compute((count, x.shape[1], axes[0].bins, x.shape[3]), over_rows, "roi_align_lines")
@@ -310,10 +309,10 @@ def _mean_of_points(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
 
 
 def _largest_around(x: Tensor, batches: Tensor, axes: list[_Axis]) -> Tensor:
-    """Returns the stages: the largest product of an element and its weight, over all points.
+    """Returns the stages: the largest product of an element and its weight over all points.
 
-    Of points that the size of a bin counts those are left out that lie before the image; as they
-    lie more than half an element apart, twice its size are enough.
+    If bins determine the number of points, points before the image are skipped; the others are more
+    than half an element apart, so twice the axis's size is enough.
     """
     wide = axes[0].wide
     over: list[Index] = []
@@ -372,8 +371,8 @@ _BATCHED = np.array([[0, 0, 0, 3, 3], [1, 2, -2, 9, 4], [1, 4, 4, 1, 1]], "f4")
     ),
 )
 def max_roi_pool(x: Tensor, rois: Tensor, *, out: tuple[int, ...], scale: float = 1.0) -> Tensor:
-    """The `out` bins of regions of `x[N, C, H, W]`, each the largest element in it; 0 in bins
-    without any. `rois[n, 5]` are (image, x1, y1, x2, y2) in elements over `scale`, rounded.
+    """The `out` bins of regions of `x[N, C, H, W]`. Each is the largest element in it; empty bins
+    are 0. `rois[n, 5]` are (image, x1, y1, x2, y2) in elements divided by `scale`, rounded.
 
     Errors: T101, T105, T107, T108, T110, I320. Source: ONNX MaxRoiPool-22.
     """
@@ -382,7 +381,7 @@ def max_roi_pool(x: Tensor, rois: Tensor, *, out: tuple[int, ...], scale: float 
     wide = accumulator(x.dtype)
 
     def border(region: Scalar, column: int) -> Scalar:
-        """Returns a border as an index, halves rounded away from 0."""
+        """Returns a border as an index; halves are rounded away from 0."""
         value = _bounded(te.cast(wide, rois[region, column]) * scale)
         whole = te.cast("i64", te.call("floor", unary("abs", value) + 0.5))
         return te.select(value < 0.0, -whole, whole)

@@ -1,4 +1,4 @@
-"""Sampling a grid at places that a tensor gives."""
+"""Sampling of a grid at positions given by a tensor."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _CUBIC = -0.75
 
 
 def _unnormalized(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
-    """Returns the index that a coordinate in [-1, 1] stands for."""
+    """Returns the index for a coordinate in [-1, 1]."""
     n = te.cast(place.dtype, te.size(size))
     if align_corners:
         return (place + 1.0) * 0.5 * (n - 1.0)
@@ -39,7 +39,7 @@ def _unnormalized(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
 
 
 def _reflected(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
-    """Returns an index folded back at the edges as often as needed."""
+    """Returns an index reflected at the edges as often as needed."""
     n = te.cast(place.dtype, te.size(size))
     low = te.as_scalar(0.0 if align_corners else -0.5, place.dtype)
     span = te.maximum(n - 1.0 if align_corners else n, 1.0)
@@ -51,19 +51,23 @@ def _reflected(place: Scalar, size: Dim, align_corners: bool) -> Scalar:
 
 
 def limited(place: Scalar, size: Dim, beside: int = 1) -> Scalar:
-    """Returns an index within some elements of the axis, so that its integer part exists."""
+    """Returns an index clamped to the axis plus `beside` elements, so that its integer part
+    exists.
+    """
     n = te.cast(place.dtype, te.size(size))
     known = te.select(te.call("isnan", place), te.as_scalar(-1.0 - beside, place.dtype), place)
     return te.minimum(te.maximum(known, -1.0 - beside), n + float(beside))
 
 
 def linear_taps(fraction: Scalar) -> list[tuple[int, Scalar]]:
-    """Returns the taps around a place, as distances from the one below it, and their weights."""
+    """Returns the taps around a position, as offsets from the element below it, and their
+    weights.
+    """
     return [(0, 1.0 - fraction), (1, fraction)]
 
 
 def cubic_taps(fraction: Scalar, a: float) -> list[tuple[int, Scalar]]:
-    """As `linear_taps` of a cubic convolution. Source: Keys, 1981, with its coefficient `a`."""
+    """`linear_taps` for cubic convolution. Source: Keys, 1981, with its coefficient `a`."""
 
     def near(t: Scalar) -> Scalar:
         return ((t * (a + 2) - (a + 3)) * t) * t + 1.0
@@ -84,9 +88,9 @@ def interpolated(
     taps: Callable[[Scalar], list[tuple[int, Scalar]]],
     read: Callable[[list[Scalar]], Scalar],
 ) -> Scalar:
-    """Returns the sum of the elements around a place, each by the product of its axes' weights.
+    """Returns the sum of the elements around a position, weighted by the product of axis weights.
 
-    `read` gives the element at whole numbers, which may lie outside.
+    `read` returns the element at integer positions, which may lie outside.
     """
     axes = []
     for place in places:
@@ -110,7 +114,7 @@ def interpolated(
 def element_or_zero(
     x: Tensor, lead: Sequence[Scalar], indices: Sequence[Scalar], dtype: str
 ) -> Scalar:
-    """Returns an element by the indices of the last axes, in a dtype; 0 where they lie outside."""
+    """Returns an element by the indices of the last axes, in a dtype; 0 outside."""
     inside = te.as_scalar(True, "bool")
     for index, size in zip(indices, x.shape[len(lead) :], strict=True):
         inside = inside & (index >= 0) & (index < te.size(size))
@@ -118,7 +122,7 @@ def element_or_zero(
 
 
 def _reflected_index(index: Scalar, size: Dim, align_corners: bool) -> Scalar:
-    """Returns a whole number folded back at the edges, which lie on the outer elements with
+    """Returns an integer index reflected at the edges. These are at the outer elements with
     `align_corners`, else half an element beyond.
     """
     n = te.size(size)
@@ -159,14 +163,14 @@ def grid_sample(
     padding: str = "zeros",
     align_corners: bool = False,
 ) -> Tensor:
-    """`x[N, C, (D,) H, W]` at the places `grid[N, ..., axes]` names, innermost axis first, in [-1,
-    1].
+    """Samples `x[N, C, (D,) H, W]` at the positions in `grid[N, ..., axes]`, innermost axis first,
+    in [-1, 1].
 
-    `mode` is linear, nearest or cubic. Beyond the edge lie zeros, the border's elements, or the
-    reflection. A place beyond it is brought back before it is interpolated around, but for cubic
-    with a border, where the standard is silent: each element around it is, as in ONNX Runtime and
-    PyTorch. The nearest element is chosen before. Weights are in the wider of the two dtypes, f32
-    at least.
+    `mode` is linear, nearest or cubic. `padding` beyond the edge is zeros, the border's elements,
+    or the reflection. A position beyond the edge is moved inside before interpolation, except for
+    cubic with a border, where the standard is silent: there each element around it is clamped, as
+    in ONNX Runtime and PyTorch. The nearest element is chosen before that. Weights are in the wider
+    of the two dtypes, at least f32.
 
     Errors: T105, T107, T108, T110. Source: ONNX GridSample-22.
     """
@@ -180,7 +184,7 @@ def grid_sample(
     spatial = x.rank - 2
     fits = spatial > 0 and grid.rank == x.rank and not differ(grid.shape[0], x.shape[0])
     if not fits or differ(grid.shape[-1], spatial):
-        raise GraphTypeError("T108", f"grid_sample: {x.type} sampled at {grid.type}")
+        raise GraphTypeError("T108", f"grid_sample: grid {grid.type} does not fit {x.type}")
     places = (*x.shape[:2], *grid.shape[1:-1])
     if 0 in x.shape[2:] and all(isinstance(n, int) and n for n in places):
         raise GraphTypeError("T110", f"grid_sample: {x.type} has no elements to sample")
@@ -202,7 +206,7 @@ def grid_sample(
         return limited(value, size, 2)
 
     def held(index: Scalar, size: Dim) -> Scalar:
-        """Returns the element that stands for one beyond the edge."""
+        """Returns the element that replaces one beyond the edge."""
         if padding == "reflection":
             index = _reflected_index(index, size, align_corners)
         return te.minimum(te.maximum(index, 0), te.size(size - 1))
@@ -239,11 +243,11 @@ def grid_sample(
     ),
 )
 def affine_grid(theta: Tensor, *, size: tuple[int, ...], align_corners: bool = False) -> Tensor:
-    """The places in [-1, 1] to which the affine maps `theta[N, axes, axes + 1]` move those of the
-    elements of images of a `size` (N, C, (D,) H, W): `[N, (D,) H, W, axes]`, innermost axis first.
+    """Applies affine maps `theta[N, axes, axes + 1]` to the positions of the elements of images of
+    a `size` (N, C, (D,) H, W): `[N, (D,) H, W, axes]` in [-1, 1], innermost axis first.
 
-    With `align_corners` the outer elements lie at -1 and 1, else half an element inside; a single
-    one at 0, as in PyTorch.
+    With `align_corners`, the outer elements are at -1 and 1, else half an element inside. A single
+    element is at 0, as in PyTorch.
 
     Errors: T105, T107, T108. Source: ONNX AffineGrid-20.
     """
@@ -251,13 +255,13 @@ def affine_grid(theta: Tensor, *, size: tuple[int, ...], align_corners: bool = F
     axes = len(size) - 2
     wanted = (size[0] if size else 0, axes, axes + 1)
     if theta.rank != 3 or axes < 1 or any(map(differ, theta.shape, wanted)):
-        raise GraphTypeError("T108", f"affine_grid: {theta.type} for images of {size}")
+        raise GraphTypeError("T108", f"affine_grid: theta {theta.type} does not fit {size}")
     if any(isinstance(n, int) and n < 0 for n in size):
-        raise GraphTypeError("T107", f"affine_grid: size {size}")
+        raise GraphTypeError("T107", f"affine_grid: invalid size {size}")
     wide = accumulator(theta.dtype)
 
     def coordinate(index: Scalar, n: Dim) -> Scalar:
-        """Returns where an element lies: a quotient of whole numbers."""
+        """Returns the position of an element as a quotient of integers."""
         over = te.maximum(te.size(n) - 1, 1) if align_corners else te.size(n)
         place = index * 2 + 1 - te.size(n)
         return te.cast(wide, place) / te.cast(wide, over)

@@ -1,1 +1,1 @@
-"""Operators that compute: elementwise functions, products, reductions, norms, attention."""
+"""Arithmetic operators: elementwise functions, products, reductions, norms, attention."""

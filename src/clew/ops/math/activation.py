@@ -1,4 +1,4 @@
-"""Activation functions, element by element."""
+"""Elementwise activation functions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ANY = (Sample(f32(3, 5)), Sample(f32()), Sample(f16(9)), Sample(i32(3), error="
 
 
 def _each(name: str, x: Tensor, body: Callable[[Scalar], Scalar]) -> Tensor:
-    """Returns `body` of each element, which must be floats.
+    """Applies `body` to each element, which must be floats.
 
     Errors: T105.
     """
@@ -49,7 +49,7 @@ def relu(x: Tensor) -> Tensor:
 
 @register_op("nn.leaky_relu", samples=(*_ANY, Sample(f32(4), alpha=0.3)))
 def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
-    """`x` where not negative, else `alpha * x`. Source: ONNX LeakyRelu-16."""
+    """`x` if not negative, else `alpha * x`. Source: ONNX LeakyRelu-16."""
     return _each("nn.leaky_relu", x, lambda v: te.select(v < 0.0, v * alpha, v))
 
 
@@ -64,7 +64,7 @@ def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
     ),
 )
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
-    """`x` where not negative, else `slope * x`; the slope broadcasts to `x`.
+    """`x` if not negative, else `slope * x`; the slope broadcasts to `x`.
 
     Source: ONNX PRelu-16.
     """
@@ -84,7 +84,7 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
 
 @register_op("nn.elu", samples=(*_ANY, Sample(f32(4), alpha=0.3)))
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """`x` where not negative, else `alpha * (exp(x) - 1)`. Source: ONNX Elu-22."""
+    """`x` if not negative, else `alpha * (exp(x) - 1)`. Source: ONNX Elu-22."""
     return _each("nn.elu", x, lambda v: te.select(v < 0.0, te.call("expm1", v) * alpha, v))
 
 
@@ -92,7 +92,7 @@ def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
 def selu(
     x: Tensor, *, alpha: float = 1.6732632423543772, gamma: float = 1.0507009873554805
 ) -> Tensor:
-    """`gamma` times: `x` where positive, else `alpha * (exp(x) - 1)`. Source: ONNX Selu-22."""
+    """`gamma` times (`x` if positive, else `alpha * (exp(x) - 1)`). Source: ONNX Selu-22."""
 
     def body(v: Scalar) -> Scalar:
         return te.select(v > 0.0, v, te.call("expm1", v) * alpha) * gamma
@@ -102,7 +102,7 @@ def selu(
 
 @register_op("nn.celu", samples=(*_ANY, Sample(f32(4), alpha=2.0)))
 def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """`x` where positive, else `alpha * (exp(x / alpha) - 1)`. Source: ONNX Celu-12."""
+    """`x` if positive, else `alpha * (exp(x / alpha) - 1)`. Source: ONNX Celu-12."""
     return _each(
         "nn.celu",
         x,
@@ -110,7 +110,7 @@ def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     )
 
 
-# The normal distribution function as `1/2 + x * p(x**2)`, made by `tools/fit_gelu.py`; beyond
+# The normal distribution function as `1/2 + x * p(x**2)`, fitted by `tools/fit_gelu.py`; beyond
 # this bound it is 0 or 1.
 _GELU_BOUND = 4.3
 _GELU_BF16 = {
@@ -163,18 +163,18 @@ def _gelu_bf16(v: Scalar, coefficients: tuple[float, ...]) -> Scalar:
     ),
 )
 def gelu(x: Tensor, *, approximate: str = "none", accuracy: str = "") -> Tensor:
-    """`x` times the normal distribution function of `x`: by `erf`, or by `tanh` approximately.
+    """`x` times the normal distribution function of `x`: by `erf`, or approximately by `tanh`.
 
-    `accuracy="bf16"` is for what is rounded to that: within 5e-5, a fraction of its last place
-    unless the result is near 0.
+    `accuracy="bf16"` suffices for results rounded to bf16: the error is within 5e-5, a fraction of
+    the last place unless the result is near 0.
 
     Errors: T105, T107. Source: ONNX Gelu-20.
     """
     if accuracy not in ("", "bf16"):
-        raise GraphTypeError("T107", f"nn.gelu: accuracy={accuracy!r}", hint="it is '' or bf16")
+        raise GraphTypeError("T107", f"nn.gelu: accuracy={accuracy!r}", hint="use '' or bf16")
     if approximate not in ("none", "tanh"):
         raise GraphTypeError(
-            "T107", f"nn.gelu: approximate={approximate!r}", hint="it is none or tanh"
+            "T107", f"nn.gelu: approximate={approximate!r}", hint="use none or tanh"
         )
     if accuracy:
         return _each("nn.gelu", x, lambda v: _gelu_bf16(v, _GELU_BF16[approximate]))
@@ -229,11 +229,12 @@ def _clamp01(v: Scalar) -> Scalar:
 
 @register_op("nn.hard_sigmoid", samples=(*_ANY, Sample(f32(9), alpha=1 / 6, low=-5, high=5)))
 def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
-    """`alpha * x + beta` held in [0, 1]. Source: ONNX HardSigmoid-22."""
+    """`alpha * x + beta` clamped to [0, 1]. Source: ONNX HardSigmoid-22."""
     return _each("nn.hard_sigmoid", x, lambda v: _clamp01(v * alpha + beta))
 
 
-_SIXTH: Final = float(np.float32(1 / 6))  # as the standard's attribute of that name: f64 can tell
+# Rounded to f32 like the standard's attribute: f64 shows the difference.
+_SIXTH: Final = float(np.float32(1 / 6))
 
 
 @register_op("nn.hard_swish", samples=(*_ANY, Sample(f32(9), low=-5, high=5)))
@@ -244,7 +245,7 @@ def hard_swish(x: Tensor) -> Tensor:
 
 @register_op("nn.thresholded_relu", samples=_ANY)
 def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    """`x` where above `alpha`, else 0. Source: ONNX ThresholdedRelu-22."""
+    """`x` if above `alpha`, else 0. Source: ONNX ThresholdedRelu-22."""
     return _each("nn.thresholded_relu", x, lambda v: te.select(v > alpha, v, 0.0))
 
 
@@ -260,8 +261,8 @@ def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
     ),
 )
 def shrink(x: Tensor, *, lambd: float = 0.5, bias: float = 0.0) -> Tensor:
-    """`x` brought `bias` nearer to 0 where further than `lambd` from it, else 0. Integers are
-    shrunk as real numbers, of which the fraction is dropped.
+    """`x` moved by `bias` toward 0 if its magnitude exceeds `lambd`, else 0. Integers are shrunk as
+    real numbers and truncated.
 
     Errors: T105. Source: ONNX Shrink-9.
     """

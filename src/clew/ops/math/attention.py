@@ -1,4 +1,4 @@
-"""Attention: scores of queries and keys, softmax, weighted sum of values, as one operator."""
+"""Attention as one operator: scores of queries and keys, softmax, weighted sum of values."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ from clew.ops.common import (
 from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 
 Array = np.ndarray[Any, Any]
 
 AXES = "BHSD"
-"""Axes of an operand: batch, head, place in the sequence, element of the head's vector."""
+"""Axes of an operand: batch, head, position in the sequence, element of the head's vector."""
+_SCORES = (roles.BATCH, roles.HEAD, roles.KEY, roles.QUERY)
+_RESULT = (roles.BATCH, roles.HEAD, roles.QUERY, roles.ELEMENT)
 
 
 def _sizes(what: str, x: Tensor, layout: str) -> dict[str, Dim]:
@@ -43,26 +45,26 @@ def _sizes(what: str, x: Tensor, layout: str) -> dict[str, Dim]:
     need_rank("nn.attention", what, x, len(AXES))
     if sorted(layout) != sorted(AXES):
         raise GraphTypeError(
-            "T109", f"nn.attention: layout {layout!r} of the {what} is no order of {AXES}"
+            "T109", f"nn.attention: layout {layout!r} of the {what} does not permute {AXES}"
         )
     return dict(zip(layout, x.shape, strict=True))
 
 
 def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
-    """Checks that operands go together.
+    """Checks that operands are compatible.
 
-    Errors: T103 for sizes that differ, T107 for heads that keys do not divide.
+    Errors: T103 for mismatched sizes, T107 if the heads of keys do not divide those of queries.
     """
     pairs = [("batch", q["B"], k["B"]), ("batch", q["B"], v["B"]), ("heads", k["H"], v["H"]),
              ("keys", k["S"], v["S"]), ("elements of a head", q["D"], k["D"])]  # fmt: skip
     for what, a, b in pairs:
         if differ(a, b):
-            raise GraphTypeError("T103", f"nn.attention: {what}: {a} is not {b}")
+            raise GraphTypeError("T103", f"nn.attention: {what} mismatch, {a} and {b}")
     heads, groups = q["H"], k["H"]
     whole = isinstance(heads, int) and isinstance(groups, int)
     if whole and (heads % groups if groups else heads):
         raise GraphTypeError(
-            "T107", f"nn.attention: {heads} heads of queries do not share {groups} heads of keys"
+            "T107", f"nn.attention: {heads} query heads are no multiple of {groups} key heads"
         )
 
 
@@ -111,16 +113,18 @@ def attention(
     v_layout: str = AXES,
     layout: str = AXES,
 ) -> Tensor:
-    """`softmax(scale q kᵀ + mask) v` for each head: `f32[B, H, queries, D]`, in any order of axes.
+    """`softmax(scale q kᵀ + mask) v` for each head: `f32[B, H, queries, D]`, with axes in any
+    order.
 
-    `scale` 0 is 1 / sqrt(D). The mask broadcasts to `[B, H, queries, keys]`: it is added, or says
-    where keys count (bool). `causal` lets query m see keys up to m. Several heads of queries may
-    share one of keys and values. A fully masked row is NaN; `guard` makes a row 0 where it is NaN
-    for any reason (`nan`), or where all of its scores are -inf (`empty`). Without keys the result
-    is 0, the sum over no values.
+    A `scale` of 0 means 1 / sqrt(D). The mask broadcasts to `[B, H, queries, keys]`. It is added to
+    the scores, or, if it is bool, marks the visible keys. With `causal`, query m sees keys up to m.
+    Several query heads may share a head of keys and values. A fully masked row is NaN; `guard` sets
+    a row to 0 if it is NaN for any reason (`nan`), or if all of its scores are -inf (`empty`).
+    Without keys, the result is 0, the sum over no values.
 
-    The sum of a row divides its result, not its weights. Scores are kept with queries as the last
-    axis: its elements are lanes, which share every key, and no reduction goes across lanes.
+    A row's result, rather than its weights, is divided by the row's sum. Scores are stored with
+    queries as the last axis: its elements are lanes, which share every key, and no reduction
+    crosses lanes.
 
     Errors: T100, T101, T102, T103, T105, T107, T109. Source: ONNX Attention-23; Dao et al.,
     FlashAttention, 2022.
@@ -131,7 +135,7 @@ def attention(
     vs = _sizes("value", v, v_layout)
     _check(qs, ks, vs)
     if sorted(layout) != sorted(AXES):
-        raise GraphTypeError("T109", f"nn.attention: layout {layout!r} is no order of {AXES}")
+        raise GraphTypeError("T109", f"nn.attention: layout {layout!r} does not permute {AXES}")
     if guard not in ("", "nan", "empty"):
         raise GraphTypeError("T107", f"nn.attention: guard {guard!r} is not nan or empty")
     batch, heads, rows, width = (qs[axis] for axis in AXES)
@@ -148,6 +152,7 @@ def attention(
         (batch, heads, width, rows),
         lambda b, h, i, m: widen(q[_place(q_layout, b, h, m, i)]) * factor,
         "queries",
+        role="attention.queries",
     )
     i = te.reduce_axis(width, "i")
     scores = te.compute(
@@ -156,6 +161,8 @@ def attention(
             queries[b, h, i, m] * widen(k[_place(k_layout, b, shared(h), n, i)]), i
         ),
         "scores",
+        role="attention.scores",
+        roles=_SCORES,
     )
     bias = _bias(mask, (batch, heads, rows, keys), q, dtype)
 
@@ -166,30 +173,40 @@ def attention(
             value = value + bias[broadcast_place(bias.shape, full, (b, h, n, m))]
         return te.select(n <= m, value, -math.inf) if causal else value
 
-    logits = te.compute((batch, heads, keys, rows), visible, "logits")
+    logits = te.compute(
+        (batch, heads, keys, rows), visible, "logits", role="attention.logits", roles=_SCORES
+    )
     over = te.reduce_axis(keys, "n")
     top = te.compute(
-        (batch, heads, rows), lambda b, h, m: te.max(logits[b, h, over, m], over), "top"
+        (batch, heads, rows),
+        lambda b, h, m: te.max(logits[b, h, over, m], over),
+        "top",
+        role="attention.top",
     )
     power = te.compute(
         (batch, heads, keys, rows),
         lambda b, h, n, m: te.call("exp", logits[b, h, n, m] - top[b, h, m]),
         "power",
+        role="attention.power",
+        roles=_SCORES,
     )
     along = te.reduce_axis(keys, "n")
     total = te.compute(
-        (batch, heads, rows), lambda b, h, m: te.sum(power[b, h, along, m], along), "total"
+        (batch, heads, rows),
+        lambda b, h, m: te.sum(power[b, h, along, m], along),
+        "total",
+        role="attention.total",
     )
 
     def divisor(b: Scalar, h: Scalar, m: Scalar) -> Scalar:
         if keys == 0:
             return te.as_scalar(1.0, dtype)
-        value = 1.0 / total[b, h, m]  # never 0: it marks rows that are
+        value = 1.0 / total[b, h, m]  # never 0: 0 marks guarded rows
         if guard == "nan":
             return te.select(te.call("isnan", total[b, h, m]), 0.0, value)
         return te.select(top[b, h, m].equal(-math.inf), 0.0, value) if guard else value
 
-    inverse = te.compute((batch, heads, rows), divisor, "inverse")
+    inverse = te.compute((batch, heads, rows), divisor, "inverse", role="attention.inverse")
     n = te.reduce_axis(keys, "n")
     weighted = te.compute(
         (batch, heads, rows, depth),
@@ -197,6 +214,8 @@ def attention(
             power[b, h, n, m] * widen(v[_place(v_layout, b, shared(h), n, d)]), n
         ),
         "weighted",
+        role="attention.weighted",
+        roles=_RESULT,
     )
     sizes = {"B": batch, "H": heads, "S": rows, "D": depth}
 
@@ -219,13 +238,13 @@ def attention(
 
 
 def _place(layout: str, b: Scalar, h: Scalar, s: Scalar, d: Scalar) -> tuple[Scalar, ...]:
-    """Returns the place of an operand's element, in the operand's order of axes."""
+    """Returns the position of an operand's element, in the operand's order of axes."""
     here = dict(zip(AXES, (b, h, s, d), strict=True))
     return tuple(here[axis] for axis in layout)
 
 
 def _factor(scale: float, width: Dim, dtype: str) -> Scalar:
-    """Returns what queries are multiplied by."""
+    """Returns the factor of the queries."""
     if scale:
         return te.as_scalar(scale, dtype)
     if isinstance(width, int):
@@ -234,18 +253,20 @@ def _factor(scale: float, width: Dim, dtype: str) -> Scalar:
 
 
 def _bias(mask: Tensor | None, full: tuple[Dim, ...], q: Tensor, dtype: str) -> Tensor | None:
-    """Returns what is added to the scores, with keys before queries: a stage `[b, h, keys,
-    queries]`, whose axes of size 1 are the mask's.
+    """Returns the term that is added to the scores, with keys before queries: a stage
+    `[b, h, keys, queries]`, whose axes of size 1 are the mask's.
 
     Errors: T100, T101.
     """
     if mask is None:
         return None
     if mask.dtype not in ("bool", q.dtype):
-        raise GraphTypeError("T101", f"nn.attention: the query is {q.type}, the mask {mask.type}")
+        raise GraphTypeError("T101", f"nn.attention: query is {q.type}, mask is {mask.type}")
     joint = broadcast_shapes("nn.attention", full, mask.shape)
     if len(joint) != len(full) or any(map(differ, joint, full)):
-        raise GraphTypeError("T100", f"nn.attention: {mask.type} is no mask of scores {list(full)}")
+        raise GraphTypeError(
+            "T100", f"nn.attention: mask {mask.type} does not fit scores {list(full)}"
+        )
     missing = len(full) - mask.rank
     b, h, rows, keys = (1,) * missing + mask.shape
 
@@ -257,7 +278,9 @@ def _bias(mask: Tensor | None, full: tuple[Dim, ...], q: Tensor, dtype: str) -> 
             return te.select(value, zero, te.as_scalar(-math.inf, dtype))
         return widen(value)
 
-    return te.compute((b, h, keys, rows), element, "bias", axes=("b", "h", "n", "m"))
+    return te.compute(
+        (b, h, keys, rows), element, "bias", axes=("b", "h", "n", "m"), role="attention.bias"
+    )
 
 
 @attention.reference
@@ -302,7 +325,7 @@ def _attention_reference(
 
 
 def _weighted(logits: Array, values: Array, guard: str) -> Array:
-    """Returns `softmax(logits) values`, with the rows that a guard names made 0."""
+    """Returns `softmax(logits) values`, with the rows that `guard` selects set to 0."""
     top = logits.max(axis=-1, keepdims=True, initial=-np.inf)
     power = np.exp(logits - top)
     weights = power / power.sum(axis=-1, keepdims=True)

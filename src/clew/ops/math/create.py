@@ -1,4 +1,4 @@
-"""Tensors from attributes and shapes."""
+"""Tensors created from attributes and shapes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-# No machine holds a range of more numbers.
+# No machine can store a longer range.
 _MOST: Final = 1 << 40
 
 
@@ -43,7 +43,7 @@ def _known_dtype(name: str, dtype: str) -> None:
     ),
 )
 def full(*, shape: tuple[int, ...], value: int | float, dtype: str) -> Tensor:
-    """All elements `value`. Source: ONNX ConstantOfShape-24."""
+    """A tensor with all elements equal to `value`. Source: ONNX ConstantOfShape-24."""
     _known_dtype("full", dtype)
     return te.compute(shape, lambda *i: te.as_scalar(value, dtype), "full")
 
@@ -77,7 +77,7 @@ def _full_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 def arange(
     *, start: int | float, stop: int | float, step: int | float = 1, dtype: str = "i64"
 ) -> Tensor:
-    """`start + n * step` up to before `stop`. Source: ONNX Range-11."""
+    """`start + n * step`, excluding `stop`. Source: ONNX Range-11."""
     _known_dtype("arange", dtype)
     if step == 0:
         raise GraphTypeError("T107", "arange: step is 0")
@@ -94,7 +94,7 @@ def arange(
 
 
 def arange_size(start: Any, stop: Any, step: Any) -> Dim:
-    """Returns how many values a range holds."""
+    """Returns the number of values in a range."""
     if any(isinstance(v, SymDim) for v in (start, stop, step)):
         size: Dim = -((start - stop) // step)
         return size

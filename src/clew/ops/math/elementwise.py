@@ -1,4 +1,4 @@
-"""Arithmetic of two inputs, element by element, with numpy broadcasting."""
+"""Elementwise arithmetic of two inputs, with NumPy broadcasting."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _NUMBERS = (*_SHAPES, Sample(i32(3, 5), i32(5)), Sample(u8(17), u8(17), low=0, h
 
 
 def broadcast(name: str, a: Tensor, b: Tensor, body: Callable[[Scalar, Scalar], Scalar]) -> Tensor:
-    """Returns `body` of the two inputs' elements; they have one dtype and broadcast.
+    """Applies `body` elementwise to two inputs, which have one dtype and broadcast.
 
     Errors: T100, T101.
     """
@@ -93,14 +93,14 @@ def multiply(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _safe(dividend: Scalar, divisor: Scalar, negated: Scalar, body: Scalar) -> Scalar:
-    """Returns `body`, or `negated` where the divisor is -1, which the least integer cannot have."""
+    """Returns `body`, or `negated` where the divisor is -1 (the least integer has no negative)."""
     if divisor.dtype[0] == "u":
         return body
     return te.select(divisor.equal(-1), negated, body)
 
 
 def _divisor(divisor: Scalar) -> Scalar:
-    """Returns an integer divisor that traps nowhere: 1 in place of 0 and -1."""
+    """Returns an integer divisor that never traps: 1 replaces 0 and -1."""
     unsafe = divisor.equal(0)
     if divisor.dtype[0] != "u":
         unsafe = unsafe | divisor.equal(-1)
@@ -125,7 +125,7 @@ def _divide(x: Scalar, y: Scalar) -> Scalar:
     ),
 )
 def divide(a: Tensor, b: Tensor) -> Tensor:
-    """`a / b`; integers truncate towards zero, and a division by 0 gives `a`.
+    """`a / b`; integers truncate toward zero, and a division by 0 gives `a`.
 
     Source: ONNX Div-14.
     """
@@ -174,7 +174,7 @@ def mod(a: Tensor, b: Tensor) -> Tensor:
 
 @mod.reference
 def _mod_reference(a: Array, b: Array) -> Array:
-    with np.errstate(invalid="ignore"):  # by zero: NaN, as it should be
+    with np.errstate(invalid="ignore"):  # by zero: NaN, as intended
         return np.asarray(np.fmod(a, b))
 
 
@@ -194,7 +194,7 @@ def _floor_mod_reference(a: Array, b: Array) -> Array:
 
 
 def _integer_power(base: Scalar, exponent: Scalar) -> Scalar:
-    """Returns an integer power by squaring. From 64 on, only the powers of 0, 1 and -1 fit."""
+    """Returns an integer power by squaring. From exponent 64 up, only powers of 0, 1 and -1 fit."""
     left = te.select(exponent > 63, (exponent & 1) + 62, te.maximum(exponent, 0))
     one = te.as_scalar(1, base.dtype)
     result, square = one, base

@@ -1,4 +1,4 @@
-"""Linear algebra beyond products."""
+"""Linear algebra other than products."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from clew.te.expr import unary
 
 Array = np.ndarray[Any, Any]
 
-# Matrices of more rows are eliminated by LAPACK: each column is a kernel of its own here.
+# LAPACK eliminates matrices with more rows: here, each column is a separate kernel.
 _MOST_ROWS: Final = 32
 
 
 def _square(name: str, x: Type) -> TensorType:
     source = tensor_type(name, x)
     if source.rank < 2:
-        raise GraphTypeError("T102", f"{name}: {source} holds no matrices")
+        raise GraphTypeError("T102", f"{name}: {source} does not hold matrices")
     if differ(*source.shape[-2:]):
         raise GraphTypeError("T108", f"{name}: the matrices of {source} are not square")
     return source
@@ -43,9 +43,10 @@ def _square(name: str, x: Type) -> TensorType:
     ),
 )
 def eliminate_column(x: Tensor) -> tuple[Tensor, Tensor]:
-    """One step of Gaussian elimination of matrices `f32[..., n, n]`: the `n - 1` rows that are left
-    without their first column, and the pivot, the largest of that column or a NaN, negated where it
-    was in another row than the first. Their determinant is the pivot's times that of what is left.
+    """One step of Gaussian elimination of matrices `f32[..., n, n]`. It returns the remaining
+    `n - 1` rows without their first column, and the pivot: the largest element of that column or a
+    NaN, negated unless it was in the first row. The determinant is the pivot times the determinant
+    of the rest.
 
     Errors: T102, T105, T108.
     """
@@ -121,14 +122,17 @@ def _det_types(x: Type) -> Type:
 def _det_reference(x: Array) -> Array:
     wide = x.astype(np.float64)
     found = np.asarray(np.linalg.det(wide))
-    odd = ~np.isfinite(wide).all(axis=(-2, -1))  # the order of steps tells an infinity from a NaN
+    # The order of steps decides between an infinity and a NaN.
+    odd = ~np.isfinite(wide).all(axis=(-2, -1))
     if odd.any():
         found[odd] = _eliminated(wide[odd])
     return found.astype(x.dtype)
 
 
 def _eliminated(x: Array) -> Array:
-    """Returns the determinants of `f64[batch, n, n]`, step by step as `det` is defined."""
+    """Returns the determinants of `f64[batch, n, n]`, with the steps in the order that defines
+    `det`.
+    """
     found, each = np.ones(len(x)), np.arange(len(x))
     while x.shape[1]:
         place = np.abs(x[:, :, 0]).argmax(1)

@@ -1,4 +1,4 @@
-"""Logic, bits and choice, element by element."""
+"""Elementwise logic, bit operations and selection."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _SHIFTS = (
     samples=_TRUTHS,
 )
 def logical_and(a: Tensor, b: Tensor) -> Tensor:
-    """Whether both hold, of booleans. Source: ONNX And-7."""
+    """Logical and of booleans. Source: ONNX And-7."""
     need_bool("logical_and", a, b)
     return broadcast("logical_and", a, b, lambda x, y: x & y)
 
@@ -67,7 +67,7 @@ def logical_and(a: Tensor, b: Tensor) -> Tensor:
     samples=_TRUTHS,
 )
 def logical_or(a: Tensor, b: Tensor) -> Tensor:
-    """Whether either holds, of booleans. Source: ONNX Or-7."""
+    """Logical or of booleans. Source: ONNX Or-7."""
     need_bool("logical_or", a, b)
     return broadcast("logical_or", a, b, lambda x, y: x | y)
 
@@ -80,7 +80,7 @@ def logical_or(a: Tensor, b: Tensor) -> Tensor:
     samples=_TRUTHS,
 )
 def logical_xor(a: Tensor, b: Tensor) -> Tensor:
-    """Whether exactly one holds, of booleans. Source: ONNX Xor-7."""
+    """Exclusive or of booleans. Source: ONNX Xor-7."""
     need_bool("logical_xor", a, b)
     return broadcast("logical_xor", a, b, lambda x, y: x ^ y)
 
@@ -91,7 +91,7 @@ def logical_xor(a: Tensor, b: Tensor) -> Tensor:
     samples=(Sample(boolean(3, 5)), Sample(boolean()), Sample(f32(3), error="T105")),
 )
 def logical_not(x: Tensor) -> Tensor:
-    """Whether it does not hold, of booleans. Source: ONNX Not-1."""
+    """Logical negation of booleans. Source: ONNX Not-1."""
     need_bool("logical_not", x)
     return te.compute(x.shape, lambda *i: ~x[i], "logical_not", layout=x.layout)
 
@@ -153,7 +153,7 @@ def right_shift(a: Tensor, b: Tensor) -> Tensor:
     ),
 )
 def where(cond: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """`a` where `cond` (bool) holds, else `b`; all broadcast. Source: ONNX Where-16."""
+    """`a` where `cond` (bool) holds, else `b`; all three broadcast. Source: ONNX Where-16."""
     need_bool("where", cond)
     same_dtype("where", a, b)
     shape = broadcast_shapes("where", cond.shape, a.shape, b.shape)

@@ -27,7 +27,7 @@ from clew.ops.movement.layouts import logical_sizes, parse_layout, transform
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor, as_scalar
+from clew.te import Scalar, Tensor, as_scalar, roles
 
 Array = np.ndarray[Any, Any]
 
@@ -97,17 +97,17 @@ def dense(
     rows: tuple[int, ...] = (),
     start: int = 0,
 ) -> Tensor:
-    """`data[..., K]` times a matrix, `f32[..., N]`. The weight is `NK`, `KN`, or packed as `NK32n`
-    or, groups of K innermost, `NK32n2k`.
+    """`data[..., K]` times a matrix, `f32[..., N]`. The weight's layout is `NK`, `KN`, or packed:
+    `NK32n` or, with groups of K innermost, `NK32n2k`.
 
-    `units` is N where the packed weight rounds it up. Narrow floats are summed in `f32`, and the
-    result is that too with `out_dtype="f32"`.
+    `units` is N if the packed weight rounds it up. Narrow floats are accumulated in `f32`, which is
+    also the dtype of the result with `out_dtype="f32"`.
 
-    With `parts`, 2 or 3, the operands hold each number as a sum of that many. The data is as
-    `split_parts` gives it for an `f32[*rows, ...]`, its numbers read from `start` on; the weight's
-    K is all first parts, then all second ones, or it is of finite `f32`, which the kernel takes
-    apart. Products of parts i and j with i + j < parts are summed; the others are too small to
-    matter.
+    With `parts`, 2 or 3, the operands hold each number as a sum of that many parts. The data is the
+    result of `split_parts` for an `f32[*rows, ...]`, read from number `start` on. The K axis of the
+    weight holds all first parts, then all second ones, and so on; or the weight is finite `f32`,
+    which the kernel splits. Products of parts i and j with i + j < parts are summed; the others are
+    too small to matter.
 
     Errors: T101, T102, T103, T107, T109. Source: ONNX Gemm-13, MatMul-13.
     """
@@ -135,9 +135,9 @@ def dense(
     known = isinstance(count, int) and isinstance(sizes["N"], int)
     if known and not sizes["N"] - block < count <= sizes["N"]:
         raise GraphTypeError(
-            "T107", f"nn.dense: units={count}, and the weight {weight.type} has {sizes['N']}"
+            "T107", f"nn.dense: units={count}, but the weight {weight.type} has {sizes['N']}"
         )
-    k = te.reduce_axis(depth, "k")
+    k = te.reduce_axis(depth, "k", roles.DEPTH)
     terms = part_terms(parts)
     over = [k] if terms is None else [terms.axis, k]
     pieces = whole_parts(weight, parts, factors) if whole else None
@@ -165,7 +165,7 @@ def dense(
 
 
 def _depth_differs(depth: Dim, stored: Dim, group: int) -> bool:
-    """Whether a weight's depth is not the data's, rounded up to whole groups."""
+    """Whether a weight's depth differs from the data's, rounded up to whole groups."""
     if not isinstance(depth, int) or not isinstance(stored, int):
         return False
     return not stored - group < depth <= stored
@@ -238,21 +238,22 @@ def _dense_reference(
     ),
 )
 def matmul(a: Tensor, b: Tensor, *, out_dtype: str = "") -> Tensor:
-    """Matrix product of the last two axes, the others broadcast; vectors as numpy's `matmul` takes
-    them. Narrow floats are summed in `f32`, and the result is that too with `out_dtype="f32"`.
+    """Matrix product of the last two axes; the others broadcast. Vectors are handled as in NumPy's
+    `matmul`. Narrow floats are accumulated in `f32`, which is also the dtype of the result with
+    `out_dtype="f32"`.
 
     Errors: T100, T101, T102, T103, T107. Source: ONNX MatMul-13.
     """
     wide, dtype = product_dtypes(a.dtype, b.dtype, "nn.matmul", out_dtype)
     if not a.rank or not b.rank:
-        raise GraphTypeError("T102", f"nn.matmul: {a.type} by {b.type}: no product of scalars")
+        raise GraphTypeError("T102", f"nn.matmul: {a.type} by {b.type}: scalars are not supported")
     left, right = a.shape[-1], b.shape[-2] if b.rank > 1 else b.shape[0]
     if differ(left, right):
         raise GraphTypeError("T103", f"nn.matmul: {a.type} by {b.type}: {left} is not {right}")
     rows, columns = int(a.rank > 1), int(b.rank > 1)
     a_batch, b_batch = a.shape[:-2], b.shape[:-2]
     batch = broadcast_shapes("nn.matmul", a_batch, b_batch)
-    k = te.reduce_axis(left if isinstance(left, int) else right, "k")
+    k = te.reduce_axis(left if isinstance(left, int) else right, "k", roles.DEPTH)
 
     def body(*i: Scalar) -> Scalar:
         place, tail = i[: len(batch)], i[len(batch) :]

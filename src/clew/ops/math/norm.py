@@ -31,11 +31,11 @@ from clew.ops.movement.layouts import logical_sizes, parse_layout
 from clew.ops.movement.transform import reshape
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 
 
 def _kept(place: Sequence[Scalar], axes: Sequence[int]) -> tuple[Any, ...]:
-    """Returns a place in a tensor that was reduced over `axes`, which it keeps with size 1."""
+    """Returns a position in a tensor that was reduced over `axes` and keeps them with size 1."""
     return tuple(te.as_scalar(0) if n in axes else p for n, p in enumerate(place))
 
 
@@ -52,7 +52,7 @@ _SOFTMAX = (
 
 
 def _softmax_stages(name: str, x: Tensor, axis: int) -> tuple[int, Callable[..., Scalar]]:
-    """Returns the axis, and the element less its row's maximum, which has a stage."""
+    """Returns the axis, and a function for an element less its row's maximum, which is a stage."""
     need_float(f"nn.{name}", x)
     along = axis_of(f"nn.{name}", axis, x.rank)
     top = reduce_over(x, [along], True, lambda v, over, _: te.max(widen(v), over), f"{name}_max")
@@ -61,7 +61,7 @@ def _softmax_stages(name: str, x: Tensor, axis: int) -> tuple[int, Callable[...,
 
 @register_op("nn.softmax", samples=_SOFTMAX)
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """`exp(x) / sum(exp(x))` along `axis`: maximum, exponential, sum, its inverse, product.
+    """`exp(x) / sum(exp(x))` along `axis`: maximum, exponential, sum, reciprocal, product.
 
     Source: ONNX Softmax-13.
     """
@@ -90,8 +90,8 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 def standardized(
     name: str, x: Tensor, axes: Sequence[int], epsilon: float
 ) -> Callable[..., Scalar]:
-    """Returns the element less its mean, over its standard deviation, from mean and variance
-    stages.
+    """Returns a function for an element less its mean, divided by its standard deviation, from
+    stages for mean and variance.
     """
     mean = mean_stages(f"{name}_mean", x, axes, True)
     squares = reduce_over(
@@ -172,7 +172,7 @@ def layer_norm(
     ),
 )
 def rms_norm(x: Tensor, gamma: Tensor, *, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
-    """`x` over the root of its mean square over the axes from `axis` on, times `gamma`.
+    """`x` divided by its root mean square over the axes from `axis` on, times `gamma`.
 
     Errors: T100, T101, T104, T105. Source: ONNX RMSNormalization-23.
     """
@@ -187,7 +187,7 @@ def rms_norm(x: Tensor, gamma: Tensor, *, axis: int = -1, epsilon: float = 1e-5)
 
 
 def _channels(name: str, x: Tensor, *parameters: Tensor) -> None:
-    """Checks that parameters are vectors with an element for each channel (axis 1) of `x`.
+    """Checks that parameters are vectors with one element per channel (axis 1) of `x`.
 
     Errors: T101, T102, T103.
     """
@@ -284,7 +284,9 @@ def group_norm(
     _channels("nn.group_norm", x, gamma, beta)
     channels = x.shape[1]
     if groups < 1 or (isinstance(channels, int) and channels % groups):
-        raise GraphTypeError("T107", f"nn.group_norm: {channels} channels in {groups} groups")
+        raise GraphTypeError(
+            "T107", f"nn.group_norm: {groups} groups do not divide {channels} channels"
+        )
     members = channels // groups
     split = te.compute(
         (x.shape[0], groups, members, *x.shape[2:]),
@@ -300,7 +302,7 @@ def group_norm(
     return te.compute(x.shape, body, "group_norm")
 
 
-# Zeros beside the channels of a pixel: whole vectors, so that what is copied there is aligned.
+# Zeros beside the channels of a pixel: whole vectors, so that copies there are aligned.
 _BESIDE = 16
 
 
@@ -325,9 +327,10 @@ def lrn(
     bias: float = 1.0,
     layout: str = "NCHW",
 ) -> Tensor:
-    """`x / (bias + alpha / size * s) ** beta`, `s` the sum of squares of `size` channels around.
+    """`x / (bias + alpha / size * s) ** beta`, `s` the sum of squares of the `size` nearest
+    channels.
 
-    `layout` is that of images in blocks of channels; others have their channels on axis 1.
+    `layout` is the layout of images in blocks of channels; others have their channels on axis 1.
 
     Errors: T102, T105, T107, T109. Source: ONNX LRN-13.
     """
@@ -347,7 +350,7 @@ def lrn(
 
 
 def _squares_around(x: Tensor, size: int) -> Tensor:
-    """Returns the sums of squares of `size` channels around each element."""
+    """Returns the sums of squares of the `size` channels around each element."""
     k = te.reduce_axis(size, "k")
 
     def window(*i: Scalar) -> Scalar:
@@ -359,8 +362,8 @@ def _squares_around(x: Tensor, size: int) -> Tensor:
 
 
 def _squares_of_blocks(x: Tensor, size: int, layout: str) -> Tensor:
-    """As `_squares_around` for an image in blocks, by way of lines that have a pixel's squares
-    between zeros.
+    """`_squares_around` for a blocked image, computed on lines that hold a pixel's squares between
+    zeros.
 
     Errors: T109.
     """
@@ -376,13 +379,14 @@ def _squares_of_blocks(x: Tensor, size: int, layout: str) -> Tensor:
         return te.select(inside, _square(widen(x[n, c // block, h, w, c % block])), 0.0)
 
     shape = (sizes["N"], sizes["H"], sizes["W"], channels + 2 * beside)
-    lines = te.compute(shape, line, "lrn_line")
+    lines = te.compute(shape, line, "lrn_line", role="neighbors.line")
     first = beside - (size - 1) // 2
 
     def window(n: Scalar, co: Scalar, h: Scalar, w: Scalar, ci: Scalar) -> Scalar:
         return te.sum(lines[n, h, w, co * block + ci + k + first], k)
 
-    return te.compute(x.shape, window, "lrn_squares")
+    stated = roles.of_layout(layout)
+    return te.compute(x.shape, window, "lrn_squares", role="neighbors.sums", roles=stated)
 
 
 @lrn.layout
@@ -405,7 +409,7 @@ def _lrn_layout(
     ),
 )
 def l2_normalize(x: Tensor, *, axes: tuple[int, ...], epsilon: float = 1e-12) -> Tensor:
-    """`x` over its Euclidean norm along `axes`, which is taken to be at least `epsilon`.
+    """`x` divided by its Euclidean norm along `axes`, or by `epsilon` if that is larger.
 
     Source: ONNX LpNormalization-22.
     """

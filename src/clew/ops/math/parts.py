@@ -1,8 +1,8 @@
-"""Numbers as sums of narrower ones, so that units for narrow products give wide ones.
+"""Numbers as sums of narrower ones, so that units for narrow products can compute wide ones.
 
-An `f32` has 24 bits of precision, a `bf16` has 8: three of these hold one of those. Of the nine
-products of parts six matter, as the others lie below the last bit; they are summed in f32, as a
-fused multiply-add sums.
+An `f32` has 24 bits of precision and a `bf16` has 8, so three `bf16` hold one `f32`. Of the nine
+products of parts, six matter, because the others lie below the last bit; they are summed in f32, as
+in a fused multiply-add.
 
 Source: Henry, Tang, Heinecke, "Leveraging the bfloat16 Artificial Intelligence Datatype for
 Higher-Precision Computations", ARITH 2019.
@@ -23,26 +23,26 @@ from clew.machine.units import TILE_ROWS, tile_depth
 from clew.ops.common import differ, f32
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
-from clew.te import Scalar, Tensor
+from clew.te import Scalar, Tensor, roles
 from clew.te.expr import Bitcast, Index, unary
 
 Array = np.ndarray[Any, Any]
 MOST_PARTS = 3
 TILE_DEPTH = tile_depth("bf16")
-# Of an f32: the bits that a bf16 has as well.
+# The bits of an f32 that a bf16 has as well.
 _HIGH_BITS = 0xFFFF0000
-# The largest finite bf16: what would round beyond it is cut to it.
+# The largest finite bf16; numbers that would round beyond it are clamped to it.
 _LARGEST_BF16 = float.fromhex("0x1.fep127")
 _LARGEST_F32 = float.fromhex("0x1.fffffep127")
 
 
 @dataclass(frozen=True)
 class Terms:
-    """The products of parts that are summed: an axis over them, and which part of either operand
-    each takes.
+    """The products of parts that are summed: an axis over them, and the part of each operand that
+    each product takes.
 
-    One operand stays the same from each to the next, so that it may stay loaded: for three parts
-    0*2, 0*1, 1*1, 1*0, 0*0, 2*0.
+    Consecutive products share one operand, so that it may stay loaded: for three parts 0*2, 0*1,
+    1*1, 1*0, 0*0, 2*0.
     """
 
     axis: Index
@@ -51,10 +51,10 @@ class Terms:
 
 
 def part_terms(parts: int) -> Terms | None:
-    """Returns the products of parts to sum; None where numbers are whole."""
+    """Returns the products of parts to sum, or None for unsplit numbers."""
     if parts == 1:
         return None
-    axis = te.reduce_axis(parts * (parts + 1) // 2, "term")
+    axis = te.reduce_axis(parts * (parts + 1) // 2, "term", roles.TERM)
     if parts == 2:
         return Terms(axis, axis // 2, te.maximum(1 - axis, 0))
     left = axis // 2 % 2 + axis // 5 * 2
@@ -71,12 +71,12 @@ def check_parts(name: str, parts: int) -> None:
 
 
 def parts_shape(rows: Dim, depth: Dim, parts: int) -> tuple[Dim, ...]:
-    """Returns the shape that `split_parts` gives for so many rows of so many numbers."""
+    """Returns the shape of the result of `split_parts` for `rows` rows of `depth` numbers."""
     return (-(-rows // TILE_ROWS), -(-depth // TILE_DEPTH), parts, TILE_ROWS, TILE_DEPTH)
 
 
 def holds_parts(shape: Sequence[Dim], rows: Dim, depth: Dim, parts: int) -> bool:
-    """Whether data of a shape may hold so many rows of so many numbers, or of more."""
+    """Whether data of a shape may hold `rows` rows of `depth` numbers or more."""
     blocks, *rest = parts_shape(rows, depth, parts)
     if len(shape) != len(rest) + 1:
         return False
@@ -87,12 +87,12 @@ def holds_parts(shape: Sequence[Dim], rows: Dim, depth: Dim, parts: int) -> bool
 
 
 def part_at(data: Tensor, part: Scalar, row: Scalar, k: Scalar) -> Scalar:
-    """Returns a part of a number that `split_parts` has laid out in tiles."""
+    """Returns a part of a number in the tiled layout of `split_parts`."""
     return data[row // TILE_ROWS, k // TILE_DEPTH, part, row % TILE_ROWS, k % TILE_DEPTH]
 
 
 def flat_row(place: Sequence[Scalar], shape: Sequence[Dim]) -> Scalar:
-    """Returns the number of a row by its place on the outer axes."""
+    """Returns the number of a row from its position on the outer axes."""
     row: Scalar = te.as_scalar(0)
     for index, size in zip(place, shape, strict=True):
         row = row * te.size(size) + index
@@ -100,8 +100,8 @@ def flat_row(place: Sequence[Scalar], shape: Sequence[Dim]) -> Scalar:
 
 
 def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int) -> Array:
-    """Returns the sum of the products of parts that count: `data` as `split_parts` gives it, its
-    numbers from `start` on, `matrix[parts * K, N]`.
+    """Returns the sum of the products of parts that matter. `data` is a result of `split_parts`,
+    read from number `start` on, times `matrix[parts * K, N]`.
     """
     depth = matrix.shape[0] // parts
     flat = data.transpose(2, 0, 3, 1, 4).reshape(parts, -1, data.shape[1] * TILE_DEPTH)
@@ -122,12 +122,12 @@ def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int)
     ),
 )
 def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
-    """`x[..., K]` as sums of `bf16`: the nearest one, the nearest to what is left, and so on. Three
-    give `x` to the last bit or nearly so. Infinities and NaN are their own first part, the others
-    are 0 then.
+    """`x[..., K]` as sums of `bf16`: the nearest one, the nearest to the remainder, and so on.
+    Three parts represent `x` exactly or nearly so. The first part of an infinity or NaN is the
+    value itself; its other parts are 0.
 
-    The result is `bf16[R/16, K/32, parts, 16, 32]`, R the product of the outer axes: tiles of 16
-    rows as a matrix unit takes them, filled up with 0.
+    The result is `bf16[R/16, K/32, parts, 16, 32]`, where R is the product of the outer axes:
+    zero-padded tiles of 16 rows as a matrix unit reads them.
 
     Errors: T101, T102, T107.
     """
@@ -157,7 +157,7 @@ def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
 
 
 def part_of(value: Scalar, part: Scalar, parts: int) -> Scalar:
-    """Returns a part of a number, as `split_parts` says."""
+    """Returns a part of a number, as defined by `split_parts`."""
     finite = unary("abs", value) <= _LARGEST_F32
     cut = te.minimum(te.maximum(value, -_LARGEST_BF16), _LARGEST_BF16)
     piece = te.cast("bf16", te.select(finite, cut, value))
@@ -170,20 +170,20 @@ def part_of(value: Scalar, part: Scalar, parts: int) -> Scalar:
 
 
 def whole_parts(weight: Tensor, parts: int, dtype: str) -> Tensor:
-    """Returns the parts of a finite `f32` weight, an axis over them put in behind the first two:
-    its leading bits, those that follow, and so on. Parts that are cut rather than rounded take an
-    instruction less, and three of them still are the number to its last bit.
+    """Returns the parts of a finite `f32` weight along a new third axis: its leading bits, the next
+    bits, and so on. Truncated parts take one instruction less than rounded ones, and three of them
+    still represent the number exactly.
     """
 
     def body(*i: Scalar) -> Scalar:
         return cut_part_of(weight[(*i[:2], *i[3:])], i[2], parts, dtype)
 
     shape = (*weight.shape[:2], parts, *weight.shape[2:])
-    return te.compute(shape, body, "weight_parts")
+    return te.compute(shape, body, "weight_parts", role="weight_parts")
 
 
 def cut_part_of(value: Scalar, part: Scalar, parts: int, dtype: str) -> Scalar:
-    """Returns a part of a finite number, as `weight_parts` says; of others, NaN."""
+    """Returns a part of a finite number, as defined by `whole_parts`; NaN for other numbers."""
     result = te.cast(dtype, _leading(value))
     for n in range(1, parts):
         value = value - _leading(value)
@@ -196,7 +196,7 @@ def _leading(value: Scalar) -> Scalar:
 
 
 def cut_parts(x: Array, parts: int) -> list[Array]:
-    """Returns finite `f32[...]` as that many `f32[...]`, as `whole_parts` says."""
+    """Returns finite `f32[...]` as `parts` arrays `f32[...]`, as defined by `whole_parts`."""
     pieces: list[Array] = []
     for _ in range(parts):
         pieces.append((x.view(np.uint32) & np.uint32(_HIGH_BITS)).view(np.float32))
@@ -216,7 +216,7 @@ def _split_parts_reference(x: Array, *, parts: int) -> Array:
 
 
 def parts_of(x: Array, parts: int) -> list[Array]:
-    """Returns `f32[...]` as that many `bf16[...]`, as `split_parts` says."""
+    """Returns `f32[...]` as `parts` arrays `bf16[...]`, as defined by `split_parts`."""
     finite = np.isfinite(x)
     rest = np.where(finite, np.clip(x, -_LARGEST_BF16, _LARGEST_BF16), x)
     pieces = [rest.astype(to_numpy("bf16"))]

@@ -1,7 +1,7 @@
-"""Random numbers: a hash of a key and each element's place, the same for any number of threads.
+"""Random numbers: a hash of a key and each element's position, equal for any number of threads.
 
-A key comes from a host operator without inputs, which is never folded or shared: each run draws
-anew, and with a seed the same numbers. Sources: SplitMix64 (Steele, Lea and Flood, 2014) for the
+A key comes from a host operator without inputs, which is never folded or shared: each run draws a
+new one, or the same one with a seed. Sources: SplitMix64 (Steele, Lea and Flood, 2014) for the
 hash, Box and Muller, 1958 for the normal distribution.
 """
 
@@ -23,13 +23,13 @@ from clew.te.expr import Imm, binary
 Array = np.ndarray[Any, Any]
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
-# Bits that a uniform number of a dtype has, so that it stays below 1.
+# Random bits of a uniform number by dtype, few enough to stay below 1.
 _BITS: Final = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}
 
 
 @register_op("random_key", host=True, samples=(Sample(seed=3.5), Sample(seed=float("nan"))))
 def random_key(*, seed: float | None = None) -> Array:
-    """`i64[]` to draw random numbers from: that of the seed, else another one each time."""
+    """A key `i64[]` for random numbers: determined by the seed, else new each time."""
     if seed is None:
         return np.asarray(secrets.randbits(64) - (1 << 63), np.int64)
     bits = int(np.float64(seed).view(np.uint64))
@@ -48,7 +48,7 @@ def _mixed(z: Scalar) -> Scalar:
 
 
 def _hash(key: Tensor, shape: tuple[Any, ...], place: tuple[Scalar, ...]) -> Scalar:
-    """Returns 64 random bits for the element at a place."""
+    """Returns 64 random bits for the element at a position."""
     number = te.as_scalar(0)
     for size, index in zip(shape, place, strict=True):
         number = number * te.size(size) + index
@@ -57,7 +57,7 @@ def _hash(key: Tensor, shape: tuple[Any, ...], place: tuple[Scalar, ...]) -> Sca
 
 
 def _fraction(bits: Scalar, count: int, dtype: str) -> Scalar:
-    """Returns a multiple of 2^-count from 0 to below 1, of the leading bits."""
+    """Returns a multiple of 2^-count in [0, 1), made of the leading bits."""
     number = te.cast("i64", binary("shr", bits, 64 - count))
     return te.cast(dtype, number) * 2.0**-count
 
@@ -67,7 +67,7 @@ def _check(name: str, key: Tensor, dtype: str) -> None:
     if key.dtype != "i64":
         raise GraphTypeError("T105", f"{name}: the key is {key.type}, expected i64[]")
     if dtype not in _BITS:
-        raise GraphTypeError("T106", f"{name}: no random numbers of dtype {dtype!r}")
+        raise GraphTypeError("T106", f"{name}: unsupported dtype {dtype!r}")
 
 
 _KEY = np.asarray(7, np.int64)
@@ -86,7 +86,7 @@ _CASES = (
 def random_uniform(
     key: Tensor, *, shape: tuple[int, ...], low: float = 0.0, high: float = 1.0, dtype: str = "f32"
 ) -> Tensor:
-    """Numbers drawn evenly from `[low, high)` by a key `i64[]`.
+    """Numbers drawn uniformly from `[low, high)` with a key `i64[]`.
 
     Errors: T102, T105, T106. Source: ONNX RandomUniform-22.
     """
@@ -109,7 +109,7 @@ def random_normal(
     scale: float = 1.0,
     dtype: str = "f32",
 ) -> Tensor:
-    """Numbers drawn from the normal distribution by a key `i64[]`.
+    """Numbers drawn from the normal distribution with a key `i64[]`.
 
     Errors: T102, T105, T106. Source: ONNX RandomNormal-22.
     """
@@ -119,7 +119,7 @@ def random_normal(
 
     def body(*i: Scalar) -> Scalar:
         bits = _hash(key, shape, i)
-        # From above 0 to 1: its logarithm is finite.
+        # In (0, 1], so that its logarithm is finite.
         radius = 1.0 - _fraction(bits, count, wide)
         turn = _fraction(_mixed(bits + Imm(_GOLDEN, "u64")), count, wide)
         length = te.call("sqrt", te.call("log", radius) * -2.0)

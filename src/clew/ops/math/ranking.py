@@ -1,4 +1,4 @@
-"""The largest elements of short rows, by counting for each element how many come before it."""
+"""The largest elements of short rows, by counting the elements that precede each element."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clew.te import Scalar, Tensor
 Array = np.ndarray[Any, Any]
 
 MOST_RANKED: Final = 512
-"""Rows of more elements are sorted by `top_k`: to count takes the square of their length."""
+"""Longer rows are sorted by `top_k`, because counting takes quadratic time."""
 
 
 @register_op(
@@ -46,7 +46,7 @@ def top_k_ranked(
     n = axis_of("top_k_ranked", axis, x.rank)
     size = x.shape[n]
     if k < 0 or (isinstance(size, int) and k > size):
-        raise GraphTypeError("T107", f"top_k_ranked: k={k} of the {size} elements of axis {axis}")
+        raise GraphTypeError("T107", f"top_k_ranked: k={k} for the {size} elements of axis {axis}")
 
     def at(i: tuple[Scalar, ...], place: Scalar) -> Scalar:
         return x[(*i[:n], place, *i[n + 1 :])]
@@ -72,7 +72,7 @@ def top_k_ranked(
         return te.sum(te.select(found, place, 0), place)
 
     places = te.compute(shape, holder, "places")
-    # Each place is one of the row's: held inside it all the same, as it comes from data.
+    # Every rank is a valid position; it is clamped anyway, because it comes from data.
     last = te.size(size) - 1
     values = te.compute(shape, lambda *i: at(i, te.minimum(places[i], last)), "top_k")
     return values, places

@@ -1,7 +1,7 @@
 """Reductions over axes.
 
-Each takes `axes` (none: the values as they are) and `keepdims`. Sums of narrow floats are kept in
-`f32`.
+Each takes `axes` (if empty, nothing is reduced) and `keepdims`. Sums of narrow floats are
+accumulated in `f32`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def reduce_over(
     body: Callable[[Scalar, Sequence[Index], tuple[Scalar, ...]], Scalar],
     name: str,
 ) -> Tensor:
-    """Returns the stage `body(element, reduction axes, its place)` over some axes of `x`."""
+    """Returns the stage `body(element, reduction axes, its position)` over some axes of `x`."""
     over = {n: te.reduce_axis(x.shape[n], f"k{n}" if len(axes) > 1 else "k") for n in axes}
 
     def element(*indices: Scalar) -> Scalar:
@@ -96,7 +96,7 @@ def reduce_over(
 
 
 def _leaves_blocks(x: Tensor, axes: Sequence[int]) -> bool:
-    """Whether a blocked tensor keeps its blocks when axes are reduced: they are plain ones."""
+    """Whether a blocked tensor keeps its blocks in a reduction: the reduced axes are plain."""
     if not x.layout:
         return False
     layout = parse_layout(x.layout)
@@ -109,7 +109,7 @@ def scaled(x: Tensor, body: Callable[[Scalar], Scalar], name: str) -> Tensor:
 
 
 def narrowed(x: Tensor, dtype: str, name: str) -> Tensor:
-    """Returns `x` in `dtype`: itself when it has it."""
+    """Returns `x` in `dtype`; `x` itself if it has that dtype."""
     return x if x.dtype == dtype else scaled(x, lambda v: te.cast(dtype, v), name)
 
 
@@ -160,7 +160,7 @@ def min_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
 
 
 def mean_stages(name: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Tensor:
-    """Returns the mean over axes, in the accumulation dtype: a sum stage, then a scale stage."""
+    """Returns the mean over axes, in the accumulator dtype: a sum stage, then a scale stage."""
     total = _reduction(f"{name}_sum", x, axes, keepdims, te.sum, widen)
     count = product(tuple(x.shape[n] for n in axes_of(name, axes, x.rank)))
     return scaled(total, lambda v: v / te.cast(v.dtype, te.size(count)), name)
@@ -168,8 +168,8 @@ def mean_stages(name: str, x: Tensor, axes: Sequence[int], keepdims: bool) -> Te
 
 @register_op("mean", samples=_NUMBERS)
 def mean(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
-    """Arithmetic mean; of integers, truncated; of no numbers NaN, as in numpy (ONNX Runtime gives
-    0). Source: ONNX ReduceMean-18.
+    """Arithmetic mean. For integers it is truncated; of no numbers it is NaN, as in NumPy (ONNX
+    Runtime gives 0). Source: ONNX ReduceMean-18.
     """
     need_number("mean", x)
     return narrowed(mean_stages("mean", x, axes, keepdims), x.dtype, "mean_cast")
@@ -184,14 +184,14 @@ _TRUTHS = (
 
 @register_op("all", traits=Traits(sizes="computed from integers"), samples=_TRUTHS)
 def all_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
-    """Whether all hold, of booleans."""
+    """Whether all booleans hold."""
     need_bool("all", x)
     return _reduction("all", x, axes, keepdims, lambda v, over: te.reduce("and", v, over))
 
 
 @register_op("any", traits=Traits(sizes="computed from integers"), samples=_TRUTHS)
 def any_(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
-    """Whether any holds, of booleans."""
+    """Whether any boolean holds."""
     need_bool("any", x)
     return _reduction("any", x, axes, keepdims, lambda v, over: te.reduce("or", v, over))
 
@@ -239,7 +239,7 @@ def log_sum(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tenso
 
 @register_op("logsumexp", samples=(*_FLOATS, Sample(np.full((2, 3), -np.inf, "f4"), axes=(1,))))
 def logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Tensor:
-    """Logarithm of the sum of exponentials, free of overflow. Source: ONNX ReduceLogSumExp-18."""
+    """Logarithm of the sum of exponentials, without overflow. Source: ONNX ReduceLogSumExp-18."""
     need_float("logsumexp", x)
     found = axes_of("logsumexp", axes, x.rank)
     top = _reduction("logsumexp_max", x, found, True, te.max, widen)
@@ -270,8 +270,8 @@ def logsumexp(x: Tensor, *, axes: tuple[int, ...], keepdims: bool = True) -> Ten
 def _position(
     name: str, x: Tensor, axis: int, keepdims: bool, select_last: bool, combine: Any
 ) -> Tensor:
-    """Returns where along an axis the extreme element stands: its value, then its first (last)
-    place.
+    """Returns the position of the extreme element along an axis, from two stages: its value, then
+    its first (last) position.
     """
     need_number(name, x)
     n = axis_of(name, axis, x.rank)
@@ -284,7 +284,7 @@ def _position(
     def place_of(v: Scalar, over: Sequence[Index], place: tuple[Scalar, ...]) -> Scalar:
         kept = (*place[:n], te.as_scalar(0), *place[n + 1 :])
         found = v.equal(best[kept])
-        if is_float(x.dtype):  # where one is NaN, so is the extreme
+        if is_float(x.dtype):  # the extreme of a row with a NaN is NaN
             found = found | te.call("isnan", v)
         return choose(te.select(found, place[n], missing), over)
 
@@ -292,7 +292,7 @@ def _position(
 
 
 def _need_elements(name: str, axis: int, shape: Sequence[Dim]) -> None:
-    """Checks that there is an element to find, wherever the result has a place for its index.
+    """Checks that each row of the result has an element to find.
 
     Errors: T170.
     """
@@ -300,7 +300,7 @@ def _need_elements(name: str, axis: int, shape: Sequence[Dim]) -> None:
     if shape[axis] == 0 and all(isinstance(d, int) and d for d in rest):
         raise GraphTypeError(
             "T170",
-            f"{name}: axis {axis} of [{', '.join(map(str, shape))}] has no elements, so that "
+            f"{name}: axis {axis} of [{', '.join(map(str, shape))}] has no elements, so "
             "there is no index to return",
             hint="give it at least one element along the axis",
         )
@@ -320,7 +320,7 @@ _PLACES = (
 
 @register_op("argmax", samples=_PLACES)
 def argmax(x: Tensor, *, axis: int, keepdims: bool = True, select_last: bool = False) -> Tensor:
-    """Index of the largest element along `axis`, `i64`; the first of equals, and of NaN, if any.
+    """Index of the largest element along `axis`, `i64`; of equal elements or NaNs, the first.
 
     Errors: T104, T105, T170 for an axis without elements. Source: ONNX ArgMax-13.
     """
@@ -329,7 +329,7 @@ def argmax(x: Tensor, *, axis: int, keepdims: bool = True, select_last: bool = F
 
 @register_op("argmin", samples=_PLACES)
 def argmin(x: Tensor, *, axis: int, keepdims: bool = True, select_last: bool = False) -> Tensor:
-    """Index of the smallest element along `axis`, `i64`; the first of equals, and of NaN, if any.
+    """Index of the smallest element along `axis`, `i64`; of equal elements or NaNs, the first.
 
     Errors: T104, T105, T170 for an axis without elements. Source: ONNX ArgMin-13.
     """
@@ -357,9 +357,9 @@ def _place(name: str, x: Array, axis: int, keepdims: bool, select_last: bool) ->
 
 
 def _reduction_type(types: Sequence[Type], attrs: Attrs) -> Type:
-    """Returns the type of a reduction over axes that only a run tells: each size may become 1.
+    """Returns the type of a reduction over axes known only at run time: each size may become 1.
 
-    Errors: U102 where the number of axes that are dropped is not known either.
+    Errors: U102 if the number of dropped axes is unknown as well.
     """
     source = tensor_type("reduction", types[0])
     dropped = 0 if attrs.keepdims else held_length("reduction", types, attrs.axes)
@@ -373,7 +373,7 @@ for _op in (sum_, prod, max_, min_, mean, all_, any_, l1, l2, sum_square, log_su
 def _reduction_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
-    """Blocked where whole images are reduced and their axes are kept, as global pooling does."""
+    """Allows blocks if whole images are reduced and their axes are kept, as in global pooling."""
     source, block = types[0], parse_layout(layout).factor("C")
     if source.rank != 4 or not attrs.keepdims:
         return None

@@ -43,9 +43,9 @@ _SCANS = (
 def _scanned(
     name: str, x: Tensor, axis: int, exclusive: bool, reverse: bool, combiner: str
 ) -> Tensor:
-    """Returns the elements up to each along an axis, combined.
+    """Returns the combination of all elements up to each position along an axis.
 
-    A long axis is combined in blocks first: `n` elements take about `2 * n ** 1.5` operations.
+    A long axis is first combined in blocks: `n` elements take about `2 * n ** 1.5` operations.
 
     Errors: T104, T105.
     """
@@ -96,7 +96,8 @@ def _scanned_reference(function: Any, x: Array, axis: int, exclusive: bool, reve
 
 @register_op("cumsum", traits=Traits(sizes="computed from integers"), samples=_SCANS)
 def cumsum(x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """Sums of the elements up to each (before it, with `exclusive`; from the end, with `reverse`).
+    """Sums of the elements up to each position (excluding it with `exclusive`; from the end with
+    `reverse`).
 
     Errors: T104, T105. Source: ONNX CumSum-14.
     """
@@ -115,7 +116,7 @@ def _cumsum_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 @register_op("cumprod", traits=Traits(sizes="computed from integers"), samples=_SCANS)
 def cumprod(x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """Products of the elements up to each, as `cumsum` their sums.
+    """Products of the elements up to each position, with the attributes of `cumsum`.
 
     Errors: T104, T105. Source: ONNX CumProd-26.
     """

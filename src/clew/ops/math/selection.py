@@ -1,4 +1,4 @@
-"""Selects the largest elements of rows without sorting them."""
+"""Selection of the largest elements of rows without sorting whole rows."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-# Maxima of so many elements each say which elements may be among the largest.
+# Size of the groups whose maxima give a bound on the largest elements.
 _GROUP: Final = 64
-# Below this many groups for one that is sought, they say little.
+# The least number of groups per wanted element; with fewer, the bound is too low to help.
 _GROUPS_FOR_ONE: Final = 8
 
 
-# So few elements are sorted in the time that it takes to find out which may be left out.
+# Sorting this few elements takes no longer than computing a bound.
 _SORTED_WHOLE: Final = 4096
-# From here on a sort of numbers, which no two are equal of, is quicker than a stable one of places.
+# From this length on, sorting distinct numbers is faster than a stable sort of positions.
 _SORTED_AS_NUMBERS: Final = 512
 
 
 def stable_order(rows: Array, *, largest: bool, count: int | None = None) -> Array:
-    """Returns the order of each row's elements, of equals the first first, NaN as the largest; only
-    the first `count` places of it where that is given.
+    """Returns the order of each row's elements; equal elements keep their order, and NaN is the
+    largest. If `count` is given, only its first `count` positions are returned.
     """
     order: Array
     if rows.size and _SORTED_AS_NUMBERS <= rows.shape[-1] < 1 << 32:
@@ -43,15 +43,15 @@ def stable_order(rows: Array, *, largest: bool, count: int | None = None) -> Arr
 
 
 def _ordered_numbers(rows: Array) -> Array | None:
-    """Returns i64 of 32 bits and their sign, in the order of the elements, all NaN as one that is
-    the largest; None where it takes more bits.
+    """Returns i64 numbers of 32 bits and a sign in the order of the elements, with all NaNs equal
+    and largest; None if the elements need more bits.
     """
     if rows.dtype.kind in "iu" and (rows.dtype.itemsize < 4 or rows.dtype.char == "i"):
         return rows.astype(np.int64)
     if rows.dtype.char not in "ef":
         return None
     numbers = rows.astype(np.float32)
-    numbers += 0.0  # of -0 and 0, which are equal, one
+    numbers += 0.0  # turns -0 into 0, because they are equal
     unknown = np.isnan(numbers)
     bits = numbers.view(np.int32)
     bits ^= (bits >> 31) & 0x7FFFFFFF
@@ -60,24 +60,24 @@ def _ordered_numbers(rows: Array) -> Array | None:
 
 
 def largest_places(rows: Array, k: int) -> Array:
-    """Returns i64[rows, k]: where the `k` largest of each row of numbers are, the largest first, of
-    equals the first first, NaN as the largest.
+    """Returns i64[rows, k]: the positions of the `k` largest numbers of each row, largest first;
+    equal numbers keep their order, and NaN is the largest.
 
-    Elements below a bound on the k-th largest are left out before what remains is sorted.
+    Elements below a bound on the k-th largest are dropped before the rest is sorted.
     """
     few = rows.size <= _SORTED_WHOLE and rows.dtype.itemsize <= 4
     sought = 0 < k < rows.shape[1] and rows.dtype.isnative and not few
     bound = _bound(rows, k) if sought else None
     if bound is None:
         return stable_order(rows, largest=True, count=k)
-    chosen = np.flatnonzero(rows >= bound[:, None])  # quicker than the places of two axes
+    chosen = np.flatnonzero(rows >= bound[:, None])  # faster than the positions on two axes
     row = chosen // rows.shape[1]
     counts = np.bincount(row, minlength=len(rows))
     width = counts.max()
     assert counts.min() >= k
     if len(chosen) == width * len(rows):
         values, places = rows.reshape(-1)[chosen], chosen
-    else:  # rows of unequal length are filled up with what comes last
+    else:  # rows of unequal length are padded with the lowest number
         slot = np.arange(len(chosen)) - (np.cumsum(counts) - counts)[row] + row * width
         lowest = np.iinfo(rows.dtype).min if rows.dtype.kind in "iu" else -np.inf
         values = np.full(width * len(rows), lowest, rows.dtype)
@@ -91,11 +91,11 @@ def largest_places(rows: Array, k: int) -> Array:
 
 
 def _bound(rows: Array, k: int) -> Array | None:
-    """Returns for each row a number that is at most its k-th largest; None where there are NaN."""
+    """Returns, for each row, a number that is at most its k-th largest; None if there are NaNs."""
     if rows.dtype.kind not in "iu" and rows.dtype.char not in "fd":
         return None
     groups = rows.shape[1] // _GROUP
-    if groups >= _GROUPS_FOR_ONE * k:  # the k-th largest of maxima is one of k elements so large
+    if groups >= _GROUPS_FOR_ONE * k:  # at least k elements reach the k-th largest maximum
         parts = rows[:, : groups * _GROUP].reshape(len(rows), _GROUP, groups)
         rest = rows[:, groups * _GROUP :]
         rows = np.concatenate((parts.max(1), rest), 1)

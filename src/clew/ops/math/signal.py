@@ -1,8 +1,8 @@
-"""Signal processing. Complex numbers are an axis of two at the end: real and imaginary part.
+"""Signal processing. Complex numbers have a last axis of two: real and imaginary part.
 
-A discrete Fourier transform is a product with a matrix of cosines and sines where it is short. A
-long one is two shorter ones (Cooley and Tukey, 1965), or a convolution of a length that is a power
-of two where its length has a large prime factor (Bluestein, 1970).
+A short discrete Fourier transform is a product with a matrix of cosines and sines. A long one
+becomes two shorter ones (Cooley and Tukey, 1965) or, if its length has a large prime factor, a
+convolution of a length that is a power of two (Bluestein, 1970).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-# Transforms longer than this are made of shorter ones.
+# Longer transforms are composed of shorter ones.
 _DIRECT: Final = 256
-# Longer ones would take gigabytes of constants.
+# Longer transforms would take gigabytes of constants.
 _LONGEST: Final = 1 << 26
-# What a convolution's constants take for each element while they are computed.
+# Bytes per element of a convolution's constants while they are computed.
 _CHIRP_BYTES: Final = 64
 
 
@@ -59,9 +59,9 @@ def _signal_type(name: str, x: Type, rank: int | None = None) -> TensorType:
     if not is_float(source.dtype):
         raise GraphTypeError("T105", f"{name}: input is {source}, expected a float dtype")
     if source.rank < 2 or (rank is not None and source.rank != rank):
-        raise GraphTypeError("T102", f"{name}: {source} holds no signal and its parts")
+        raise GraphTypeError("T102", f"{name}: {source} has no axes for a signal and its parts")
     if source.shape[-1] not in (1, 2):
-        raise GraphTypeError("T108", f"{name}: the last axis of {source} has no 1 or 2 elements")
+        raise GraphTypeError("T108", f"{name}: the last axis of {source} does not have size 1 or 2")
     return source
 
 
@@ -128,9 +128,10 @@ def dft(  # type: ignore[empty-body]
     inverse: bool = False,
     onesided: bool = False,
 ) -> Tensor:
-    """Discrete Fourier transform along `axis` of `f32[..., 1]` or complex `f32[..., 2]`, cut or
-    filled with zeros to `length`; complex. `onesided` gives the first `length // 2 + 1` elements,
-    and with `inverse` takes them and gives real ones. The inverse is divided by `length`.
+    """Discrete Fourier transform along `axis` of real `f32[..., 1]` or complex `f32[..., 2]`,
+    cropped or zero-padded to `length`; the result is complex. `onesided` returns only the first
+    `length // 2 + 1` elements; with `inverse`, it takes those and returns real ones. The inverse is
+    divided by `length`.
 
     Errors: T102, T104, T105, T107, T108, I265. Source: ONNX DFT-20.
     """
@@ -144,7 +145,7 @@ def _length(shape: Sequence[Dim], axis: int, length: Any, hermitian: bool) -> Di
 
 
 def bins_of(length: Dim) -> Dim:
-    """Returns how many bins a one-sided spectrum has."""
+    """Returns the number of bins of a one-sided spectrum."""
     return length // 2 + 1
 
 
@@ -153,9 +154,10 @@ def _dft_types(x: Type, *, axis: int, length: Any, inverse: bool, onesided: bool
     source = _signal_type("dft", x)
     n = axis_of("dft", axis, source.rank)
     if n == source.rank - 1:
-        raise GraphTypeError("T104", f"dft: axis {axis} of {source} is that of complex numbers")
+        raise GraphTypeError("T104", f"dft: axis {axis} of {source} holds complex parts")
     size = _length(source.shape, n, length, inverse and onesided)
-    # No signal at all has no spectrum either; a bin of nothing, or nothing filled up, there is not.
+    # An empty signal has an empty spectrum, but it has no bins, and nothing can be padded to length
+    # 0.
     least = 0 if length is None and not onesided else 1
     if isinstance(size, int) and not least <= size <= _LONGEST:
         raise GraphTypeError("T107", f"dft: the length is {size}, expected {least} to {_LONGEST}")
@@ -227,7 +229,7 @@ def _moved(x: Expr, order: tuple[int, ...]) -> Expr:
 
 
 def _resized(x: Expr, size: Dim) -> Expr:
-    """Returns the axis before the last cut, or filled with zeros."""
+    """Returns `x` with the axis before the last cropped or zero-padded."""
     have, axis = x.tensor.shape[-2], x.tensor.rank - 2
     if have == size:
         return x
@@ -243,19 +245,19 @@ def _scaled(x: Expr, factor: float) -> Expr:
 
 
 def _pairs(numbers: Array, dtype: str) -> Constant:
-    """Returns complex numbers as an axis of two."""
+    """Returns complex numbers with an axis of two."""
     return Constant(np.stack([numbers.real, numbers.imag], -1).astype(to_numpy(dtype)))
 
 
 def _roots(count: int, exponents: Array, inverse: bool) -> Array:
-    """Returns the `count`-th roots of unity to powers, each exact to the last bit."""
+    """Returns powers of the `count`-th root of unity, each exact to the last bit."""
     sign = 1 if inverse else -1
     return np.asarray(np.exp(sign * 2j * np.pi * (exponents % count) / count))
 
 
 def _transform(x: Expr, inverse: bool, wanted: int) -> Expr:
     """Returns the first `wanted` elements of the transform of each row of `f32[rows, n, 1 or 2]`,
-    without the inverse's factor.
+    without the factor of the inverse.
     """
     _, n, parts = x.tensor.shape
     assert isinstance(n, int)
@@ -277,7 +279,7 @@ def _direct(x: Expr, inverse: bool, wanted: int) -> Expr:
     assert isinstance(n, int)
     assert isinstance(parts, int)
     roots = _roots(n, np.outer(np.arange(n), np.arange(wanted)), inverse)
-    # What the real part adds to both parts of the result, and the imaginary one.
+    # The contributions of the real and of the imaginary part to both parts of the result.
     turned = np.stack([roots, 1j * roots][:parts], 1)
     weight = np.stack([turned.real, turned.imag], -1).reshape(n * parts, 2 * wanted)
     return _product(x, weight, (wanted, 2))
@@ -304,7 +306,7 @@ def _in_two(x: Expr, a: int, b: int, inverse: bool) -> Expr:
 
 
 def _as_convolution(x: Expr, inverse: bool) -> Expr:
-    """`2 * j * k = j² + k² - (k - j)²`: the transform is a convolution with a chirp."""
+    """`2 * j * k = j² + k² - (k - j)²`, so the transform is a convolution with a chirp."""
     n, dtype = x.tensor.shape[1], x.tensor.dtype
     assert isinstance(n, int)
     size = 1 << (2 * n - 2).bit_length()
@@ -333,7 +335,7 @@ def _hermitian(x: Expr, n: int) -> Expr:
         return _product(x, weight, (n, 1))
     if parts == 1:
         x = _call("pad", x, pads=(0, 0, 0, 0, 0, 1), mode="constant", value=0.0)
-    # The elements after the middle are those before it in reverse, conjugated.
+    # The elements after the middle are the conjugates of those before it, in reverse order.
     middle = _call("slice", x, begin=(1,), end=(n - bins + 1,), strides=(1,), axes=(1,))
     sign = Constant(np.array([1, -1], to_numpy(x.tensor.dtype)))
     mirrored = _call("multiply", _call("flip", middle, axes=(1,)), sign)
@@ -344,7 +346,7 @@ def _hermitian(x: Expr, n: int) -> Expr:
 
 
 def _real_ends(x: Expr, n: int) -> Expr:
-    """Returns the elements without the imaginary parts that a real signal's transform has not."""
+    """Returns the elements without imaginary parts that are 0 in a real signal's transform."""
     bins = x.tensor.shape[1]
     assert isinstance(bins, int)
     kept = np.ones((bins, 2), to_numpy(x.tensor.dtype))
@@ -367,7 +369,7 @@ def _real_ends(x: Expr, n: int) -> Expr:
     ),
 )
 def frames(x: Tensor, *, step: int, length: int) -> Tensor:
-    """Pieces of `f32[batch, n, parts]`, each `step` further: `f32[batch, frames, length, parts]`.
+    """Frames of `f32[batch, n, parts]` at distance `step`: `f32[batch, frames, length, parts]`.
 
     Errors: T102, T105, T107, T108.
     """
@@ -387,7 +389,7 @@ def _framed(name: str, x: Type, step: Any, length: Any) -> tuple[Dim, Dim, Dim]:
         if isinstance(value, int) and value < 1:
             raise GraphTypeError("T107", f"{name}: the {what} of frames is {value}, expected >= 1")
     if isinstance(n, int) and isinstance(length, int) and length > n:
-        raise GraphTypeError("T108", f"{name}: frames of {length} elements of {source}")
+        raise GraphTypeError("T108", f"{name}: frames of {length} elements do not fit {source}")
     return batch, (n - length) // step + 1, parts
 
 
@@ -405,7 +407,7 @@ def _framed(name: str, x: Type, step: Any, length: Any) -> tuple[Dim, Dim, Dim]:
 def stft(  # type: ignore[empty-body]
     x: Tensor, window: Tensor | None = None, *, step: int, length: int, onesided: bool = True
 ) -> Tensor:
-    """Transforms of pieces of `f32[batch, n, 1 or 2]` of `length` elements, each times the window:
+    """Transforms of frames of `length` elements of `f32[batch, n, 1 or 2]`, each times the window:
     `f32[batch, frames, bins, 2]`.
 
     Errors: T101, T102, T105, T107, T108. Source: ONNX STFT-17.
@@ -421,9 +423,9 @@ def _stft_types(
     if window is not None:
         weights = tensor_type("stft", window)
         if weights.dtype != source.dtype:
-            raise GraphTypeError("T101", f"stft: the window is {weights}, the signal {source}")
+            raise GraphTypeError("T101", f"stft: window is {weights}, signal is {source}")
         if weights.rank != 1 or differ(weights.shape[0], length):
-            raise GraphTypeError("T108", f"stft: the window is {weights}, the length {length}")
+            raise GraphTypeError("T108", f"stft: window is {weights}, length is {length}")
     return TensorType((batch, count, bins_of(length) if onesided else length, 2), source.dtype)
 
 

@@ -1,4 +1,4 @@
-"""Weights of signal processing: filters of the mel scale, and windows."""
+"""Weights for signal processing: mel filters and windows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 # Larger matrices would take gigabytes.
 _MOST_WEIGHTS: Final = 1 << 31
-# Windows are computed in parts of so many elements.
+# Windows are computed in parts of this many elements.
 _PART: Final = 1 << 20
 
 
@@ -39,17 +39,17 @@ _PART: Final = 1 << 20
 def mel_weight_matrix(  # type: ignore[empty-body]
     *, bins: int, length: int, rate: int, lower: float, upper: float, dtype: str = "f32"
 ) -> Tensor:
-    """Weights `[length // 2 + 1, bins]` that make bands of the mel scale, from `lower` to `upper`
-    hertz, of the one-sided spectrum of `length` samples at `rate` hertz: a triangle for each.
+    """Weights `[length // 2 + 1, bins]` that combine the one-sided spectrum of `length` samples at
+    `rate` hertz into bands of the mel scale from `lower` to `upper` hertz, one triangle per band.
 
-    Errors: T106, T107 for numbers that give no bands. Source: ONNX MelWeightMatrix-17.
+    Errors: T106, T107 for values that define no bands. Source: ONNX MelWeightMatrix-17.
     """
 
 
 @mel_weight_matrix.types
 def _mel_types(*, bins: Any, length: Any, rate: Any, lower: Any, upper: Any, dtype: str) -> Type:
     if dtype not in DTYPES or dtype == "bool":
-        raise GraphTypeError("T106", f"mel_weight_matrix: no weights of dtype {dtype!r}")
+        raise GraphTypeError("T106", f"mel_weight_matrix: unsupported dtype {dtype!r}")
     numbers = (bins, length, rate, lower, upper)
     if all(isinstance(n, (int, float)) for n in numbers):
         fits = bins > 0 and length > 0 and rate > 0 and 0 <= lower <= upper and upper < np.inf
@@ -59,7 +59,7 @@ def _mel_types(*, bins: Any, length: Any, rate: Any, lower: Any, upper: Any, dty
                 "T107",
                 f"mel_weight_matrix: {bins} bands from {lower} to {upper} hertz of {length} "
                 f"samples at {rate} hertz",
-                hint="the upper edge is at most half the rate",
+                hint="the upper edge must be at most half the rate",
             )
     return TensorType((bins_of(length), bins), dtype)
 
@@ -71,7 +71,7 @@ def _mel_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 
 def _edges(bins: int, length: int, rate: int, lower: float, upper: float) -> list[int]:
-    """Returns the elements of the spectrum where bands begin, culminate and end."""
+    """Returns the elements of the spectrum at which bands begin, peak and end."""
     low, high = (2595 * math.log10(1 + f / 700) for f in (lower, upper))
     mel = np.arange(bins + 2) * ((high - low) / (bins + 2)) + low
     hertz = 700 * (10 ** (mel / 2595) - 1)
@@ -112,8 +112,8 @@ def _mel_decomposed(**attrs: Any) -> Expr | None:
     ),
 )
 def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str = "f32") -> Tensor:  # type: ignore[empty-body]
-    """`w0 - w1 * cos(2πi / n) + w2 * cos(4πi / n) - ...` for `i` from 0 to below `size`, where `n`
-    is the size, or without `periodic` one less.
+    """`w0 - w1 * cos(2πi / n) + w2 * cos(4πi / n) - ...` for `i` from 0 to below `size`. `n` is the
+    size, or one less without `periodic`.
 
     Errors: T106, T107. Source: ONNX HannWindow-17, HammingWindow-17, BlackmanWindow-17.
     """
@@ -122,7 +122,7 @@ def window(*, size: int, weights: tuple[float, ...], periodic: bool, dtype: str 
 @window.types
 def _window_types(*, size: Any, weights: Any, periodic: bool, dtype: str) -> Type:
     if dtype not in DTYPES or dtype == "bool":
-        raise GraphTypeError("T106", f"window: no weights of dtype {dtype!r}")
+        raise GraphTypeError("T106", f"window: unsupported dtype {dtype!r}")
     if isinstance(size, int) and not 0 <= size <= _MOST_WEIGHTS:
         raise GraphTypeError("T107", f"window: the size is {size}")
     return TensorType((size,), dtype)
@@ -138,7 +138,8 @@ def _window_reference(
     *, size: int, weights: tuple[float, ...], periodic: bool, dtype: str
 ) -> Array:
     _window_types(size=size, weights=weights, periodic=periodic, dtype=dtype)
-    with np.errstate(invalid="ignore", divide="ignore"):  # of one element without a period: NaN
+    # One element that is not periodic gives NaN.
+    with np.errstate(invalid="ignore", divide="ignore"):
         found = np.empty(size, to_numpy(dtype))
         for start in range(0, size, _PART):
             part = np.arange(start, min(start + _PART, size))

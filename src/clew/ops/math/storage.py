@@ -1,4 +1,4 @@
-"""What is done with numbers as they are stored: their bits, and powers of two as scales."""
+"""Operators on stored representations: bits, and powers of two as scales."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from clew.te.exponents import ROUND_MODES
     ),
 )
 def bitcast(x: Tensor, *, dtype: str) -> Tensor:
-    """The same bits as another dtype of the same width. A `bool` is 0 or 1; any bits but 0 make a
-    true one. Source: ONNX BitCast-26.
+    """The same bits as another dtype of the same width. A `bool` is 0 or 1; any nonzero bits are
+    true. Source: ONNX BitCast-26.
     """
     if dtype not in DTYPES:
         raise GraphTypeError(
-            "T106", f"bitcast: no dtype {dtype!r}", hint=f"dtypes are {', '.join(DTYPES)}"
+            "T106", f"bitcast: unknown dtype {dtype!r}", hint=f"dtypes are {', '.join(DTYPES)}"
         )
     if bits(dtype) != bits(x.dtype) or "str" in (dtype, x.dtype):
         raise GraphTypeError(
             "T140",
-            f"bitcast: {x.dtype} has {bits(x.dtype)} bits an element, {dtype} has {bits(dtype)}",
-            hint="cast converts values; bits are kept only between dtypes of one width",
+            f"bitcast: {x.dtype} has {bits(x.dtype)} bits per element, {dtype} has {bits(dtype)}",
+            hint="cast converts values; bits can only be kept between dtypes of equal width",
         )
     if dtype == x.dtype:
         return te.compute(x.shape, lambda *i: x[i], "bitcast", layout=x.layout)
@@ -59,14 +59,15 @@ def bitcast(x: Tensor, *, dtype: str) -> Tensor:
     ),
 )
 def to_exponent(x: Tensor, *, saturate: bool = False, round_mode: str = "nearest") -> Tensor:
-    """`|x|` as a power of two, an `f8e8m0fnu`: rounded `up`, `down` or to the `nearest` (a tie goes
-    up). What lies outside 2^-127 to 2^127 is NaN; with `saturate` the nearest there is. Source:
-    ONNX Cast-24, whose reference takes `|x|` of the negative numbers that it leaves undefined.
+    """`|x|` as a power of two, an `f8e8m0fnu`: rounded `up`, `down` or to the `nearest` (ties round
+    up). Values outside 2^-127 to 2^127 become NaN, or with `saturate` the nearest power. Source:
+    ONNX Cast-24, whose reference takes `|x|` of negative numbers, which the standard leaves
+    undefined.
     """
     if round_mode not in ROUND_MODES:
         raise GraphTypeError(
             "T141",
-            f"to_exponent: no round_mode {round_mode!r}",
+            f"to_exponent: unknown round_mode {round_mode!r}",
             hint=f"there are {', '.join(ROUND_MODES)}",
         )
     return te.compute(

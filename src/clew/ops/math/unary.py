@@ -1,4 +1,4 @@
-"""Functions of one input, element by element."""
+"""Elementwise functions of one input."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _SIGNED = (Sample(f32(3, 5)), Sample(f32()), Sample(i64(3, 5), low=-9, high=9))
 
 
 def _intrinsic(name: str, x: Tensor) -> Tensor:
-    """Returns a function of float elements.
+    """Applies a function to float elements.
 
     Errors: T105.
     """
@@ -155,19 +155,19 @@ def atanh(x: Tensor) -> Tensor:
 
 @register_op("floor", traits=Traits(symbolic=symbolic.ROUND, sizes="computed"), samples=_ROUNDED)
 def floor(x: Tensor) -> Tensor:
-    """The largest integer not above. Source: ONNX Floor-13."""
+    """The largest integer that is not greater. Source: ONNX Floor-13."""
     return _intrinsic("floor", x)
 
 
 @register_op("ceil", traits=Traits(symbolic=symbolic.ROUND, sizes="computed"), samples=_ROUNDED)
 def ceil(x: Tensor) -> Tensor:
-    """The smallest integer not below. Source: ONNX Ceil-13."""
+    """The smallest integer that is not less. Source: ONNX Ceil-13."""
     return _intrinsic("ceil", x)
 
 
 @register_op("round", traits=Traits(symbolic=symbolic.ROUND, sizes="computed"), samples=_ROUNDED)
 def round_(x: Tensor) -> Tensor:
-    """The nearest integer; halves go to the even one. Source: ONNX Round-22."""
+    """The nearest integer; ties round to even. Source: ONNX Round-22."""
     return _intrinsic("round", x)
 
 
@@ -179,7 +179,7 @@ def trunc(x: Tensor) -> Tensor:
 
 @register_op("isnan", samples=(*_ANY, Sample(TensorType((5, 7), "f8e4m3fnuz"))))
 def isnan(x: Tensor) -> Tensor:
-    """Whether it is not a number, `bool[...]`. Source: ONNX IsNaN-20."""
+    """Whether an element is NaN, `bool[...]`. Source: ONNX IsNaN-20."""
     need_float("isnan", x)
     return te.compute(
         x.shape, lambda *i: te.call("isnan", computable(x[i])), "isnan", layout=x.layout
@@ -198,7 +198,7 @@ def isnan(x: Tensor) -> Tensor:
     ),
 )
 def isinf(x: Tensor, *, positive: bool = True, negative: bool = True) -> Tensor:
-    """Whether it is an infinity (of a sign asked for), `bool[...]`. Source: ONNX IsInf-20."""
+    """Whether an element is an infinity of a selected sign, `bool[...]`. Source: ONNX IsInf-20."""
     need_float("isinf", x)
 
     def element(*i: te.Scalar) -> te.Scalar:
@@ -242,7 +242,7 @@ def abs_(x: Tensor) -> Tensor:
     samples=(*_SIGNED, Sample(u8(4), low=0, high=3), Sample(boolean(3), error="T105")),
 )
 def sign(x: Tensor) -> Tensor:
-    """1 where positive, -1 where negative, 0 where zero. Source: ONNX Sign-13."""
+    """1 for positive, -1 for negative, and 0 for zero elements. Source: ONNX Sign-13."""
     need_number("sign", x)
     if x.dtype[0] == "u":
         return te.compute(x.shape, lambda *i: te.minimum(x[i], 1), "sign", layout=x.layout)
@@ -283,15 +283,16 @@ def reciprocal(x: Tensor) -> Tensor:
     ),
 )
 def cast(x: Tensor, *, dtype: str) -> Tensor:
-    """The values as `dtype` (a clew name such as `f16`): floats to integers truncate, floats round
-    to nearest even, anything but 0 is true. Integers wrap; floats out of an integer's range give
-    what x86 does (`te.convert`), beyond a float's range infinity, NaN or the largest number,
-    whichever comes first in that format. To `f8e8m0fnu`: the nearest, as `to_exponent`. Source:
-    ONNX Cast-25 (`saturate` aside), ONNX Runtime where this leaves it open.
+    """The values as `dtype` (a clew name such as `f16`). Floats to integers truncate, floats round
+    to nearest even, and every nonzero value is true. Integers wrap. Floats out of an integer's
+    range give the result of x86 (`te.convert`); beyond a float's range they give infinity, NaN or
+    the largest number, the first of these that the format has. For `f8e8m0fnu`, the nearest power,
+    as in `to_exponent`. Source: ONNX Cast-25 (except `saturate`), and ONNX Runtime where it leaves
+    the result open.
     """
     if dtype not in DTYPES:
         raise GraphTypeError(
-            "T106", f"cast: no dtype {dtype!r}", hint=f"dtypes are {', '.join(DTYPES)}"
+            "T106", f"cast: unknown dtype {dtype!r}", hint=f"dtypes are {', '.join(DTYPES)}"
         )
     if dtype == "f8e8m0fnu":
         return te.compute(x.shape, lambda *i: te.to_exponent(x[i]), "cast", layout=x.layout)
@@ -311,7 +312,7 @@ def cast(x: Tensor, *, dtype: str) -> Tensor:
     ),
 )
 def clip(x: Tensor, *, min: float | None = None, max: float | None = None) -> Tensor:
-    """`x` held between `min` and `max`, each where given. Source: ONNX Clip-13."""
+    """`x` clamped to `min` and `max`, where given. Source: ONNX Clip-13."""
     need_number("clip", x)
 
     def limit(value: float) -> te.Scalar:

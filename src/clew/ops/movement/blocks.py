@@ -1,4 +1,4 @@
-"""Transforms between layouts, and between channels and space."""
+"""Layout transforms, and rearrangements between channels and space."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Array = np.ndarray[Any, Any]
 def layout_transform(
     x: Tensor, *, src_layout: str, dst_layout: str, shape: tuple[int, ...] = ()
 ) -> Tensor:
-    """`x` in another layout. `shape` are the logical sizes in the order of the target's axes: it
-    crops what the source's blocks rounded up. Blocks of the target are filled up with 0.
+    """`x` in another layout. `shape` holds the logical sizes in the order of the target's axes; it
+    crops the padding of the source's blocks. Blocks of the target are zero-padded.
 
     Errors: T109.
     """
@@ -58,7 +58,7 @@ def layout_transform(
 def _places(
     source: Layout, target: Layout, here: dict[str, Scalar], sizes: dict[str, Dim]
 ) -> tuple[tuple[Scalar, ...], Scalar]:
-    """Returns where an element of the target stands in the source, and whether it does."""
+    """Returns the position of a target element in the source, and whether it exists there."""
     inside = te.as_scalar(True, "bool")
     place: dict[str, Scalar] = {}
     for axis in target.plain:
@@ -97,8 +97,8 @@ def _block(name: str, x: Tensor, block: int) -> None:
     ),
 )
 def depth_to_space(x: Tensor, *, block: int, mode: str = "DCR") -> Tensor:
-    """Blocks of channels laid out in space; `mode` says whether the block's place (`DCR`) or the
-    channel (`CRD`) is the outer part of the channel axis. Source: ONNX DepthToSpace-13.
+    """Moves blocks of channels to space. `mode` selects the outer part of the channel axis: the
+    position in the block (`DCR`) or the channel (`CRD`). Source: ONNX DepthToSpace-13.
     """
     _block("depth_to_space", x, block)
     n, c, h, w = x.shape
@@ -133,7 +133,7 @@ def _depth_to_space_reference(x: Array, *, block: int, mode: str) -> Array:
     ),
 )
 def space_to_depth(x: Tensor, *, block: int) -> Tensor:
-    """Blocks of space laid out in channels, the place in the block outermost. Source: ONNX
+    """Moves blocks of space to channels, with the position in the block outermost. Source: ONNX
     SpaceToDepth-13.
     """
     _block("space_to_depth", x, block)

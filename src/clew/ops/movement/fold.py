@@ -1,4 +1,4 @@
-"""Blocks of columns folded back into images: the inverse of what a convolution takes apart."""
+"""Blocks of columns folded back into images: the inverse of im2col."""
 
 from __future__ import annotations
 
@@ -60,9 +60,8 @@ def col2im(
     padding: tuple[int, ...] = (),
     dilation: tuple[int, ...] = (),
 ) -> Tensor:
-    """The sums of the blocks' elements where they lie over an image: `x[N, C * block, count]` to
-    `[N, C, *image]`. Blocks follow each other along the last spatial axis first; those parts that
-    lie in the padding are dropped.
+    """Sums overlapping blocks into an image: `x[N, C * block, count]` to `[N, C, *image]`. The last
+    spatial axis varies fastest in the order of blocks; parts of blocks in the padding are dropped.
 
     Errors: T102, T103, T105, T107, T108, T110. Source: ONNX Col2Im-18.
     """
@@ -78,14 +77,14 @@ def col2im(
         )
     taps = math.prod(block)
     if isinstance(x.shape[1], int) and x.shape[1] % taps:
-        raise GraphTypeError("T103", f"{name}: {x.shape[1]} rows hold no blocks of {block}")
+        raise GraphTypeError("T103", f"{name}: {x.shape[1]} rows do not hold blocks of {block}")
     counts = [
         window_size(name, image[d], block[d], strides[d], padding[d], padding[n + d], dilation[d])
         for d in range(n)
     ]
     if differ(x.shape[2], math.prod(counts)):
         raise GraphTypeError(
-            "T108", f"{name}: {x.shape[2]} blocks, {math.prod(counts)} lie over {image}"
+            "T108", f"{name}: {x.shape[2]} blocks, expected {math.prod(counts)} for {image}"
         )
     over = [te.reduce_axis(b, f"k{d}") for d, b in enumerate(block)]
 

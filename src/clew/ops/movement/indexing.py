@@ -1,4 +1,4 @@
-"""Elements by index. Indices may be negative, and are held inside the axis: nothing else is ever
+"""Elements by index. Indices may be negative, and are clamped to the axis, so no other memory is
 read.
 """
 
@@ -24,9 +24,9 @@ Array = np.ndarray[Any, Any]
 
 
 def index_at(name: str, indices: Tensor, place: Sequence[Scalar], axis: int, size: Dim) -> Scalar:
-    """Returns the index at a place, counted from the front of an axis of a size.
+    """Returns the index at a position, counted from the front of an axis of a size.
 
-    Errors: T110 for an axis without elements where there are indices; in the run I320 for an index
+    Errors: T110 for an axis without elements if there are indices; at run time I320 for an index
     out of range.
     """
     _need_elements(name, indices.shape, size)
@@ -34,19 +34,19 @@ def index_at(name: str, indices: Tensor, place: Sequence[Scalar], axis: int, siz
 
 
 def _need_elements(name: str, indices: Sequence[Dim], size: Dim) -> None:
-    """Checks that an axis has elements where there are indices; sizes that only a run tells may
-    still say that there are none.
+    """Checks that an axis has elements if there are indices. Data-dependent sizes may still turn
+    out to be 0.
 
     Errors: T110.
     """
     if size == 0 and all(isinstance(d, int) and d for d in indices):
-        raise GraphTypeError("T110", f"{name}: the axis indexed has no elements")
+        raise GraphTypeError("T110", f"{name}: the indexed axis has no elements")
 
 
 def indices_in(name: str, indices: Array, axis: int, size: int) -> Array:
     """Returns indices counted from the front of an axis of a size, `i64`.
 
-    Errors: T110 for an axis without elements where there are indices, I320 for one out of range.
+    Errors: T110 for an axis without elements if there are indices, I320 for one out of range.
     """
     _need_elements(name, indices.shape, size)
     return held(indices, Places(name, axis, size, size))
@@ -69,8 +69,8 @@ def indices_in(name: str, indices: Array, axis: int, size: int) -> Array:
     ),
 )
 def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    """Slices of `x` along `axis` by index: `axis` is replaced by the axes of `indices`. Negative
-    ones count from the end; one out of range ends the run in an error.
+    """Slices of `x` along `axis` by index: the axes of `indices` replace `axis`. Negative indices
+    count from the end; an index out of range raises an error in the run.
 
     Errors: T104, T105, T110, I320. Source: ONNX Gather-13.
     """
@@ -103,8 +103,9 @@ def _gather_reference(x: Array, indices: Array, *, axis: int) -> Array:
     ),
 )
 def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
-    """For each element of `indices`, the element of `x` in its place with `axis` replaced by it.
-    Negative ones count from the end; one out of range ends the run in an error.
+    """For each element of `indices`, the element of `x` at the same position, with the coordinate
+    on `axis` replaced by the index. Negative indices count from the end; an index out of range
+    raises an error in the run.
 
     Errors: T102, T104, T105, T108, T110, I320. Source: ONNX GatherElements-13.
     """
@@ -147,13 +148,13 @@ def _gather_elements_reference(x: Array, indices: Array, *, axis: int) -> Array:
 )
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """Slices of `x` by the index tuples in the last axis of `indices`, after `batch_dims` shared
-    axes. Negative indices count from the end; one out of range ends the run in an error.
+    axes. Negative indices count from the end; an index out of range raises an error in the run.
 
     Errors: T102, T105, T108, T110, I320. Source: ONNX GatherND-13.
     """
     need_integer("gather_nd", indices)
     if indices.rank == 0 or not isinstance(indices.shape[-1], int):
-        raise GraphTypeError("T102", f"gather_nd: indices {indices.type} hold no index tuples")
+        raise GraphTypeError("T102", f"gather_nd: {indices.type} does not hold index tuples")
     depth, outer = indices.shape[-1], indices.rank - 1
     shared = zip(x.shape[:batch_dims], indices.shape[:batch_dims], strict=False)
     if batch_dims > outer or batch_dims + depth > x.rank or any(differ(a, b) for a, b in shared):
@@ -182,8 +183,9 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     ),
 )
 def one_hot(indices: Tensor, values: Tensor, *, depth: int, axis: int = -1) -> Tensor:
-    """`values[1]` where the place on the new axis equals the index (negative: from the end), else
-    `values[0]`. The new axis has size `depth`; an index out of its range gives `values[0]` alone.
+    """`values[1]` where the position on the new axis equals the index (negative: from the end),
+    else `values[0]`. The new axis has size `depth`; an index out of its range gives only
+    `values[0]`.
 
     Errors: T104, T105, T108. Source: ONNX OneHot-11 (with integer indices).
     """

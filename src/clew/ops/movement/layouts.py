@@ -1,8 +1,8 @@
-"""Layout strings, and the numpy transform between them.
+"""Layout strings, and the NumPy transform between layouts.
 
-A layout lists axes as capital letters in memory order; `<factor><lowercase letter>` after them are
-blocks: `NCHW16c` is `[N, C/16, H, W, 16]`, `OIHW16i64o` is `[O/64, I/16, H, W, 16, 64]`. The count
-of blocks rounds up, and the rest of the last block is zero.
+A layout lists axes as capital letters in memory order. `<factor><lower-case letter>` after them are
+blocks: `NCHW16c` is `[N, C/16, H, W, 16]`, `OIHW16i64o` is `[O/64, I/16, H, W, 16, 64]`. The number
+of blocks is rounded up, and the rest of the last block is zero.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A parsed layout: `axes` in memory order, a block axis as its letter in lower case.
+    """A parsed layout: `axes` in memory order; a block axis is its letter in lower case.
 
     `factors` are the extents of the block axes, by lower-case letter.
     """
@@ -39,15 +39,15 @@ class Layout:
         return "".join(a for a in self.axes if a.isupper())
 
     def factor(self, axis: str) -> int:
-        """The block factor of a logical axis; 1 where it is not blocked."""
+        """The block factor of a logical axis; 1 if it is not blocked."""
         return dict(self.factors).get(axis.lower(), 1)
 
 
 @lru_cache(maxsize=1024)
 def parse_layout(text: str) -> Layout:
-    """Returns the layout that `text` spells.
+    """Parses a layout.
 
-    Errors: T109 for text that is no layout.
+    Errors: T109 for an invalid layout.
     """
     match = re.fullmatch(r"([A-Z]+)((?:\d+[a-z])*)", text)
     axes = list(match[1]) if match else []
@@ -62,7 +62,7 @@ def parse_layout(text: str) -> Layout:
 
 
 def stored_shape(layout: Layout, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
-    """Returns the shape in memory of a tensor with these sizes of its logical axes."""
+    """Returns the shape in memory of a tensor with these logical sizes."""
     factors = dict(layout.factors)
     shape: list[Dim] = []
     for axis in layout.axes:
@@ -75,9 +75,10 @@ def stored_shape(layout: Layout, sizes: dict[str, Dim]) -> tuple[Dim, ...]:
 
 
 def logical_sizes(layout: Layout, shape: Sequence[Dim]) -> dict[str, Dim]:
-    """Returns the sizes of the logical axes of a tensor so stored; of blocked ones, with the zeros.
+    """Returns the logical sizes of a tensor with a shape in memory; those of blocked axes include
+    padding.
 
-    Errors: T109 when the shape does not fit the layout.
+    Errors: T109 if the shape does not fit the layout.
     """
     fits = len(shape) == len(layout.axes) and all(
         axis.isupper() or size == layout.factor(axis)
@@ -85,7 +86,7 @@ def logical_sizes(layout: Layout, shape: Sequence[Dim]) -> dict[str, Dim]:
     )
     if not fits:
         listed = ", ".join(map(str, shape))
-        raise GraphTypeError("T109", f"shape [{listed}] is not one of layout {layout.text}")
+        raise GraphTypeError("T109", f"shape [{listed}] does not fit layout {layout.text}")
     return {
         axis: size * layout.factor(axis)
         for axis, size in zip(layout.axes, shape, strict=True)
@@ -96,11 +97,11 @@ def logical_sizes(layout: Layout, shape: Sequence[Dim]) -> dict[str, Dim]:
 def result_sizes(
     source: Layout, target: Layout, shape: Sequence[Dim], logical: Sequence[Dim]
 ) -> dict[str, Dim]:
-    """Returns the sizes of the logical axes that a transform's result has.
+    """Returns the logical sizes of a transform's result.
 
-    `logical` names them in the order of the target's axes; empty: those of the source.
+    `logical` lists them in the order of the target's axes; if empty, they are the source's.
 
-    Errors: T109 when the layouts have different axes or the sizes do not fit.
+    Errors: T109 if the layouts have different axes or the sizes do not fit.
     """
     if set(source.plain) != set(target.plain):
         raise GraphTypeError("T109", f"layouts {source.text} and {target.text} differ in axes")
@@ -124,12 +125,12 @@ def result_sizes(
 
 
 def transform(array: Array, source: str, target: str, logical: Sequence[int] = ()) -> Array:
-    """Returns the array in another layout: at most one copy besides the padding of odd sizes.
+    """Returns the array in another layout, with at most one copy besides the padding of odd sizes.
 
-    `logical` are the sizes of the axes in the order of the target's; it crops what blocks rounded
-    up.
+    `logical` lists the logical sizes in the order of the target's axes; it crops the padding of
+    blocks.
 
-    Errors: T109 as `result_sizes`.
+    Errors: T109 as in `result_sizes`.
     """
     src, dst = parse_layout(source), parse_layout(target)
     sizes = result_sizes(src, dst, array.shape, logical)

@@ -1,10 +1,10 @@
-"""Elements put at places that indices name.
+"""Updates of elements at given indices.
 
-A kernel says what each element of its result is: here the last update that names its place, or all
-that do, combined. That takes a look at every index for each element of the result, which is right
-for few updates (caches, masks, single rows) and runs natively; many updates of many elements are
-put one after another on the host. Indices may be negative, to count from the end; one out of range
-ends the run in an error, and nothing outside is ever written.
+A kernel defines each element of its result: here the last update for its position, or the
+combination of all such updates. It examines every index for each element of the result, which is
+fast for few updates (caches, masks, single rows). Many updates of many elements are applied one
+after another on the host. Negative indices count from the end; an index out of range raises an
+error in the run, and nothing outside is ever written.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from clew.te.expr import Index
 
 Array = np.ndarray[Any, Any]
 
-# Looks at indices up to which the native form is taken: about a millisecond of work.
+# Comparisons with indices up to which the kernel is used: about a millisecond of work.
 _MOST_LOOKS: Final = 1 << 22
 
 _COMBINE: Final[dict[str, Any]] = {
@@ -54,7 +54,7 @@ _REDUCERS: Final = {"add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
 def check_reduction(name: str, reduction: str, x: TensorType, updates: TensorType) -> None:
-    """Checks how updates are combined with what is there.
+    """Checks the reduction that combines updates with existing elements.
 
     Errors: T101, T105, T107.
     """
@@ -62,14 +62,14 @@ def check_reduction(name: str, reduction: str, x: TensorType, updates: TensorTyp
         raise GraphTypeError(
             "T107",
             f"{name}: reduction={reduction!r}",
-            hint=f"it is none, {', '.join(_COMBINE)}",
+            hint=f"use none, {', '.join(_COMBINE)}",
         )
     if x.dtype != updates.dtype:
         raise GraphTypeError("T101", f"{name}: input is {x}, updates are {updates}")
 
 
 def put(x: Array, place: tuple[Array, ...], updates: Array, reduction: str) -> Array:
-    """Returns a copy of `x` with updates put, or combined, at places one after another."""
+    """Returns a copy of `x` with updates written or combined at positions, one after another."""
     result = np.array(x)
     if reduction == "none":
         result[place] = updates
@@ -79,7 +79,7 @@ def put(x: Array, place: tuple[Array, ...], updates: Array, reduction: str) -> A
 
 
 def _neutral(combiner: str, dtype: str) -> Scalar:
-    """Returns what changes nothing when it is combined."""
+    """Returns the neutral element of a combiner."""
     if combiner in ("sum", "prod"):
         return te.as_scalar(int(combiner == "prod"), dtype)
     if dtype == "bool":
@@ -107,9 +107,9 @@ def _scattered(
     update: Callable[[tuple[Scalar, ...], Sequence[Scalar]], Scalar],
     places: int,
 ) -> Tensor:
-    """Returns `x` with the updates whose number, over the axes `over`, `hits` a place.
+    """Returns `x` with updates, numbered over the axes `over`, applied at the positions they `hit`.
 
-    Which update is put depends on the first `places` indices of an element alone.
+    Only the first `places` indices of an element determine its update.
     """
     if reduction != "none":
         wide = accumulator(x.dtype)
@@ -148,7 +148,7 @@ def _scattered(
 
 
 def _looks(indices: Dim, elements: Dim) -> bool:
-    """Whether so many looks at indices, for so many elements, are few."""
+    """Whether comparing `indices` indices with `elements` elements is cheap enough."""
     known = isinstance(indices, int) and isinstance(elements, int)
     return known and indices * elements <= _MOST_LOOKS  # type: ignore[operator]
 
@@ -157,7 +157,7 @@ def _expanded(op: Op, few: bool, *args: Expr, **attrs: Any) -> Expr:
     return get_op(f"{op.name}_{'few' if few else 'many'}")(*args, **attrs)
 
 
-# --- by one index each ----------------------------------------------------------------------------
+# --- by one index per update ---------------------------------------------------------------
 
 _ELEMENTS = (
     Sample(f32(4, 3), np.array([[0, 2, 1], [3, 0, -1]]), f32(2, 3), axis=0),
@@ -198,7 +198,7 @@ def _check_elements(
         wrong = any(k != n and isinstance(d, int) and s > d for k, s, d in ints)
         wrong = wrong or (data.shape[n] == 0 and index.size != 0)
     if wrong:
-        raise GraphTypeError("T108", f"{name}: {new} put at {index} into {data}")
+        raise GraphTypeError("T108", f"{name}: {new} at {index} does not fit {data}")
     if index.dtype not in ("i32", "i64"):
         raise GraphTypeError("T105", f"{name}: indices are {index}, expected i32 or i64")
     return n
@@ -210,9 +210,9 @@ def _check_elements(
 def scatter_elements(  # type: ignore[empty-body]
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
-    """`x` with each update put (or combined by `reduction`) in its own place with `axis` replaced
-    by its index; of several for one place, the last. Negative indices count from the end; one out
-    of range ends the run in an error.
+    """`x` with each update written (or combined by `reduction`) at its own position, with the
+    coordinate on `axis` replaced by its index; of several updates for one position, the last.
+    Negative indices count from the end; an index out of range raises an error in the run.
 
     Errors: T101, T104, T105, T107, T108, I320. Source: ONNX ScatterElements-18.
     """
@@ -237,7 +237,7 @@ def _scatter_elements_expanded(x: Expr, indices: Expr, updates: Expr, **attrs: A
 def scatter_elements_few(
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
-    """`scatter_elements` as a kernel, which looks for each element at all indices along `axis`.
+    """`scatter_elements` as a kernel, which compares each element with all indices along `axis`.
 
     Errors: T101, T104, T105, T107, T108.
     """
@@ -248,7 +248,9 @@ def scatter_elements_few(
     over = te.reduce_axis(indices.shape[n], "update")
 
     def inside(i: tuple[Scalar, ...]) -> Scalar:
-        """Whether an update may be for a place: the updates may be fewer along other axes."""
+        """Whether an update may apply to a position: there may be fewer updates along other
+        axes.
+        """
         checks = [
             i[k] < te.size(size)
             for k, size in enumerate(indices.shape)
@@ -291,7 +293,7 @@ scatter_elements.reference(scatter_elements_many.reference_rule)  # type: ignore
 scatter_elements_few.reference(scatter_elements_many.reference_rule)  # type: ignore[arg-type]
 
 
-# --- by several indices each ----------------------------------------------------------------------
+# --- by several indices per update ---------------------------------------------------------
 
 _SLICES = (
     Sample(f32(4, 3), np.array([[0], [-1]]), f32(2, 3)),
@@ -319,16 +321,16 @@ _BAD_SLICES = (
 
 
 def _check_slices(name: str, x: Type, indices: Type, updates: Type, reduction: str) -> int:
-    """Returns how many axes the index tuples name."""
+    """Returns the number of axes that the index tuples address."""
     data, index, new = (tensor_type(name, t) for t in (x, indices, updates))
     check_reduction(name, reduction, data, new)
     depth = index.shape[-1] if index.rank else data.rank + 1
     if not isinstance(depth, int) or depth > data.rank:
-        raise GraphTypeError("T108", f"{name}: {index} holds no index tuples into {data}")
+        raise GraphTypeError("T108", f"{name}: {index} does not hold index tuples into {data}")
     wanted = (*index.shape[:-1], *data.shape[depth:])
     wrong = len(wanted) != new.rank or any(map(differ, wanted, new.shape))
     if wrong or (0 in data.shape[:depth] and index.size != 0):
-        raise GraphTypeError("T108", f"{name}: {new} put at {index} into {data}")
+        raise GraphTypeError("T108", f"{name}: {new} at {index} does not fit {data}")
     if index.dtype not in ("i32", "i64"):
         raise GraphTypeError("T105", f"{name}: indices are {index}, expected i32 or i64")
     return depth
@@ -336,9 +338,9 @@ def _check_slices(name: str, x: Type, indices: Type, updates: Type, reduction: s
 
 @register_op("scatter_nd", traits=Traits(sizes="computed"), samples=(*_SLICES, *_BAD_SLICES))
 def scatter_nd(x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:  # type: ignore[empty-body]
-    """`x` with slices put (or combined by `reduction`) at the index tuples in the last axis of
-    `indices`; of several for one place, the last. Negative indices count from the end; one out of
-    range ends the run in an error.
+    """`x` with slices written (or combined by `reduction`) at the index tuples in the last axis of
+    `indices`; of several updates for one position, the last. Negative indices count from the end;
+    an index out of range raises an error in the run.
 
     Errors: T101, T105, T107, T108, I320. Source: ONNX ScatterND-18.
     """
@@ -363,7 +365,7 @@ def _scatter_nd_expanded(x: Expr, indices: Expr, updates: Expr, *, reduction: st
 def scatter_nd_few(
     x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
-    """`scatter_nd` as a kernel, which looks for each place at all index tuples.
+    """`scatter_nd` as a kernel, which compares each position with all index tuples.
 
     Errors: T101, T105, T107, T108.
     """
@@ -401,7 +403,7 @@ def scatter_nd_many(x: Array, indices: Array, updates: Array, *, reduction: str 
     if not updates.size:
         return x
     depth = indices.shape[-1]
-    if not depth:  # the whole of `x`, once for each tuple
+    if not depth:  # the whole of `x`, once per tuple
         parts = updates.reshape(-1, *x.shape)
         whole: Array = put(x[None], (np.zeros(len(parts), np.int64),), parts, reduction)[0]
         return whole
@@ -417,7 +419,7 @@ scatter_nd.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-type]
 scatter_nd_few.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-type]
 
 
-# --- pieces along an axis, a place of its own for each in the batch -------------------------------
+# --- slices along an axis, with one position per batch element ------------------------------
 
 
 @register_op(
@@ -434,8 +436,8 @@ scatter_nd_few.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-typ
     ),
 )
 def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: int) -> Tensor:
-    """`x` with the first elements along `time_axis` in reverse, as many as `lengths[n]` says for
-    element `n` of `batch_axis`: 0 to the axis's size.
+    """`x` with the first `lengths[n]` elements along `time_axis` reversed for element `n` of
+    `batch_axis`; lengths range from 0 to the size of the axis.
 
     Errors: T104, T105, T108, I320. Source: ONNX ReverseSequence-10.
     """
@@ -477,8 +479,8 @@ def reverse_sequence(x: Tensor, lengths: Tensor, *, batch_axis: int, time_axis: 
 def tensor_scatter(
     x: Tensor, updates: Tensor, begin: Tensor, *, axis: int = -2, circular: bool = False
 ) -> Tensor:
-    """`x` with `updates` put in along `axis`, from `begin[n]` on for element `n` of axis 0; from
-    the front again after the end, with `circular`; else all of them must fit.
+    """`x` with `updates` written along `axis`, starting at `begin[n]` for element `n` of axis 0.
+    With `circular`, they wrap around at the end; otherwise all of them must fit.
 
     Errors: T101, T104, T105, T108, I320. Source: ONNX TensorScatter-24.
     """
@@ -487,13 +489,15 @@ def tensor_scatter(
     check_reduction(name, "none", x.type, updates.type)
     n = axis_of(name, axis, x.rank)
     if n == 0:
-        raise GraphTypeError("T104", f"{name}: axis 0 is that of the batch")
+        raise GraphTypeError("T104", f"{name}: axis 0 is the batch axis")
     fits = updates.rank == x.rank and begin.rank == 1 and not differ(begin.shape[0], x.shape[0])
     for k, (new, old) in enumerate(zip(updates.shape, x.shape, strict=False)):
         longer = isinstance(new, int) and isinstance(old, int) and new > old
         fits = fits and not (longer if k == n else differ(new, old))
     if not fits:
-        raise GraphTypeError("T108", f"{name}: {updates.type} put at {begin.type} into {x.type}")
+        raise GraphTypeError(
+            "T108", f"{name}: {updates.type} at {begin.type} does not fit {x.type}"
+        )
     if updates.shape[n] == 0:
         return te.compute(x.shape, lambda *i: x[i], name)
     size, count = te.size(x.shape[n]), te.size(updates.shape[n])
@@ -502,7 +506,7 @@ def tensor_scatter(
 
     def body(*i: Scalar) -> Scalar:
         first = te.cast("i64", begin[i[0]])
-        if not circular:  # without the check, places outside the axis are not written
+        if not circular:  # without the check, positions outside the axis are not written
             first = te.Checked(first, places, hold=False)
         place = i[n] - first
         place = place % size if circular else place

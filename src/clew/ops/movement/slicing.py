@@ -1,4 +1,4 @@
-"""Putting together and cutting: concatenate, split, slice, pad."""
+"""Joining and cutting: concatenate, split, slice, pad."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from clew.te import Scalar, Tensor
 Array = np.ndarray[Any, Any]
 
 
-# Exporters write such numbers for an axis' ends.
+# Exporters write numbers this large for the end of an axis.
 _FAR: Final = 2**31 - 1
-# More inputs than this are found by halves, so that expressions stay shallow.
+# More inputs than this are selected by bisection, so that expressions stay shallow.
 _MOST_IN_A_ROW: Final = 32
 
 
@@ -77,7 +77,9 @@ def concatenate(x: Tensor, *xs: Tensor, axis: int) -> Tensor:
             return inputs[n][(*i[:along], i[along] - te.size(offsets[n]), *i[along + 1 :])]
 
         def chosen(first: int, last: int) -> Scalar:
-            """Returns the element where it is one of the inputs from `first` to before `last`."""
+            """Returns the element if it belongs to one of the inputs from `first` to before
+            `last`.
+            """
             if last - first > _MOST_IN_A_ROW:
                 middle = (first + last) // 2
                 left, right = chosen(first, middle), chosen(middle, last)
@@ -109,11 +111,13 @@ def _concatenate_reference(*xs: Array, axis: int) -> Array:
     ),
 )
 def split(x: Tensor, *, sizes: tuple[int, ...], axis: int) -> tuple[Tensor, ...]:
-    """Pieces of the given sizes along `axis`, as a tuple. Source: ONNX Split-18."""
+    """Slices of the given sizes along `axis`, as a tuple. Source: ONNX Split-18."""
     along = axis_of("split", axis, x.rank)
     total: Dim = sum(sizes)
     if differ(total, x.shape[along]):
-        raise GraphTypeError("T108", f"split: sizes {sizes} do not sum to axis {axis} of {x.type}")
+        raise GraphTypeError(
+            "T108", f"split: sizes {sizes} do not add up to axis {axis} of {x.type}"
+        )
     pieces: list[Tensor] = []
     offset: Dim = 0
     for n, size in enumerate(sizes):
@@ -146,10 +150,11 @@ def _split_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 
 def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim]:
-    """Returns the first index and the number of elements that a slice of an axis takes.
+    """Returns the first index and the number of elements of a slice of an axis.
 
-    Negative bounds count from the end and all are clamped, as in Python; symbolic ones are taken to
-    lie inside the axis, and an axis whose last element is asked for to have one.
+    Negative bounds count from the end, and all are clamped, as in Python. Symbolic bounds are
+    assumed to lie inside the axis; a slice that takes the last element assumes that the axis has
+    one.
 
     Errors: T107 for a stride of 0.
     """
@@ -159,7 +164,7 @@ def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim
     first, last = (_clamped(b, size, low, high) for b in (begin, end))
     if stride > 0:
         if not isinstance(size, int) and isinstance(end, int) and -_FAR < end < 0:
-            last = size + end  # below 0 there are no elements, either
+            last = size + end  # also if it is below 0: there are no elements then
         return first, dim_max((last - first + stride - 1) // stride, 0) if last != size or (
             isinstance(first, int) and isinstance(size, int)
         ) else (last - first + stride - 1) // stride
@@ -169,7 +174,7 @@ def slice_bounds(begin: Dim, end: Dim, stride: int, size: Dim) -> tuple[Dim, Dim
 
 
 def _clamped(bound: Dim, size: Dim, low: int, high: Dim) -> Dim:
-    """Returns a bound, counted from the front, between `low` and `high`."""
+    """Returns a bound, counted from the front, clamped to `low` and `high`."""
     if not isinstance(bound, int):
         return bound
     if isinstance(size, int) and isinstance(high, int):
@@ -283,7 +288,7 @@ _PAD_MODES = ("constant", "edge", "reflect", "wrap")
     ),
 )
 def pad(x: Tensor, *, pads: tuple[int, ...], mode: str = "constant", value: float = 0.0) -> Tensor:
-    """`x` widened by `pads` (before each axis, then after each); negative ones crop.
+    """`x` padded by `pads` (before each axis, then after each); negative ones crop.
 
     `mode` is one of constant (`value`), edge, reflect, wrap. Source: ONNX Pad-24.
     """
@@ -296,7 +301,7 @@ def pad(x: Tensor, *, pads: tuple[int, ...], mode: str = "constant", value: floa
     before, after = pads[: x.rank], pads[x.rank :]
     shape = [low + n + high for low, n, high in zip(before, x.shape, after, strict=True)]
     if any(isinstance(n, int) and n < 0 for n in shape):
-        raise GraphTypeError("T110", f"pad: {pads} crop {x.type} to {text(shape)}")
+        raise GraphTypeError("T110", f"pad: {pads} crops {x.type} to {text(shape)}")
     empty = [n == 0 and m != 0 for n, m in zip(x.shape, shape, strict=True)]
     known = all(isinstance(n, int) and n for n in shape)
     if mode != "constant" and any(empty) and known:
@@ -320,7 +325,7 @@ def pad(x: Tensor, *, pads: tuple[int, ...], mode: str = "constant", value: floa
 
 
 def _folded(p: Scalar, n: Scalar, mode: str) -> Scalar:
-    """Returns the place inside an axis of size `n` that a place outside stands for."""
+    """Returns the position inside an axis of size `n` that replaces a position outside."""
     if mode == "wrap":
         return p % n
     if mode == "edge":
@@ -368,8 +373,8 @@ def _pad_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     ),
 )
 def center_crop_pad(x: Tensor, *, shape: tuple[int, ...], axes: tuple[int, ...] = ()) -> Tensor:
-    """The middle of `x` along `axes` (none: all) in the sizes of `shape`, within zeros where these
-    are larger. Of odd differences the larger half is at the end.
+    """The center of `x` along `axes` (none: all) in the sizes of `shape`, zero-padded where these
+    are larger. Of odd differences, the larger half is at the end.
 
     Errors: T104, T107. Source: ONNX CenterCropPad-18.
     """
@@ -378,7 +383,7 @@ def center_crop_pad(x: Tensor, *, shape: tuple[int, ...], axes: tuple[int, ...] 
         raise GraphTypeError("T107", f"{name}: {x.type} to {text(shape)} along axes {axes}")
     places = [axis_of(name, a, x.rank) for a in axes] or list(range(x.rank))
     if len(set(places)) != len(places):
-        raise GraphTypeError("T104", f"{name}: axes {axes} name one axis twice")
+        raise GraphTypeError("T104", f"{name}: axes {axes} repeat an axis")
     sizes = list(x.shape)
     for n, size in zip(places, shape, strict=True):
         sizes[n] = size
@@ -389,7 +394,7 @@ def center_crop_pad(x: Tensor, *, shape: tuple[int, ...], axes: tuple[int, ...] 
             old, new = x.shape[n], sizes[n]
             if old == new:
                 continue
-            # What is cropped, less what is added, before the axis.
+            # Elements cropped less elements added before the axis.
             crop = te.maximum(te.size(old) - te.size(new), 0) // 2
             add = te.maximum(te.size(new) - te.size(old), 0) // 2
             at[n] = i[n] + crop - add

@@ -36,7 +36,7 @@ Array = np.ndarray[Any, Any]
 def _groups(
     source: Sequence[Dim], target: Sequence[Dim]
 ) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Returns runs of source and target axes with equal products, as short as possible."""
+    """Returns groups of source and target axes with equal products, as short as possible."""
     found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     s, t = 0, 0
     while s < len(source) or t < len(target):
@@ -59,7 +59,7 @@ def _groups(
 
 
 def _larger(left: Dim, right: Dim) -> bool:
-    """Whether `left` has more factors than `right` so far, as far as can be told."""
+    """Whether `left` is known to have more factors than `right` so far."""
     if isinstance(left, int) and isinstance(right, int):
         return left > right
     return isinstance(left, SymDim) and isinstance(right, int)
@@ -68,7 +68,7 @@ def _larger(left: Dim, right: Dim) -> bool:
 def reshaped_place(
     source: Sequence[Dim], target: Sequence[Dim], indices: Sequence[Scalar]
 ) -> tuple[Scalar, ...]:
-    """Returns where the element at `indices` of the target shape stands in the source shape."""
+    """Returns the position in the source shape of the element at `indices` of the target shape."""
     place: list[Scalar] = [te.as_scalar(0)] * len(source)
     for sources, targets in _groups(source, target):
         kept = [n for n in sources if source[n] != 1]
@@ -100,7 +100,7 @@ def reshaped_place(
     ),
 )
 def reshape(x: Tensor, *, shape: tuple[int, ...]) -> Tensor:
-    """The elements in their order, in another shape. Source: ONNX Reshape-24."""
+    """The elements in order, in another shape. Source: ONNX Reshape-24."""
     if differ(x.size, product(shape)):
         raise GraphTypeError(
             "T108", f"reshape: {x.type} has {x.size} elements, {text(shape)} has {product(shape)}"
@@ -120,7 +120,7 @@ def _reshape_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 @reshape.resolver
 def _reshape_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
-    """A size of 0 is that of `x` in its place; -1 stands for what is left."""
+    """Resolves a size of 0 to the size of `x` in that position, and -1 to the remaining size."""
     source, shape = types[0].shape, list(attrs["shape"])
     for n, size in enumerate(shape):
         if size == 0 and n < len(source):
@@ -148,7 +148,7 @@ def transpose(x: Tensor, *, axes: tuple[int, ...]) -> Tensor:
     inside = all(-x.rank <= a < x.rank for a in axes)
     if not inside or sorted(a % x.rank for a in axes) != list(range(x.rank)):
         raise GraphTypeError(
-            "T104", f"transpose: axes {axes} are no permutation of the {x.rank} of {x.type}"
+            "T104", f"transpose: axes {axes} do not permute the {x.rank} axes of {x.type}"
         )
     order = [a % x.rank for a in axes]
     place = [order.index(n) for n in range(x.rank)]
@@ -174,7 +174,7 @@ def _transpose_reference(x: Array, *, axes: tuple[int, ...]) -> Array:
     ),
 )
 def broadcast_to(x: Tensor, *, shape: tuple[int, ...]) -> Tensor:
-    """`x` repeated along axes of size 1 and new leading ones. Source: ONNX Expand-13."""
+    """`x` repeated along axes of size 1 and along new leading axes. Source: ONNX Expand-13."""
     result = broadcast_shapes("broadcast_to", x.shape, shape)
     if len(result) != len(shape) or any(map(differ, result, shape)):
         raise GraphTypeError("T100", f"broadcast_to: {x.type} does not broadcast to {text(shape)}")
@@ -195,7 +195,7 @@ def _broadcast_to_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 @broadcast_to.resolver
 def _broadcast_to_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
-    """The shape given broadcasts too: 1 leaves an axis as it is. Source: ONNX Expand-13."""
+    """Broadcasts the given shape too: 1 leaves an axis unchanged. Source: ONNX Expand-13."""
     return {"shape": broadcast_shapes("broadcast_to", types[0].shape, attrs["shape"])}
 
 
@@ -209,7 +209,7 @@ def _broadcast_to_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -
     ),
 )
 def tile(x: Tensor, *, repeats: tuple[int, ...]) -> Tensor:
-    """`x` repeated so many times along each axis. Source: ONNX Tile-13."""
+    """`x` repeated `repeats` times along the axes. Source: ONNX Tile-13."""
     if len(repeats) != x.rank:
         raise GraphTypeError("T107", f"tile: {len(repeats)} repeats for {x.type}")
     shape = [n * r for n, r in zip(x.shape, repeats, strict=True)]
@@ -243,15 +243,16 @@ def _tile_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     ),
 )
 def repeat(x: Tensor, *, axis: int, repeats: int, size: int) -> Tensor:
-    """Each element of an axis `repeats` times, side by side, cut after `size`: blocks' scales as
-    elements'. Source: ONNX QuantizeLinear-21 (`block_size`); numpy's `repeat`.
+    """Each element of an axis repeated `repeats` times in place, cropped to `size`: scales of
+    blocks become scales of elements. Source: ONNX QuantizeLinear-21 (`block_size`); NumPy's
+    `repeat`.
     """
     axis = axis_of("repeat", axis, x.rank)
     blocks = x.shape[axis]
     short = isinstance(size, int) and isinstance(blocks, int) and size > blocks * repeats
     if repeats < 1 or short:
         raise GraphTypeError(
-            "T142", f"repeat: {blocks} elements, {repeats} times each, are no {size}"
+            "T142", f"repeat: {blocks} elements, {repeats} times each, do not give {size}"
         )
     shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
     return te.compute(
@@ -346,13 +347,13 @@ def _identity_reference(x: Array) -> Array:
     ),
 )
 def diagonal(x: Tensor, *, first: int = 0, second: int = 1) -> Tensor:
-    """The elements whose places on two axes of one size are equal. The axis `second` is left out.
+    """The elements whose indices on two axes of one size are equal. The axis `second` is dropped.
 
     Errors: T104, T108.
     """
     a, b = axis_of("diagonal", first, x.rank), axis_of("diagonal", second, x.rank)
     if a == b:
-        raise GraphTypeError("T104", f"diagonal: axis {a} is both axes")
+        raise GraphTypeError("T104", f"diagonal: axis {a} is named twice")
     if differ(x.shape[a], x.shape[b]):
         raise GraphTypeError("T108", f"diagonal: axes {a} and {b} of {x.type} differ in size")
 

@@ -1,1 +1,1 @@
-"""Passes about convolutions: layouts, the algorithm of each, padding, scales."""
+"""Passes for convolutions: layouts, algorithms, padding and scales."""

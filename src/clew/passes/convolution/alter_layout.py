@@ -23,23 +23,24 @@ _PLAIN: Final = "NCHW"
 _CHANNELS_LAST: Final = "NHWC"
 _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
-_LEAST_FILLED: Final = 0.8  # of the blocks of channels that no block divides
-_LEAST_DEPTH: Final = 0.25  # of a tile: less is not worth filling up
+# Share of channels in the padded blocks, if no block size divides their number.
+_LEAST_FILLED: Final = 0.8
+_LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
 
 @dataclass(frozen=True)
 class AlterLayout(Pass):
-    """Keeps images in blocks of channels (`NCHW16c`), weights in the order kernels read them.
+    """Stores images in blocks of channels (`NCHW16c`), and weights in the order kernels read them.
 
-    A convolution gets its weight as `OIHW<b>i<n>o`, `n` output channels being a register tile's
-    vectors, and its padding as an operator before it; one of few input channels takes the plain
-    image, or, where a matrix unit sums over the columns of a filter as well, short blocks filled up
-    with zeros (`NCHW4c`); one of clips (`nn.conv3d_frames`) keeps its padding between frames; a
-    depthwise one gets `OIHW<b>o`, and keeps its padding. Pooling, elementwise operators and
-    concatenations follow the layout of what they are given. Dense weights become `NK<n>n`, the
-    last block filled with zeros. `layout_transform` stands where layouts meet, once for each value;
-    model outputs are plain.
+    The weight of a convolution becomes `OIHW<b>i<n>o`, where `n` output channels are the vectors of
+    a register tile, and its padding becomes an operator before it. A convolution of few input
+    channels reads the plain image or, where a matrix unit also sums over the columns of a filter,
+    short zero-padded blocks (`NCHW4c`). A convolution of video clips (`nn.conv3d_frames`) keeps its
+    padding between frames. The weight of a depthwise convolution becomes `OIHW<b>o`, and the
+    convolution keeps its padding. Pooling, elementwise operators and concatenations take the layout
+    of their operands. Dense weights become `NK<n>n`, with the last block zero-padded. Where layouts
+    meet, one `layout_transform` per value converts between them; model outputs are plain.
 
     Before:
         %1: f32[1, 64, 56, 56] = nn.conv2d(%0, w, padding=[1, 1, 1, 1]); %2 = add(%1, b)
@@ -48,18 +49,18 @@ class AlterLayout(Pass):
         %4 = pad(%3, pads=[0, 0, 1, 1, 0, 0, 0, 1, 1, 0])
         %5 = nn.conv2d(%4, layout_transform(w), weight_layout="OIHW16i64o"); %6 = add(%5, b')
 
-    The block of C channels is the largest of 32, 16, 8 and 4 that divides it and is no longer than
-    a vector (of the narrowest data that a convolution of the function reads, so that all agree);
-    where none does, the tensor stays plain. So do images of 1x1 convolutions in groups
-    that fill no whole vector, whose lanes are pixels, and what follows them channel by channel.
-    Where whole vectors are worth it, or no block divides the channels and few are missing or the
-    data are in blocks, zeros fill up the last block of a result (24 channels as 32, 45 as 48, 3 as
-    4), as far as operators follow that make no infinities of zeros; of `bf16` data, unless a
-    concatenation joins it to others, whole blocks. Weights of `bf16` and 8 bits hold together,
-    innermost, as many inputs as fit 32 bits: `OHWI32o2i`, `NK32n2k`.
+    The block of C channels is the largest of 32, 16, 8 and 4 that divides C and is no longer than a
+    vector (of the narrowest data that a convolution of the function reads, so that all agree). If
+    none divides C, the tensor stays plain. Images of 1x1 grouped convolutions whose groups fill no
+    whole vector also stay plain (their lanes are pixels), and so do the channel-wise operators
+    after them. The last block of a result is zero-padded (24 channels to 32, 45 to 48, 3 to 4)
+    where whole vectors are worth it, or where no block divides the channels and either few are
+    missing or the data are blocked; the operators that follow must not turn zeros into infinities.
+    `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16` and 8 bits
+    hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
     Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
-    choosing between layouts by measuring.
+    selecting layouts by measurement.
     """
 
     opt_level: ClassVar[int] = 3
@@ -75,8 +76,8 @@ class AlterLayout(Pass):
 
 
 class _Alterer(Rewriter):
-    """The memo maps a plain node to its value in whatever layout it now has: the type's
-    `layout`.
+    """The memo maps a plain node to its value in the value's current layout (`layout` of the
+    type).
     """
 
     rebuilds = False
@@ -90,8 +91,8 @@ class _Alterer(Rewriter):
         self._users: dict[int, list[Expr]] = {}
         self._converted: dict[tuple[int, str], Expr] = {}
         self._padded: dict[tuple[int, tuple[int, ...]], Expr] = {}
-        self._kept_plain: set[int] = set()  # images that a convolution gave so, and what follows
-        self._most = 0  # channels of a block of results: all convolutions agree
+        self._kept_plain: set[int] = set()  # images left plain for a convolution, and their users
+        self._most = 0  # channels in a block of results, the same for all convolutions
 
     def enter(self, function: Function) -> None:
         self._bodies.add(function.body.id)
@@ -102,7 +103,7 @@ class _Alterer(Rewriter):
             if isinstance(node, Call) and _packs_weight(node) and node.attrs.groups == 1:
                 self._most = max(self._most, self._lanes_of_block(node))
 
-    # --- which operators change ---
+    # --- operators that change ---
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         altered = None if any(map(_is_blocked, (old, *old.args))) else self._altered(old)
@@ -110,7 +111,7 @@ class _Alterer(Rewriter):
         return self._to(result, _layout_of(old), old, old) if old.id in self._bodies else result
 
     def _altered(self, old: Call) -> Expr | None:
-        """Returns the call over values in other layouts; `None` where it needs plain ones."""
+        """Returns the call over values in other layouts, or `None` if it needs plain ones."""
         if not isinstance(old.op, Op) or not isinstance(old.type, TensorType):
             return None
         if argument_references(old.attrs):
@@ -150,8 +151,9 @@ class _Alterer(Rewriter):
         return built
 
     def _stays_plain(self, old: Call) -> bool:
-        """Whether an image is better off plain: that of a convolution of many small groups, which
-        fill no block but whose pixels fill vectors, and all that follows it channel by channel.
+        """Whether an image is better left plain: the image of a convolution of many small groups,
+        whose channels fill no block but whose pixels fill vectors, and all channel-wise operators
+        after it.
         """
         assert isinstance(old.op, Op)
         follows = any(a.id in self._kept_plain for a in old.args)
@@ -170,11 +172,11 @@ class _Alterer(Rewriter):
         pointwise = all(k == 1 for k in kernel) and not moves
         if not pointwise or self._block(math.gcd(inner, channels // groups), lanes) == lanes:
             return False
-        self._ctx.remark(old, f"stays plain: {inner} channels of a group fill no blocks of {lanes}")
+        self._ctx.remark(old, f"stays plain: {inner} channels per group fill no block of {lanes}")
         return True
 
     def _over_plain(self, old: Expr) -> Expr:
-        """Returns the node over children in the layouts they had."""
+        """Returns the node over its children in their original layouts."""
         children = [self._to(self.memo[c.id], _layout_of(c), c, old) for c in old.children]
         return rebuild(old, children)
 
@@ -220,7 +222,7 @@ class _Alterer(Rewriter):
             attrs = attrs.with_(padding=kept)
         source = self.memo[weight.id]
         missing = inner - weight.tensor.shape[1]
-        if missing and product_group(weight.tensor.dtype):  # groups are filled up, not blocks
+        if missing and product_group(weight.tensor.dtype):  # groups are padded, not blocks
             source = get_op("pad")(source, pads=(0, 0, 0, 0, 0, missing, 0, 0))
         packed = get_op("layout_transform")(
             source, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
@@ -235,7 +237,7 @@ class _Alterer(Rewriter):
         lanes = self._lanes(old)
         of_result = self._block(channels, self._most if groups == 1 else lanes)
         if groups == 1:
-            # Whole vectors, some channels of which are zero, may do more than shorter blocks.
+            # Whole vectors with some zero channels may do more work than shorter blocks.
             whole = self._lanes_of_sums(old.args[0].tensor.dtype)
             if product_group(old.args[0].tensor.dtype) and not self._is_joined(old):
                 whole = self._most
@@ -255,9 +257,9 @@ class _Alterer(Rewriter):
         stored = _filled_up(channels, of_result or 1)
         tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
         if of_result > lanes:
-            tile = of_result  # of several vectors
+            tile = of_result  # covers several vectors
         if product_group(old.args[0].tensor.dtype):
-            tile = of_result  # of two vectors of sums
+            tile = of_result  # covers two vectors of sums
         data, weight, *rest = (a.tensor for a in old.args)
         weight = weight.with_(shape=(channels, inner, *weight.shape[2:]))
         attrs = old.attrs.with_(groups=groups)
@@ -270,15 +272,16 @@ class _Alterer(Rewriter):
         return arguments, attrs.with_(out_layout=out_layout)
 
     def _block_of_odd(self, channels: int, whole: int) -> int:
-        """Returns the shortest block that so many channels fill as few of as of whole vectors: the
-        lanes of pixels lie apart in blocked data, and would be gathered one by one.
+        """Returns the shortest block that needs no more blocks for the channels than whole vectors
+        do. In blocked data the lanes of pixels lie apart, and would be gathered one by one.
         """
         blocks = [b for b in self._options.blocks if b <= whole]
         return min(b for b in blocks if -(-channels // b) == -(-channels // whole))
 
     def _block_of_few(self, old: Call, inner: int) -> int:
-        """Returns the block that few input channels are filled up to, where a matrix unit sums over
-        them and the columns of a filter at once; 0 where they need none, or are too few for that.
+        """Returns the block size that few input channels are zero-padded to where a matrix unit
+        sums over them and the columns of a filter together; 0 if no padding is needed or they are
+        too few.
         """
         assert self._ctx.target is not None
         data, weight = (a.tensor for a in old.args[:2])
@@ -296,26 +299,26 @@ class _Alterer(Rewriter):
         return self._ctx.target.vector_lanes(old.args[0].tensor.dtype)
 
     def _lanes_of_block(self, old: Call) -> int:
-        """Returns the most channels of a block that a convolution reads in one piece; 0 for one
-        that stays plain.
+        """Returns the largest number of channels in a block that a convolution reads contiguously,
+        or 0 if the convolution stays plain.
         """
         packs = _packable(old.args[1]) and old.args[0].tensor.rank == 4 and self._packs(old)
         return self._lanes(old) if packs else 0
 
     def _is_joined(self, old: Expr) -> bool:
-        """Whether a concatenation reads a result, or what is computed from it channel by channel:
-        it has no room for channels that blocks were filled up with.
+        """Whether a concatenation reads the result, directly or through channel-wise operators. A
+        concatenation has no room for the zero channels that pad a block.
         """
         return self._reaches(old, lambda user: user.op_name == "concatenate")
 
     def _lanes_of_sums(self, dtype: str) -> int:
-        """Returns the lanes of a vector of sums, which are of 32 bits at least."""
+        """Returns the number of lanes in a vector of sums, which have at least 32 bits."""
         assert self._ctx.target is not None
         return self._ctx.target.vector_lanes("f64" if dtype == "f64" else "f32")
 
     def _packs(self, old: Call) -> bool:
-        """Whether kernels are faster on packed operands: floats, and integers that the target has
-        instructions for.
+        """Whether kernels are faster on packed operands. This holds for floats, and for integers if
+        the target has instructions for them.
         """
         assert self._ctx.target is not None
         data, weight = (a.tensor.dtype for a in old.args[:2])
@@ -325,19 +328,19 @@ class _Alterer(Rewriter):
         return bool(target.dot_lanes(data, weight) or target.tile_shape(data, weight))
 
     def _block(self, channels: int, lanes: int) -> int:
-        """Returns the block of so many channels; 0 where they stay plain."""
+        """Returns the block size for a number of channels, or 0 if they stay plain."""
         fitting = (b for b in self._options.blocks if b <= lanes and channels % b == 0)
         return next(fitting, 0)
 
     def _tile_vectors(self, channels: int, block: int) -> int:
-        """Returns how many vectors of output channels a register tile has; the last tile's weights
-        may be filled up.
+        """Returns the number of vectors of output channels in a register tile. The weights of the
+        last tile may be zero-padded.
         """
         blocks = channels // block if block else 1
         return max(1, min(blocks, self._options.max_tile_vectors))
 
     def _split_padding(self, value: Expr, padding: tuple[int, ...], layout: str) -> Expr:
-        """Returns the image within zeros; the same value padded alike is padded once."""
+        """Returns the zero-padded image; equal padding of the same value is shared."""
         if not any(padding):
             return value
         found = self._padded.get((value.id, padding))
@@ -359,7 +362,7 @@ class _Alterer(Rewriter):
         if not isinstance(units, int) or not self._packs(old) or lanes == 1:
             return None
         if 2 * units <= lanes:
-            self._ctx.remark(old, f"weight stays plain: {units} units would fill half a vector")
+            self._ctx.remark(old, f"weight stays plain: {units} units fill at most half a vector")
             return None
         block = lanes * (vectors if units > lanes else 1)
         group = product_group(dtype)
@@ -372,7 +375,7 @@ class _Alterer(Rewriter):
         return Call(old.op, [value, packed], attrs)
 
     def _transpose(self, old: Call) -> Expr | None:
-        """An image with channels last goes to blocks at once, where a convolution wants them."""
+        """Converts a channels-last image directly to blocks if a convolution reads it in blocks."""
         if tuple(old.attrs.axes) != _FROM_CHANNELS_LAST or _is_blocked(self.memo[old.args[0].id]):
             return None
         channels, lanes = old.tensor.shape[1], self._lanes(old)
@@ -384,12 +387,12 @@ class _Alterer(Rewriter):
         )
 
     def _meets_convolution(self, old: Expr) -> bool:
-        """Whether a convolution reads an image, or what is computed from it element by element."""
+        """Whether a convolution reads an image, directly or through elementwise operators."""
         return self._reaches(old, _packs_weight)
 
     def _reaches(self, old: Expr, wanted: Callable[[Call], bool]) -> bool:
-        """Whether a call that is `wanted` reads an image, or what is computed from it element by
-        element.
+        """Whether a call that satisfies `wanted` reads an image, directly or through elementwise
+        operators.
         """
         seen = {old.id}
         pending = [old]
@@ -405,10 +408,10 @@ class _Alterer(Rewriter):
                     pending.append(user)
         return False
 
-    # --- what follows the layout it is given ---
+    # --- operators that follow the layout of their operands ---
 
     def _layout_of_args(self, old: Call) -> str:
-        """Returns the layout of the first image in blocks among the arguments; "" if there is
+        """Returns the layout of the first blocked image among the arguments, or "" if there is
         none.
         """
         layouts = [self.memo[a.id].type for a in old.args]
@@ -429,7 +432,7 @@ class _Alterer(Rewriter):
         return Call(old.op, args, attrs)
 
     def _concatenate(self, old: Call) -> Expr | None:
-        """Blocks of the smallest size among the operands, if all of them have whole blocks."""
+        """Uses the smallest block among the operands if all of them have whole blocks."""
         values = [self.memo[a.id] for a in old.args]
         blocked = [v for v in values if _is_blocked(v)]
         if old.tensor.rank != 4 or 2 * len(blocked) < len(values):
@@ -453,7 +456,7 @@ class _Alterer(Rewriter):
         return Call(old.op, args, old.attrs.with_(pads=(*pads[:4], 0, *pads[4:], 0)))
 
     def _pointwise(self, old: Call, layout: str) -> Expr | None:
-        """Elementwise operators work in any layout, broadcast operands reshaped to it."""
+        """Elementwise operators work in any layout; broadcast operands are reshaped to it."""
         if old.tensor.rank != 4:
             return None
         channels = old.tensor.shape[1]
@@ -477,7 +480,7 @@ class _Alterer(Rewriter):
     # --- conversions ---
 
     def _to(self, value: Expr, layout: str, old: Expr, user: Expr) -> Expr:
-        """Returns a value, `old` of the stage before, in a layout that `user` wants."""
+        """Returns a value (`old` in the previous stage) in a layout for `user`."""
         if not isinstance(value.type, TensorType):
             return value
         have = value.type.layout or _PLAIN
@@ -489,15 +492,15 @@ class _Alterer(Rewriter):
                 found = _convert(value, have, layout, old.tensor)
             if not isinstance(value, Constant):
                 wants = user.op_name if isinstance(user, Call) else type(user).__name__
-                self._ctx.remark(user, f"{have} -> {layout}: {wants} wants it so")
+                self._ctx.remark(user, f"{have} -> {layout}: required by {wants}")
             self._converted[value.id, layout] = found
             self._converted[found.id, have] = value
         return found
 
 
 def _spatial_padding(padding: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Returns the padding of lines and columns, as (top, left, bottom, right), and what is left: an
-    operator of that padding, or, between the frames of clips, the convolution itself sees to it.
+    """Returns the padding of lines and columns as (top, left, bottom, right), and the rest. The
+    first becomes an operator; the convolution keeps the rest, which pads clips between frames.
     """
     half = len(padding) // 2
     around = (*padding[half - 2 : half], *padding[-2:])
@@ -508,8 +511,8 @@ def _spatial_padding(padding: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[i
 
 
 def _convert(value: Expr, have: str, layout: str, plain: TensorType) -> Expr:
-    """Returns the value in another layout; to a plain image of one pixel by another shape only.
-    `plain` is its type without blocks.
+    """Returns the value in another layout. An image of one pixel becomes plain by a reshape alone.
+    `plain` is the value's type without blocks.
     """
     shape = value.tensor.shape
     if _holds_more(value.tensor, plain):
@@ -522,7 +525,7 @@ def _convert(value: Expr, have: str, layout: str, plain: TensorType) -> Expr:
 
 
 def _holds_more(type_: TensorType, plain: TensorType) -> bool:
-    """Whether an image has more channels than it would without blocks: zeros that fill the last."""
+    """Whether an image has more channels than its plain form: zeros that pad the last block."""
     if not type_.layout or plain.layout or plain.rank != 4 or type_.rank != 5:
         return False
     return type_.shape[1] * type_.shape[4] != plain.shape[1]
@@ -534,7 +537,7 @@ def _is_filled(value: Expr, old: Expr) -> bool:
 
 
 def _with_filled(value: Expr, plain: TensorType) -> TensorType:
-    """Returns the plain type with the channels that the value holds."""
+    """Returns the plain type with the number of channels that the value stores."""
     if not isinstance(value.type, TensorType) or not _holds_more(value.tensor, plain):
         return plain
     n, _, *size = plain.shape
@@ -564,5 +567,5 @@ def _packable(weight: Expr) -> bool:
 
 
 def _packs_weight(call: Call) -> bool:
-    """Whether a call is a convolution that takes its data and weight in blocks of channels."""
+    """Whether a call is a convolution that reads data and weight in blocks of channels."""
     return isinstance(call.op, Op) and call.op.traits.packs_weight

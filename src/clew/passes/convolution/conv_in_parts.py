@@ -1,4 +1,4 @@
-"""bf16x3 emulation on a matrix unit as a way to compute a convolution of f32."""
+"""bf16x3 emulation on a matrix unit as an algorithm for f32 convolutions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ _BLOCKS = "NCHW16c"
 
 
 def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
-    """Yields the convolution as products of `parts` of `bf16`, if there is a unit for these."""
+    """Yields the convolution as products of `parts` of `bf16`, if the target has a unit for
+    them.
+    """
     if target.tile_shape("bf16", "bf16") is None:
         return
     weight = plain_weight(conv)
-    # How pixels are taken apart depends on their number: it has to be known.
+    # The way pixels are split depends on their number, so sizes must be static.
     if weight is None or conv.attrs.data_layout != _BLOCKS or not conv.tensor.is_static:
         return
     attrs, kernel = conv.attrs, weight.tensor.concrete[2:]
@@ -52,6 +54,6 @@ def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
 
 
 def _split_weight(weight: Constant, parts: int) -> Constant:
-    """Returns the parts of a weight in the order that `nn.conv2d_parts` reads them in."""
+    """Returns the parts of a weight in the order that `nn.conv2d_parts` reads them."""
     packed = TensorType(packed_shape(weight.tensor.concrete, parts), "bf16")
     return weight.derived(f"conv_parts{parts}", packed, lambda w: packed_weight(w, parts))

@@ -1,4 +1,4 @@
-"""What passes ask of convolutions in blocks: their weights, their padding, their sizes."""
+"""Queries of blocked convolutions that several passes share: weights, padding and sizes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from clew.ir.expr import Call, Constant, Expr
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Op
 
-# A number of images that only a run knows counts as this many: mostly they are regions.
+# Stands for a data-dependent number of images; these are mostly regions.
 _LATE_IMAGES: Final = 8
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm for a convolution: the cycles of one core that it is expected to take, and what
-    builds its graph.
+    """An algorithm for a convolution: its expected cycles on one core, and a function that builds
+    its graph.
     """
 
     name: str
@@ -29,8 +29,8 @@ class Algorithm:
 
 
 def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
-    """Returns the plain weight of a convolution of f32, `op`, whose image and result lie in the
-    same blocks, without groups; None for others.
+    """Returns the plain weight of `op`, an f32 convolution without groups whose image and result
+    have the same blocks; None for other calls.
     """
     if not isinstance(conv.op, Op) or conv.op.name != op:
         return None
@@ -52,8 +52,8 @@ def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
 
 
 def layer_of(conv: Call, weight: Constant) -> ConvLayer:
-    """Returns the sizes of a convolution in blocks; those of a few images where only a run tells
-    how many there are.
+    """Returns the sizes of a blocked convolution. A data-dependent number of images counts as a
+    few.
     """
     sizes = numbers(conv.tensor.shape[2:4])
     assert sizes is not None
@@ -65,7 +65,7 @@ def layer_of(conv: Call, weight: Constant) -> ConvLayer:
 
 
 def unpadded(data: Expr) -> tuple[Expr, tuple[int, ...]]:
-    """Returns the image before zeros were put around it, and these (top, left, bottom, right)."""
+    """Returns the image before zero padding, and the padding as (top, left, bottom, right)."""
     if not isinstance(data, Call) or data.op_name != "pad":
         return data, (0, 0, 0, 0)
     pads, rank = data.attrs.pads, data.tensor.rank

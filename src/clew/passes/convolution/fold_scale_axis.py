@@ -21,18 +21,18 @@ Array = np.ndarray[Any, Any]
 @dataclass(frozen=True)
 class FoldScaleAxis(Pass):
     """Moves multiplications by constants, per channel or of one element, into the weights of the
-    convolution or dense layer before or after them, also through a bias add; and merges bias adds.
-    Scales and shifts by constants that follow each other without a layer become one of each.
+    convolution or dense layer before or after them, also across a bias add, and merges bias adds.
+    Consecutive scales and shifts by constants without a layer become one of each.
 
-    This is what a folded batch norm becomes: a convolution with other weights and one bias.
+    A folded batch norm becomes a convolution with scaled weights and one bias.
 
     Before: `%2 = nn.conv2d(%1, w)`, `%3 = multiply(%2, scale)`, `%4 = add(%3, shift)`
     After:  `%5 = nn.conv2d(%1, w')`, `%6 = add(%5, shift)` with `w' = w * scale`
 
     Preconditions: weights, scales and biases are constants (FoldConstant), layouts are plain. The
-    layer's value is used by nothing else, and scales are finite, as are their products. Non-goals:
-    scales that move through activations or several layers; exact rounding (products are rounded in
-    another order).
+    layer's value has no other use, and scales and their products are finite. Non-goals: moving
+    scales across activations or several layers; exact rounding (products are rounded in another
+    order).
     """
 
     opt_level: ClassVar[int] = 2
@@ -43,7 +43,7 @@ class FoldScaleAxis(Pass):
 
 @dataclass(frozen=True)
 class _Axes:
-    """Where a layer's channels are: in its result, its data and its weight."""
+    """The channel axes of a layer's result, data and weight."""
 
     result: int
     data: int
@@ -93,9 +93,7 @@ def _scaled_weight(weight: Constant, axis: int, scale: Array) -> Constant:
 
 
 def _scaled_inputs(weight: Constant, axes: _Axes, scale: Array) -> Constant:
-    """Returns the weight with its input channels scaled; those of group g are `scale`'s g-th
-    part.
-    """
+    """Returns the weight with its input channels scaled; group g uses the g-th part of `scale`."""
     if scale.size == 1 or axes.groups == 1:
         return _scaled_weight(weight, axes.weight_in, scale)
     shape = weight.tensor.concrete
@@ -115,7 +113,7 @@ _data, _scale, _more = wildcard(), is_constant(), is_constant()
 
 
 def _layers() -> tuple[str, ...]:
-    """Returns the names of the operators that have a weight with axes of channels."""
+    """Returns the names of the operators that have a weight with channel axes."""
     found = [o.name for o in all_ops() if o.traits.convolves or o.traits.convolves_transposed]
     return (*found, "nn.dense")
 
@@ -197,8 +195,8 @@ _shifted = is_op("add")(_product.used_once(), _shift)
 
 
 def _joined(found: Match, values: Array, *parts: Constant) -> Constant | None:
-    """Returns what two constants give together, where it is no larger than the larger of them,
-    floats, and all of it finite.
+    """Returns the combination of two constants if it is no larger than the larger of them, holds
+    floats, and is finite everywhere.
     """
     root = found.root.type
     assert isinstance(root, TensorType)
@@ -210,7 +208,7 @@ def _joined(found: Match, values: Array, *parts: Constant) -> Constant | None:
 
 
 def _factors(found: Match) -> Constant | None:
-    """Returns the product of two scales, unless it is too small for a normal number."""
+    """Returns the product of two scales, unless an element is too small for a normal number."""
     scale, factor = found.constant(_scale), found.constant(_factor)
     with np.errstate(over="ignore", under="ignore"):
         values = scale.data * factor.data

@@ -1,4 +1,4 @@
-"""SelectConvAlgorithm: how each convolution is computed, by a cost model."""
+"""SelectConvAlgorithm: selects an algorithm for each convolution by a cost model."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ _ALGORITHMS: Final = (WINOGRAD, BF16X3)
 
 @dataclass(frozen=True)
 class SelectConvAlgorithm(Pass):
-    """Computes each convolution of `f32` by the algorithm that a cost model expects to be fastest.
+    """Computes each `f32` convolution by the algorithm that the cost model expects to be fastest.
 
-    - Directly: `nn.conv2d` as it is.
+    - Direct: `nn.conv2d` unchanged.
     - `winograd`: 3x3 windows of stride 1 between transforms of 4x4 or 2x2 tiles. A tile takes 36
-      products instead of 144, or 16 instead of 36. Its weights are 4 or 16/9 times as large, and
-      their transform is left to FoldConstant. A dilated convolution is one without of images of
-      every d-th line and column (`space_to_batch`). One of clips (`nn.conv3d_frames`) is one of
-      images whose channels are those of all frames that the window sees.
+      products instead of 144, or 16 instead of 36. Its weights are 4 or 16/9 times as large;
+      FoldConstant computes their transform. A dilated convolution becomes an undilated one on
+      images of every d-th line and column (`space_to_batch`). A convolution of clips
+      (`nn.conv3d_frames`) becomes one of images whose channels are those of all frames in the
+      window.
     - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
-      layers: pixels are rows, channels the depth, once for each tap.
+      layers: pixels are rows and channels the depth, once per tap.
 
-    Padding is part of the transform or of the image in parts, so that the `pad` before the
-    convolution goes, if nothing else reads it.
+    Padding becomes part of the transform or of the split image, so the `pad` before the convolution
+    is removed unless something else reads it.
 
     Before:
         %1 = pad(%0, pads=[0, 0, 1, 1, 0, 0, 0, 1, 1, 0])
@@ -44,16 +45,16 @@ class SelectConvAlgorithm(Pass):
         %2 = nn.conv2d_winograd(%0, nn.winograd_weight(w, tile=4, block=32), tile=4,
                                 padding=[1, 1, 1, 1])
 
-    `algorithms` are those that may be selected besides the direct one. Winograd's has to be
-    `min_gain` times as fast as the direct one, bf16x3 `min_gain_of_parts` times as fast as all
-    others. `tiles` are those that may be selected: (2,) bounds the error to that of 2x2 tiles
-    (`nn.conv2d_winograd` states both). `parts` is how many parts an f32 has. `exclude` are
-    patterns of names of layers that stay direct.
+    `algorithms` lists the candidates besides the direct one. Winograd must be `min_gain` times as
+    fast as the direct algorithm, bf16x3 `min_gain_of_parts` times as fast as all others. `tiles`
+    lists the tile sizes to consider: (2,) bounds the error to that of 2x2 tiles
+    (`nn.conv2d_winograd` states both errors). `parts` is the number of parts of an f32. `exclude`
+    holds name patterns of layers that stay direct.
 
     Preconditions: AlterLayout has laid images out in blocks; FoldConstant and DeadCode run after
     it. Non-goals: groups, dtypes other than f32; selection by measurement.
 
-    Errors: I088 for an algorithm of another name.
+    Errors: I088 for an unknown algorithm.
     """
 
     opt_level: ClassVar[int] = 3
@@ -70,7 +71,7 @@ class SelectConvAlgorithm(Pass):
         if unknown:
             raise InputError(
                 "I088",
-                f"no algorithm {unknown[0]!r} for convolutions",
+                f"unknown convolution algorithm {unknown[0]!r}",
                 hint=f"algorithms are {', '.join(_ALGORITHMS)}",
             )
         if ctx.target is None:
@@ -110,8 +111,8 @@ class _Selector(Rewriter):
             return selected.build()
 
     def _select(self, in_f32: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:
-        """Returns the fastest, where it is as much faster as it has to be; the first of those in
-        f32 is the direct one.
+        """Returns the fastest algorithm, subject to the required gains. The first in `in_f32` is
+        the direct algorithm.
         """
         options, direct = self._options, in_f32[0]
         fastest = min(in_f32, key=lambda a: a.cycles)

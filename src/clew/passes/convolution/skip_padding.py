@@ -1,4 +1,4 @@
-"""SkipPadding: convolutions without the products of weights and padding."""
+"""SkipPadding: convolutions without products of weights and padding."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from clew.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class SkipPadding(Pass):
-    """Leaves out what a convolution adds up of its padding, where that is much: windows that reach
-    far beyond an image, as dilated ones do.
+    """Removes products with padding where they are many: windows that reach far beyond the image,
+    such as those of dilated convolutions.
 
-    Taps that meet no pixel for any place of the window leave the weight. Where most of what is left
-    is padding as well, taps become convolutions of their own, each of the part of the image that it
-    meets, whose results are added up. A cost model decides: it has to expect a convolution to be
-    `min_gain` times as fast, of at most `max_parts` parts.
+    Taps that meet no pixel at any window position are removed from the weight. Where most of the
+    remaining products are with padding as well, each tap becomes a separate convolution of the part
+    of the image that it meets, and the results are added. A cost model decides: the replacement
+    must be `min_gain` times as fast and have at most `max_parts` parts.
 
     Before:
         %1: f32[1, 8, 28, 28] = nn.conv2d(%0, w, padding=[24, 24, 24, 24], dilation=[24, 24])
-    After (of nine taps, here are two):
+    After (two of nine taps shown):
         %2: f32[1, 64, 4, 4] = pad(%0, pads=[0, 0, 0, 0, 0, 0, -24, -24])
         %3: f32[1, 8, 28, 28] = pad(nn.conv2d(%2, w_0), pads=[0, 0, 24, 24, 0, 0, 0, 0])
         %4 = add(nn.conv2d(%0, w_4), %3)
 
-    Preconditions: sizes are known, layouts are plain, weights are constants and finite. Non-goals:
-    parts of convolutions in groups, of narrow floats, and of volumes.
+    Preconditions: sizes are known, layouts are plain, weights are finite constants. Non-goals:
+    splitting convolutions in groups, of narrow floats, or of volumes.
     """
 
     opt_level: ClassVar[int] = 2
@@ -63,27 +63,29 @@ class _Axis:
 
     @property
     def places(self) -> int:
-        """How many places the window has."""
+        """The number of window positions."""
         reach = (self.taps - 1) * self.dilation + 1
         return (self.size + self.before + self.after - reach) // self.stride + 1
 
     def met(self, tap: int) -> tuple[int, int]:
-        """Returns the first place of the window at which a tap is in the image, and how many."""
+        """Returns the first window position at which a tap is in the image, and the number of
+        them.
+        """
         offset = tap * self.dilation - self.before
         first = max(0, -(offset // self.stride))
         last = min(self.places - 1, (self.size - 1 - offset) // self.stride)
         return first, max(0, last - first + 1)
 
     def live(self) -> list[int]:
-        """Returns the taps that are ever in the image, and those between them."""
+        """Returns the range of taps from the first to the last that is ever in the image."""
         met = [tap for tap in range(self.taps) if self.met(tap)[1]]
         return list(range(met[0], met[-1] + 1)) if met else []
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What one axis of a convolution of some of the taps is: `taps` of the window for `count`
-    places from the `first`, of pixels from `start` to before `stop`, padded.
+    """One axis of a convolution of some taps: `taps` of the window at `count` positions from
+    `first`, reading pixels from `start` to before `stop`, padded.
     """
 
     taps: range
@@ -95,7 +97,7 @@ class _Part:
 
 
 def _whole(axis: _Axis) -> _Part:
-    """Returns the axis with all taps that are ever in the image, for all places."""
+    """Returns the axis with the range of live taps, for all window positions."""
     live = axis.live()
     offset = live[0] * axis.dilation - axis.before
     reach = (axis.places - 1) * axis.stride + (live[-1] - live[0]) * axis.dilation + 1
@@ -105,7 +107,7 @@ def _whole(axis: _Axis) -> _Part:
 
 
 def _parts(axis: _Axis) -> list[_Part]:
-    """Returns the axis tap by tap, each for the places at which it is in the image."""
+    """Returns the axis tap by tap, each with the window positions at which it is in the image."""
     found = []
     for tap in axis.live():
         first, count = axis.met(tap)
@@ -131,7 +133,7 @@ class _Skipper(Rewriter):
         if not dead and not any(split):
             return new
         if not np.isfinite(new.args[1].data).all():  # type: ignore[attr-defined]
-            self._ctx.remark(old, "padding is multiplied with weights that are not finite")
+            self._ctx.remark(old, "padding is kept: the weights are not finite")
             return new
         choices = [_parts(a) if s else [_whole(a)] for a, s in zip(axes, split, strict=True)]
         parts = [_convolution(new, axes, part) for part in product(*choices)]
@@ -139,16 +141,18 @@ class _Skipper(Rewriter):
         kept = sum(math.prod(p.count * len(p.taps) for p in part) for part in product(*choices))
         all_taps = math.prod(axis.taps for axis in axes)
         self._ctx.remark(
-            old, f"{len(parts)} parts: {kept} of {pixels * all_taps} products of a channel are left"
+            old, f"{len(parts)} parts: {kept} of {pixels * all_taps} products per channel remain"
         )
-        # Those that are padded first: one kernel adds them up, and what is whole adds that.
+        # Padded parts first: one kernel adds them, and the whole part adds their sum.
         padded = [p for p in parts if p.op_name == "pad"]
         whole = [p for p in parts if p.op_name != "pad"]
         sums = [reduce(get_op("add"), padded)] if padded else []
         return reduce(get_op("add"), [*whole, *sums])
 
     def _split(self, new: Call, axes: Sequence[_Axis]) -> tuple[bool, ...]:
-        """Returns along which axes taps become convolutions of their own."""
+        """Returns the axes along which taps become separate convolutions, as a flag for each
+        axis.
+        """
         none = (False,) * len(axes)
         exact = new.tensor.dtype in ("f32", "f64", "i32")
         if self._ctx.target is None or new.attrs.groups != 1 or len(axes) != 2 or not exact:
@@ -162,7 +166,7 @@ class _Skipper(Rewriter):
     def _cycles(
         self, conv: Call, axes: Sequence[_Axis], split: Sequence[bool], target: Target
     ) -> float:
-        """Returns about how many cycles a convolution takes in parts."""
+        """Returns an estimate of the cycles of a convolution in parts."""
         outer, inner = conv.args[1].tensor.concrete[:2]
         batch, dtype = conv.tensor.concrete[0], conv.tensor.dtype
         lanes = target.vector_lanes(dtype)
@@ -186,7 +190,7 @@ class _Skipper(Rewriter):
 
 
 def _axes(conv: Call) -> list[_Axis]:
-    """Returns the spatial axes of a convolution that may be cut; none of others."""
+    """Returns the spatial axes of a convolution that this pass can cut, [] for any other call."""
     spatial = conv.op.traits.convolves if isinstance(conv.op, Op) else ""
     if not spatial or not isinstance(conv.args[1], Constant) or not conv.tensor.is_static:
         return []
@@ -210,7 +214,7 @@ def _axes(conv: Call) -> list[_Axis]:
 
 
 def _convolution(conv: Call, axes: Sequence[_Axis], part: Sequence[_Part]) -> Call:
-    """Returns a part of a convolution, 0 where it has no part in the result."""
+    """Returns a part of a convolution, zero-padded to the size of the whole result."""
     data, weight = conv.args
     cut = [*(-p.start for p in part), *(p.stop - a.size for a, p in zip(axes, part, strict=True))]
     changed = conv.attrs.with_(
@@ -230,7 +234,7 @@ def _convolution(conv: Call, axes: Sequence[_Axis], part: Sequence[_Part]) -> Ca
 
 
 def _padded(image: Expr, pads: Sequence[int]) -> Expr:
-    """Returns an image within zeros, or cropped; itself where there is nothing to do."""
+    """Returns an image padded with zeros or cropped; the image itself if neither is needed."""
     if not any(pads):
         return image
     half = len(pads) // 2

@@ -1,4 +1,4 @@
-"""SplitTransposed: transposed convolutions as convolutions of the image as it is."""
+"""SplitTransposed: transposed convolutions as convolutions of the undilated image."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from clew.passes.base import Pass, PassContext
 
 Array = np.ndarray[Any, Any]
 
-# Of the multiplications that one convolution for all places of a step may do with zeros.
+# The most multiplications of one convolution for all places, relative to the necessary ones.
 _MOST_WASTE: Final = 2.0
 
 
 @dataclass(frozen=True)
 class SplitTransposed(Pass):
-    """Computes transposed convolutions without the zeros between the elements of their input.
+    """Computes transposed convolutions without zeros between the elements of their input.
 
-    With strides `s`, the results at places `o` of the same `o mod s` read the same taps, one in
-    `s`: they are a convolution of stride 1. All `s * s` of them are one convolution, with so many
-    times the channels, which a transposition then puts in order; where windows are no multiple of
-    the strides, and one convolution would multiply by zeros, each is one of its own. An image of
-    one pixel is a row, the layer a dense one.
+    With strides `s`, all results at places `o` of equal `o mod s` read the same taps, one in `s`:
+    they are a convolution of stride 1. One convolution with `s * s` times the channels computes all
+    of them, and a transposition then puts them in order. Where windows are no multiple of the
+    strides, that convolution would multiply by zeros; if by too many, each place gets a separate
+    convolution. An image of one pixel is a row, and the layer is dense.
 
     Before: `%1: f32[1, 8, 10, 10] = nn.conv2d_transpose(%0, w, strides=[2, 2])`
     After:  `%1: f32[1, 32, 5, 5] = nn.conv2d(%0, w', padding=...)`, and `reshape`, `transpose`,
@@ -63,42 +63,46 @@ class _Layer:
 
     @property
     def first(self) -> tuple[int, ...]:
-        """How many steps nothing is computed of: all that they give is cropped."""
+        """The number of leading steps that are not computed, because all their results are
+        cropped.
+        """
         every = zip(self.before, self.strides, self.kernel, strict=True)
         return tuple(min(b // s, max(k // s, 1) - 1) for b, s, k in every)
 
     @property
     def cropped(self) -> tuple[int, ...]:
-        """How many elements before the result are computed."""
+        """The number of computed elements that are cropped before the result."""
         every = zip(self.before, self.first, self.strides, strict=True)
         return tuple(b - n * s for b, n, s in every)
 
     @property
     def taps(self) -> tuple[int, ...]:
-        """How many taps a place reads along each axis, at most."""
+        """The largest number of taps that a place reads, for each axis."""
         return tuple(-(-k // s) for k, s in zip(self.kernel, self.strides, strict=True))
 
     @property
     def steps(self) -> tuple[int, ...]:
-        """How many steps of the strides are computed."""
+        """The number of computed steps of the strides."""
         every = zip(self.result, self.cropped, self.strides, strict=True)
         return tuple(-(-(size + c) // s) for size, c, s in every)
 
     @property
     def after(self) -> tuple[int, ...]:
-        """How many zeros the steps read after the input; less than none where they leave some."""
+        """The number of zeros the steps read after the input; negative if they leave some
+        unread.
+        """
         every = zip(self.steps, self.first, self.sizes, strict=True)
         return tuple(u + f - n for u, f, n in every)
 
     @property
     def waste(self) -> float:
-        """How many times the multiplications one convolution for all places does."""
+        """The multiplications of one convolution for all places, relative to the necessary ones."""
         taps = zip(self.taps, self.strides, self.kernel, strict=True)
         return math.prod(t * s / k for t, s, k in taps)
 
 
 def _layer(call: Call) -> _Layer | None:
-    """Returns what a call is as such a layer; None for what is none, or is left alone."""
+    """Returns the transposed convolution that a call is, or None if the pass does not handle it."""
     axes = call.op.traits.convolves_transposed if isinstance(call.op, Op) else ""
     if not axes or not isinstance(call.args[1], Constant):
         return None
@@ -135,7 +139,7 @@ class _Splitter(Rewriter):
 
 
 def _of_one_pixel(layer: _Layer, data: Expr, weight: Constant) -> Expr:
-    """Each tap is a place of the result."""
+    """Computes an image of one pixel as a dense layer: each tap is a place of the result."""
     rows = get_op("reshape")(data, shape=(data.tensor.shape[0], layer.inner))
     matrix = weight.derived(
         "transposed rows",
@@ -148,7 +152,7 @@ def _of_one_pixel(layer: _Layer, data: Expr, weight: Constant) -> Expr:
 
 
 def _of_places(layer: _Layer, data: Expr, weight: Constant) -> Expr:
-    """Convolutions for the places of a step, and these in order."""
+    """Computes the places of a step by convolutions, and puts the results in order."""
     spatial, groups = len(layer.sizes), layer.groups
     steps = layer.strides
     if all(s == 1 for s in steps):
@@ -174,9 +178,9 @@ def _of_places(layer: _Layer, data: Expr, weight: Constant) -> Expr:
 def _convolution(
     layer: _Layer, data: Expr, weight: Constant, places: tuple[tuple[int, ...], ...]
 ) -> Expr:
-    """Returns the results at some places of each step, their channels one after another."""
+    """Returns the results at some places of each step, with their channels one after another."""
     taps = layer.taps
-    if len(places) == 1:  # a place of its own needs no taps of zeros
+    if len(places) == 1:  # a single place needs no taps of zeros
         reach = zip(layer.kernel, places[0], layer.strides, strict=True)
         taps = tuple(max(1, -(-(k - p) // s)) for k, p, s in reach)
 
@@ -209,7 +213,7 @@ def _convolution(
 
 
 def _cropped(image: Expr, before: tuple[int, ...], size: tuple[int, ...]) -> Expr:
-    """Returns the part of an image that is the result, of this size, or it with zeros after it."""
+    """Crops an image to the result's size; pads it with zeros at the end where it is too small."""
     rank = image.tensor.rank
     spatial = range(2, rank)
     ends = [b + n for b, n in zip(before, size, strict=True)]

@@ -1,4 +1,4 @@
-"""Winograd's algorithm as a way to compute a convolution: when it applies, its cost, its graph."""
+"""Winograd's algorithm for convolutions: its applicability, cost and graph."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _OF_FRAMES: Final = "nn.conv3d_frames"
 
 
 def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Algorithm]:
-    """Yields Winograd's algorithm with tiles of each size, if the convolution has a 3x3 window of
-    stride 1, over blocks of a vector of channels.
+    """Yields Winograd's algorithm for each tile size if the convolution has a 3x3 window of stride
+    1 and channel blocks of one vector.
     """
     weight = _weight(conv)
     if weight is None or conv.args[0].tensor.dtype != conv.tensor.dtype:
-        return  # or a product of narrow floats, which has instructions of its own
+        return  # or a product of narrow floats, which has dedicated instructions
     if parse_layout(conv.attrs.data_layout).factor("C") != target.vector_lanes(conv.tensor.dtype):
         return
     layer, dilation = layer_of(conv, weight), conv.attrs.dilation[-2:]
@@ -39,7 +39,7 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
 
 
 def direct_cycles(conv: Call, weight: Constant, target: Target) -> float:
-    """Returns the cycles of one core that a direct convolution is expected to take."""
+    """Returns the expected cycles of a direct convolution on one core."""
     layer = layer_of(conv, weight)
     if conv.op_name == _OF_FRAMES:
         share = _share_of_frames(conv, weight.tensor.concrete[2])
@@ -52,7 +52,7 @@ def _transformed(conv: Call, weight: Constant, tile: int) -> Expr:
     data, padding = unpadded(conv.args[0])
     frames, dilation = conv.op_name == _OF_FRAMES, conv.attrs.dilation[-2:]
     panel = parse_layout(conv.attrs.weight_layout).factor("O")
-    if weight.tensor.concrete[0] % panel:  # its last panel is filled up
+    if weight.tensor.concrete[0] % panel:  # its last panel is zero-padded
         panel = parse_layout(conv.attrs.data_layout).factor("C")
     plain = _frames_as_channels(weight) if frames else weight
     transformed = get_op("nn.winograd_weight")(plain, tile=tile, block=panel)
@@ -65,13 +65,15 @@ def _transformed(conv: Call, weight: Constant, tile: int) -> Expr:
 
 
 def _weight(conv: Call) -> Constant | None:
-    """Returns the plain weight of a convolution that could be computed so; None for others."""
+    """Returns the plain weight of a convolution that Winograd's algorithm can compute, else
+    None.
+    """
     frames = conv.op_name == _OF_FRAMES
     weight = plain_weight(conv, _OF_FRAMES) if frames else plain_weight(conv)
     if weight is None or weight.tensor.shape[-2:] != (WINDOW, WINDOW):
         return None
     if weight.tensor.concrete[1] % parse_layout(conv.attrs.data_layout).factor("C"):
-        return None  # the image's last block is filled up, the weight has no rows for that
+        return None  # the image's last block is zero-padded; the weight has no rows for the zeros
     if frames and conv.attrs.dilation[1:] != (1, 1):
         return None
     return weight if conv.attrs.strides[-2:] == (1, 1) else None
@@ -85,7 +87,7 @@ def _frames_as_channels(weight: Constant) -> Expr:
 
 
 def _depth(conv: Call, weight: Constant) -> dict[str, Any]:
-    """Returns how a window moves over frames, as attributes of `nn.conv2d_winograd`."""
+    """Returns the window's movement over frames, as attributes of `nn.conv2d_winograd`."""
     attrs = conv.attrs
     return {
         "frames": attrs.frames,
@@ -97,7 +99,7 @@ def _depth(conv: Call, weight: Constant) -> dict[str, Any]:
 
 
 def _share_of_frames(conv: Call, depth: int) -> float:
-    """Returns how many of the frames that a window takes are in the clip: the others cost a direct
+    """Returns the share of a window's frames that lie in the clip. The others cost a direct
     convolution nothing.
     """
     attrs = conv.attrs

@@ -1,1 +1,1 @@
-"""Passes that choose which operators share a kernel, and which need none."""
+"""Passes that decide which operators share a kernel and which need none."""

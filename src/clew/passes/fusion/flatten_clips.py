@@ -1,4 +1,4 @@
-"""FlattenClips: videos and other volumes as batches of images."""
+"""FlattenClips: video clips and other volumes as batches of images."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _CHANNELS: Final = 1
 
 @dataclass(frozen=True)
 class FlattenClips(Pass):
-    """Computes 3-D convolutions on batches of images, the frames of all clips one after the other:
+    """Computes 3-D convolutions on batches of images: the frames of all clips in sequence,
     `[N * D, C, H, W]` instead of `[N, C, D, H, W]`.
 
-    A convolution whose window is one frame deep is a 2-D one, with all that passes and schedules
-    know of these; others become `nn.conv3d_frames`, which reads several images of the batch.
-    Elementwise operators, concatenations of channels and pooling within frames follow, so that
-    frames are moved only where a chain of such operators begins and ends.
+    A convolution whose window is one frame deep becomes a 2-D convolution, so all passes and
+    schedules for these apply. Others become `nn.conv3d_frames`, which reads several images of the
+    batch. Elementwise operators, concatenations of channels and pooling within frames follow, so
+    frames are moved only where a chain of these operators begins or ends.
 
     Before:
         %1: f32[1, 64, 8, 28, 28] = nn.conv3d(%0, w, padding=[0, 1, 1, 0, 1, 1])
@@ -40,8 +40,8 @@ class FlattenClips(Pass):
         %4: f32[8, 64, 28, 28] = nn.conv2d(%3, w', padding=[1, 1, 1, 1])
         %5 = nn.conv3d_frames(%4, v, frames=8, padding=[1, 0, 0, 1, 0, 0])
 
-    Preconditions: sizes are known, layouts are plain; AlterLayout comes later. Non-goals:
-    convolutions of integers and bf16, and those in groups over several frames.
+    Preconditions: sizes are known, layouts are plain; AlterLayout runs later. Non-goals: integer
+    and bf16 convolutions, and grouped convolutions over several frames.
     """
 
     opt_level: ClassVar[int] = 3
@@ -51,7 +51,7 @@ class FlattenClips(Pass):
 
 
 class _Flattener(Rewriter):
-    """The memo maps a node to its value, as frames or as it was."""
+    """The memo maps a node to its value, either as frames or in its original form."""
 
     rebuilds = False
 
@@ -59,18 +59,18 @@ class _Flattener(Rewriter):
         super().__init__()
         self._ctx = ctx
         self._bodies: set[int] = set()
-        self._frames: set[int] = set()  # values that are frames
+        self._frames: set[int] = set()  # values in the form of frames
         self._converted: dict[int, Expr] = {}
 
     def enter(self, function: Function) -> None:
         self._bodies.add(function.body.id)
 
-    # --- what is computed on frames ---
+    # --- operators on frames ---
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         try:
             flat = self._flattened(old)
-        except GraphTypeError:  # attributes that name axes
+        except GraphTypeError:  # attributes may name axes
             flat = None
         if flat is None or flat.tensor.shape != _shape_of_frames(old):
             return self._over_plain(old)
@@ -78,7 +78,7 @@ class _Flattener(Rewriter):
         return self._plain(flat, old, old) if old.id in self._bodies else flat
 
     def _flattened(self, old: Call) -> Expr | None:
-        """Returns the call over frames; None where it takes values as they were."""
+        """Returns the call over frames, or None if it needs values in their original form."""
         if not isinstance(old.op, Op) or not _is_clip(old) or argument_references(old.attrs):
             return None
         if _is_conv(old):
@@ -101,7 +101,7 @@ class _Flattener(Rewriter):
         flat = weight.tensor.shape[2] == 1 and attrs.strides[0] == 1
         flat = flat and attrs.padding[0] == attrs.padding[3] == 0
         if attrs.groups > 1 and not flat:
-            self._ctx.remark(old, "stays nn.conv3d: groups over several frames")
+            self._ctx.remark(old, "stays nn.conv3d: its groups read several frames")
             return None
         frames = self._flat(data, old)
         if not flat:
@@ -119,7 +119,9 @@ class _Flattener(Rewriter):
         )
 
     def _flat_weight(self, weight: Expr) -> Expr:
-        """Returns a weight one frame deep without that axis: a constant, of a constant."""
+        """Returns a weight one frame deep without the depth axis; the result of a constant is a
+        constant.
+        """
         shape = (*weight.tensor.shape[:2], *weight.tensor.shape[3:])
         value = self.memo[weight.id]
         if not isinstance(value, Constant):
@@ -148,7 +150,7 @@ class _Flattener(Rewriter):
 
     def _pointwise(self, old: Call) -> Expr | None:
         """Elementwise operators work on frames, unless an operand is broadcast along one of the
-        axes that become one.
+        merged axes.
         """
         operands = []
         for arg in old.args:
@@ -163,7 +165,7 @@ class _Flattener(Rewriter):
         return Call(old.op, operands, old.attrs)
 
     def _every_frame(self, arg: Expr, shape: tuple[Dim, ...]) -> Expr:
-        """Returns an operand that is the same for all frames."""
+        """Returns an operand that is equal for all frames, in a shape that broadcasts to frames."""
         value = self.memo[arg.id]
         if value.tensor.shape == shape or value.tensor.rank == 0:
             return value
@@ -185,7 +187,7 @@ class _Flattener(Rewriter):
         return found
 
     def _plain(self, value: Expr, old: Expr, user: Expr) -> Expr:
-        """Returns a value, that of `old`, as it was."""
+        """Returns `value`, the value of `old`, in its original form."""
         if value.id not in self._frames:
             return value
         found = self._converted.get(value.id)
@@ -230,5 +232,5 @@ def _shape_of_frames(clip: Expr) -> tuple[Dim, ...]:
 
 
 def _in_order(clip: Expr) -> bool:
-    """Whether frames and channels lie in memory alike in either order."""
+    """Whether frames and channels have the same order in memory either way."""
     return 1 in clip.tensor.shape[1:3]

@@ -1,4 +1,4 @@
-"""FuseOps: gathers operators into kernels."""
+"""FuseOps: groups operators into kernels."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from clew.passes.fusion.fusion_groups import Group, Grouper, stays_inside
 
 @dataclass(frozen=True)
 class FuseOps(Pass):
-    """Gathers operators into groups, each of which becomes one kernel: an inline primitive
-    function.
+    """Groups operators; each group becomes one kernel, an inline primitive function.
 
-    Memory traffic, not arithmetic, is what small operators cost: a convolution's bias, activation
-    and residual add are done on its tile while that is in registers. The kinds that `compute`
-    derives decide (`fusion_groups` has the rules); every decision not to fuse leaves a remark.
+    Small operators cost memory traffic, not arithmetic: a convolution's bias, activation and
+    residual add run on its tile while the tile is in registers. The fusion kinds derived from
+    `compute` decide (see the rules in `fusion_groups`); every decision not to fuse leaves a remark.
 
     Before:
         %3 = nn.conv2d(%1, weight); %4 = add(%3, bias); %5 = nn.relu(%4)
@@ -28,16 +27,16 @@ class FuseOps(Pass):
         %9 = fn[conv2d_add_relu](%6, %7, %8) { nn.relu(add(nn.conv2d(%6, %7), %8)) }(%1, weight,
         bias)
 
-    Constants are arguments of the function, but for single elements and splats, which stay inside.
-    Reshapes at a group's edge, and alone, stay outside: they are other views of the same memory.
-    Host operators stay outside as well.
+    Constants become arguments of the function, except single elements and splats, which stay
+    inside. Reshapes at the edges of a group, or alone, stay outside: they are views of the same
+    memory. Host operators stay outside as well.
 
-    Depthwise convolutions take the 1x1 convolutions around them into their kernel where that pays
-    (`melting` says where), unless `melt` is off.
+    Depthwise convolutions take adjacent 1x1 convolutions into their kernel where that is profitable
+    (`melting` has the conditions), unless `melt` is off.
 
-    `mode="none"` puts each operator in a function of its own. `max_ops` and `max_inputs` bound a
-    group. `results` are ids of calls whose values somebody wants to read: a kernel that has one
-    inside becomes several, and all others stay as they are.
+    `mode="none"` puts each operator in a separate function. `max_ops` and `max_inputs` bound a
+    group. `results` holds ids of calls whose values must be readable: a kernel that computes one
+    inside is split into several, and all others stay unchanged.
 
     Preconditions: no pass after this one looks for operator patterns. Non-goals: choosing loops.
     """
@@ -55,7 +54,7 @@ class FuseOps(Pass):
 
 
 class _Fuser(Rewriter):
-    """Hands each function of a module to an outliner of its own: a value that two functions share
+    """Gives each function of a module a separate outliner: a value that two functions share
     (computed from constants) belongs to a group in each.
     """
 

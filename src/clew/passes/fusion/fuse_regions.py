@@ -1,4 +1,4 @@
-"""FuseRegions: each region that a user's fusion marked becomes one kernel."""
+"""FuseRegions: makes each region marked by a user's fusion one kernel."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from clew.te.analysis import Kind
 
 _SHOWN: Final = 4
 _UNBOUNDED: Final = 1 << 30
-# What passes put before a region's first operator, and others may read as well.
+# Passes insert this before a region's first operator; operators outside may read it as well.
 _MOVED: Final = "layout_transform"
 
 
 @dataclass(frozen=True)
 class FuseRegions(Pass):
-    """Makes a kernel of each region: an inline primitive function, with as many results as others
-    read of it.
+    """Makes a kernel of each region: an inline primitive function with one result for each value
+    that is read outside the region.
 
-    A region holds what passes built for the operators that its fusion matched. Reshapes and other
-    views at its borders, and a concatenation at its end whose parts can be computed in place, stay
-    outside: they need no kernel. So does an operand in another layout that others read, too.
-    `stack` kernels keep the groups that FuseOps would make of their operators (`stages`, a number
-    for each operator in order).
+    A region holds the nodes that passes built for the operators its fusion matched. Views at its
+    borders, and a concatenation at its end whose parts can be computed in place, need no kernel and
+    stay outside. An operand in another layout stays outside if others read it, too. `stack` kernels
+    keep the groups that FuseOps would form of their operators (`stages`, one number for each
+    operator in order).
 
     Before:
         %1 = nn.conv2d(%0, w); %2 = nn.relu(%1); %3 = nn.conv2d(%2, v)   // fusion block/0
     After:
         %4 = fn[block](%0, w, v) with fusion="stack", stages=[0, 0, 1] { ... }
 
-    A region that is no kernel (it holds something that runs on the host, or values leave it and
-    come back) is an error with the reason, U020, unless its fusion is not required.
+    A region that cannot be one kernel (it holds host work, or values leave it and come back) is an
+    error with the reason, U020, unless its fusion is optional.
 
-    Preconditions: just before FuseOps. Non-goals: choosing loops.
+    Preconditions: runs just before FuseOps. Non-goals: choosing loops.
     """
 
     opt_level: ClassVar[int] = 0
 
     fusions: tuple[Fusion, ...] = ()
-    # The pass that fuses what is left, to tell what the regions keep from being fused.
+    # The pass that fuses the remaining operators; it shows which fusions the regions prevent.
     rest: Pass | None = None
 
     @property
@@ -67,8 +67,8 @@ class FuseRegions(Pass):
 
 
 def _tell_cost(module: Module, new: Module, rest: Pass, ctx: PassContext) -> None:
-    """Says where the regions make more kernels than there would be without them, and which fusions
-    of other operators they prevent.
+    """Reports regions that increase the number of kernels, and the fusions of other operators that
+    they prevent.
     """
     quiet = PassContext(ctx.target, ctx.opt_level)
     before, after = _kernels(rest.run(module, quiet)), _kernels(rest.run(new, quiet))
@@ -85,14 +85,14 @@ def _tell_cost(module: Module, new: Module, rest: Pass, ctx: PassContext) -> Non
     if split:
         shown = "; ".join(" + ".join(_some(layers)) for layers in split[:_SHOWN])
         more = f"; and {len(split) - _SHOWN} more" if len(split) > _SHOWN else ""
-        text += f", as these can no longer be one kernel: {shown}{more}"
+        text += f"; these can no longer share a kernel: {shown}{more}"
     ctx.remark(module.main.body, text)
     hint = "widen or narrow the fusion's pattern, or leave it out"
     ctx.unmet(ClewWarning("I306", f"fusions make more kernels than they save: {text}", hint=hint))
 
 
 def _kernels(module: Module) -> list[tuple[str, tuple[str, ...]]]:
-    """Returns name and layers of each kernel of a module whose operators are fused."""
+    """Returns the name and layers of each kernel of a fused module."""
     roots = [function for _, function in module]
     found = []
     for node in post_order(roots, into_functions=True):
@@ -109,7 +109,7 @@ def _some(layers: Sequence[str]) -> Sequence[str]:
 
 
 class _RegionFuser(Rewriter):
-    """Hands each function of a module to an outliner of its own."""
+    """Gives each function of a module a separate outliner."""
 
     def __init__(self, fusions: Mapping[str, Fusion], ctx: PassContext) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class _RegionFuser(Rewriter):
 
 
 class _Regions:
-    """Finds what of one function's body becomes a kernel each."""
+    """Finds the regions of one function's body that become kernels."""
 
     def __init__(self, function: Function, fusions: Mapping[str, Fusion], ctx: PassContext) -> None:
         self._function = function
@@ -136,13 +136,13 @@ class _Regions:
         self._users = users(function)
 
     def pieces(self) -> list[Piece]:
-        """Returns the regions that are legal, in the order of the graph.
+        """Returns the legal regions in graph order.
 
-        Errors: U020 for a required one that is not.
+        Errors: U020 for a required region that is not legal.
         """
         regions: dict[str, list[Expr]] = {}
         for node in post_order(self._function.body):
-            # What a pass built for operators of several regions is in that of the first.
+            # A node that a pass built for operators of several regions belongs to the first region.
             ours = [r for r in regions_of(node) if r.rpartition("/")[0] in self._fusions]
             if ours and isinstance(node, (Call, If, While)):
                 regions.setdefault(ours[0], []).append(node)
@@ -152,7 +152,7 @@ class _Regions:
             reason = self._host_work(nodes)
             members = self._peeled([n for n in nodes if isinstance(n, Call)])
             if not reason and not members:
-                reason = "nothing of it is left to compute"
+                reason = "no computation of it remains"
             piece = whole(self._function, members)
             reason = reason or self._illegal(piece, found)
             reason = reason or (self._results(piece) if fusion.mode == "melt" else "")
@@ -179,7 +179,7 @@ class _Regions:
         return ""
 
     def _peeled(self, calls: Sequence[Call]) -> list[Call]:
-        """Returns the calls without what needs no kernel at the region's borders."""
+        """Returns the calls without those at the region's borders that need no kernel."""
         left = {c.id: c for c in calls}
         while True:
             for call in left.values():
@@ -219,7 +219,7 @@ class _Regions:
         if len(read) <= 1:
             return ""
         names = ", ".join(_name(m) for m in read)
-        return f"{len(read)} values leave it ({names}), and melt tiles one; mode='stack' takes all"
+        return f"{len(read)} values leave it ({names}); melt tiles one, mode='stack' takes all"
 
     def _attrs(self, fusion: Fusion) -> Callable[[Function], Mapping[str, object]]:
         def attrs(function: Function) -> Mapping[str, object]:
@@ -229,7 +229,7 @@ class _Regions:
         return attrs
 
     def _groups(self, function: Function) -> tuple[int, ...]:
-        """Returns for each operator the number of the group that FuseOps would put it in."""
+        """Returns, for each operator, the number of the group that FuseOps would assign."""
         groups = Grouper(function, self._ctx, _UNBOUNDED, _UNBOUNDED).groups()
         members = [n for n in post_order(function) if isinstance(n, Call)]
         keys = [id(groups[m.id]) if m.id in groups else m.id for m in members]

@@ -1,23 +1,23 @@
-"""Which operators share a kernel.
+"""Decides which operators share a kernel.
 
-A group has one result, its root's; every other member is used inside the group only. So no value is
-computed twice, and no cycle can arise: a path that leaves a group leaves it from the root, and a
-path from there back to a member would have been a cycle before.
+A group has one result, the value of its root; every other member is used inside the group only. So
+no value is computed twice, and no cycle can arise: a path that leaves a group leaves it from the
+root, and a path from there back to a member would have been a cycle before.
 
 Groups grow in three steps.
 
 1. Forwards from each *anchor* (convolution, matrix product) and then each *reduction*: the
    elementwise and broadcast operators that follow, as long as their results have the anchor's
-   shape. Several users are followed where they meet again (`x * sigmoid(x)`).
-2. A depthwise convolution and the 1x1 ones around it, with their tails, where it pays to compute
-   them together (`melting`).
+   shape. Several users are followed to the operator where they meet again (`x * sigmoid(x)`).
+2. A depthwise convolution and the adjacent 1x1 convolutions, with their tails, where computing them
+   together is profitable (`melting`).
 3. Backwards: elementwise and injective operators join the group that holds all their users, if that
-   group has no anchor. What is broadcast by its user joins only if nothing is computed twice. An
-   anchor that reads views takes slices, transposes and reshapes as well, as long as its operand's
-   elements stay at constant strides. A cast joins the tail of an anchor, too, and so does a piece
-   that an index chooses: the operand is read as it is stored. So does a cast to a wider dtype join
-   windows that overlap. An anchor that melts its operand takes the operator that makes it, and
-   what is before that.
+   group has no anchor. An operator whose user broadcasts it joins only if nothing is computed
+   twice. An anchor that reads views takes slices, transposes and reshapes as well, as long as its
+   operand's elements stay at constant strides. A cast, or a piece that an index selects, joins the
+   tail of an anchor, too: the kernel reads the operand in its stored form. A cast to a wider dtype
+   joins overlapping windows as well. An anchor that melts its operand takes the operator that
+   computes it, and the operators before that one.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ from clew.te.walk import loads
 
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 _MAX_NAMED: Final = 8
-# What remarks call the kinds.
+# Names of the kinds in remarks.
 _WORDS: Final = {
     Kind.ELEMENTWISE: "elementwise",
     Kind.BROADCAST: "elementwise",
-    Kind.INJECTIVE: "a move of elements",
+    Kind.INJECTIVE: "a rearrangement of elements",
     Kind.REDUCTION: "a reduction",
-    Kind.ANCHOR: "a convolution or product",
-    Kind.OPAQUE: "fused with nothing",
+    Kind.ANCHOR: "a convolution or matrix product",
+    Kind.OPAQUE: "opaque",
 }
 
 
 @dataclass(eq=False)
 class Group:
-    """Operators of one kernel. `members` are in topological order, the root last."""
+    """The operators of one kernel. `members` are in topological order, the root last."""
 
     kind: Kind
     members: list[Call]
@@ -71,7 +71,7 @@ class Group:
 
     @property
     def name(self) -> str:
-        """Operators' names in order, without their families: `conv2d_add_relu`."""
+        """Names of the operators in order, without their families: `conv2d_add_relu`."""
         parts = [m.op_name.rpartition(".")[2] for m in self.members if not is_reshape(m)]
         parts = parts or [m.op_name for m in self.members]
         more = "_etc" if len(parts) > _MAX_NAMED else ""
@@ -79,15 +79,15 @@ class Group:
 
 
 def _has_tensor_form(call: Call) -> bool:
-    """Whether kernels can hold a call. One that was to be decomposed, and is not for what it is
-    given, runs on the host, as host operators do.
+    """Whether kernels can hold a call. A call that was to be decomposed, but cannot be for its
+    arguments, runs on the host, as host operators do.
     """
     return isinstance(call.op, Op) and call.op.compute is not None and not runs_on_host(call)
 
 
 def _asks_for_sizes(call: Call) -> bool:
-    """Whether a call tells sizes that values decide: with no kernel of its own, what is computed of
-    them has known sizes all the same.
+    """Whether a call returns sizes that values determine. Outside of kernels, it gives all
+    operators that read its results known sizes.
     """
     assert isinstance(call.op, Op)
     known = all(isinstance(a.type, TensorType) and a.type.is_static for a in call.args)
@@ -121,20 +121,20 @@ class Grouper:
         if is_reshape(call):
             return Kind.INJECTIVE
         if not isinstance(call.type, TensorType):
-            return Kind.OPAQUE  # several results: a kernel of its own
+            return Kind.OPAQUE  # several results: a separate kernel
         return self._ctx.kind(call)
 
     def singletons(self) -> dict[int, Group]:
-        """Returns each operator as a group of its own, by node id."""
+        """Returns a group for each operator alone, by node id."""
         return {c.id: Group(self._kinds[c.id], [c]) for c in self._calls if not is_reshape(c)}
 
     def groups(
         self, *, melt: bool = True, results: Collection[int] = frozenset()
     ) -> dict[int, Group]:
-        """Returns the group of each operator that is to be in one, by node id.
+        """Returns the group of each operator that joins one, by node id.
 
-        The values of `results` are to be in memory: their groups are cut there, once it is settled
-        what belongs together, so that all others stay as they are.
+        The values of `results` must be in memory. Their groups are cut there only after all groups
+        are settled, so that all others stay unchanged.
         """
         self._leave_in_place()
         for call in self._calls:
@@ -156,9 +156,9 @@ class Grouper:
         return self._group
 
     def _cut(self, group: Group, results: Collection[int]) -> None:
-        """Makes several groups of one, so that each of `results` is a group's result.
+        """Splits a group so that each of `results` is the result of a group.
 
-        What two of the parts read becomes a result, too: a group has one.
+        A value that two of the parts read becomes a result, too: a group has one result.
         """
         if not any(m.id in results for m in group.members[:-1]):
             return
@@ -182,15 +182,15 @@ class Grouper:
         self._group.update(part_of)
 
     def _leave_in_place(self) -> None:
-        """Takes out the calls that need no kernel whatever their neighbors do: several results
-        that are views, and what is joined where it was computed.
+        """Removes the calls that need no kernel in any neighborhood: calls whose several results
+        are views, and concatenations whose parts are written in place.
         """
         for call in self._calls:
             if not isinstance(call.type, TensorType):
                 if is_view(call):
-                    self._in_place[call.id] = "its results are views of this"
+                    self._in_place[call.id] = "its results are views of this value"
             elif left_in_place(call, self._ctx):
-                self._in_place[call.id] = "this is written into its place there"
+                self._in_place[call.id] = "this value is written into it in place"
         self._calls = [c for c in self._calls if c.id not in self._in_place]
         for node in self._in_place:
             del self._kinds[node]
@@ -200,14 +200,16 @@ class Grouper:
         return {a.id for a in call.args if not stays_inside(a, kind)}
 
     def _joint_inputs(self, group: Group, calls: Sequence[Call]) -> set[int]:
-        """Returns what a group reads from outside once it has `calls`, each of a group so far."""
+        """Returns the inputs of a group once it also holds `calls`, each of which has a group so
+        far.
+        """
         inside = {m.id for m in (*group.members, *calls)}
         return group.inputs.union(*(self._group[c.id].inputs for c in calls)) - inside
 
     # --- forwards: the tail of an anchor or a reduction ---
 
     def _grow_forwards(self, group: Group) -> None:
-        """Adds what follows the root, up to each place where all of it has come together again."""
+        """Adds followers of the root, up to each operator where all their paths have met again."""
         while True:
             tail = self._next_tail(group)
             if not tail:
@@ -215,7 +217,9 @@ class Grouper:
             self._merge(group, tail)
 
     def _next_tail(self, group: Group) -> list[Call]:
-        """Returns the fewest followers of the root of which one uses all the rest; [] if none."""
+        """Returns the smallest set of followers of which the last uses all others; [] if there is
+        none.
+        """
         root, added = group.root, list[Call]()
         inside: set[int] = {root.id}
         pending = {u.id: u for u in self._users[root.id]}
@@ -248,7 +252,7 @@ class Grouper:
         if self._kinds[user.id] not in _POINTWISE:
             return f"it is {_WORDS[self._kinds[user.id]]}, not elementwise"
         if user.tensor.shape != root.tensor.shape:
-            return f"its result is {user.type}, not of the shape {root.type}"
+            return f"its result is {user.type}, which differs in shape from {root.type}"
         if len(self._group[user.id].members) > 1:
             return "it is part of another kernel"
         if len(group.members) + count >= self._max_ops:
@@ -266,7 +270,9 @@ class Grouper:
     # --- windows and the pointwise convolutions around them ---
 
     def _melt(self, windows: Call) -> None:
-        """Makes the groups of a depthwise convolution and its neighbors one, where that pays."""
+        """Merges the groups of a depthwise convolution and its neighbors where that is
+        profitable.
+        """
         target = self._ctx.target
         if target is None or not melting.is_windows(windows, target):
             return
@@ -284,7 +290,7 @@ class Grouper:
             self._join(pointwise, windows, reason)
 
     def _join(self, producer: Call, user: Call, reason: str) -> None:
-        """Makes the group of one call a part of another's, unless there is a reason not to."""
+        """Merges the group of one call into another's, unless there is a reason not to."""
         group, target = self._group[producer.id], self._group[user.id]
         reason = reason or self._too_large(group, target)
         if reason or user.args[0] is not group.root:
@@ -315,19 +321,19 @@ class Grouper:
             self._group[call.id] = target
 
     def _unfit_producer(self, group: Group, target: Group) -> str:
-        """Returns why a group cannot join the one that uses it; "" if it can."""
+        """Returns why a group cannot join the group that uses it; "" if it can."""
         root = group.root
         if any(self._group.get(u.id) is not target for u in self._users[root.id]):
-            return "its value has several users, which are not all in one kernel"
+            return "its users are not all in one kernel"
         if group.kind > Kind.INJECTIVE:
             if group.kind is Kind.OPAQUE:
-                return "it is fused with nothing"
-            return f"what follows {_WORDS[group.kind]} in a kernel is elementwise"
+                return "it is opaque"
+            return f"only elementwise operators can follow {_WORDS[group.kind]} in a kernel"
         melted = self._is_melted(group, target)
         joins = melted or self._reads_in_place(group, target) or self._is_operand_of_tail(group)
         if target.kind > Kind.REDUCTION and not joins:
             if target.kind is Kind.OPAQUE:
-                return "that is fused with nothing"
+                return "its user is opaque"
             return f"{_WORDS[target.kind]} reads its operands from memory"
         reason = self._too_large(group, target)
         if reason:
@@ -342,7 +348,7 @@ class Grouper:
         return ""
 
     def _too_large(self, group: Group, target: Group) -> str:
-        """Returns why two groups are too much for one kernel; "" if they are not."""
+        """Returns why two groups are too large for one kernel; "" if they are not."""
         if len(group.members) + len(target.members) > self._max_ops:
             return f"the kernel would have more than {self._max_ops} operators"
         if len(self._joint_inputs(target, group.members)) > self._max_inputs:
@@ -350,7 +356,7 @@ class Grouper:
         return ""
 
     def _reads_in_place(self, group: Group, target: Group) -> bool:
-        """Whether a group only moves elements, which its user's anchor reads where they stand."""
+        """Whether a group only moves elements, and its user's anchor can read them in place."""
         anchors = [m for m in target.members if self._kinds[m.id] is Kind.ANCHOR]
         if len(anchors) != 1 or not all(map(_is_strided, group.members)):
             return False
@@ -365,8 +371,8 @@ class Grouper:
         return all(_at_strides(a, inside) for a in anchor.args)
 
     def _is_operand_of_tail(self, group: Group) -> bool:
-        """Whether a group is a cast, or a small piece that an index chooses, which elementwise
-        users of the same shape read in place.
+        """Whether a group is a cast, or a small piece that an index selects, and elementwise users
+        of the same shape read its operand in place.
         """
         root = group.root
         return (
@@ -381,8 +387,9 @@ class Grouper:
         )
 
     def _is_melted(self, group: Group, target: Group) -> bool:
-        """Whether a group is what its user's anchor takes piece by piece, or comes before that in
-        the same kernel; not a change of layout, whose reads would lie far apart there.
+        """Whether a group computes the operand that its user's anchor melts, or precedes that
+        operand in the same kernel. A layout change does not qualify: its reads would lie far apart
+        in memory.
         """
         for anchor in target.members:
             assert isinstance(anchor.op, Op)
@@ -400,8 +407,8 @@ class Grouper:
         return False
 
     def _reads_again(self, group: Group, user: Call) -> bool:
-        """Whether a user reads elements of the group's result several times, and they cost
-        anything.
+        """Whether a user reads elements of the group's result several times, and recomputing them
+        has a cost.
         """
         if all(self._kinds[m.id] is Kind.INJECTIVE for m in group.members):
             return False
@@ -423,11 +430,11 @@ class Grouper:
             found = self._windows[key] = any(map(_overlaps, stages(outputs)))
         return found
 
-    # --- what comes first or last may be a view ---
+    # --- the first or last operator may be a view ---
 
     def _peel_views(self, group: Group) -> None:
-        """Leaves outside the views that a group begins with, and reshapes at its end; the rest of
-        the group stays one. A piece cut off at its end stays: only the piece is computed.
+        """Removes views at the start of a group and reshapes at its end; the rest stays one group.
+        A slice at the end stays inside, so that only the slice is computed.
         """
         while group.members and is_reshape(group.root):
             del self._group[group.members.pop().id]
@@ -444,7 +451,7 @@ class Grouper:
 
 
 def _widens(group: Group) -> bool:
-    """Whether a group is a cast to a wider dtype: it costs less than to read what it gives."""
+    """Whether a group is a cast to a wider dtype, which costs less than reading its result."""
     root = group.root
     return [m.op_name for m in group.members] == ["cast"] and bits(root.tensor.dtype) > bits(
         root.args[0].tensor.dtype
@@ -452,7 +459,7 @@ def _widens(group: Group) -> bool:
 
 
 def _is_chosen(call: Call, target: Target | None) -> bool:
-    """Whether a call takes a small piece as it lies in memory, at a place that values decide."""
+    """Whether a call copies a small contiguous piece from a position that values determine."""
     assert isinstance(call.op, Op)
     if target is None or not call.op.is_computed(call.attrs):
         return False
@@ -463,15 +470,15 @@ def _is_chosen(call: Call, target: Target | None) -> bool:
 
 
 def stays_inside(arg: Expr, user: Kind) -> bool:
-    """Whether an argument is a constant that the kernel holds itself: one element, or all equal.
+    """Whether an argument is a constant inside the kernel: one element, or all elements equal.
 
-    Operands of an anchor are memory, whatever they hold: its loops are made for that.
+    Operands of an anchor are always in memory, because its loops read memory.
     """
     return isinstance(arg, Constant) and arg.is_splat and user is not Kind.ANCHOR
 
 
 def _overlaps(stage: Tensor) -> bool:
-    """Whether a reduction reads at places that depend on result and reduced axes together."""
+    """Whether a reduction reads at positions that depend on result and reduced axes together."""
     if not isinstance(stage.body, Reduce):
         return False
     over, kept = {id(a) for a in stage.body.axes}, {id(a) for a in stage.axes}
@@ -484,8 +491,8 @@ def _overlaps(stage: Tensor) -> bool:
 
 
 def _steps_of(call: Call) -> list[tuple[int, int] | None] | None:
-    """Returns along which axis of its operand each axis of a call's result steps, and by how much;
-    None where it does more than that.
+    """Returns, for each axis of a call's result, the operand axis it steps along and the step; None
+    if the call does more than that.
     """
     if not isinstance(call.op, Op) or len(call.args) != 1 or not _has_tensor_form(call):
         return None
@@ -493,8 +500,8 @@ def _steps_of(call: Call) -> list[tuple[int, int] | None] | None:
 
 
 def _is_strided(node: Expr) -> bool:
-    """Whether a call gives elements of its operand at constant strides (a slice, a transposition),
-    or under another shape.
+    """Whether a call returns elements of its operand at constant strides (slice or transpose), or
+    in another shape.
     """
     return isinstance(node, Call) and (is_reshape(node) or _steps_of(node) is not None)
 
@@ -526,12 +533,12 @@ def _at_strides(value: Expr, inside: dict[int, Call]) -> bool:
 def _reshaped_strides(
     before: Sequence[int], steps: Sequence[int], after: Sequence[int]
 ) -> list[int] | None:
-    """Returns the strides of a view under another shape; None where it is no view."""
+    """Returns the strides of a view in another shape, or None if it is no view."""
     if 0 in after:
         return None
     old = [(size, step) for size, step in zip(before, steps, strict=True) if size != 1]
     found: list[int] = []
-    left, step = 1, 0  # what later axes of the new shape leave of the old axis at hand
+    left, step = 1, 0  # the part of the current old axis that later axes of the new shape leave
     for size in reversed(after):
         if size == 1:
             found.append(0)

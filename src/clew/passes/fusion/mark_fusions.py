@@ -1,4 +1,6 @@
-"""MarkFusions: what a user wants in one kernel becomes a region, which lasts through all passes."""
+"""MarkFusions: marks operators of a user's fusion as a region, which persists through all
+passes.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,13 @@ Mode = Literal["stack", "melt"]
 
 @dataclass(frozen=True, eq=False)
 class Fusion:
-    """What `pattern` fits becomes one kernel.
+    """A pattern whose match becomes one kernel.
 
     `stack` runs its stages one after the other; `melt` computes them at tiles of the result.
-    `schedule` takes the place of clew's own choice: a function of the kernel's `Schedule` and the
-    target, or recorded steps. `check` may turn a match down. Where a fusion is not legal, compiling
-    fails with the reason, and likewise where the pattern fits nothing in the model; with
-    `required=False` a remark says it, and the operators are fused as usual.
+    `schedule` replaces clew's own schedule: a function of the kernel's `Schedule` and the target,
+    or recorded steps. `check` may reject a match. Compilation fails with the reason if a fusion is
+    not legal or if the pattern matches nothing in the model; with `required=False`, a remark states
+    the reason instead, and the operators are fused as usual.
     """
 
     name: str
@@ -44,7 +46,7 @@ class Fusion:
     __repr__ = __str__
 
     def accepts(self, match: Match) -> bool:
-        """Whether a match is to be one kernel."""
+        """Whether a match is to become one kernel."""
         return self.check is None or self.check(match) is not False
 
 
@@ -55,8 +57,8 @@ def fusion(
     schedule: Callable[..., Any] | Sequence[str] | None = None,
     required: bool = True,
 ) -> Callable[[Callable[[Match], Any]], Fusion]:
-    """Decorator: a function of a match, whose name is the fusion's, becomes a `Fusion`. It returns
-    False where a match is to be left alone.
+    """Decorator: makes a `Fusion` of a function of a match; the function's name is the fusion's.
+    The function returns False to leave a match alone.
 
     ```python
     @clew.fusion(block, mode="stack")
@@ -66,10 +68,10 @@ def fusion(
     compiled = clew.compile(model, extend=[inception_block])
     ```
 
-    Errors: I080 for a mode that there is not.
+    Errors: I080 for an unknown mode.
     """
     if mode not in MODES:
-        raise InputError("I080", f"no fusion mode {mode!r}", hint=f"it is {' or '.join(MODES)}")
+        raise InputError("I080", f"unknown mode {mode!r}", hint=f"it is {' or '.join(MODES)}")
 
     def make(check: Callable[[Match], Any]) -> Fusion:
         return Fusion(check.__name__, pattern, mode, schedule, check, required)
@@ -79,13 +81,13 @@ def fusion(
 
 @dataclass(frozen=True)
 class MarkFusions(Pass):
-    """Marks the operators that users' fusions fit, before any pass has changed them.
+    """Marks the operators that users' fusions match, before any other pass changes them.
 
     Before: `%0 = exp(%x); %1 = sum(%0, axes=[1])`
     After:  the same, `%0` and `%1` in the region `mine/0`
 
-    An operator is in one region at most: earlier fusions, and matches that come earlier in the
-    graph, go first. Non-goals: deciding whether a fusion is legal (FuseRegions does).
+    An operator is in at most one region. Earlier fusions take precedence, and so do matches earlier
+    in the graph. Non-goals: deciding whether a fusion is legal (FuseRegions does).
     """
 
     opt_level: ClassVar[int] = 0
@@ -111,30 +113,30 @@ class _Marker(Rewriter):
         self._ctx = ctx
         self._regions: dict[int, tuple[str, str]] = {}
         self._counts: dict[str, int] = {}
-        # By fusion the regions that have what it fits, and whether its own check said no.
+        # By fusion, the regions that took operators it matches.
         self._lost: dict[str, list[str]] = {}
         self._declined: set[str] = set()
 
     def tell(self, wanted: Fusion, module: Module) -> None:
-        """Says of a fusion that is nowhere why."""
+        """Reports why a fusion has no region."""
         if self._counts.get(wanted.name) or wanted.name in self._declined:
             return
         lost = self._lost.get(wanted.name)
         if lost:
             places = counted(len(lost), "place")
             others = ", ".join(dict.fromkeys(region.rpartition("/")[0] for region in lost))
-            text = f"the fusion {wanted.name} fits {places}, all taken by {others} before it"
+            text = f"the fusion {wanted.name} matches {places}, all taken earlier by {others}"
             if wanted.required:
-                hint = "of fusions that overlap the first one listed goes first"
+                hint = "where fusions overlap, the one listed first takes precedence"
                 self._ctx.unmet(ClewWarning("I305", text, hint=hint))
             return
-        self._ctx.remark(module.main.body, f"the fusion {wanted.name} fits nothing")
+        self._ctx.remark(module.main.body, f"the fusion {wanted.name} matches nothing")
         if wanted.required:
             self._ctx.unmet(
                 UnsupportedError(
                     "U030",
-                    f"the fusion {wanted.name} is required and fits nothing in this model",
-                    hint="required=False makes it optional; nearest to fitting:\n"
+                    f"the fusion {wanted.name} is required and matches nothing in the model",
+                    hint="required=False makes it optional; nearest match:\n"
                     + indented(str(explain(wanted.pattern, module))),
                 )
             )
@@ -154,7 +156,7 @@ class _Marker(Rewriter):
             return
         if not calls or not wanted.accepts(match):
             self._declined.add(wanted.name)
-            self._ctx.remark(match.root, f"not fused as {wanted.name}: its check said no")
+            self._ctx.remark(match.root, f"not fused as {wanted.name}: its check rejected it")
             return
         number = self._counts.get(wanted.name, 0)
         self._counts[wanted.name] = number + 1

@@ -1,4 +1,4 @@
-"""MeltAttention: scores, softmax and weighted sum become one operator."""
+"""MeltAttention: merges scores, softmax and weighted sum into one operator."""
 
 from __future__ import annotations
 
@@ -18,22 +18,23 @@ from clew.ops.math.attention import AXES
 from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
 
-# What a mask holds where nothing is to be seen is at most this: such scores vanish beside others.
+# A mask hides a position by at most this value: its score vanishes beside others.
 _HIDDEN: Final = -1e9
-# A constant mask is looked at up to this many elements.
+# Constant masks of at most this many elements are examined.
 _LARGEST_MASK: Final = 1 << 24
 _RANKS: Final = {4: "BHSD", 3: "BSD"}
 
 
 @dataclass(frozen=True)
 class MeltAttention(Pass):
-    """Makes one operator of a product with keys, a softmax, and a product with values.
+    """Merges a product with keys, a softmax, and a product with values into one operator.
 
-    It becomes one kernel, whose scores never leave the caches. What only prepares its operands goes
-    into its attributes: scalar factors into `scale`; transposes of queries, keys, values and the
-    result into layouts; heads of keys and values that are repeated for groups of queries are shared
-    instead. A constant causal mask becomes `causal`, any other is added. What exporters put after
-    the softmax, 0 for NaN or where the mask hides a whole row, becomes `guard`.
+    The operator becomes one kernel, whose scores never leave the caches. Operators that only
+    prepare its operands become attributes: scalar factors become `scale`; transposes of queries,
+    keys, values and the result become layouts; heads of keys and values that are repeated for
+    groups of queries are shared instead. A constant causal mask becomes `causal`; any other mask is
+    added. The guards that exporters put after the softmax, 0 for NaN or where the mask hides a
+    whole row, become `guard`.
 
     Before:
         %2 = transpose(%k, axes=[0, 2, 3, 1]); %3 = nn.matmul(%q, %2); %4 = multiply(%3, 0.125)
@@ -41,10 +42,10 @@ class MeltAttention(Pass):
     After:
         %7 = nn.attention(%q, %k, %v, scale=0.125, k_layout="BSHD")
 
-    Preconditions: softmax is one operator (CanonicalizeOps). Non-goals: scores or weights that
-    something else reads, and dropout; bit-exactness; which of NaN and a number comes of scores that
-    are not finite under a mask: keys that a causal one hides are not read, and a row that is hidden
-    wholly is 0 where no score is NaN.
+    Preconditions: softmax is one operator (CanonicalizeOps). Non-goals: scores or weights with
+    other users, and dropout; bit-exactness; the choice between NaN and a number for scores that are
+    not finite under a mask. Keys that a causal mask hides are not read, and a fully masked row is 0
+    unless a score is NaN.
     """
 
     opt_level: ClassVar[int] = 2
@@ -55,8 +56,8 @@ class MeltAttention(Pass):
 
 @dataclass(eq=False)
 class _Operand:
-    """What is left of an operand: a node, its axes by letter (`1`: size 1), a factor, and the nodes
-    between.
+    """An operand before the operators that only prepare it: a node, its axes by letter (`1`: size
+    1), a factor, and the skipped nodes.
     """
 
     node: Expr
@@ -66,13 +67,13 @@ class _Operand:
 
     @property
     def heads(self) -> Dim:
-        """How many heads there are."""
+        """The number of heads."""
         return self.node.tensor.shape[self.axes.index("H")] if "H" in self.axes else 1
 
 
 @dataclass(eq=False)
 class _Match:
-    """An attention of the old graph. `root` is the node whose place the operator takes."""
+    """An attention found in the old graph. `root` is the node that the operator replaces."""
 
     root: Call
     product: Call
@@ -87,7 +88,7 @@ class _Match:
 
     @property
     def nodes(self) -> list[Expr]:
-        """All nodes that the operator stands for, the root first."""
+        """All nodes that the operator replaces, the root first."""
         absorbed = [*self.inner, *self.q.passed, *self.k.passed, *self.v.passed]
         return list(dict.fromkeys((self.root, self.product, *absorbed)))
 
@@ -119,7 +120,7 @@ class _Melter(Rewriter):
     # --- finding ---
 
     def _match(self, product: Call) -> _Match | None:
-        """Returns the attention whose last product a node is."""
+        """Returns the attention whose last product is this node."""
         axes = _RANKS.get(product.tensor.rank)
         if axes is None or not is_float(product.tensor.dtype):
             return None
@@ -152,12 +153,14 @@ class _Melter(Rewriter):
                       inner)  # fmt: skip
 
     def _private(self, inner: list[Expr], product: Call) -> bool:
-        """Whether nothing outside reads what is between the two products."""
+        """Whether no node outside reads a value between the two products."""
         inside = {n.id for n in inner} | {product.id}
         return all(u.id in inside for n in inner for u in self._users.get(n.id, ()))
 
     def _with_transpose(self, product: Call) -> Call:
-        """Returns the transpose that alone reads a product of four axes, else the product."""
+        """Returns the transpose that is the only reader of a product of four axes, else the
+        product.
+        """
         users = self._users.get(product.id, [])
         if len(users) == 1 and product.tensor.rank == len(AXES):
             user = users[0]
@@ -205,7 +208,7 @@ class _Melter(Rewriter):
         ), layout
 
     def _mask(self, mask: Expr, rank: int) -> Expr:
-        """Returns a mask for scores of all four axes, without repetitions that a condition has."""
+        """Returns a mask for scores with all four axes, without the repetitions of a condition."""
         made = self._masks.get(mask.id)
         if made is None:
             made = self.memo[mask.id]
@@ -225,7 +228,7 @@ def _is_call(node: Expr, *names: str) -> bool:
 
 
 def _splat(node: Expr) -> float | None:
-    """Returns the number that all elements of a constant are."""
+    """Returns the value of all elements of a splat constant."""
     if isinstance(node, Constant) and node.is_splat and node.tensor.dtype != "bool":
         return float(node.splat_value)
     return None
@@ -233,7 +236,7 @@ def _splat(node: Expr) -> float | None:
 
 def _unguarded(weights: Expr, inner: list[Expr]) -> tuple[Call | None, str, Expr | None]:
     """Returns the softmax over the last axis that gives the weights, the guard after it, and the
-    mask that a guard judges rows by.
+    mask from which the guard finds fully masked rows.
     """
     guard, mask = "", None
     if isinstance(weights, Call) and weights.op_name == "where":
@@ -258,7 +261,7 @@ def _unguarded(weights: Expr, inner: list[Expr]) -> tuple[Call | None, str, Expr
 
 
 def _hidden_rows(test: Expr) -> Expr | None:
-    """Returns the mask of which a condition says where all of a row is -inf."""
+    """Returns the mask that a condition tests for rows that are -inf throughout."""
     if not isinstance(test, Call) or test.op_name != "equal" or _splat(test.args[1]) != -math.inf:
         return None
     top = test.args[0]
@@ -270,7 +273,7 @@ def _hidden_rows(test: Expr) -> Expr | None:
 
 
 def _scores(logits: Expr, inner: list[Expr]) -> tuple[Call | None, Expr | None, float]:
-    """Returns the product of queries and keys that gives the logits, its mask and its factor."""
+    """Returns the product of queries and keys that gives the logits, its mask, and its factor."""
     mask: Expr | None = None
     factor = 1.0
     while isinstance(logits, Call):
@@ -301,7 +304,7 @@ def _leads_to_product(node: Expr) -> bool:
 
 
 def _is_causal(mask: Expr, shape: tuple[Dim, ...]) -> bool:
-    """Whether a mask is constant, and hides from each query the keys after it and nothing else."""
+    """Whether a mask is constant and hides exactly the keys after each query."""
     if not isinstance(mask, Constant) or mask.is_splat or mask.tensor.rank < 2:
         return False
     *lead, rows, columns = mask.tensor.concrete
@@ -315,7 +318,9 @@ def _is_causal(mask: Expr, shape: tuple[Dim, ...]) -> bool:
 
 
 def _repeated_condition(mask: Expr) -> Expr | None:
-    """Returns the condition that a mask of two numbers repeats along further axes, if it does."""
+    """Returns the condition that a mask of two numbers repeats along further axes, if there is
+    one.
+    """
     if not (isinstance(mask, Call) and mask.op_name == "where"):
         return None
     condition, *numbers = mask.args
@@ -341,10 +346,10 @@ def _all_true(node: Expr) -> bool:
 
 
 def _operand(node: Expr, axes: str, last: str = "", *, shared: bool = True) -> _Operand:
-    """Returns an operand without what only moves, repeats or scales its elements; its heads are
-    repeated still where they are not to be `shared`.
+    """Returns an operand before the operators that only move, repeat or scale its elements. Its
+    heads stay repeated unless they are `shared`.
 
-    `last` is the axis that must stay the last: its elements are read side by side.
+    `last` is the axis that must stay innermost, because its elements are read contiguously.
     """
     found = here = _Operand(node, axes)
     while isinstance(here.node, Call):
@@ -359,7 +364,7 @@ def _operand(node: Expr, axes: str, last: str = "", *, shared: bool = True) -> _
 
 
 def _before(here: _Operand, call: Call) -> _Operand | None:
-    """Returns an operand before an operator that it may do without."""
+    """Returns the operand before an operator that attributes can replace, else None."""
     source = call.args[0] if call.args else call
     axes: str | None = None
     factor = here.factor
@@ -383,8 +388,8 @@ def _before(here: _Operand, call: Call) -> _Operand | None:
 
 
 def _through_reshape(before: tuple[Dim, ...], after: tuple[Dim, ...], axes: str) -> str | None:
-    """Returns the axes before a reshape that adds or drops axes of size 1, or splits heads that
-    groups share into `H` and `G`; None for any other.
+    """Returns the axes before a reshape that adds or drops axes of size 1, or that splits the heads
+    of groups into `H` and `G`; None for any other reshape.
     """
     sizes = [(size, axis) for size, axis in zip(after, axes, strict=True) if size != 1]
     found, place = "", 0

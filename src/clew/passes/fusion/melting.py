@@ -1,12 +1,12 @@
-"""Which depthwise convolutions share a kernel with the pointwise ones before and after them.
+"""Decides which depthwise convolutions share a kernel with adjacent pointwise convolutions.
 
-A kernel of several convolutions computes what lies between at bands of lines, which stay in the
-second-level cache. That pays
+A kernel of several convolutions computes intermediate images in bands of lines, which stay in the
+second-level cache. That is profitable
 
-- after the windows wherever a few lines of all channels stay there: the image between is neither
-  written nor read, and no thread reads what another one has written;
-- before the windows where the image between would leave the cache, as its lines beside a band are
-  computed twice.
+- after the windows wherever a few lines of all channels stay in that cache: the intermediate image
+  is neither written nor read, and no thread reads what another has written;
+- before the windows where the intermediate image would not fit the cache. The lines that overlap
+  with the next band are computed twice.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def _bytes(image: Expr) -> float:
 
 
 def is_windows(call: Call, target: Target) -> bool:
-    """Whether a call is a depthwise convolution of f32 in blocks of a vector."""
+    """Whether a call is an f32 depthwise convolution in blocks of one vector."""
     groups = call.attrs.groups if _is_convolution(call, target) else 1
     return bool(groups > 1 and groups == call.attrs.channels)
 
 
 def is_pointwise(call: Call, target: Target) -> bool:
-    """Whether a call is a 1x1 convolution of f32 in blocks of a vector, of all channels."""
+    """Whether a call is an f32 1x1 convolution over all channels in blocks of one vector."""
     if not _is_convolution(call, target) or call.attrs.groups != 1:
         return False
     plain = not any(call.attrs.padding) and set(call.attrs.strides) == {1}
@@ -62,10 +62,10 @@ def _is_convolution(call: Call, target: Target) -> bool:
 def unfit_after(windows: Call, pointwise: Call, target: Target) -> str:
     """Returns why a 1x1 convolution is not melted with the windows before it; "" if it is."""
     if not locality.weights_stay_near(_bytes(pointwise.args[1]), target):
-        return "its weights would pass by once for each band"
+        return "its weights would be read again for each band"
     _, _, height, width, _ = windows.tensor.concrete
     if -(-height // 2) * width < locality.ENOUGH_PIXELS:
-        return "half of its image has too few pixels for the weights to be used again"
+        return "half of its image has too few pixels to reuse the weights"
     if _lines(windows, target, channels=1.0) < 1:
         return "lines of all channels do not stay in the second-level cache"
     return ""
@@ -74,7 +74,7 @@ def unfit_after(windows: Call, pointwise: Call, target: Target) -> str:
 def unfit_before(pointwise: Call, windows: Call, target: Target) -> str:
     """Returns why a 1x1 convolution is not melted with the windows after it; "" if it is."""
     if locality.stays_near(_bytes(pointwise), target):
-        return "the image between stays in the second-level cache"
+        return "the intermediate image stays in the second-level cache"
     step = windows.attrs.strides[0]
     lines = _lines(windows, target, channels=2 / pointwise.tensor.concrete[1])
     overlap = windows.args[1].tensor.concrete[2] - step
@@ -86,8 +86,8 @@ def unfit_before(pointwise: Call, windows: Call, target: Target) -> str:
 
 
 def _lines(windows: Call, target: Target, channels: float) -> int:
-    """Returns how many lines of the windows' result a band has, beside what they read of a share of
-    the channels.
+    """Returns the number of result lines in a band that fit the cache together with the lines they
+    read of a share of the channels.
     """
     _, _, *taps = windows.args[1].tensor.concrete
     step = windows.attrs.strides[0]

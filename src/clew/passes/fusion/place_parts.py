@@ -1,4 +1,4 @@
-"""PlaceParts: concatenations whose parts are computed in place."""
+"""PlaceParts: computes the parts of concatenations in place."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from clew.passes.fusion.views import (
 
 @dataclass(frozen=True)
 class PlaceParts(Pass):
-    """Sees to it that every part of a concatenation outside kernels is computed by a kernel that
-    can write it into its place there.
+    """Ensures that for each concatenation outside kernels, a kernel computes every part and can
+    write the part into its place in the result.
 
-    A kernel's result can lie in one concatenation only; that one may be a part of another. What
-    is an input or a constant, lies in another concatenation, occurs twice, or is computed on the
-    other side of something that runs on the host, is copied by a kernel of its own. Where that
-    would be most of it, the concatenation becomes one kernel. A concatenation that begins with all
-    the parts of another begins with that other one instead.
+    A kernel's result can lie in only one concatenation, which may be a part of another. A separate
+    kernel copies parts that are inputs or constants, lie in another concatenation, occur twice, or
+    are computed on the other side of a host step. If that would copy most of the result, the
+    concatenation becomes one kernel. A concatenation that begins with all the parts of another
+    begins with that concatenation instead.
 
     Before:
         %3 = fn[conv2d](...); %4 = concatenate(%3, %x, axis=1)
     After:
         %3 = fn[conv2d](...); %5 = fn[copy](%x); %4 = concatenate(%3, %5, axis=1)
 
-    Preconditions: runs after FuseOps, and nothing that changes kernels or their order runs after
-    it. Non-goals: parts that are not contiguous in the result.
+    Preconditions: runs after FuseOps; no later pass changes kernels or their order. Non-goals:
+    parts that are not contiguous in the result.
     """
 
     opt_level: ClassVar[int] = 1
@@ -49,7 +49,7 @@ class PlaceParts(Pass):
 
 @dataclass
 class _Plan:
-    """What becomes of a concatenation: its parts, those that are copied, or a kernel."""
+    """The decision about a concatenation: its parts and which are copied, or one kernel."""
 
     parts: list[Expr]
     copied: list[bool] = field(default_factory=list)
@@ -84,7 +84,7 @@ def _copied(part: Expr) -> Expr:
 
 
 def _as_kernel(call: Call, args: list[Expr], name: str) -> Call:
-    """Returns a call of a kernel that does what `call` does, for `args`."""
+    """Returns a call of a kernel that computes `call` on `args`."""
     distinct = list({a.id: a for a in args}.values())
     params = {a.id: Var(f"p{n}", a.type) for n, a in enumerate(distinct)}
     body = call.with_args([params[a.id] for a in args])
@@ -94,15 +94,15 @@ def _as_kernel(call: Call, args: list[Expr], name: str) -> Call:
 
 
 class _Places:
-    """Decides about every concatenation of a function's body, producers first."""
+    """Decides every concatenation of a function's body, producers first."""
 
     def __init__(self, function: Function, ctx: PassContext) -> None:
         self._ctx = ctx
         self.plans: dict[int, _Plan] = {}
         self._segment: dict[int, int] = {}
         self._taken: set[tuple[int, int]] = set()
-        # Concatenations by their parts: the number of a list of parts, by that of the list without
-        # its last part, and the part. Numbers in `_whole` are complete concatenations.
+        # Trie of concatenations by their parts: maps the number of a list without its last part,
+        # and that part, to the number of the list. Numbers in `_whole` are complete concatenations.
         self._lists: dict[tuple[int, int], int] = {}
         self._whole: dict[int, Call] = {}
         segment = 0
@@ -143,24 +143,26 @@ class _Places:
         """Returns why a value cannot be computed in its place in a concatenation; "" if it can."""
         node = base.value if isinstance(base, TupleGetItem) else base
         if isinstance(node, Var):
-            return "it is given from outside"
+            return "it is an input"
         if isinstance(node, Constant):
             return "it is a constant"
         if not isinstance(node, Call) or _on_host(node):
             return "no kernel computes it"
         plan = self.plans.get(node.id)
         if plan is None and not isinstance(node.op, Function):
-            return "it is a piece of something else"
+            return "it is a view of another value"
         if place_of(base) in self._taken:
             return "it lies in another concatenation"
         if self._segment[node.id] != self._segment[call.id]:
-            return "something runs on the host in between"
+            return "a host step runs in between"
         return ""
 
-    # --- lists of parts that begin alike ---
+    # --- lists of parts with a common prefix ---
 
     def _with_shared_beginning(self, call: Call) -> list[Expr]:
-        """Returns the parts, the first ones as one where another concatenation has just those."""
+        """Returns the parts; a prefix equal to all parts of another concatenation becomes that
+        one.
+        """
         number, found, length = _no_parts(call), None, 0
         for count, part in enumerate(call.args[:-1], 1):
             following = self._lists.get((number, part.id))

@@ -1,8 +1,8 @@
-"""Which operators need no kernel: their result is memory that is there (`view_offsets`), or memory
-that their inputs are written into (`part_offsets`).
+"""Decides which operators need no kernel: their result is existing memory (`view_offsets`), or
+memory that their inputs are written into (`part_offsets`).
 
-This is the one place that decides it. `FuseOps` leaves such calls outside kernels, `PlaceParts`
-sees to what could not be written in place, and the program builder plans memory by it.
+This is the only place that decides it. `FuseOps` leaves these calls outside kernels, `PlaceParts`
+handles parts that cannot be written in place, and the program builder plans memory accordingly.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.passes.base import PassContext
 
-# Of the elements put together, how much must come from kernels that can write them in place.
+# The least share of a concatenation's elements that kernels must be able to write in place.
 _WORTHWHILE = 0.5
 
 
 def is_reshape(call: Call) -> bool:
-    """Whether a call's result is its argument, all of it, under another shape."""
+    """Whether a call's result is its whole argument in another shape."""
     return isinstance(call.op, Op) and call.op.name == "reshape"
 
 
 def is_view(call: Call) -> bool:
-    """Whether a call's results are pieces of its first argument's memory."""
+    """Whether a call's results are contiguous pieces of its first argument's memory."""
     return is_reshape(call) or view_offsets(call) is not None
 
 
 def view_offsets(call: Call) -> tuple[int, ...] | None:
-    """Returns at which element of its argument's memory each result begins; `None` where a kernel
-    has to compute them.
+    """Returns, for each result, the element offset in the argument's memory at which it begins;
+    `None` if a kernel must compute the results.
     """
     if not isinstance(call.op, Op) or call.op.compute is None or len(call.args) != 1:
         return None
@@ -43,8 +43,8 @@ def view_offsets(call: Call) -> tuple[int, ...] | None:
 
 
 def part_offsets(call: Expr) -> tuple[int, ...] | None:
-    """Returns at which element of its result's memory each argument's begins, where each lies there
-    in one piece; `None` where it does not, or the call is no concatenation.
+    """Returns, for each argument, the element offset in the result's memory at which it begins, if
+    each argument is contiguous there; `None` if not, or if the call is no concatenation.
     """
     if not isinstance(call, Call) or not isinstance(call.op, Op):
         return None
@@ -69,8 +69,8 @@ def is_kernel(function: Function) -> bool:
 
 
 def is_settled(function: Function) -> bool:
-    """Whether all that a primitive function's loops depend on is known before the run: sizes are
-    numbers, and no attribute waits for a value.
+    """Whether everything that a primitive function's loops depend on is known before the run: all
+    sizes are numbers, and no attribute depends on a value of the run.
     """
     nodes = (*function.params, *post_order(function.body))
     if any(isinstance(n, Call) and argument_references(n.attrs) for n in nodes):
@@ -83,7 +83,9 @@ def _is_static(type_: Type) -> bool:
 
 
 def whole(node: Expr) -> Expr:
-    """Returns what a node shows all of: itself, or the value under reshapes and the like."""
+    """Returns the value that a node shows entirely: itself, or the value below reshapes and the
+    like.
+    """
     while isinstance(node, Call):
         offsets = view_offsets(node)
         if offsets is None or len(offsets) != 1 or node.tensor.size != node.args[0].tensor.size:
@@ -93,8 +95,8 @@ def whole(node: Expr) -> Expr:
 
 
 def place_of(node: Expr) -> tuple[int, int]:
-    """Returns what tells one computed value from another: the node that has it, and which result
-    of it.
+    """Returns an identity for a computed value: the node that computes it, and the number of the
+    result.
     """
     if isinstance(node, TupleGetItem):
         return node.value.id, node.index
@@ -102,11 +104,11 @@ def place_of(node: Expr) -> tuple[int, int]:
 
 
 def left_in_place(call: Call, ctx: PassContext) -> bool:
-    """Whether an unfused concatenation is worth leaving to those who compute its parts."""
+    """Whether it is worth having the producers of an unfused concatenation write it in place."""
     if not isinstance(call.op, Op) or call.op.name != "concatenate":
         return False
     if part_offsets(call) is None:
-        ctx.remark(call, "concatenate is copied: its parts do not lie there in one piece each")
+        ctx.remark(call, "concatenate is copied: its parts are not contiguous in it")
         return False
     if not worthwhile(call, [made_by_kernel(a) for a in call.args]):
         ctx.remark(call, "concatenate is copied: less than half of it is computed by kernels")
@@ -115,7 +117,7 @@ def left_in_place(call: Call, ctx: PassContext) -> bool:
 
 
 def worthwhile(call: Call, placed: list[bool]) -> bool:
-    """Whether enough of a concatenation is written in place, given which arguments are."""
+    """Whether enough of a concatenation is written in place, given a flag for each argument."""
     return _share(call, placed) >= _WORTHWHILE
 
 
@@ -131,7 +133,7 @@ def _share(call: Call, placed: list[bool]) -> float:
 
 
 def made_by_kernel(arg: Expr) -> bool:
-    """Whether a value will be computed by a kernel, or joined in place."""
+    """Whether a kernel will compute a value, or a concatenation will hold it in place."""
     node = whole(arg)
     if isinstance(node, TupleGetItem):
         node = node.value

@@ -1,1 +1,1 @@
-"""Passes that choose the types that products are computed in."""
+"""Passes that choose the dtypes of products."""

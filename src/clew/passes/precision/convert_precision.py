@@ -1,4 +1,4 @@
-"""ConvertPrecision: products of narrow floats, summed in f32."""
+"""ConvertPrecision: products of narrow floats, accumulated in f32."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _WIDE: Final = "f32"
 @dataclass(frozen=True)
 class ConvertPrecision(Pass):
     """Multiplies in `bf16` (or `f16`): operands of convolutions and matrix products are rounded,
-    products are summed and given in f32, and everything else stays in f32.
+    products are accumulated and returned in f32, and all other operators stay in f32.
 
-    What is rounded is stored rounded, once: other users of the value read that, so that activations
-    travel between layers in half the bytes. Rounding moves up through what only moves elements
-    (pooling by maximum, concatenation, reshapes). A concatenation is rounded, too, where nothing
-    but sums, scales, ReLU and means lead from it to rounded values: in dense blocks every layer
-    reads all that came before. Softmax, norms, reductions and elementwise operators compute in f32;
-    residual sums that feed no product directly are stored in f32, too.
+    A rounded value is stored rounded, once. Its other users read the rounded form too, so that
+    activations between layers take half the bytes. Rounding moves up through operators that only
+    move elements (maximum pooling, concatenation, reshapes). A concatenation is also rounded if
+    only sums, scales, ReLU and means lead from it to rounded values: in dense blocks, every layer
+    reads all layers before it. Softmax, norms, reductions and elementwise operators compute in f32;
+    residual sums that feed no product directly are also stored in f32.
 
     Before:
         %2 = nn.relu(%1); %3 = nn.conv2d(%2, w); %4 = add(%2, %3)
@@ -37,17 +37,18 @@ class ConvertPrecision(Pass):
         %5: bf16[...] = cast(%2, dtype="bf16"); %6: f32[...] = nn.conv2d(%5, w', out_dtype="f32")
         %7 = cast(%5, dtype="f32"); %8 = add(%7, %6)
 
-    `keep_f32` are names or globs of layers that stay as they are. Also convolutions of
-    groups other than depthwise ones, and of fewer than `min_channels` input channels (an image's):
-    they have no dot product to gain from, unless a matrix unit sums over the columns of a filter as
-    well, which takes `min_depth` numbers a line and `min_filters`.
+    `keep_f32` holds names or globs of layers that stay unchanged. Two kinds of convolutions stay
+    unchanged as well, because dot products do not make them faster: grouped ones that are not
+    depthwise, and those of fewer than `min_channels` input channels (the first layer of an image
+    network). The latter are converted if a matrix unit can sum over the columns of a filter, too;
+    this takes `min_depth` numbers per line and `min_filters` filters.
 
-    An operator that is declared with a `quantize` rule is converted by that: of a call and the
-    dtype it makes an expression of the same type that reads the operands through casts to the
-    dtype, and so has them stored rounded; or None, for a call that stays in f32.
+    A declared `quantize` rule converts its own operator. The rule maps a call and the dtype to an
+    expression of the same type that reads the operands through casts to the dtype, so that they are
+    stored rounded. It returns None for a call that stays in f32.
 
-    Preconditions: layouts are plain, weights are constants. Non-goals: choosing layers by the error
-    they cause (`clew.precision_report` does).
+    Preconditions: layouts are plain, weights are constants. Non-goals: selecting layers by their
+    error (`clew.precision_report` reports it).
     """
 
     opt_level: ClassVar[int] = 0
@@ -64,8 +65,8 @@ class ConvertPrecision(Pass):
 
 @dataclass(frozen=True)
 class _Ruled:
-    """What a rule made of a call: the operands that its parameters stand for, by id, and the nodes
-    that round one.
+    """A call converted by a rule: the rule's expression, the operands of its parameters by id, and
+    the nodes that round an operand.
     """
 
     made: Expr
@@ -74,21 +75,23 @@ class _Ruled:
 
 
 def products_of(module: Module) -> list[Call]:
-    """Returns the convolutions and matrix products of a module, those of inner functions, too."""
+    """Returns the convolutions and matrix products of a module, including those in inner
+    functions.
+    """
     functions = [function for _, function in module]
     nodes = post_order(functions, into_functions=True)
     return [n for n in nodes if isinstance(n, Call) and _product(n)]
 
 
 def narrowed_products(before: Module, after: Module) -> list[Call]:
-    """Returns the products that the pass made narrow, as they are after it."""
+    """Returns the products that the pass converted, in their form after the pass."""
     old = {call.id for call in products_of(before)}
     return [c for c in products_of(after) if c.id not in old and not _is_wide(c.args[0])]
 
 
 class _Converter(Rewriter):
-    """The memo maps an old value to one of f32: where it is stored rounded, to a cast of that.
-    Every user gets a cast of its own, which then fuses into it.
+    """The memo maps an old value to an f32 value; if the value is stored rounded, to a cast of it.
+    Every user gets a separate cast, which then fuses into that user.
     """
 
     def __init__(self, options: ConvertPrecision, ctx: PassContext) -> None:
@@ -101,7 +104,7 @@ class _Converter(Rewriter):
         self._ruled: dict[int, _Ruled] = {}
 
     def enter(self, function: Function) -> None:
-        """Finds the products to convert, and the values that are stored rounded for them."""
+        """Finds the products to convert, and the operands to store rounded."""
         calls = [n for n in post_order(function.body) if isinstance(n, Call)]
         for call in calls:
             if isinstance(call.op, Op) and call.op.quantize_rule is not None:
@@ -119,8 +122,8 @@ class _Converter(Rewriter):
                 self._round(call.args)
 
     def _round_joined(self, function: Function) -> None:
-        """Marks the concatenations from which well-conditioned operators alone lead to rounded
-        values, as they do from all that is joined: that is rounded as well.
+        """Marks a concatenation as rounded if only well-conditioned operators lead from it to
+        rounded values, and the same holds for each of its parts.
         """
         users: dict[int, list[Expr]] = {}
         nodes = post_order(function.body)
@@ -172,9 +175,9 @@ class _Converter(Rewriter):
         return kept
 
     def _ask_rule(self, call: Call, rule: Callable[[Call, str], Expr | None]) -> None:
-        """Notes what an operator's own rule makes of a call, over parameters, if anything.
+        """Records the expression that an operator's rule makes of a call, over parameters, if any.
 
-        Errors: T028 for something of another type.
+        Errors: T028 if the expression has another type than the call.
         """
         if argument_references(call.attrs) or self._is_kept(call):
             return
@@ -183,13 +186,13 @@ class _Converter(Rewriter):
         with building_for(call):
             made = rule(Call(call.op, args, call.attrs), self._options.dtype)
         if made is None:
-            self._ctx.remark(call, f"stays in f32: so says the rule of {call.op_name}")
+            self._ctx.remark(call, f"stays in f32: the rule of {call.op_name} returned None")
             return
         if made.type != call.type:
             raise GraphTypeError(
                 "T028",
-                f"{call.op_name}: its quantize rule gives {made.type} for {call.type}",
-                hint="operands are rounded, the result is not: cast it back",
+                f"{call.op_name}: its quantize rule returns {made.type} for {call.type}",
+                hint="the rule may round operands only; cast the result back",
             )
         ruled = _Ruled(made, {a.id: b for a, b in zip(args, call.args, strict=True)}, set())
         for node in post_order(made):
@@ -204,7 +207,7 @@ class _Converter(Rewriter):
         return bool(node.attrs.dtype == self._options.dtype)
 
     def _by_rule(self, ruled: _Ruled) -> Expr:
-        """Returns what a rule made, over the operands as they are now."""
+        """Returns the rule's expression over the current operands."""
         found: dict[int, Expr] = {}
         for node in post_order(ruled.made):
             if node.id in ruled.args:
@@ -216,8 +219,8 @@ class _Converter(Rewriter):
         return found[ruled.made.id]
 
     def _joins_depth(self, weight: TensorType) -> bool:
-        """Whether the columns of a filter and its few channels, filled up to an even number, are
-        deep enough for a matrix unit together.
+        """Whether the columns of a filter, together with its few channels padded to an even number,
+        are deep enough for a matrix unit.
         """
         target, dtype = self._ctx.target, self._options.dtype
         if target is None or target.tile_shape(dtype, dtype) is None or not weight.is_static:
@@ -228,7 +231,7 @@ class _Converter(Rewriter):
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:
         if node.id in self._converted or (node.id in self._rounded and _moves(node)):
-            return node  # built over rounded operands
+            return node  # built from rounded operands
         own: dict[int, Expr] = {}
         for child in children:
             narrow = self._narrow.get(child.id)
@@ -253,11 +256,11 @@ class _Converter(Rewriter):
         return self._widened(old, get_op("cast")(result, dtype=self._options.dtype))
 
     def _widened(self, old: Expr, narrow: Expr) -> Expr:
-        """Returns the old value as it is read by those who want f32: cast from what is stored."""
+        """Returns the old value for users that read f32: a cast from the stored value."""
         wide: Expr = get_op("cast")(narrow, dtype=_WIDE)
         self._narrow[wide.id] = narrow
         replaces(old, narrow)
-        replaces(wide, narrow)  # every user gets a cast of its own, and this one goes
+        replaces(wide, narrow)  # every user gets a separate cast, and this one is removed
         return wide
 
     def _rounded_value(self, old: Expr) -> Expr:
@@ -289,12 +292,12 @@ def _joins(node: Expr) -> bool:
 
 
 def _product(call: Call) -> str:
-    """Returns what a call multiplies (`Traits.product`)."""
+    """Returns the kind of product that a call computes (`Traits.product`)."""
     return call.op.traits.product if isinstance(call.op, Op) else ""
 
 
 def _leads(node: Expr) -> bool:
-    """Whether a call magnifies no rounding of an operand beyond that of its result."""
+    """Whether rounding an operand of a call has no larger effect than rounding its result."""
     if _moves(node):
         return True
     if not isinstance(node, Call) or not isinstance(node.op, Op):
@@ -304,7 +307,7 @@ def _leads(node: Expr) -> bool:
 
 
 def _moves(node: Expr) -> bool:
-    """Whether a call gives elements of its operands, which are f32: rounding may come before."""
+    """Whether a call only selects elements of f32 operands, so that rounding can move before it."""
     return (
         isinstance(node, Call)
         and isinstance(node.op, Op)

@@ -1,4 +1,4 @@
-"""NarrowIntegers: products of quantized tensors are products of 8-bit integers."""
+"""NarrowIntegers: computes products of quantized tensors on 8-bit integers."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ Array = np.ndarray[Any, Any]
 _SMALL: Final = ("i8", "u8")
 _SUM: Final = "i32"
 _HALF: Final = 128
-# What may stand between a stored parameter and its use.
-# Fewer rows are summed by dot products, which take unsigned data.
+# Fewer rows than this use dot products, which take unsigned data.
 _FEW_ROWS: Final = 16
 
 
 @dataclass(frozen=True)
 class NarrowIntegers(Pass):
-    """Multiplies 8-bit integers as such where the target has instructions for that, and corrects
-    the sum for zero points; scales are applied to the sum.
+    """Multiplies 8-bit integers directly if the target has instructions for that, and corrects the
+    sum for zero points; scales are applied to the sum.
 
-    With `a = data - z` and `b = weight - y`, where z is one for a row and y one for a column:
+    With `a = data - z` and `b = weight - y`, where z is one number per row and y one per column:
     `sum(a * b) = sum(data * weight) - z * sum(weight) - y * (sum(data) - K * z)`. Sums of the
-    weight are constant; zero points that are 0, and what follows from them, leave. Weights become
-    `i8`; data becomes `u8` where products of signed data have no instruction.
+    weight are constant; terms with a zero point of 0 are omitted. Weights become `i8`; data becomes
+    `u8` if the target has no instruction for products of signed data.
 
     Before:
         %1 = subtract(cast(%x, "i32"), 3); %2 = nn.matmul(%1, cast(w, "i32"))
@@ -46,9 +45,9 @@ class NarrowIntegers(Pass):
 
     becomes `multiply(cast(%4, "f32"), 0.125)`.
 
-    Preconditions: runs before constants are folded, which would hide what a weight was made of.
+    Preconditions: runs before constants are folded, which would hide how a weight was quantized.
     Non-goals: convolutions, whose padding is not made of zero points; scales of an operand that
-    differ along the depth.
+    vary along the depth.
     """
 
     opt_level: ClassVar[int] = 2
@@ -88,13 +87,13 @@ class _Narrower(Rewriter):
             return self._product(old, data, weight, layout) or new
 
     def _product(self, old: Call, data: _Integers, weight: _Integers, layout: str) -> Expr | None:
-        """Returns what computes the product, None where nothing would be gained."""
+        """Returns the product on integers, or None if it gains nothing."""
         column = 0 if layout == "NK" else 1
         columns = weight.value.tensor.shape[column]
         y, scale = (_per_column(p, column, columns) for p in (weight.zero, weight.scale))
         rows = [_per_row(p, data.value.tensor.rank) for p in (data.zero, data.scale)]
         if None in (y, scale, *rows):
-            self._ctx.remark(old, "not a product of integers: parameters differ along the depth")
+            self._ctx.remark(old, "not a product of integers: parameters vary along the depth")
             return None
         weight = _Integers(weight.value, *(_unless_empty(p) for p in (y, scale)))
         data = _Integers(data.value, *(_unless_empty(p) for p in rows))
@@ -114,7 +113,7 @@ class _Narrower(Rewriter):
         return result
 
     def _multiplied(self, data: _Integers) -> _Integers:
-        """Returns the data as instructions take it beside a signed weight."""
+        """Returns the data in the signedness that the target multiplies with a signed weight."""
         target, shape = self._ctx.target, data.value.tensor.shape
         assert target is not None
         rows = shape[-2] if len(shape) > 1 else 1
@@ -133,7 +132,7 @@ class _Narrower(Rewriter):
 
 
 def _integers(value: Expr) -> _Integers | None:
-    """Returns what an operand is made of; None where it is no 8-bit integers."""
+    """Returns the quantized form of an operand, or None if it is not of 8-bit integers."""
     scale: Expr | None = None
     if value.tensor.dtype == "f32":
         if isinstance(value, Call) and value.op_name == "multiply":
@@ -150,8 +149,8 @@ def _integers(value: Expr) -> _Integers | None:
 
 
 def _per_column(parameter: Expr | None, axis: int, columns: Any) -> Expr | tuple[()] | None:
-    """Returns a weight's parameter as a number or a row of them; () where it has none, None where
-    it differs along the depth.
+    """Returns a weight's parameter as one number or a row of numbers; () if it has none, None if it
+    varies along the depth.
     """
     if parameter is None:
         return ()
@@ -165,7 +164,9 @@ def _per_column(parameter: Expr | None, axis: int, columns: Any) -> Expr | tuple
 
 
 def _per_row(parameter: Expr | None, rank: int) -> Expr | tuple[()] | None:
-    """Returns a data's parameter as it broadcasts to the product; () and None as above."""
+    """Returns a parameter of the data, broadcast to the product; () and None as in
+    `_per_column`.
+    """
     if parameter is None:
         return ()
     shape = parameter.tensor.shape
@@ -175,7 +176,7 @@ def _per_row(parameter: Expr | None, rank: int) -> Expr | tuple[()] | None:
 
 
 def _unless_empty(parameter: Expr | tuple[()] | None) -> Expr | None:
-    """Returns a parameter that makes a difference."""
+    """Returns a parameter unless it is absent or neutral, else None."""
     if not isinstance(parameter, Expr):
         return None
     known = _known(parameter)
@@ -184,7 +185,7 @@ def _unless_empty(parameter: Expr | tuple[()] | None) -> Expr | None:
 
 
 def _signed(weight: _Integers, column: int) -> _Integers:
-    """Returns the weight as `i8`, its zero point taken off if the rest is that small."""
+    """Returns the weight as `i8`, less its zero point if the difference fits."""
     value, zero = weight.value, weight.zero
     assert isinstance(value, Constant)
     is_signed = value.tensor.dtype == "i8"
@@ -207,7 +208,7 @@ def _narrowed(old: Constant, values: Array) -> Constant:
 
 
 def _corrected(dense: Expr, data: _Integers, weight: _Integers, depth_axis: int) -> Expr:
-    """Returns a product of stored integers less what their zero points add to it."""
+    """Returns a product of stored integers, corrected for their zero points."""
     multiply, subtract = get_op("multiply"), get_op("subtract")
     total = dense
     if data.zero is not None:
@@ -236,7 +237,7 @@ def _reshaped(value: Expr, shape: tuple[Any, ...]) -> Expr:
 
 
 def _known(value: Expr) -> Array | None:
-    """Returns the numbers of a parameter that is constant; None of any other."""
+    """Returns the values of a constant parameter, else None."""
     if isinstance(value, Constant):
         return value.data
     if not isinstance(value, Call) or not _is_simple(value):
@@ -250,7 +251,7 @@ def _known(value: Expr) -> Array | None:
 
 
 def _is_simple(call: Call) -> bool:
-    """Whether a call computes each element from a known one of each operand."""
+    """Whether each element of a call depends on one known element of each operand."""
     if not isinstance(call.op, Op) or runs_on_host(call):
         return False
     types = [a.type for a in call.args if isinstance(a.type, TensorType)]

@@ -1,4 +1,4 @@
-"""SplitProducts: products of f32 on a unit for narrow ones, to the precision of f32."""
+"""SplitProducts: f32 products on a unit for narrow floats, with f32 precision."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from clew.ops.math.parts import TILE_DEPTH, parts_of
 from clew.ops.registry import argument_references, get_op
 from clew.passes.base import Pass, PassContext
 
-# Numbers of a weight that are looked at together.
+# Elements of a weight that are examined together.
 _AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
 class SplitProducts(Pass):
-    """Computes large dense layers of `f32` as six products of `bf16` parts on a matrix unit.
+    """Computes large `f32` dense layers as six products of `bf16` parts on a matrix unit.
 
-    A number is the sum of three parts (`split_parts`), and the products of parts that reach the
-    last bit of the result are summed in `f32`: as exact as fused multiply-adds are. Numbers below
-    1e-33 lose bits, as the unit takes its smallest ones for 0.
+    An f32 is the sum of three parts (`split_parts`). The products of parts that affect the last bit
+    of the result are summed in `f32`, which is as exact as fused multiply-adds. Numbers below 1e-33
+    lose bits, because the unit treats its smallest numbers as 0.
 
     Before:
         %1: f32[128, 3072] = nn.dense(%0, w)
@@ -34,12 +34,14 @@ class SplitProducts(Pass):
         %1: bf16[8, 24, 3, 16, 32] = split_parts(%0)
         %2: f32[128, 3072] = nn.dense(%1, w, out_dtype="f32", parts=3, rows=[128])
 
-    Weights stay whole in memory for up to `whole_rows` rows, which are bound by reading them: a
-    kernel takes them apart as it goes, each once for all rows. That is for finite ones only. With
-    more rows they are in parts before, half as large again, as sums then stay in tiles.
+    For up to `whole_rows` rows, weights stay whole in memory, because such layers are bound by
+    reading them: a kernel splits each weight once for all rows as it runs. This requires finite
+    weights. For more rows, the weights are split beforehand; they then take 1.5 times the memory,
+    but sums stay in tiles.
 
-    A deep layer is several products, each added to the one before, so that its operands stay in the
-    cache. A layer of fewer than `min_rows` rows is bound by reading its weights.
+    A deep layer becomes several products, each added to the one before, so that the operands stay
+    in the cache. A layer of fewer than `min_rows` rows stays in f32, because it is bound by reading
+    its weights.
 
     Preconditions: weights are constants, layouts are plain. Non-goals: convolutions.
     """
@@ -96,8 +98,8 @@ class _Splitter(Rewriter):
         return result
 
     def _pieces(self, call: Call) -> list[tuple[int, int]]:
-        """Returns the parts of the depth that are multiplied one after the other: few enough rows
-        of operands for the cache.
+        """Returns the pieces of the depth that are multiplied one after the other, sized so that
+        the operands stay in the cache.
         """
         assert self._ctx.target is not None
         *outer, depth = call.args[0].tensor.concrete
@@ -106,30 +108,30 @@ class _Splitter(Rewriter):
         return pieces_of(depth, data_bytes, room, self._options.least_piece)
 
     def _is_dense(self, call: Call) -> bool:
-        """Whether a call is a dense layer of f32."""
+        """Whether a call is an f32 dense layer."""
         if call.op_name != "nn.dense" or argument_references(call.attrs):
             return False
         plain = call.attrs.weight_layout in ("NK", "KN") and call.attrs.parts == 1
         return plain and call.args[0].tensor.dtype == "f32"
 
     def _unfit(self, call: Call) -> str:
-        """Returns why a dense layer is left alone; "" if it is not."""
+        """Returns why a dense layer stays unchanged; "" if the pass splits it."""
         if not all(isinstance(d, int) for d in (*call.args[0].tensor.shape, *call.tensor.shape)):
-            return "its sizes are not known"
+            return "its sizes are not static"
         *outer, depth = call.args[0].tensor.concrete
         units = call.tensor.concrete[-1]
         rows = math.prod(outer)
         if rows < self._options.min_rows:
-            return f"{rows} rows read each weight too few times"
+            return f"with {rows} rows, each weight is used too few times"
         if depth < self._options.min_depth or units < self._options.min_units:
-            return f"{depth} by {units} weights are few"
+            return f"{depth} by {units} weights are too few"
         if depth % TILE_DEPTH:
-            return f"{depth} is no multiple of {TILE_DEPTH}"
+            return f"its depth {depth} is no multiple of {TILE_DEPTH}"
         return ""
 
 
 def pieces_of(depth: int, data_bytes: int, room: int, least: int) -> list[tuple[int, int]]:
-    """Returns pieces of a depth for which so much data fits the room, none shorter than `least`."""
+    """Returns pieces of a depth whose data fit the room, none shorter than `least`."""
     pieces = max(1, min(-(-data_bytes // room), depth // least))
     size = -(-depth // pieces // TILE_DEPTH) * TILE_DEPTH
     return [(at, min(at + size, depth)) for at in range(0, depth, size)]
@@ -156,8 +158,8 @@ def piece_of_weight(weight: Constant, layout: str, start: int, end: int) -> Cons
 def split_weight(
     weight: Constant, whole: tuple[int, ...], layout: str, parts: int, start: int, end: int
 ) -> Constant:
-    """Returns the parts of a piece of a weight side by side along its depth. `whole` is its shape
-    as a matrix.
+    """Returns the parts of a piece of a weight side by side along its depth. `whole` is the shape
+    of the whole weight as a matrix.
     """
     axis = layout.index("K")
     shape = list(whole)

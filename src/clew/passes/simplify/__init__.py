@@ -1,1 +1,1 @@
-"""Passes that make a graph smaller or plainer: folds, rewrites, what is dead or computed twice."""
+"""Passes that simplify a graph: folding, rewrites, dead code and common subexpressions."""

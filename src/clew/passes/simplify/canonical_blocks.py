@@ -1,4 +1,4 @@
-"""Rules of CanonicalizeOps that put blocks together again which exporters take apart."""
+"""Rules of CanonicalizeOps that restore blocks which exporters decompose."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _epsilon = is_splat()
 
 
 def _near(value: float) -> Callable[[float], bool]:
-    """Returns a test for a constant that was written with the digits of `f32`."""
+    """Returns a predicate for constants that are equal up to the digits of `f32`."""
     return lambda given: math.isclose(float(given), value, rel_tol=1e-5)
 
 
 def _halved_product(x: Pattern, factor: Pattern) -> Pattern:
-    """Returns the pattern of `0.5 * x * factor`, multiplied in any order."""
+    """Returns the pattern of `0.5 * x * factor`, with the factors in any order."""
     return x * factor * 0.5
 
 
@@ -103,7 +103,7 @@ def _mean(value: Pattern) -> Pattern:
 
 
 def _trailing(axes: tuple[int, ...], rank: int) -> int | None:
-    """Returns the first of the axes if they are all from it on, counted from the back."""
+    """Returns the first axis, counted from the back, if the axes are all from it on; else None."""
     places = sorted(a % rank for a in axes)
     return places[0] - rank if places and places == list(range(places[0], rank)) else None
 
@@ -138,7 +138,7 @@ _norm_without_beta = is_op("nn.layer_norm")(_x, _gamma)
 
 @rule(is_op("add")(_norm_without_beta.used_once(), _beta))
 def layer_norm_beta(found: Match) -> Expr | None:
-    """The bias after a layer norm belongs to it."""
+    """Adds a bias after a layer norm to the layer norm."""
     beta, norm = found[_beta], found.call(_norm_without_beta)
     if not _fits(found, beta):
         return None

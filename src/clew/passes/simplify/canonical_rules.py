@@ -60,7 +60,7 @@ def constant_second(found: Match) -> Expr | None:
 
 @rule(is_op("subtract")(_x, _c))
 def subtract_constant(found: Match) -> Expr | None:
-    """`x - c` is `x + (-c)`, for signed numbers; the least integer is its own negative."""
+    """`x - c` is `x + (-c)` for signed numbers; the least integer is its own negative."""
     constant = found.constant(_c)
     dtype = constant.tensor.dtype
     if isinstance(found[_x], Constant) or not (is_float(dtype) or dtype.startswith("i")):
@@ -104,7 +104,7 @@ def part_of_split(found: Match) -> Expr | None:
     return get_op("slice")(found[_x], begin=(begin,), end=(end,), axes=(axis,))
 
 
-# --- reshapes move before dense layers, where they meet the one that made a matrix and vanish ---
+# --- reshapes move before dense layers, where they meet the reshape to a matrix and vanish ---
 
 _weight = wildcard()
 _dense = is_op("nn.dense")(_x, _weight)
@@ -113,7 +113,7 @@ _biased = is_op("add")(_dense.used_once(), _c)
 
 @rule(is_op("reshape")(_dense.used_once()) | is_op("reshape")(_biased.used_once()))
 def reshape_of_dense(found: Match) -> Expr | None:
-    """Rows in another shape, then the layer: it takes data of any rank."""
+    """Reshapes the rows before the layer, which takes data of any rank."""
     layer, data = found.call(_dense), found[_x]
     assert isinstance(found.root.type, TensorType)
     shape = found.root.type.shape
@@ -130,15 +130,15 @@ def reshape_of_dense(found: Match) -> Expr | None:
     return get_op("add")(result, vector)
 
 
-# --- assignments to slices, which exporters write as places of all elements ---
+# --- assignments to slices, which exporters write as scatters ---
 
 _updates = wildcard()
 
 
 @rule(is_op("scatter_nd")(_x, _c, _updates).has_attr(reduction="none"))
 def scatter_to_a_box(found: Match) -> Expr | None:
-    """Updates of all places in a box, in their order, are the box with padding around it, and
-    what was there before beside it.
+    """Updates of all positions in a box, in order, are the box padded to the target's shape, with
+    the target's values outside the box.
     """
     target, updates = found[_x], found[_updates]
     if not (target.tensor.is_static and updates.tensor.is_static):
@@ -168,8 +168,8 @@ def scatter_to_a_box(found: Match) -> Expr | None:
 def _box_of(
     places: np.ndarray[Any, Any], shape: Sequence[int]
 ) -> tuple[list[int], list[int]] | None:
-    """Returns where the box begins and ends whose elements places `i64[..., depth]` name, each
-    once and the last axis first; None where they name others, or some that do not exist.
+    """Returns the start and end of the box that positions `i64[..., depth]` cover, each position
+    once and in row-major order; None if they cover anything else or are out of range.
     """
     if not places.size:
         return None

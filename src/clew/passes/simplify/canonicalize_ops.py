@@ -1,4 +1,4 @@
-"""CanonicalizeOps: one spelling for what models spell in several ways."""
+"""CanonicalizeOps: rewrites equivalent forms of a computation to one form."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from clew.patterns import RuleRewriter
 
 @dataclass(frozen=True)
 class CanonicalizeOps(Pass):
-    """Rewrites to the operators that later passes and schedules know.
+    """Rewrites to the operators that later passes and schedules recognize.
 
     - `nn.matmul` with a constant matrix becomes `nn.dense`.
-    - Constant operands of commutative operators stand second; `x - c` becomes `x + (-c)`.
+    - Constant operands of commutative operators come second; `x - c` becomes `x + (-c)`.
     - `mean` over an image becomes `nn.global_avg_pool2d`.
-    - `scatter_nd` to all places of a box, which is how exporters write an assignment to a slice,
-      becomes `pad` and `where`.
-    - Blocks that exporters take apart become one operator again: `nn.gelu` (by erf and by tanh),
+    - `scatter_nd` to all positions of a box, the form in which exporters write an assignment to a
+      slice, becomes `pad` and `where`.
+    - Blocks that exporters decompose become one operator again: `nn.gelu` (erf and tanh forms),
       `nn.silu`, `nn.hard_swish`, `nn.mish`, `nn.softmax`, `nn.layer_norm`, `nn.rms_norm`.
 
     Before:
@@ -30,8 +30,8 @@ class CanonicalizeOps(Pass):
         %5 = nn.silu(%1); %6 = nn.dense(%5, weight, weight_layout="KN")
 
     Preconditions: equal subexpressions are one node (EliminateCommonSubexpr), and powers and
-    quotients have their simple forms (SimplifyExpr). Non-goals: bit-exactness of the blocks that
-    are recognized.
+    quotients have their simple forms (SimplifyExpr). Non-goals: bit-exactness of the recognized
+    blocks.
     """
 
     opt_level: ClassVar[int] = 2

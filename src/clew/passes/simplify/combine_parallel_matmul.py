@@ -1,4 +1,4 @@
-"""CombineParallelMatmul: one matrix product for several of the same data."""
+"""CombineParallelMatmul: one matrix product in place of several on the same data."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from clew.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class CombineParallelMatmul(Pass):
-    """Combines dense layers of the same data into one of the concatenated weights, and slices.
+    """Combines dense layers on the same data into one layer with concatenated weights, and slices.
 
-    The queries, keys and values of an attention become one product: the data is read once, and the
-    kernel is large enough to use threads well. Biases are combined as well.
+    The query, key and value products of an attention become one product: the data is read once, and
+    the kernel is large enough to use threads well. Biases are combined as well.
 
     Before:
         %q = nn.dense(%x, wq, weight_layout="KN"); %k = nn.dense(%x, wk, weight_layout="KN")
@@ -29,7 +29,8 @@ class CombineParallelMatmul(Pass):
         %qk = nn.dense(%x, concatenate(wq, wk), weight_layout="KN")
         %q = slice(%qk, begin=[0], end=[64], axes=[2]); %k = slice(%qk, begin=[64], ...)
 
-    Only where what follows moves elements (splits heads, transposes): the slice then costs nothing.
+    This applies only if the operators that follow move elements (split heads, transpose): the slice
+    is then free.
 
     Preconditions: weights and biases are constants in a plain layout; FoldConstant runs after it.
     Non-goals: convolutions; products of different data.
@@ -45,7 +46,7 @@ class CombineParallelMatmul(Pass):
 
 @dataclass(eq=False)
 class _Part:
-    """A dense layer and, where it has one, its bias add: `root` is the last of them."""
+    """A dense layer with an optional bias add; `root` is the last of the two."""
 
     dense: Call
     root: Call
@@ -60,7 +61,7 @@ class _Part:
 
 @dataclass(eq=False)
 class _Parallel:
-    """Parts to be combined, and the result once it is built."""
+    """Parts to combine, and the result once it is built."""
 
     parts: list[_Part]
     combined: Expr | None = field(default=None)
@@ -107,7 +108,7 @@ class _Combiner(Rewriter):
                         self._ctx.remark(
                             other.dense,
                             f"not combined with {len(parts) - 1} layers of the same data: "
-                            f"{label} follows, which would not fuse past a slice",
+                            f"{label} follows, and would not fuse through a slice",
                         )
                     return False
         return True
@@ -125,7 +126,7 @@ class _Combiner(Rewriter):
         return get_op("slice")(group.combined, begin=(begin,), end=(end,), axes=(axis,))
 
     def _combine(self, parts: list[_Part]) -> Expr:
-        """Returns the product with all weights, and all biases added."""
+        """Returns the product with all weights, plus all biases."""
         first = parts[0].dense
         layers = [n for p in parts for n in dict.fromkeys((p.root, p.dense, p.dense.args[1]))]
         with self.covers(*layers):
@@ -139,7 +140,7 @@ class _Combiner(Rewriter):
 
 
 def _beside(weights: Sequence[Expr], layer: Call) -> Constant:
-    """Returns the weights of several layers as one, put together when it is asked for."""
+    """Returns the weights of several layers as one lazy constant."""
     found = [w for w in weights if isinstance(w, Constant)]
     assert len(found) == len(weights), "layers with constant weights"
     axis = layer.attrs.weight_layout.index("N")
@@ -160,7 +161,7 @@ def _vector(part: _Part) -> Expr:
 
 
 def _part(node: Expr, users: dict[int, list[Expr]]) -> _Part | None:
-    """Returns the dense layer with a constant weight that a node is, with its bias."""
+    """Returns the dense layer with constant weight, and its bias, that end at a node."""
     if not isinstance(node, Call) or node.op_name != "nn.dense":
         return None
     if not isinstance(node.args[1], Constant) or node.attrs.weight_layout not in ("NK", "KN"):
@@ -177,8 +178,8 @@ def _part(node: Expr, users: dict[int, list[Expr]]) -> _Part | None:
 
 
 def _moves_one(user: Expr) -> bool:
-    """Whether a call only moves the elements of its operand: a slice fuses into it, as it would not
-    into arithmetic that has fused into a product of its own.
+    """Whether a call only moves the elements of its operand. A slice fuses into such a call, but
+    not into arithmetic that has fused into a product.
     """
     return isinstance(user, Call) and len(user.args) == 1 and bool(moved_operands(user))
 

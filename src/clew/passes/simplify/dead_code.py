@@ -1,4 +1,4 @@
-"""DeadCode: removes what no output depends on."""
+"""DeadCode: removes computations that no output depends on."""
 
 from __future__ import annotations
 
@@ -15,14 +15,13 @@ from clew.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class DeadCode(Pass):
-    """Removes what a graph can hold without needing it. A node nobody uses is not in a graph at
-    all.
+    """Removes unused parts that a graph can hold; an unused node is never part of a graph.
 
     - Functions of the module that `main` does not reach.
     - `Let`s whose variable the body does not use.
-    - Arguments of an `If` that neither branch uses, and results of an `If` that nobody reads.
-    - States of a `While` that nobody reads after the loop and that decide nothing in it, and
-      stacked values that nobody reads.
+    - Arguments of an `If` that neither branch uses, and unread results of an `If`.
+    - States of a `While` that are not read after the loop and do not affect it, and unread stacked
+      values.
 
     Before: `%4 = if %c then fn(%a, %b) { (%a, %b) } else fn(%a, %b) { (%b, %a) } (%1, %2)`, `%5 =
     %4.0`
@@ -55,15 +54,15 @@ def _reachable(module: Module) -> Module:
 
 
 class _Pruner(Rewriter):
-    """Rewrites projections of a pruned tuple to the fields' new places."""
+    """Rewrites projections of a pruned tuple to the new positions of its fields."""
 
     rebuilds = False
 
     def __init__(self) -> None:
         super().__init__()
-        # Node id -> the fields somebody reads; None when the tuple is used whole.
+        # Node id -> the fields that are read; None if the tuple is used whole.
         self._read: dict[int, set[int] | None] = {}
-        # Pruned node's id -> new place of each old field.
+        # Pruned node's id -> new position of each old field.
         self._moved: dict[int, dict[int, int]] = {}
         self._used_vars: set[int] = set()
 
@@ -146,7 +145,7 @@ class _Pruner(Rewriter):
 
 
 def _keep_sizes(whole: Expr, pruned: Expr, moved: Mapping[int, int] | None) -> None:
-    """Has the fields that are left keep the names of their sizes."""
+    """Makes the remaining fields keep the names of their sizes."""
     type_ = whole.type
     if moved is not None:
         assert isinstance(type_, TupleType)
@@ -180,7 +179,7 @@ def _with_fields(function: Function, kept: list[int]) -> Function:
 
 
 def _with_params(function: Function, kept: list[int]) -> Function:
-    """Returns the function with only some of its parameters; itself when those are all."""
+    """Returns the function with only some of its parameters; unchanged if those are all."""
     if len(kept) == len(function.params):
         return function
     return Function([function.params[p] for p in kept], function.body, function.attrs)

@@ -1,4 +1,4 @@
-"""DecomposeOps: expands operators that are declared by other operators alone."""
+"""DecomposeOps: expands operators that are defined only by other operators."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from clew.passes.simplify.expand import expand
 
 @dataclass(frozen=True)
 class DecomposeOps(Pass):
-    """Expands operators that have no computation of their own, only a `decompose`.
+    """Expands operators that have a `decompose` but no computation.
 
     Before: `%2 = user.mean_square(%1)`, declared as `mean(multiply(x, x))`
     After:  `%3 = multiply(%1, %1)`, `%4 = mean(%3)`
 
-    Preconditions: passes that look for such operators whole have run. Non-goals: host operators,
-    and attributes that only a run tells.
+    Preconditions: passes that match these operators have run. Non-goals: host operators, and
+    operators with attributes known only at run time.
     """
 
     opt_level: ClassVar[int] = 0

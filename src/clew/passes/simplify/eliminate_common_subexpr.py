@@ -16,7 +16,7 @@ from clew.support.text_arrays import is_text, packed
 
 @dataclass(frozen=True)
 class EliminateCommonSubexpr(Pass):
-    """Merges calls of one operator with equal attributes and the same arguments, and equal
+    """Merges calls of an operator with equal attributes and the same arguments, and equal
     constants.
 
     Constants of at most `max_constant_elems` elements are compared by value, larger ones by
@@ -38,7 +38,9 @@ class EliminateCommonSubexpr(Pass):
 
 
 class _Merger(Rewriter):
-    """One merger rewrites one function's body, so that every value stays within its function."""
+    """A separate merger rewrites each function's body, so that values stay within their
+    function.
+    """
 
     def __init__(self, max_constant_elems: int) -> None:
         super().__init__()
@@ -70,7 +72,7 @@ class _Merger(Rewriter):
         return self._known.setdefault(("get", new.index, new.value.id), new)
 
     def rewrite_constant(self, old: Constant) -> Expr:
-        if old.is_lazy:  # computing its data to compare it would cost more than it saves
+        if old.is_lazy:  # computing its data for a comparison would cost more than it saves
             return old
         data = old.data
         if is_text(data):

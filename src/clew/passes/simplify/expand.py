@@ -1,4 +1,4 @@
-"""Expanding operators by their own `decompose`: shared by the passes that do."""
+"""Expansion of operators by their own `decompose`, shared by several passes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from clew.patterns import Match, Rule, RuleRewriter, is_call, rule
 
 
 def expand(module: Module, wanted: Callable[[Expr], bool], *others: Rule) -> Module:
-    """Returns the module without the calls that `wanted` tells, where their operators have a
-    `decompose`; what that builds is looked at again, and the other rules applied to it.
+    """Returns the module with each call that satisfies `wanted` expanded, if its operator has a
+    `decompose`. The rules, including `others`, also apply to the expansion.
     """
 
     def fits(node: Expr) -> bool:

@@ -1,4 +1,4 @@
-"""FoldConstant: computes at compile time what depends on constants alone."""
+"""FoldConstant: computes expressions of constants at compile time."""
 
 from __future__ import annotations
 
@@ -23,43 +23,42 @@ from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind, flops_of
 from clew.te.facts import moved_by
 
-# Smaller parameters are widened however many there are.
+# Smaller parameters are widened regardless of their number.
 _LEAST_WIDENED_BYTES: Final = 256 << 10
-# No operator does more on so few elements than can be waited for.
+# No operator takes noticeable time for this few elements.
 _FREE_OPERATIONS: Final = 1 << 28
-# What does less on each element is no sum or product (Winograd's transform counts 127).
+# Fewer operations per element are no sum or product (Winograd's transform counts 127).
 _LINEAR: Final = 128
-# A result that grows is stored where each element takes so many operations, and it grows at most so
-# much: the transform of a convolution's weights, say, which no run should repeat.
+# A result that grows is stored if each element takes at least this many operations and its growth
+# is bounded: the transform of a convolution's weights, for example, which no run should repeat.
 _WORK: Final = 4
 _MOST_GROWTH: Final = 8
 
 
 @dataclass(frozen=True)
 class FoldConstant(Pass):
-    """Replaces operators whose arguments are all constants by their value.
+    """Replaces operators whose arguments are all constants by their values.
 
-    Values come from `op.run_reference`. A splat stays one stored element through elementwise
-    operators and data movement. Results that are only steps on the way to another are freed at
-    once, so that the peak is the weights and what becomes of them.
+    Values come from `op.run_reference`. A splat remains one stored element through elementwise
+    operators and data movement. Intermediate results are freed at once, so that peak memory is the
+    original weights plus their folded form.
 
     Before: `%3 = transpose(weight, axes=[1, 0])`, `%4 = nn.dense(%1, %3)`
     After:  `%4 = nn.dense(%1, weight')`
 
-    `max_growth_elems` is how large a result may be that is more than twice the size of what it is
-    computed from (`broadcast_to`, `full`, `arange`, `tile`): such are cheaper computed than stored.
-    Results that take work, such as the transform of a convolution's weights, are stored all the
-    same.
+    `max_growth_elems` is the largest size of a result that has more than twice the elements of its
+    arguments (`broadcast_to`, `full`, `arange`, `tile`): larger ones are cheaper to compute than to
+    store. Expensive results, such as the transform of a convolution's weights, are stored anyway.
 
-    Weights that are stored as numbers of at most 8 bits are widened here too, which is quickest.
-    Where all of a function's together would take more than `max_widened_bytes` beyond what they
-    take as stored, the large ones stay as they are, and each run widens them, one after the other.
+    Weights stored in at most 8 bits are widened here as well, which makes runs fastest. If all of
+    these in a function would grow by more than `max_widened_bytes` in total, the large ones remain
+    narrow, and each run widens them one after the other.
 
-    A constant that a branch is given, or that a loop hands on from turn to turn unchanged, is a
-    constant inside: weights in a loop are packed at compile time like any others.
+    A constant passed to a branch, or passed through a loop unchanged, is a constant inside: weights
+    in a loop are packed at compile time like any others.
 
-    An index out of range among constants is an error (I320). In a branch or loop, which may never
-    run, it is left to the run.
+    An out-of-range index among constants is an error (I320). In a branch or loop, which may never
+    execute, it is left to the run.
 
     Preconditions: none. Non-goals: branches whose condition is constant (SimplifyExpr).
     """
@@ -82,9 +81,10 @@ class _Folder(Rewriter):
         self._ctx = ctx
         self._uses: dict[int, int] = {}
         self._keeps_narrow = False
-        # Constants by the parameter, of a branch or of a part of a loop, that always is them.
+        # Constants by parameter of a branch or loop, where the parameter always has this value.
         self._given: dict[int, Constant] = {}
-        # What sums and products may still take: they are weights' preparation, not the model's run.
+        # The remaining budget of operations for sums and products: folding prepares weights, it
+        # does not run the model.
         self._operations_left = current().folded_operations
 
     def enter(self, function: Function) -> None:
@@ -102,7 +102,7 @@ class _Folder(Rewriter):
                 self.memo[param.id] = self._given[param.id]
 
     def order(self, function: Function) -> Sequence[Expr]:
-        # Branches and bodies are visited with what runs them: by then it is known what is constant.
+        # Branches and bodies are visited from their If or While, when their constants are known.
         return [n for n in super().order(function) if not isinstance(n, Function)]
 
     def _visit(self, node: Expr) -> Expr:
@@ -111,7 +111,7 @@ class _Folder(Rewriter):
         return super()._visit(node)
 
     def _give_constants(self, node: If | While) -> None:
-        """Notes which parameters of a branch or loop are constants."""
+        """Records the parameters of a branch or loop that are constants."""
         if isinstance(node, If):
             given = [(n, self._visited(arg)) for n, arg in enumerate(node.args)]
             functions = (node.then, node.orelse)
@@ -154,10 +154,10 @@ class _Folder(Rewriter):
         assert isinstance(new.op, Op)
         if new.op.reference_rule is None and new.op.compute is None:
             return False
-        if new.op.host and not args:  # nothing goes in: what comes out is chance
+        if new.op.host and not args:  # an operator without inputs may return random values
             return False
         if not all(isinstance(t, TensorType) for t in leaves(new.type)):
-            return False  # constants are tensors
+            return False  # constants are always tensors
         if any(_is_symbolic(value) for value in new.attrs.values()):
             return False
         if not isinstance(new.type, TensorType) or not new.type.is_static or _is_move(new):
@@ -171,7 +171,7 @@ class _Folder(Rewriter):
         assert isinstance(size, int)
         most = self._options.max_growth_elems
         if new.type.size_bytes > current().run_bytes:
-            most = 0  # left to the run, which may refuse it
+            most = 0  # left to the run, which may reject it
         grows = size > max(most, 2 * stored)
         if not grows and size * max(read, 1) < _FREE_OPERATIONS:
             return True
@@ -180,18 +180,18 @@ class _Folder(Rewriter):
             return False
         worth_storing = most and count >= _WORK * size and size <= _MOST_GROWTH * stored
         if grows and not worth_storing and not _stays_splat(self._ctx, new, args):
-            self._ctx.remark(old, f"not folded: {size} elements would be stored for {stored}")
+            self._ctx.remark(old, f"not folded: it would store {size} elements for {stored}")
             return False
         return True
 
     def _affordable(self, old: Call, count: int, moved: int) -> bool:
-        """Whether `count` operations are within the budget; as many as the elements that a call
-        reads and writes (`moved`) are always.
+        """Whether `count` operations are within the budget. A count proportional to the elements
+        that the call reads and writes (`moved`) always is.
         """
         if count <= _LINEAR * moved:
             return True
         if count > self._operations_left:
-            self._ctx.remark(old, f"not folded: {count} operations, left to the run")
+            self._ctx.remark(old, f"not folded: its {count} operations are left to the run")
             return False
         self._operations_left -= count
         return True
@@ -215,7 +215,7 @@ class _Folder(Rewriter):
         return _constant(value, new.type)
 
     def _release(self, old: Call) -> None:
-        """Frees folded arguments that nothing else needs."""
+        """Frees folded arguments that have no other use."""
         for arg in old.args:
             self._uses[arg.id] -= 1
             if not self._uses[arg.id] and isinstance(arg, Call):
@@ -223,7 +223,7 @@ class _Folder(Rewriter):
 
 
 def _operations(call: Call, args: Sequence[Constant]) -> int:
-    """Returns how many operations on numbers a call takes, 0 where that is not known."""
+    """Returns the number of arithmetic operations of a call, or 0 if it is unknown."""
     assert isinstance(call.op, Op)
     if call.op.compute is None:
         return 0
@@ -232,7 +232,7 @@ def _operations(call: Call, args: Sequence[Constant]) -> int:
 
 
 def _widened_bytes(call: Call) -> int:
-    """Returns how many bytes more a large stored parameter takes in the dtype it is cast to."""
+    """Returns how many more bytes a large stored parameter takes in the dtype it is cast to."""
     if call.op_name != "cast" or not isinstance(call.args[0], Constant) or call.args[0].is_splat:
         return 0
     stored = call.args[0].tensor
@@ -243,7 +243,7 @@ def _widened_bytes(call: Call) -> int:
 
 
 def _all_equal(data: np.ndarray[Any, Any]) -> bool:
-    """Whether all elements have the same bytes (so that -0.0 is not 0.0, and NaN is NaN)."""
+    """Whether all elements have the same bytes (so -0.0 differs from 0.0, and NaN equals NaN)."""
     if data.dtype.kind in "Tc":
         return False
     first = data.flat[0].tobytes()
@@ -261,7 +261,7 @@ def _is_symbolic(value: Any) -> bool:
 
 
 def _constant(value: Any, type_: Any) -> Constant:
-    """Returns the constant of a computed value: contiguous, of the type's dtype and layout."""
+    """Returns a computed value as a constant: contiguous, with the type's dtype and layout."""
     if not isinstance(type_, TensorType):
         return Constant(value)
     array = np.asarray(value, dtype=to_numpy(type_.dtype))
@@ -271,12 +271,12 @@ def _constant(value: Any, type_: Any) -> Constant:
         return Constant(array, layout=type_.layout)
     if array.size > 1 and _all_equal(array):
         return Constant(np.broadcast_to(array.reshape(-1)[0], array.shape), layout=type_.layout)
-    # Aligned, so that the runtime uses it as it is.
+    # Aligned, so that the runtime uses it without a copy.
     return Constant(aligned_copy(array), layout=type_.layout)
 
 
 def _is_move(call: Call) -> bool:
-    """Whether the call, of a splat, gives a splat of the same value."""
+    """Whether a call on a splat returns a splat of the same value."""
     if len(call.args) != 1 or not isinstance(call.args[0], Constant):
         return False
     if not call.args[0].is_splat or call.args[0].data.size == 0 or runs_on_host(call):
@@ -301,7 +301,7 @@ def _stays_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> bool
 
 
 def _gives_one(call: Call, args: Sequence[Constant]) -> bool:
-    """Whether the call would be of one element if its arguments were: no attribute has sizes."""
+    """Whether one-element arguments would give a one-element result: no attribute holds sizes."""
     try:
         made = Call(call.op, [Constant(_one(a)) for a in args], call.attrs).type
     except GraphTypeError:
@@ -315,7 +315,7 @@ def _one(splat: Constant) -> np.ndarray[Any, Any]:
 
 
 def _fold_splat(ctx: PassContext, call: Call, args: Sequence[Constant]) -> Constant | None:
-    """Returns the value of a call whose result is known to be a splat, from one element."""
+    """Returns the value of a call whose result is a splat, computed on one element."""
     if not isinstance(call.type, TensorType) or not call.type.is_static or call.type.size == 0:
         return None
     if _is_move(call):

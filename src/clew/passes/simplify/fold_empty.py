@@ -1,4 +1,4 @@
-"""FoldEmpty: values without elements are constants, which nothing computes."""
+"""FoldEmpty: replaces values without elements by constants."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from clew.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class FoldEmpty(Pass):
-    """Replaces values that have no elements by constants: calls, and whatever calls read.
+    """Replaces values without elements by constants: results of calls, and operands of calls.
 
-    An empty batch, a text of no tokens, or a detector that finds nothing gives such values. Later
-    passes and schedule rules divide by sizes; this pass spares them a case for 0. Parts without
-    elements are left out of concatenations. What an operator gives for no elements (the sum over
-    an empty axis, a padded image of no pixels) is left to FoldConstant, or to a kernel.
+    An empty batch, a text without tokens, or a detector that finds nothing produces such values.
+    Later passes and schedule rules divide by sizes; after this pass they need no case for 0. Parts
+    without elements are removed from concatenations. Nonempty results of empty operands (the sum
+    over an empty axis, a padded image of no pixels) are left to FoldConstant or to a kernel.
 
     Before: `%1: f32[0, 8] = nn.dense(%x, w)`, `%2: f32[3, 8] = concatenate(%1, %y, axis=0)`
     After:  `%2` is `%y`
 
-    Preconditions: none; sizes that only a run tells are left alone. Non-goals: results of branches
-    and loops, which stay where they are (their readers read constants).
+    Preconditions: none; data-dependent sizes are left alone. Non-goals: results of branches and
+    loops, which stay (their readers read constants).
     """
 
     opt_level: ClassVar[int] = 0
@@ -57,7 +57,7 @@ class _Folder(Rewriter):
 
 
 def _is_read(arg: Expr) -> bool:
-    """Whether an argument is a value without elements that a run would hand over."""
+    """Whether an argument has no elements but would be computed by a run."""
     return not isinstance(arg, Constant) and is_empty(arg.type)
 
 

@@ -1,4 +1,4 @@
-"""FoldStructure: reads sequences and optionals whose parts are known where they stand."""
+"""FoldStructure: resolves reads of sequences and optionals whose elements are known."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from clew.passes.base import Pass, PassContext
 
 @dataclass(frozen=True)
 class FoldStructure(Pass):
-    """Replaces operators on sequences and optionals by what they give, where that is known before
-    the run: an element by itself, joined elements by a concatenation, a split of a known size by
-    slices. Importers do so as far as they know sizes; this is for what came to be known since.
+    """Replaces operators on sequences and optionals by their results where these are known before
+    the run: an element, a concatenation for joined elements, slices for a split of known size.
+    Importers do the same with the sizes they know; this pass uses sizes that became known since.
 
     Before: `%2 = sequence.construct(%0, %1)`, `%4 = sequence.at(%2, const 1)`, `%5 = nn.relu(%4)`
     After:  `%5 = nn.relu(%1)`
 
-    Preconditions: none. Non-goals: loops over sequences (importers write them out).
+    Preconditions: none. Non-goals: loops over sequences (importers unroll them).
     """
 
     opt_level: ClassVar[int] = 0
@@ -37,7 +37,7 @@ class FoldStructure(Pass):
 
 
 def _is_plain(node: Expr) -> bool:
-    """Whether a node's value is known to be of tensors that kernels can hold."""
+    """Whether a node's value consists only of tensors that kernels can hold."""
     return not isinstance(node, Call) or all(
         isinstance(t, TensorType) and is_native(t) for t in leaves(node.type)
     )

@@ -1,4 +1,4 @@
-"""InlineComposites: calls of functions become what the functions compute."""
+"""InlineComposites: replaces calls of functions by the functions' bodies."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from clew.support.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class InlineComposites(Pass):
-    """Puts the bodies of functions, composite ones and the module's own, where they are called.
+    """Inlines the bodies of composite functions and of the module's functions at their calls.
 
-    A composite function (`clew.patterns.partition`) says that operators belong together; a pass
-    that knows what to do with them replaces its calls before. What nobody took is a graph again.
+    A composite function (`clew.patterns.partition`) groups operators for a pass that replaces its
+    calls as a whole. This pass inlines the calls that no such pass replaced.
 
     Before: `%1 = fn[composite="gated"](%p) { multiply(%p, sigmoid(%p)) }`, `%2 = %1(%x)`
     After:  `%3 = sigmoid(%x)`, `%4 = multiply(%x, %3)`
 
     Preconditions: none. Non-goals: primitive functions (kernels), branches and loops.
 
-    Errors: U011 for a function that calls itself.
+    Errors: U011 for a recursive function.
     """
 
     opt_level: ClassVar[int] = 0
@@ -40,7 +40,7 @@ class _Inliner(Rewriter):
     def __init__(self, module: Module) -> None:
         super().__init__()
         self._module = module
-        # The node of the stage before that a node of a body was copied from.
+        # The node of the previous stage that a node of a body was copied from.
         self._copied_from: dict[int, Expr] = {}
         self._once = _called_once(module)
         self._globals: dict[str, Function | None] = {}
@@ -62,20 +62,20 @@ class _Inliner(Rewriter):
         return self._inlined(new.op, new.args, old.op.id in self._once)
 
     def _global(self, name: str) -> Function:
-        """Returns a function of the module with the calls in it inlined."""
+        """Returns a function of the module with its calls inlined."""
         if name not in self._globals:
-            self._globals[name] = None  # open
+            self._globals[name] = None  # in progress
             self._globals[name] = self.rewrite_function(self._module.functions[name])
         found = self._globals[name]
         if found is None:
             raise UnsupportedError(
-                "U011", f"the function @{name} calls itself", hint="use a While for what repeats"
+                "U011", f"the function @{name} calls itself", hint="use a While for repetition"
             )
         return found
 
     def _inlined(self, function: Function, args: Sequence[Expr], once: bool) -> Expr:
-        """Returns the function's body over arguments. Where this is its one call, each node
-        computes what the one it was copied from does.
+        """Returns the function's body over arguments. If this is its only call, each copy is
+        recorded as computing the value of its original.
         """
 
         def original(node: Expr) -> Expr:
@@ -98,7 +98,7 @@ def _is_inlined(called: object) -> bool:
 
 
 def _called_once(module: Module) -> frozenset[int]:
-    """Returns ids of the functions with one call, which itself runs once in a run of the module."""
+    """Returns the ids of functions with a single call, which itself executes once per run."""
     uses: dict[int, int] = {}
     for node in post_order([f for _, f in module], into_functions=True):
         for function in inner_functions(node):

@@ -1,5 +1,5 @@
-"""SimplifyExpr: operators that do nothing, undo each other, or have a cheaper form of equal
-value.
+"""SimplifyExpr: removes operators that do nothing, cancel each other, or have a cheaper equal
+form.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from clew.patterns import RuleRewriter
 
 @dataclass(frozen=True)
 class SimplifyExpr(Pass):
-    """Applies identities that hold for every input, but for the sign of zeros and `pow(-inf, 0.5)`.
+    """Applies identities that hold for every input, except the sign of zeros and `pow(-inf, 0.5)`.
 
-    - Nothing done: `x * 1`, `x + 0`, `x - 0`, `x / 1`, `pow(x, 1)`, a cast to the same dtype, a
+    - No effect: `x * 1`, `x + 0`, `x - 0`, `x / 1`, `pow(x, 1)`, a cast to the same dtype, a
       reshape, broadcast, transpose, pad, slice, tile or concatenation that changes nothing.
-    - Two as one: reshape of reshape, transpose of transpose, clip of clip, relu of relu, negative
-      of negative, cast of a cast that lost nothing.
-    - Cheaper: `x / c` as `x * (1/c)` where that is exact, `pow` by 2, 0.5, -1 and -0.5, `1 / x`,
+    - Two merged into one: reshape of reshape, transpose of transpose, clip of clip, relu of relu,
+      negative of negative, cast of a lossless cast.
+    - Cheaper form: `x / c` as `x * (1/c)` if that is exact, `pow` by 2, 0.5, -1 and -0.5, `1 / x`,
       `1 / sqrt(x)`, a transpose that moves only axes of size 1 as a reshape.
-    - Decided: `where` and `If` of a constant condition.
+    - Constant condition: `where` and `If`.
 
     Before: `%2 = reshape(%1, shape=[6])`, `%3 = reshape(%2, shape=[2, 3])`, `%4 = multiply(%3, 1)`
     After:  `%5 = reshape(%1, shape=[2, 3])`

@@ -1,4 +1,4 @@
-"""SimplifyInference: expands operators that are simpler than they look once a model only infers."""
+"""SimplifyInference: expands operators that have a simpler form in inference than in training."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from clew.patterns import Match, is_op, rule, wildcard
 
 @dataclass(frozen=True)
 class SimplifyInference(Pass):
-    """Expands operators declared `simplify_inference` by their own `decompose`; drops identities.
+    """Expands operators declared `simplify_inference` by their own `decompose`; removes identities.
 
-    Batch norm with known statistics is a multiply and an add per channel, dropout is nothing at
-    all. FoldConstant then computes the factors, and FoldScaleAxis moves them into weights.
+    Batch norm with known statistics is a multiply and an add per channel, and dropout is the
+    identity. FoldConstant then computes the factors, and FoldScaleAxis moves them into weights.
 
     Before: `%2 = nn.batch_norm(%1, gamma, beta, mean, var, epsilon=1e-5)`
     After:  `%6 = multiply(%1, scale)`, `%7 = add(%6, shift)` with `scale` and `shift` computed
     from the four parameters.
 
-    Preconditions: none. Non-goals: operators that have a kernel of their own worth keeping
-    (softmax, layer norm), which may declare a `decompose` but not `simplify_inference`.
+    Preconditions: none. Non-goals: operators worth a dedicated kernel (softmax, layer norm), which
+    may declare a `decompose` but not `simplify_inference`.
     """
 
     opt_level: ClassVar[int] = 0
@@ -39,7 +39,7 @@ _x = wildcard()
 
 @rule(is_op("identity")(_x))
 def identity(found: Match) -> Expr | None:
-    """The identity, which dropout is imported as, is its operand."""
+    """Replaces the identity, as which dropout is imported, by its operand."""
     return found[_x]
 
 

@@ -15,11 +15,11 @@ _x, _a, _b = wildcard(), wildcard(), wildcard()
 
 
 def _if_same_type(found: Match, value: Expr) -> Expr | None:
-    """Returns the value if it can stand for the match's root: broadcasting changed nothing."""
+    """Returns the value if it can replace the match's root: broadcasting changed nothing."""
     return value if value.type == found.root.type else None
 
 
-# --- nothing done ---
+# --- no effect ---
 
 
 @rule(
@@ -36,15 +36,15 @@ def neutral_operand(found: Match) -> Expr | None:
 
 @rule(is_op("cast", "reshape", "broadcast_to", "concatenate")(_x))
 def same_type_again(found: Match) -> Expr | None:
-    """A cast, reshape or broadcast to the type that is there, or a concatenation of one, is
-    nothing.
+    """Removes a cast, reshape or broadcast to its operand's type, and a concatenation of one
+    value.
     """
     return _if_same_type(found, found[_x])
 
 
 @rule(is_op("tile", "pad", "slice")(_x))
 def nothing_added_or_left_out(found: Match) -> Expr | None:
-    """A tile, pad or slice that keeps the shape keeps the elements, where they keep their order."""
+    """Removes a tile, pad or slice that keeps the shape and the order of elements."""
     attrs = found.attrs
     zero_pads = all(p == 0 for p in attrs.get("pads", ()))
     forwards = all(isinstance(s, int) and s > 0 for s in attrs.get("strides", ()))
@@ -53,7 +53,9 @@ def nothing_added_or_left_out(found: Match) -> Expr | None:
 
 @rule(is_op("transpose")(_x))
 def transpose_that_moves_nothing(found: Match) -> Expr | None:
-    """A transpose that keeps the order of axes longer than 1 is a reshape, or nothing at all."""
+    """Turns a transpose that keeps the order of axes longer than 1 into a reshape, or removes
+    it.
+    """
     axes, shape = found.attrs.axes, found[_x].tensor.shape
     if axes == tuple(range(len(axes))):
         return found[_x]
@@ -64,7 +66,7 @@ def transpose_that_moves_nothing(found: Match) -> Expr | None:
     return get_op("reshape")(found[_x], shape=found.root.type.shape)
 
 
-# --- two as one ---
+# --- two merged into one ---
 
 _inner_reshape = is_op("reshape")(_x)
 _inner_transpose = is_op("transpose")(_x)
@@ -74,13 +76,13 @@ _inner_cast = is_op("cast")(_x)
 
 @rule(is_op("reshape")(_inner_reshape))
 def reshape_of_reshape(found: Match) -> Expr | None:
-    """The last shape decides."""
+    """Keeps the outer reshape only."""
     return get_op("reshape")(found[_x], shape=found.attrs.shape)
 
 
 @rule(is_op("transpose")(_inner_transpose))
 def transpose_of_transpose(found: Match) -> Expr | None:
-    """One transpose by the composed order."""
+    """Merges two transposes into one with the composed order."""
     inner = found.call(_inner_transpose).attrs.axes
     return get_op("transpose")(found[_x], axes=tuple(inner[a] for a in found.attrs.axes))
 
@@ -91,7 +93,9 @@ _swapped = is_op("transpose")(_merged)
 
 @rule(is_op("reshape")(_swapped))
 def swap_between_reshapes(found: Match) -> Expr | None:
-    """Leading axes merged, the last two swapped, leading axes parted again: one transpose."""
+    """Merging leading axes, swapping the last two, and splitting the leading axes is one
+    transpose.
+    """
     x, merged = found[_x].tensor, found[_merged].tensor
     assert isinstance(found.root.type, TensorType)
     lead, last = x.shape[:-2], x.shape[-2:]
@@ -106,7 +110,7 @@ def swap_between_reshapes(found: Match) -> Expr | None:
 
 @rule(is_op("clip")(_inner_clip))
 def clip_of_clip(found: Match) -> Expr | None:
-    """Held in both ranges, where they overlap."""
+    """Clips to the intersection of both ranges, if they overlap."""
     inner, outer = found.call(_inner_clip).attrs, found.attrs
     lows = [v for v in (inner.min, outer.min) if v is not None]
     highs = [v for v in (inner.max, outer.max) if v is not None]
@@ -118,7 +122,7 @@ def clip_of_clip(found: Match) -> Expr | None:
 
 @rule(is_op("nn.relu")(is_op("nn.relu")(_x)))
 def relu_of_relu(found: Match) -> Expr | None:
-    """Once is enough."""
+    """Keeps one of two ReLUs."""
     return get_op("nn.relu")(found[_x])
 
 
@@ -130,7 +134,7 @@ def negative_of_negative(found: Match) -> Expr | None:
 
 @rule(is_op("cast")(_inner_cast))
 def cast_of_cast(found: Match) -> Expr | None:
-    """One cast, where the first lost nothing."""
+    """Keeps the outer cast if the inner one loses nothing."""
     source, between = found[_x].tensor.dtype, found.call(_inner_cast).tensor.dtype
     if not holds(between, source):
         return None
@@ -138,7 +142,7 @@ def cast_of_cast(found: Match) -> Expr | None:
 
 
 def holds(wide: str, narrow: str) -> bool:
-    """Whether every value of the dtype `narrow` is one of `wide`."""
+    """Whether the dtype `wide` represents every value of `narrow`."""
     if wide == narrow or (narrow == "bool" and wide != "f8e8m0fnu"):
         return True
     if is_integer(wide) and is_integer(narrow):
@@ -150,7 +154,7 @@ def holds(wide: str, narrow: str) -> bool:
     )
 
 
-# --- cheaper ---
+# --- cheaper form ---
 
 
 def _exact_reciprocal(divisor: float) -> bool:
@@ -203,7 +207,7 @@ def reciprocal_of_root(found: Match) -> Expr | None:
     return get_op("rsqrt")(found[_x])
 
 
-# --- decided ---
+# --- constant condition ---
 
 _condition = is_splat()
 

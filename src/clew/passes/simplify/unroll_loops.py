@@ -1,4 +1,4 @@
-"""UnrollLoops: loops turn by turn, where the number of a turn decides sizes."""
+"""UnrollLoops: unrolls loops whose sizes depend on the iteration number."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ from clew.passes.specialize import Specializer
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Writes out loops of few turns whose bodies have sizes that only a turn's number tells, as of
-    slices from one offset to the next: each turn is then kernels of known sizes.
+    """Unrolls loops of few iterations whose bodies have sizes that depend on the iteration number,
+    such as slices from one offset to the next: the kernels of each iteration then have known sizes.
 
     Before: `%1 = while(...) trips=4`, in its body `slice(%x, begin=[offsets[i]], ...)`
     After:  four slices of constant bounds and what the body does with each, then `concatenate`
 
-    So are loops that put a tensor into a sequence at each turn; FoldStructure makes of that a
-    concatenation. `most` bounds the operators that a loop may become: more would take longer to
-    compile than they save. Preconditions: sizes are known (Specialize). Non-goals: loops that a
-    value ends; loops whose sizes follow from other values, or do not change: these run as loops.
+    It also unrolls loops that append a tensor to a sequence in each iteration; FoldStructure turns
+    that into a concatenation. `most` bounds the operators that a loop may become: more would take
+    longer to compile than they save. Preconditions: sizes are known (Specialize). Non-goals: loops
+    that a value ends; loops whose sizes depend on other values or do not change: these run as
+    loops.
     """
 
     opt_level: ClassVar[int] = 1
@@ -55,32 +56,32 @@ class _Unroller(Specializer):
             return super().without_loop(node, trips)
         most = self._most // len(post_order(node.body.body))
         state = [self._visited(i) for i in node.init]
-        turns: list[Tuple] = []
+        iterations: list[Tuple] = []
         with building_for(node):
-            while going := self._goes_on(node, state, len(turns), trips):
-                counter = Constant(np.asarray(len(turns), np.int64))
+            while going := self._goes_on(node, state, len(iterations), trips):
+                counter = Constant(np.asarray(len(iterations), np.int64))
                 result = self.inlined(node.body, [counter, *state])
                 assert isinstance(result, Tuple)
-                if not turns and not all(_is_settled(n.type) for n in post_order(result)):
+                if not iterations and not all(_is_settled(n.type) for n in post_order(result)):
                     return None  # other values decide sizes as well
-                if len(turns) == most or (
-                    turns and _stacks(turns[0], node) != _stacks(result, node)
+                if len(iterations) == most or (
+                    iterations and _stacks(iterations[0], node) != _stacks(result, node)
                 ):
                     return None
-                turns.append(result)
+                iterations.append(result)
                 state = list(result.fields[: len(state)])
-            if going is None or (node.scans and not turns):
+            if going is None or (node.scans and not iterations):
                 return None
-            stacks = zip(*(turn.fields[len(state) :] for turn in turns), strict=True)
+            stacks = zip(*(result.fields[len(state) :] for result in iterations), strict=True)
             return Tuple([*state, *map(_stacked, stacks)])
 
     def _goes_on(
-        self, node: While, state: Sequence[Expr], turn: int, trips: Dim | None
+        self, node: While, state: Sequence[Expr], iteration: int, trips: Dim | None
     ) -> bool | None:
-        """Whether a loop turns once more; None where only a run tells."""
+        """Whether a loop has another iteration; None if only a run determines it."""
         if isinstance(trips, int):
-            return turn < trips
-        counter = Constant(np.asarray(turn, np.int64))
+            return iteration < trips
+        counter = Constant(np.asarray(iteration, np.int64))
         going = self.inlined(node.cond, [counter, *state])
         return bool(going.data.reshape(-1)[0]) if isinstance(going, Constant) else None
 
@@ -95,12 +96,12 @@ def _may_unroll(node: While, trips: Dim | None, most: int) -> bool:
 
 
 def _is_settled(type_: Type) -> bool:
-    """Whether no size of a value's tensors is left to a run; a sequence may hold any."""
+    """Whether all sizes of a value's tensors are numbers; a sequence may have any length."""
     return all(not isinstance(t, TensorType) or t.is_static for t in leaves(type_))
 
 
-def _stacks(turn: Tuple, node: While) -> list[Type]:
-    return [value.type for value in turn.fields[len(node.init) :]]
+def _stacks(iteration: Tuple, node: While) -> list[Type]:
+    return [value.type for value in iteration.fields[len(node.init) :]]
 
 
 def _stacked(values: Sequence[Expr]) -> Expr:

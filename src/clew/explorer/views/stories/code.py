@@ -1,4 +1,4 @@
-"""Backwards: what an instruction, a line of code or a node comes from, back to the layers."""
+"""Backwards: the origin of an instruction, a line of code or a node, back to the layers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_NODES = 4
 
 
 def line_story(session: Session, named: Named) -> Story:
-    """Returns what a line of a loop nest, of LLVM text, or an instruction comes from."""
+    """Returns the origin of a line of a loop nest or LLVM text, or of an instruction."""
     kernel, place = session.kernels[named.number], named.number
     about = f"{named.kind}:{place}:{named.line}"
     texts = {"loop": kernel.loops, "llvm": kernel.llvm}
@@ -50,9 +50,7 @@ def line_story(session: Session, named: Named) -> Story:
         )
     ]  # fmt: skip
     if not loop:
-        unknown = (
-            "It belongs to no line of the loop nest: declarations and debug information do not."
-        )
+        unknown = "It belongs to no line of the loop nest, like declarations and debug information."
         sections[0].sentences.append(sentence(unknown))
         return Story(about, text, kernel.name, sections)
     ops = list(ops_of_line(kernel, loop))
@@ -69,7 +67,7 @@ def line_story(session: Session, named: Named) -> Story:
 
 
 def node_story(session: Session, stage: int, node: int) -> Story:
-    """Returns what a node comes from and what it became."""
+    """Returns a node's origin, and the nodes and kernels made from it."""
     trace = session.trace
     found = trace.nodes(stage)[node]
     about = session.ref(stage, node)
@@ -98,7 +96,7 @@ def node_story(session: Session, stage: int, node: int) -> Story:
     elif not ahead.at(trace.last):
         gone = next(n for n in range(stage, len(trace.stages)) if not ahead.at(n))
         text = sentence(
-            "Nothing is left of it after ", code(trace.stages[gone].name, f"stage:{gone}")
+            "It no longer exists after ", code(trace.stages[gone].name, f"stage:{gone}")
         )
         sections.append(Section("end", "in the end", f"stage:{gone}", [text]))
     sections.append(_layers(session, back))
@@ -109,11 +107,11 @@ def _operators(session: Session, ops: list[int], *, alone: bool) -> Section:
     """Returns the operators that a line computes."""
     nodes = session.trace.nodes(session.trace.last)
     if alone:
-        sentences = [
-            sentence("It is the work of the operator ", operator_part(session, ops[0]), ".")
-        ]
+        sentences = [sentence("It belongs to the operator ", operator_part(session, ops[0]), ".")]
     elif len(ops) == 1:
-        sentences = [sentence("The kernel's one operator is ", operator_part(session, ops[0]), ".")]
+        sentences = [
+            sentence("The kernel's only operator is ", operator_part(session, ops[0]), ".")
+        ]
     else:
         sentences = [sentence("It serves all operators of the kernel:")]
         sentences += [
@@ -129,7 +127,7 @@ def _operators(session: Session, ops: list[int], *, alone: bool) -> Section:
 
 
 def _joined(session: Session, stage: int, nodes: Iterable[int]) -> Reach:
-    """Returns what several nodes come from, together."""
+    """Returns the common origin of several nodes."""
     layers: dict[object, None] = {}
     found: dict[int, dict[NodeRef, None]] = {}
     for node in nodes:
@@ -141,7 +139,7 @@ def _joined(session: Session, stage: int, nodes: Iterable[int]) -> Reach:
 
 
 def _stages(session: Session, reach: Reach, last: int, start: Iterable[int]) -> Iterator[Section]:
-    """Yields, backwards, the stages whose pass made these nodes of others."""
+    """Yields, backwards, the stages whose pass made these nodes from others."""
     now = list(start)
     for stage in range(last, 0, -1):
         before = [ref.node for ref in reach.at(stage - 1)]
@@ -151,7 +149,7 @@ def _stages(session: Session, reach: Reach, last: int, start: Iterable[int]) -> 
         name = session.trace.stages[stage].name
         ref = f"stage:{stage}"
         if not before:
-            yield Section("pass", name, ref, [sentence(f"{name} made it of nothing before.")])
+            yield Section("pass", name, ref, [sentence(f"{name} made it from no earlier node.")])
             return
         known = session.trace.nodes(stage - 1)
         kept = set(before) & set(now)
@@ -171,7 +169,7 @@ def _stages(session: Session, reach: Reach, last: int, start: Iterable[int]) -> 
 def _layers(session: Session, reach: Reach) -> Section:
     names = [ref.layer for ref in reach.layers]
     text = sentence("All of this is work for ", layer_parts(session, names), ".")
-    none = sentence("It serves no layer of the model by name.")
+    none = sentence("It serves no named layer of the model.")
     return Section(
         "layer",
         "layers",

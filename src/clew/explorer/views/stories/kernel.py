@@ -1,4 +1,4 @@
-"""A kernel's story: whose work it is, why it holds these operators, its work and its code."""
+"""A kernel's story: its layers, the reasons for its operators, its work and its code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST_PARAMETERS: Final = 3
 
 
 def kernel_story(session: Session, place: int) -> Story:
-    """Returns the story of a kernel that there is."""
+    """Returns the story of a kernel that exists."""
     facts = describe_kernel(session.uses[place])
     sections = [
         _short(session, place, facts),
@@ -89,10 +89,11 @@ def _in_loops(session: Session, place: int) -> Iterator[Sentence]:
     around = list(loops_of_call(session, session.kernels[place].call))
     for depth, loop in enumerate(around):
         which = "In that loop it runs in " if depth else "Runs in the loop "
-        if loop.turns is None:
-            often = ", which turns as often as its values ask for."
+        if loop.iterations is None:
+            often = ", whose trip count depends on its values."
         else:
-            often = f", which turns {count(loop.turns, 'time')}{' each time' if depth else ''}."
+            entry = " per entry" if depth else ""
+            often = f", which has {count(loop.iterations, 'iteration')}{entry}."
         yield sentence(which, layer_part(session, names[loop.layer]), often, level=depth)
 
 
@@ -125,16 +126,17 @@ def _operators(session: Session, place: int) -> Section:
         sentences.append(sentence(operator_part(session, op), work, text, level=1))
     shared = instructions.get(-1, 0)
     if shared and len(kernel.ops) > 1:
-        text = f"{count(shared, 'instruction')} of loops and addresses serve them all"
+        text = f"{count(shared, 'instruction')} for loops and addresses serve all of them"
         sentences.append(sentence(text, level=1))
     head = sentence(f"Holds {count(len(kernel.ops), 'operator')}:")
     return Section("fuse", "operators", f"kernel:{place}", [head, *sentences])
 
 
 def decisions(session: Session) -> dict[int, list[tuple[int, Remark]]]:
-    """Returns for places of kernels what passes have to say of what they hold; for `Session.once`.
+    """Returns the remarks of passes about the contents of kernels, by kernel place; for
+    `Session.once`.
 
-    A remark is about a node of the stage before it; whatever has its value in the last stage leads
+    A remark is about a node of the previous stage; nodes that have its value in the last stage lead
     to the kernels.
     """
     found: dict[int, list[tuple[int, Remark]]] = {}
@@ -171,7 +173,7 @@ def _decisions(session: Session, place: int) -> Iterator[Section]:
 
 
 def _memory(session: Session, place: int) -> Section:
-    """Returns what it reads and who reads its results."""
+    """Returns the operands that it reads, and the readers of its results."""
     flow = session.once(dataflow)
     sentences = []
     last = session.trace.last
@@ -195,14 +197,14 @@ def _memory(session: Session, place: int) -> Section:
     outputs = flow.outputs.get(place, [])
     if outputs:
         given = named([code(name) for name in outputs])
-        sentences.append(sentence("It gives the model's output ", given, "."))
+        sentences.append(sentence("It produces the model's output ", given, "."))
     if not (readers or outputs or flow.others.get(place)):
-        sentences.append(sentence("Its result is handed back by the branch or loop it is in."))
+        sentences.append(sentence("Its result is returned by its branch or loop."))
     return Section("memory", "memory", "", sentences)
 
 
 def _constant(node: Constant) -> str:
-    """Returns what a constant is in the user's words."""
+    """Returns a description of a constant in terms of the user's model."""
     if node.name:
         return f"the parameter {node.name}"
     names = [s.layer for s in node.span.sources if s.kind == "parameter"]
@@ -212,7 +214,7 @@ def _constant(node: Constant) -> str:
 
 
 def _node_parts(session: Session, node: Expr) -> list[Part]:
-    """Returns a node that no kernel computes, with the layers that it works for."""
+    """Returns a node that no kernel computes, with the layers that it serves."""
     ref = session.ref(session.trace.last, node.id)
     held = node.value if isinstance(node, TupleGetItem) else node
     layers = layer_parts(session, node.span.layers)
@@ -233,8 +235,8 @@ def _work(session: Session, place: int, facts: dict[str, Any]) -> Section:
             limit = "arithmetic" if roof.limit == "compute" else f"memory ({roof.limit})"
             sentences.append(
                 sentence(
-                    f"It reaches {roof.gflops:.3g} GFLOP/s and {roof.gbps:.3g} GB/s; what stops it "
-                    f"first is {limit}, at {percent(roof.limit_share, 1)} of the machine's limit."
+                    f"It reaches {roof.gflops:.3g} GFLOP/s and {roof.gbps:.3g} GB/s; it is bound "
+                    f"by {limit}, at {percent(roof.limit_share, 1)} of the machine's limit."
                 )
             )
     return Section("time", "work", "", sentences)
@@ -277,7 +279,7 @@ def _code(session: Session, place: int, facts: dict[str, Any]) -> Section:
 
 
 def kernel_profile(session: Session, place: int) -> KernelProfile | None:
-    """Returns what was measured of a kernel, if anything was."""
+    """Returns a kernel's profile row, if it was measured."""
     profile: Profile | None = session.measured.get("profile")
     if profile is None:
         return None

@@ -1,4 +1,4 @@
-"""A layer's story: imported as, what passes did to it and why, its kernels, its share of time."""
+"""A layer's story: its import, the changes by passes and their reasons, its kernels, its time."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def layer_story(session: Session, name: str) -> Story:
 
 
 def _short(session: Session, story: LayerStory) -> Section:
-    """Returns how it ends, which is what most want to know."""
+    """Returns a summary of the layer's fate."""
     sentences = []
     if story.kernels:
         places = [session.kernel_of_call[share.call] for share in story.kernels]
@@ -147,7 +147,7 @@ def _kernel(session: Session, share: KernelShare) -> Section:
         text = f"{share.instructions} of {share.kernel_instructions} instructions ({part})"
         sentences.append(
             sentence(
-                f"These operators answer for {len(own)} of {len(kernel.loops)} lines of the loop "
+                f"These operators account for {len(own)} of {len(kernel.loops)} lines of the loop "
                 "nest and for ", code(text, f"asm:{place}:{first}" if first else ""), ".",
             )
         )  # fmt: skip
@@ -157,7 +157,7 @@ def _kernel(session: Session, share: KernelShare) -> Section:
 
 
 def rule_sentences(session: Session, place: int) -> Iterator[Sentence]:
-    """Yields the schedule rules that a kernel's loops were made by, with what they do."""
+    """Yields the schedule rules that made a kernel's loops, with descriptions."""
     for rule in dict.fromkeys(session.uses[place].rules):
         about = rules().get(rule, "")
         yield sentence(
@@ -170,7 +170,7 @@ def rule_sentences(session: Session, place: int) -> Iterator[Sentence]:
 
 
 def layer_profile(session: Session, name: str) -> LayerProfile | None:
-    """Returns what was measured of a layer, if anything was."""
+    """Returns a layer's profile row, if it was measured."""
     profile: Profile | None = session.measured.get("profile")
     if profile is None:
         return None
@@ -188,7 +188,7 @@ def _time(session: Session, name: str) -> Iterator[Section]:
         return
     sentences = [_took(row)]
     parts = [
-        (row.alone_ns, "in kernels of its own"),
+        (row.alone_ns, "in its own kernels"),
         (row.measured_ns, "of shared kernels, by samples"),
         (row.estimated_ns, "of shared kernels, estimated from FLOPs or bytes"),
         (row.undivided_ns, "in kernels that could not be divided"),

@@ -1,4 +1,4 @@
-"""Who hands what to whom: layers in the model, kernels in the program."""
+"""Edges between layers in the model, and between kernels in the program."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from clew.ir.visit import inner_functions, post_order
 
 @dataclass(frozen=True)
 class Neighbors:
-    """For places of layers, those whose results they read, those that read theirs, and those in
-    their branches, loops or function; the line of the model pane that each has first; all lines.
+    """By layer place: the layers whose results it reads, those that read its results, those in its
+    branches, loops or function, and its first line in the model pane; all lines.
     """
 
     reads: dict[int, list[int]] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Neighbors:
 
 
 def neighbors(session: Session) -> Neighbors:
-    """Returns what is next to each layer in the model; for `Session.once`."""
+    """Returns the neighbors of each layer in the model; for `Session.once`."""
     model = session.once(source)
     found = Neighbors(texts=[line.strip() for line in model.text.split("\n")])
     for edge in model.edges:
@@ -51,7 +51,7 @@ def neighbors(session: Session) -> Neighbors:
 
 @dataclass(frozen=True)
 class Operand:
-    """What a kernel reads: the kernel that computes it, or a parameter, input or host operator
+    """An operand of a kernel: the kernel that computes it, or a parameter, input or host operator
     (`node`), and its type.
     """
 
@@ -62,8 +62,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Dataflow:
-    """For places of kernels, what they read, and who reads their results: kernels (`readers`),
-    branches, loops and host operators (`others`), the model's outputs by name (`outputs`).
+    """By kernel place: its operands, and the readers of its results: kernels (`readers`), branches,
+    loops and host operators (`others`), the model's outputs by name (`outputs`).
     """
 
     reads: dict[int, list[Operand]] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Dataflow:
 
 
 def dataflow(session: Session) -> Dataflow:
-    """Returns what kernels hand on to each other; for `Session.once`."""
+    """Returns the edges between kernels; for `Session.once`."""
     found = Dataflow()
     sources: dict[int, list[tuple[int, Expr | None]]] = {}
     kernel_of = session.kernel_of_call
@@ -109,7 +109,7 @@ def dataflow(session: Session) -> Dataflow:
 
 
 def _functions(main: Function) -> list[Function]:
-    """Returns the functions whose bodies hold kernels: the main one, branches and loops."""
+    """Returns the functions whose bodies contain kernels: the main one, branches and loops."""
     found, pending = {}, [main]
     while pending:
         function = pending.pop()
@@ -123,7 +123,7 @@ def _functions(main: Function) -> list[Function]:
 def _kernels_below(
     node: Expr, sources: dict[int, list[tuple[int, Expr | None]]]
 ) -> dict[int, None]:
-    """Returns the kernels whose results a node reads by itself."""
+    """Returns the kernels whose results a node reads directly."""
     read = [s for child in node.children for s in sources.get(child.id, ())]
     return dict.fromkeys(kernel for kernel, _ in read if kernel >= 0)
 
@@ -131,7 +131,9 @@ def _kernels_below(
 def _behind(
     session: Session, node: Any, sources: dict[int, list[tuple[int, Expr | None]]]
 ) -> list[tuple[int, Expr | None]]:
-    """Returns what a value that no kernel computes is memory of, or else the node itself."""
+    """Returns the node whose memory holds a value that no kernel computes, or else the value's own
+    node.
+    """
     match node:
         case TupleGetItem(value=Call()) | Tuple():
             passed_on = node.children

@@ -1,4 +1,6 @@
-"""Pieces of stories: sentences with links, figures for people, what passes and rules are for."""
+"""Building blocks of stories: sentences with links, formatted figures, purposes of passes and
+rules.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,13 @@ from clew.explorer.schema import Part, Section, Sentence
 from clew.explorer.session import Session
 from clew.explorer.views.refs import wire_ref
 from clew.ir.expr import Call, Expr
-from clew.schedules import RULES
+from clew.schedules import RULES, stack
 from clew.trace.refs import LayerRef, NodeRef
 from clew.trace.story import Place
 from clew.trace.story import Section as ToldSection
 from clew.trace.story import Sentence as ToldSentence
 
-# Lines of graph or loops that a section shows, and names in a list.
+# Limits of a section: lines of graph or loops, and names in a list.
 MOST_LINES: Final = 12
 MOST_NAMES: Final = 8
 _STEPS: Final = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
@@ -25,7 +27,7 @@ _THOUSANDS: Final = ("", "k", "M", "G", "T")
 
 
 def sentence(*pieces: Part | str | Iterable[Part], level: int = 0) -> Sentence:
-    """Returns a sentence: text is set plain."""
+    """Returns a sentence; strings are set as plain text."""
     parts: list[Part] = []
     for piece in pieces:
         if isinstance(piece, str):
@@ -43,7 +45,7 @@ def code(text: str, ref: str = "") -> Part:
 
 
 def layer_part(session: Session, name: str) -> Part:
-    """Returns a layer's name, which leads there; one that a pass added leads nowhere."""
+    """Returns a layer's name as a link; without a link for one that a pass added."""
     return code(name, wire_ref(session, LayerRef(name)))
 
 
@@ -53,7 +55,7 @@ def layer_parts(session: Session, names: Iterable[str]) -> list[Part]:
 
 
 def kernel_part(session: Session, place: int) -> Part:
-    """Returns a kernel's name, which leads there."""
+    """Returns a kernel's name as a link."""
     return code(session.kernels[place].name, f"kernel:{place}")
 
 
@@ -77,10 +79,10 @@ def named(parts: Sequence[Part], most: int = MOST_NAMES) -> list[Part]:
 def line_sentences(
     session: Session, places: Sequence[Place], most: int = MOST_LINES
 ) -> Iterator[Sentence]:
-    """Yields lines of text with their numbers, each leading there."""
+    """Yields lines of text with their numbers, each a link."""
     for place in places[:most]:
         ref = wire_ref(session, place.ref)
-        # Behind the comment mark are the layers, which the story is about anyway.
+        # The layers behind the comment mark are left out: the story is about them.
         text = place.text.partition("  // ")[0]
         yield sentence(Part(f"{place.line:>5}", ref), "  ", code(text, ref), level=1)
     if len(places) > most:
@@ -104,7 +106,7 @@ def said(session: Session, phrases: ToldSentence, *, first: bool = False) -> Sen
 
 
 def capital(text: str) -> str:
-    """Returns text that begins with a capital."""
+    """Returns text with a capital first letter."""
     return text[:1].upper() + text[1:]
 
 
@@ -118,10 +120,10 @@ def duration(ns: float) -> str:
 
 
 def taken(ns: float, runs: float) -> str:
-    """Returns the time of a kernel in a run, and of a turn where it runs in loops."""
+    """Returns the time of a kernel in a run, and of an iteration where it runs in loops."""
     if runs <= 1:
         return duration(ns)
-    return f"{duration(ns)} ({runs:.0f} turns of {duration(ns / runs)})"
+    return f"{duration(ns)} ({runs:.0f} iterations of {duration(ns / runs)})"
 
 
 def amount(value: float, unit: str) -> str:
@@ -165,7 +167,7 @@ def place_of(session: Session, stage: int, node: int) -> Place | None:
 
 
 def operator_part(session: Session, node: int) -> Part:
-    """Returns an operator of the last stage, which leads to its node."""
+    """Returns an operator of the last stage as a link to its node."""
     last = session.trace.last
     found = session.trace.nodes(last)[node]
     name = found.op_name if isinstance(found, Call) else session.trace.reader.title(found)
@@ -181,7 +183,7 @@ def first_paragraph(text: str | None) -> str:
 
 
 def purpose_of_pass(session: Session, name: str) -> str:
-    """Returns what a pass is for; empty for stages that are no pass of the list."""
+    """Returns the purpose of a pass; empty for stages that are not passes of the list."""
     for chosen in session.compiled.options.passes:
         if chosen.name == name:
             return first_paragraph(inspect.getdoc(type(chosen)))
@@ -191,4 +193,7 @@ def purpose_of_pass(session: Session, name: str) -> str:
 @lru_cache(maxsize=1)
 def rules() -> dict[str, str]:
     """Returns what each schedule rule is for, by its name."""
-    return {name: first_paragraph(rule.__doc__) for name, rule in RULES.items()}
+    modules = {rule.name: inspect.getmodule(type(rule)) for rule in RULES}
+    return {name: first_paragraph(module.__doc__) for name, module in modules.items()} | {
+        stack.STACK: first_paragraph(stack.__doc__)
+    }

@@ -1,4 +1,4 @@
-"""A stage's story: what the pass is for, what it changed, what it has to say."""
+"""A stage's story: the pass's purpose, changes and remarks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MOST_REMARKS: Final = 100
 
 
 def stage_story(session: Session, place: int) -> Story:
-    """Returns the story of a stage that there is."""
+    """Returns the story of a stage that exists."""
     record = session.trace.stages[place]
     difference = record.difference
     sentences = []

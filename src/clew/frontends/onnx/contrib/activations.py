@@ -1,6 +1,6 @@
-"""ONNX Runtime's activations, also with a bias before them, and operators that came before ONNX's.
+"""ONNX Runtime's activations, also with a bias before them, and operators that predate ONNX's.
 
-Where an operator is one of ONNX's under another domain, ONNX's converter serves both.
+An operator that equals one of ONNX's in another domain uses ONNX's converter.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from clew.ir.expr import Expr
 
 @converter("Gelu", domain=MICROSOFT)
 def gelu(layer: Layer) -> Result:
-    """The exact one."""
+    """The exact GELU."""
     return call("nn.gelu", layer.input(0), approximate="none")
 
 
@@ -60,10 +60,10 @@ def bias_add(layer: Layer) -> Result:
 
 @converter("BiasSoftmax", domain=MICROSOFT)
 def bias_softmax(layer: Layer) -> Result:
-    """A softmax over the axes from `axis` on, of a sum.
+    """A softmax of a sum, over the axes from `axis` on.
 
-    A bias that lacks axes in the middle, as the heads of a mask, has them as sizes of 1 or not at
-    all: `is_inner_broadcast` says that they come after those that it has.
+    A bias without the middle axes (such as the heads of a mask) has them with size 1 or not at all:
+    `is_inner_broadcast` says that the missing axes follow those that it has.
     """
     x, bias = layer.input(0), layer.input(1)
     axis, shape = layer.axis(), x.tensor.shape
@@ -86,7 +86,7 @@ def bias_softmax(layer: Layer) -> Result:
 
 @converter("BiasDropout", domain=MICROSOFT)
 def bias_dropout(layer: Layer) -> Result:
-    """`x + bias + residual`: what a dropout leaves when nothing is trained."""
+    """`x + bias + residual`: a dropout in inference passes its input on."""
     mode = layer.optional(4)
     if mode is not None and layer.known_one(4) is not False:
         raise layer.unsupported("in training mode")

@@ -1,7 +1,7 @@
-"""ONNX Runtime's Attention and MultiHeadAttention: `nn.attention` with the masks that these know.
+"""ONNX Runtime's Attention and MultiHeadAttention: `nn.attention` with their kinds of masks.
 
-Letters: B batch, S queries, P keys of the past, L new keys, T = P + L keys in all, N heads,
-H elements of a head.
+Letters: B batch, S queries, P keys of the past, L new keys, T = P + L keys in all, N heads, H
+elements of a head.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 from clew.ops.common import differ
 
-# What is added to the scores of keys that a mask hides, unless the model says otherwise.
+# The addend for the scores of masked keys, unless the model sets it.
 _HIDDEN: Final = -10000.0
 
 
 @dataclass
 class Attention:
-    """Attention to be built: operands of four axes in any order, and what is done to the scores.
+    """Attention to be built: operands of four axes in any order, and changes to the scores.
 
-    `masks` are conditions under which a key counts at all; `added` broadcasts to [B, N, S, T].
+    `masks` are conditions under which a key counts; `added` broadcasts to [B, N, S, T].
     """
 
     q: Expr
@@ -76,8 +76,8 @@ class Attention:
         return reshaped(found, (batch, rows, heads * width))
 
     def _step_by_step(self) -> Expr:
-        """Returns the result, [B, S, N, D], of products and a softmax: with scores drawn into
-        (-softcap, softcap), or a key more for each head that has a score and no value.
+        """Returns the result, [B, S, N, D], computed by products and a softmax: for scores limited
+        to (-softcap, softcap), or heads with an additional key that has a score but no value.
         """
         q, k, v = (
             call("transpose", x, axes=tuple(layout.index(axis) for axis in order))
@@ -115,11 +115,11 @@ class Attention:
 
     @property
     def _starts_together(self) -> bool:
-        """Whether the first query belongs to the first key."""
+        """Whether the first query is at the position of the first key."""
         return self.size(0, "S") == self.size(1, "S")
 
     def _mask(self) -> Expr | None:
-        """Returns conditions and addends as one: a condition where nothing is added."""
+        """Returns conditions and addends as one mask: a condition if nothing is added."""
         if not self.masks:
             return self.added
         whole = self.masks[0]
@@ -131,20 +131,20 @@ class Attention:
 
 
 def causal_mask(rows: Dim, keys: Dim) -> Expr:
-    """Returns of each query, the last of which belongs to the last key, which keys it sees:
-    bool[S, T].
+    """Returns the keys that each query sees, bool[S, T]; the last query is at the last key's
+    position.
     """
     row = reshaped(places(rows, keys - rows), (rows, 1))
     return call("less_equal", reshaped(places(keys), (1, keys)), row)
 
 
 def places(count: Dim, start: Dim = 0) -> Expr:
-    """Returns whole numbers from a start on, `i32[count]`."""
+    """Returns consecutive integers from a start, `i32[count]`."""
     return call("arange", start=start, stop=start + count, step=1, dtype="i32")
 
 
 def part(x: Expr, axis: int, begin: Dim, end: Dim) -> Expr:
-    """Returns a piece along an axis: `x` where that is all of it."""
+    """Returns a slice along an axis: `x` itself if the slice is the whole axis."""
     if begin == 0 and end == x.tensor.shape[axis]:
         return x
     return call("slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
@@ -161,7 +161,7 @@ def in_heads(x: Expr, heads: int, layer: Layer) -> Expr:
 
 
 def head_count(layer: Layer, name: str = "num_heads") -> int:
-    """Returns how many heads there are."""
+    """Returns the number of heads."""
     heads = layer.integer(name)
     if heads < 1:
         raise layer.wrong(f"has {name} {heads}")
@@ -172,10 +172,10 @@ def head_count(layer: Layer, name: str = "num_heads") -> int:
 
 
 def padding_bias(layer: Layer, mask: Expr, rows: Dim, keys: Dim, dtype: str) -> Expr | None:
-    """Returns what a mask adds to the scores, for a mask of any of ONNX Runtime's forms: i32[B] and
-    i32[2 B] are ends of the keys that count, or those and their starts; [B, T] and [B, S, T] are 0
-    where a key does not count, as is [B, 1, M, M] from the rows and columns in use on. One of a
-    single column hides nothing.
+    """Returns the addend for the scores, from a mask of any of ONNX Runtime's forms: i32[B] holds
+    the ends of the valid keys, i32[2 B] their ends and starts; [B, T] and [B, S, T] are 0 for
+    masked keys, as is [B, 1, M, M], whose first rows and columns are used. A mask of a single
+    column masks nothing.
     """
     shape = mask.tensor.shape
     batch = layer.type(0).shape[0]
@@ -200,7 +200,7 @@ def padding_bias(layer: Layer, mask: Expr, rows: Dim, keys: Dim, dtype: str) -> 
 
 
 def _between(layer: Layer, ends: Expr, batch: Dim, keys: Dim) -> Expr:
-    """Returns which keys lie before their row's end, and not before its start: bool[B, 1, 1, T]."""
+    """Returns the keys before their row's end and not before its start: bool[B, 1, 1, T]."""
     (count,) = ends.tensor.shape
     key = reshaped(places(keys), (1, 1, 1, keys))
 
@@ -226,8 +226,8 @@ def _refuse_shared_buffers(layer: Layer, *inputs: int) -> None:
 
 @converter("Attention", domain=MICROSOFT)
 def attention(layer: Layer) -> Result:
-    """The products that make queries, keys and values, then attention; also keys and values for
-    the next call. Source: ONNX Runtime, `attention_cpu_base.h`.
+    """The products that make queries, keys and values, then attention; also keys and values for the
+    next call. Source: ONNX Runtime, `attention_cpu_base.h`.
     """
     weight, bias = layer.input(1), layer.optional(2)
     if layer.rank(0) != 3 or layer.rank(1) != 2:
@@ -242,7 +242,7 @@ def with_projected(
     layer: Layer, made: Expr, *, mask: int, past: int, bias: int | None = None
 ) -> list[Expr]:
     """Returns the results of attention whose queries, keys and values lie side by side. `mask`,
-    `past` and `bias` say which inputs these are.
+    `past` and `bias` are the numbers of these inputs.
     """
     heads = head_count(layer)
     if layer.integer("do_rotary", 0):
@@ -274,7 +274,7 @@ def with_projected(
 
 
 def _sizes(layer: Layer, width: Dim) -> tuple[Dim, ...]:
-    """Returns the widths of all heads' queries, keys and values."""
+    """Returns the widths of queries, keys and values, over all heads."""
     given = (
         ()
         if "qkv_hidden_sizes" not in layer.schema.attributes
@@ -297,7 +297,7 @@ def _half(layer: Layer, past: Expr, which: int) -> Expr:
 
 
 def finish_scores(layer: Layer, todo: Attention, mask: int, bias: int | None) -> None:
-    """Adds what the inputs `mask` and `bias` do to the scores."""
+    """Applies the inputs `mask` and `bias` to the scores."""
     dtype = todo.q.tensor.dtype
     if bias is not None and (added := layer.optional(bias)) is not None:
         todo.add(cast(added, dtype))

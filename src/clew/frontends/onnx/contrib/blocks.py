@@ -1,4 +1,4 @@
-"""ONNX Runtime's operators on weights of a few bits, packed in bytes and scaled in blocks."""
+"""ONNX Runtime's operators on weights of a few bits, packed into bytes and scaled in blocks."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _PACKED = {2: "u2", 4: "u4", 8: "u8"}
 
 
 def unpacked(layer: Layer, x: Expr, bits: int) -> Expr:
-    """Returns the numbers that bytes hold along their last axis, the lowest bits first: in a dtype
-    of that width where they are known, else as bytes.
+    """Returns the numbers packed into bytes along the last axis, the lowest bits first: in a dtype
+    of that width if they are constant, else as bytes.
     """
     if bits not in _PACKED:
         raise layer.unsupported(f"with numbers of {bits} bits")
@@ -50,7 +50,7 @@ def scaled_blocks(
     middle: int = 0,
 ) -> Expr:
     """Returns `(codes - zero) * scale` in the scales' dtype; each block along an axis has a scale
-    and a zero point, which is `middle` where they are left out.
+    and a zero point, which is `middle` if they are omitted.
     """
     if block < 1:
         raise layer.wrong(f"has a block_size of {block}")
@@ -73,7 +73,7 @@ def scaled_blocks(
 
 @converter("MatMulNBits", domain=MICROSOFT)
 def matmul_nbits(layer: Layer) -> Result:
-    """A product with a matrix [N, K] of few bits a number, in blocks along K."""
+    """A product with a matrix [N, K] of a few bits per number, in blocks along K."""
     x, weight, scales = (layer.input(n) for n in range(3))
     if layer.optional(4) is not None:
         raise layer.unsupported("with an order of the features (g_idx)")
@@ -103,7 +103,7 @@ def matmul_nbits(layer: Layer) -> Result:
 
 
 def _matrix(layer: Layer, x: Expr, shape: tuple[int, ...], what: str) -> Expr:
-    """Returns a parameter in its shape, of which a file may have a flat form. Errors: M012."""
+    """Returns a parameter in its shape; a file may store it flat. Errors: M012."""
     size = int(np.prod(shape))
     if not x.tensor.is_static or x.tensor.size != size:
         raise layer.wrong(f"has {what} of type {x.type}, expected {list(shape)}")

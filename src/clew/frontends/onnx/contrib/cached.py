@@ -1,5 +1,5 @@
 """ONNX Runtime's operators of language models: rotary embedding, and attention over a cache of keys
-and values, of which each row of the batch fills its own part.
+and values, in which each row of the batch fills its own part.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from clew.ops.common import differ
 
 @dataclass(frozen=True)
 class Rotation:
-    """Cosines and sines that broadcast to half of what is rotated of [B, S, N, D]."""
+    """Cosines and sines that broadcast to half of the rotated elements of [B, S, N, D]."""
 
     cos: Expr
     sin: Expr
     interleaved: bool
 
     def of(self, x: Expr) -> Expr:
-        """Returns a tensor [B, S, N, D] of which the first elements of each head are rotated."""
+        """Returns a tensor [B, S, N, D] with the first elements of each head rotated."""
         half = self.cos.tensor.shape[-1]
         width = x.tensor.shape[-1]
         whole, rest = part(x, 3, 0, 2 * half), part(x, 3, 2 * half, width)
@@ -58,8 +58,8 @@ class Rotation:
 
 
 def rotation(layer: Layer, where: Expr, caches: tuple[int, int], *, interleaved: bool) -> Rotation:
-    """Returns the rotation by places [B or 1, S]; `caches` are the inputs with all cosines and
-    sines, [places, D / 2].
+    """Returns the rotation for positions [B or 1, S]; `caches` are the inputs with all cosines and
+    sines, [positions, D / 2].
     """
     tables = [layer.input(n) for n in caches]
     if any(t.tensor.rank != 2 for t in tables) or differ(*(t.tensor.shape[1] for t in tables)):
@@ -74,7 +74,7 @@ def rotation(layer: Layer, where: Expr, caches: tuple[int, int], *, interleaved:
 
 @converter("RotaryEmbedding", domain=MICROSOFT)
 def rotary_embedding(layer: Layer) -> Result:
-    """Pairs of elements rotated by angles that go with their row's place. Source: Su et al.,
+    """Pairs of elements rotated by angles that depend on their row's position. Source: Su et al.,
     RoFormer, 2021.
     """
     x, where = layer.input(0), layer.input(1)
@@ -106,8 +106,8 @@ def rotary_embedding(layer: Layer) -> Result:
 
 
 def _heads_of(layer: Layer, width: Dim, heads: int, half: Dim) -> tuple[Dim, Dim]:
-    """Returns how many heads there are, and of how many elements: as many as are rotated, where
-    the model does not say how many heads there are.
+    """Returns the number of heads and their size; without a number of heads in the model, the size
+    is the number of rotated elements.
     """
     size = width // heads if heads else 2 * half
     if size == 0 or (isinstance(width, int) and isinstance(size, int) and width % size):
@@ -120,8 +120,8 @@ def _heads_of(layer: Layer, width: Dim, heads: int, half: Dim) -> tuple[Dim, Dim
 
 @dataclass(frozen=True)
 class _Sizes:
-    """Sizes of attention over a cache: rows and keys of this call, keys that count, and places of
-    the cache afterwards.
+    """Sizes of attention over a cache: rows and keys of this call, valid keys, and positions of the
+    cache afterwards.
     """
 
     batch: Dim
@@ -132,10 +132,10 @@ class _Sizes:
 
 @converter("GroupQueryAttention", domain=MICROSOFT)
 def group_query_attention(layer: Layer) -> Result:
-    """Attention of queries to all keys before them, the cached ones and those of this call, which
-    are put behind what each row of the batch has; also the cache afterwards.
+    """Attention of queries to all keys before them, cached ones and those of this call, which are
+    appended to each row's part of the cache; also the cache afterwards.
 
-    The cache has room for as many keys as it had, or as there are in all, if that is more. Source:
+    The cache has room for its previous number of keys, or for the total, if that is more. Source:
     ONNX Runtime, `gqa_attention_base.h`.
     """
     _refuse(layer)
@@ -176,7 +176,7 @@ _EPSILONS = ("q_norm_epsilon", "k_norm_epsilon")
 
 
 def _refuse(layer: Layer) -> None:
-    """Errors: U005 for what is not supported."""
+    """Errors: U005 for unsupported forms."""
     if layer.wants(3):
         raise layer.unsupported("with the scores as a result")
     if layer.integer("kv_cache_bit_width", 0) or layer.optional(12) or layer.optional(13):
@@ -207,8 +207,8 @@ def _heads(layer: Layer) -> tuple[Expr, Expr, Expr]:
 
 
 def _start(layer: Layer, sizes: _Sizes) -> Expr:
-    """Returns how many keys each row of the batch has before this call, i32[B]. At the first call,
-    where all keys are this call's, there are none, however many of these count.
+    """Returns the number of keys of each row before this call, i32[B]. At the first call, where all
+    keys are this call's, it is 0, regardless of how many of the keys are valid.
     """
     last, batch = layer.input(5), sizes.batch
     if last.tensor.is_static and isinstance(batch, int) and last.tensor.size != batch:
@@ -226,13 +226,13 @@ def _start(layer: Layer, sizes: _Sizes) -> Expr:
 
 
 def _size(layer: Layer) -> Expr:
-    """Returns how many rows the query has, `i32[]`."""
+    """Returns the number of rows of the query, `i32[]`."""
     sizes = call("shape_of", layer.input(0))
     return cast(call("gather", sizes, scalar(1, "i64"), axis=0), "i32")
 
 
 def _put(x: Expr, past: Expr | None, start: Expr, sizes: _Sizes) -> Expr:
-    """Returns a cache [B, N, T, D] with new keys or values [B, S, N, D] put in."""
+    """Returns a cache [B, N, T, D] with new keys or values [B, S, N, D] inserted."""
     new = call("transpose", x, axes=(0, 2, 1, 3))
     if past is None and sizes.room == sizes.rows:
         return new
@@ -247,8 +247,8 @@ def _put(x: Expr, past: Expr | None, start: Expr, sizes: _Sizes) -> Expr:
 
 
 def _mask(layer: Layer, todo: Attention, start: Expr, sizes: _Sizes, *, alone: bool) -> None:
-    """Adds conditions: a query sees keys up to its own place, and, with a window, only the last of
-    these; one of no causal attention sees all that its row has.
+    """Adds conditions: a query sees keys up to its own position and, with a window, only the last
+    of these; without causal attention it sees all keys of its row.
     """
     window = layer.integer("local_window_size")
     causal = layer.flag("causal")

@@ -1,8 +1,8 @@
-"""ONNX Runtime's mixtures of experts: each token is passed through the layers of the experts that
-its router chose, and their results are summed by its weights.
+"""ONNX Runtime's mixtures of experts: each token passes through the layers of the experts that its
+router selected, and their results are summed with its weights.
 
-Letters: T tokens, E experts, K features, F features inside, R pairs of a token and an expert of
-its choice.
+Letters: T tokens, E experts, K features, F hidden features, R pairs of a token and one of its
+experts.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from clew.ops.math.ranking import MOST_RANKED
 
 @dataclass(frozen=True)
 class _Weights:
-    """Matrices [E, outputs, inputs] of all experts, and biases [E, outputs]. `of` gives matrices in
-    floats, given what picks some of a parameter's.
+    """Matrices [E, outputs, inputs] of all experts, and biases [E, outputs]. `of` returns float
+    matrices, given a function that selects from a parameter.
     """
 
     of: Callable[[Callable[[Expr], Expr]], Expr]
@@ -34,8 +34,8 @@ class _Weights:
 
 @dataclass(frozen=True)
 class _Experts:
-    """The layers of all experts; `gate` has those of a third layer, whose results multiply those of
-    the first.
+    """The layers of all experts; `gate` is a third layer, whose results are multiplied with those
+    of the first.
     """
 
     inner: _Weights
@@ -45,7 +45,7 @@ class _Experts:
 
 @converter("MoE", domain=MICROSOFT)
 def mixture(layer: Layer) -> Result:
-    """Experts whose weights are floats."""
+    """Experts with float weights."""
 
     def weights(index: int) -> _Weights:
         matrix = layer.input(index)
@@ -59,7 +59,7 @@ def mixture(layer: Layer) -> Result:
 
 @converter("QMoE", domain=MICROSOFT)
 def quantized_mixture(layer: Layer) -> Result:
-    """Experts whose weights have 2, 4 or 8 bits, packed along the inputs."""
+    """Experts with weights of 2, 4 or 8 bits, packed along the inputs."""
     if layer.text("quant_type") != "int":
         raise layer.unsupported(f"with weights of {layer.text('quant_type')!r}")
     if layer.integer("weights_prepacked") == 1:
@@ -103,12 +103,12 @@ def quantized_mixture(layer: Layer) -> Result:
 
     gate = None if layer.optional(8) is None else weights(3)
     mixing = layer.optional(14)
-    # ONNX Runtime for CPUs normalizes the router's weights whatever the model says.
+    # ONNX Runtime for CPUs always normalizes the router's weights, whatever the model says.
     return _mixed(layer, _Experts(weights(1), weights(2), gate), mixing, normal=mixing is None)
 
 
 def _mixed(layer: Layer, experts: _Experts, mixing: Expr | None, *, normal: bool = False) -> Expr:
-    """Returns the sum over the chosen experts. `mixing` holds weights that are not the router's;
+    """Returns the sum over the selected experts. `mixing` holds weights other than the router's;
     with `normal` they add up to 1.
     """
     if layer.flag("use_sparse_mixer"):
@@ -138,7 +138,7 @@ def _mixed(layer: Layer, experts: _Experts, mixing: Expr | None, *, normal: bool
 
 
 def _chosen(router: Expr, mixing: Expr | None, count: int, chosen: int) -> tuple[Expr, Expr]:
-    """Returns which experts each token is passed to, and the weights of their results, [T, k]."""
+    """Returns the experts of each token, and the weights of their results, [T, k]."""
     wide = cast(router, "f32")
     odds = call("nn.softmax", wide, axis=1) if mixing is None else wide
     op = "top_k_ranked" if count <= MOST_RANKED else "top_k"
@@ -149,7 +149,7 @@ def _chosen(router: Expr, mixing: Expr | None, count: int, chosen: int) -> tuple
 
 
 def _spread(places: Expr, shares: Expr, count: int) -> Expr:
-    """Returns the weights of all experts, [T, E]: 0 of those that a token is not passed to."""
+    """Returns the weights of all experts, [T, E]: 0 for experts that a token does not use."""
     expert = call("arange", start=0, stop=count, step=1, dtype="i64")
     tokens, chosen = places.tensor.shape
     here = call("equal", reshaped(places, (tokens, chosen, 1)), expert)
@@ -159,8 +159,9 @@ def _spread(places: Expr, shares: Expr, count: int) -> Expr:
 
 
 def _all(layer: Layer, experts: _Experts, x: Expr, shares: Expr) -> Expr:
-    """Returns the result of all experts on all tokens, [T, K], two products in all: results of the
-    first layers side by side, times their weights, are the rows of the second.
+    """Returns the result of all experts on all tokens, [T, K], with two products in total: the
+    results of the first layers side by side, times their weights, are the rows of the second
+    product.
     """
     tokens, count = shares.tensor.shape
 
@@ -184,8 +185,8 @@ def _all(layer: Layer, experts: _Experts, x: Expr, shares: Expr) -> Expr:
 
 
 def _picked(layer: Layer, experts: _Experts, x: Expr, places: Expr, shares: Expr) -> Expr:
-    """Returns the result of the chosen experts alone, [T, K]: their weights are picked for each
-    token, which pays for fewer pairs than there are experts.
+    """Returns the result of the selected experts alone, [T, K]: their weights are gathered for each
+    token, which is profitable if there are fewer pairs than experts.
     """
     tokens, chosen = places.tensor.shape
     pairs, width = tokens * chosen, x.tensor.shape[1]
@@ -217,7 +218,7 @@ def _picked(layer: Layer, experts: _Experts, x: Expr, places: Expr, shares: Expr
 
 
 def _activated(layer: Layer, experts: _Experts, inner: Callable[[_Weights], Expr]) -> Expr:
-    """Returns what is between an expert's layers, features along the last axis."""
+    """Returns the activation between an expert's layers, features along the last axis."""
     name = layer.text("activation_type")
     first = inner(experts.inner)
     second = None if experts.gate is None else inner(experts.gate)
@@ -241,7 +242,7 @@ def _activated(layer: Layer, experts: _Experts, inner: Callable[[_Weights], Expr
 
 
 def _halves(layer: Layer, x: Expr) -> tuple[Expr, Expr]:
-    """Returns a gate and what it multiplies, which lie in turns, or one after the other."""
+    """Returns a gate and its operand, which are interleaved, or one after the other."""
     way, axis = layer.integer("swiglu_fusion"), x.tensor.rank - 1
     shape = x.tensor.shape
     size = shape[axis]
@@ -258,7 +259,7 @@ def _halves(layer: Layer, x: Expr) -> tuple[Expr, Expr]:
 
 
 def _swiglu(layer: Layer, gate: Expr, x: Expr) -> Expr:
-    """Returns `gate * sigmoid(alpha * gate) * (x + beta)`, both limited before."""
+    """Returns `gate * sigmoid(alpha * gate) * (x + beta)`; both are clamped before."""
     alpha, beta = layer.real("activation_alpha"), layer.real("activation_beta")
     if layer.has("swiglu_limit"):
         limit = layer.real("swiglu_limit")

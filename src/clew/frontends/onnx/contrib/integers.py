@@ -1,4 +1,4 @@
-"""ONNX Runtime's products of quantized tensors, with scales, biases and what follows fused in."""
+"""ONNX Runtime's products of quantized tensors, with fused scales, biases and epilogues."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from clew.ir.expr import Expr
 
 
 def quantized_for_a_run(layer: Layer, x: Expr) -> tuple[Expr, Expr, Expr]:
-    """Returns an f32 as u8 with the scale and zero point of its own range, which contains 0.
+    """Returns an f32 tensor as u8 with the scale and zero point of its own range, which contains 0.
 
-    Source: ONNX DynamicQuantizeLinear-11; a range of nothing has the scale 1, as in ONNX Runtime.
+    Source: ONNX DynamicQuantizeLinear-11; an empty range has the scale 1, as in ONNX Runtime.
     """
     axes = tuple(range(x.tensor.rank))
     zero = scalar(0.0, "f32")
@@ -40,7 +40,7 @@ def quantized_for_a_run(layer: Layer, x: Expr) -> tuple[Expr, Expr, Expr]:
 def scaled_product(
     operands: Sequence[Expr], zeros: Sequence[Expr | None], scales: Sequence[Expr]
 ) -> Expr:
-    """Returns a product of quantized operands in f32: exact, then times both scales."""
+    """Returns a product of quantized operands in f32: the exact product, then times both scales."""
     exact = cast(integer_product(operands, zeros), "f32")
     shaped = [reshaped(s, ()) if s.tensor.shape == (1,) else s for s in scales]
     return call("multiply", exact, call("multiply", *shaped))
@@ -48,7 +48,7 @@ def scaled_product(
 
 @converter("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(layer: Layer) -> Result:
-    """A product of an f32, quantized for this run, and a quantized weight."""
+    """A product of an f32 tensor, quantized in each run, and a quantized weight."""
     data, scale, point = quantized_for_a_run(layer, layer.input(0))
     operands, scales = [data, layer.input(1)], [scale, layer.input(2)]
     return _plus(layer, scaled_product(operands, [point, layer.optional(3)], scales), 4)
@@ -75,7 +75,7 @@ def matmul_integer_16(layer: Layer) -> Result:
 
 @converter("QGemm", domain=MICROSOFT)
 def qgemm(layer: Layer) -> Result:
-    """`alpha * (A' * B' + C)`, quantized where a scale for that is given, else in f32."""
+    """`alpha * (A' * B' + C)`, quantized if a scale for that is given, else in f32."""
     if layer.rank(0) != 2 or layer.rank(3) != 2:
         raise layer.wrong(f"multiplies {layer.type(0)} by {layer.type(3)}, expected matrices")
     a, b = (
@@ -113,7 +113,7 @@ def qattention(layer: Layer) -> Result:
 
 @converter("DynamicQuantizeLSTM", domain=MICROSOFT)
 def dynamic_quantize_lstm(layer: Layer) -> Result:
-    """LSTM with quantized weights, [directions, inputs, 4 * hidden]. What they are multiplied by is
+    """LSTM with quantized weights, [directions, inputs, 4 * hidden]. Its other operands are
     quantized for each product.
     """
 

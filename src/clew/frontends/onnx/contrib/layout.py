@@ -1,7 +1,7 @@
-"""ONNX Runtime's convolutions and pooling over channels that come last, or in blocks.
+"""ONNX Runtime's convolutions and pooling with channels last or in blocks.
 
-A tensor in blocks is imported as one with channels after the batch, of which there are a whole
-number of blocks: the layouts of a run are chosen by passes.
+A tensor in blocks is imported as one with channels after the batch, padded to whole blocks: passes
+choose the layouts of a run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ converter("GlobalAveragePool", domain=NCHWC)(global_average_pool)
 
 @converter("ReorderInput", domain=NCHWC)
 def reorder_input(layer: Layer) -> Result:
-    """Channels filled up with zeros to whole blocks."""
+    """Channels padded with zeros to whole blocks."""
     x = _image(layer)
     if layer.flag("channels_last"):
         x = channels_first(x)
@@ -46,7 +46,7 @@ def reorder_input(layer: Layer) -> Result:
 
 @converter("ReorderOutput", domain=NCHWC)
 def reorder_output(layer: Layer) -> Result:
-    """Without the channels that filled up the last block."""
+    """Without the padding of the last block."""
     x, channels = _image(layer), layer.integer("channels")
     held = x.tensor.shape[1]
     if channels < 1 or (isinstance(held, int) and channels > held):
@@ -64,12 +64,12 @@ def _image(layer: Layer) -> Expr:
 
 @converter("Conv", domain=NCHWC)
 def blocked_conv(layer: Layer) -> Result:
-    """A convolution whose weight is in blocks of outputs; also of inputs, where there is a block of
-    these at least. Source: ONNX Runtime, `nchwc_transformer.cc`.
+    """A convolution whose weight is in blocks of outputs; also in blocks of inputs if there is at
+    least one block of these. Source: ONNX Runtime, `nchwc_transformer.cc`.
     """
     weight, block = layer.input(1), layer.importer.channel_block
     if not isinstance(weight, Constant) or weight.tensor.rank != 4:
-        raise layer.unsupported(f"with a weight in blocks that is no parameter, {weight.type}")
+        raise layer.unsupported(f"with a weight in blocks that is not a parameter, {weight.type}")
     outer, inner = weight.tensor.concrete[:2]
     both = inner >= block
     if outer % block or (both and inner % block):
@@ -81,7 +81,7 @@ def blocked_conv(layer: Layer) -> Result:
 
 @converter("Upsample", domain=NCHWC)
 def upsample(layer: Layer) -> Result:
-    """Whole factors of all axes."""
+    """Integer factors for all axes."""
     factors = layer.integers("scales")
     if any(f < 1 for f in factors):
         raise layer.wrong(f"has scales {list(factors)}")
@@ -93,7 +93,7 @@ def upsample(layer: Layer) -> Result:
 
 @converter("NhwcConv", domain=MICROSOFT)
 def nhwc_conv(layer: Layer) -> Result:
-    """A convolution of images with channels last; its weight is as ever."""
+    """A convolution of images with channels last; its weight is in the usual layout."""
     return of_images(layer, conv, last=True)
 
 

@@ -1,5 +1,5 @@
-"""Operators that ONNX Runtime had before ONNX, or for a few models: most are ONNX's by another
-name, whose converters serve both.
+"""Operators that ONNX Runtime had before ONNX, or for a few models; most are ONNX's by another name
+and use ONNX's converters.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ converter("DequantizeLinear", domain=MICROSOFT)(dequantize_linear)
 
 @converter("Range", domain=MICROSOFT)
 def range_of_numbers(layer: Layer) -> Result:
-    """ONNX's Range, in steps of 1 unless told otherwise."""
+    """ONNX's Range, in steps of 1 by default."""
     step = layer.optional(2)
     if step is None:
         step = scalar(1, layer.type(0).dtype)
@@ -30,7 +30,7 @@ def range_of_numbers(layer: Layer) -> Result:
 
 @converter("ExpandDims", domain=MICROSOFT)
 def expand_dims(layer: Layer) -> Result:
-    """An axis of size 1 put in."""
+    """Inserts an axis of size 1."""
     shape = layer.type(0).shape
     axis = layer.positive(layer.one_int(1, "the axis"), len(shape) + 1)
     return reshaped(layer.input(0), (*shape[:axis], 1, *shape[axis:]))
@@ -38,8 +38,8 @@ def expand_dims(layer: Layer) -> Result:
 
 @converter("Unique", domain=MICROSOFT)
 def unique(layer: Layer) -> Result:
-    """The different elements in the order in which they first occur, which of them each element is,
-    and how often each occurs.
+    """The distinct elements in the order of their first occurrence, the number of each element
+    among them, and their counts.
     """
     if layer.rank() != 1:
         raise layer.wrong(f"takes one axis, got {layer.type(0)}")
@@ -55,7 +55,7 @@ def inverse(layer: Layer) -> Result:
 
 @converter("CDist", domain=MICROSOFT)
 def distances(layer: Layer) -> Result:
-    """Distances of all rows of one matrix from all rows of another."""
+    """Distances between all rows of one matrix and all rows of another."""
     a, b, metric = layer.input(0), layer.input(1), layer.text("metric")
     if metric not in ("sqeuclidean", "euclidean"):
         raise layer.unsupported(f"with the metric {metric!r}")
@@ -72,8 +72,8 @@ def distances(layer: Layer) -> Result:
 
 @converter("Rfft", domain=MICROSOFT)
 def rfft(layer: Layer) -> Result:
-    """The transform of real numbers over the last axes: half of the bins of the last, as pairs of
-    numbers along a new axis.
+    """The transform of real numbers over the last axes: half of the bins of the last axis, as pairs
+    of numbers along a new axis.
     """
     x, count = layer.input(0), _transformed_axes(layer, layer.rank())
     rank = layer.rank()
@@ -85,7 +85,7 @@ def rfft(layer: Layer) -> Result:
 
 @converter("Irfft", domain=MICROSOFT)
 def irfft(layer: Layer) -> Result:
-    """The inverse of Rfft, of an even number of elements in the last axis."""
+    """The inverse of Rfft, with an even number of elements in the last axis."""
     x, rank = layer.input(0), layer.rank() - 1
     if rank < 1 or differ(x.tensor.shape[-1], 2):
         raise layer.wrong(f"takes pairs of numbers, got {x.type}")
@@ -96,7 +96,7 @@ def irfft(layer: Layer) -> Result:
 
 
 def _transformed_axes(layer: Layer, rank: int) -> int:
-    """Returns over how many of the last axes a transform goes."""
+    """Returns the number of last axes that a transform covers."""
     count = layer.integer("signal_ndim")
     if not 1 <= count <= rank:
         raise layer.wrong(f"transforms {count} axes of {layer.type(0)}")

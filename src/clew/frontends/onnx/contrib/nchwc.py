@@ -1,7 +1,7 @@
-"""The layout of ONNX Runtime's optimized convolutions: channels in blocks, which lie innermost.
+"""The layout of ONNX Runtime's optimized convolutions: channels in blocks, innermost.
 
-Models that were saved at the optimization level "all" hold weights in it. How many channels a block
-has depends on the CPU of the machine that saved the model, and the file does not say it.
+Models that were saved at the optimization level "all" hold weights in it. The size of a block
+depends on the CPU of the machine that saved the model; the file does not contain it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _WIDE: Final = 16
 
 
 def channel_block(graph: GraphProto) -> int:
-    """Returns how many channels a block has: 8 or 16.
+    """Returns the number of channels in a block: 8 or 16.
 
-    Sizes of the weights often tell. Where they fit both, it is as many as ONNX Runtime takes on
-    this machine; so does ONNX Runtime itself, which runs such a model only where it was saved.
+    The sizes of the weights often determine it. If they fit both, it is ONNX Runtime's choice on
+    this machine; ONNX Runtime, too, runs such a model only on the kind of machine that saved it.
     """
     weights = {tensor.name: tuple(tensor.dims) for g in _graphs(graph) for tensor in g.initializer}
     made: dict[str, int] = {}
@@ -66,7 +66,7 @@ def plain_filter(data: NDArray[Any], block: int, *, both: bool) -> NDArray[Any]:
     """Returns a weight [O, I, H, W] whose elements are in the order [O / block, I, H, W, block] or,
     with `both`, [O / block, I / block, H, W, block, block], the outputs last.
 
-    Raises ValueError where the sizes are no multiples of the block.
+    Raises ValueError if the sizes are not multiples of the block.
     """
     outer, inner, height, width = data.shape
     if not both:

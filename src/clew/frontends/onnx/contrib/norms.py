@@ -13,9 +13,9 @@ from clew.ir.expr import Expr
 
 @converter("SimplifiedLayerNormalization")
 def simplified_layer_norm(layer: Layer) -> Result:
-    """RMSNormalization, also with the inverse root. ONNX Runtime writes it in ONNX's own domain.
+    """RMSNormalization, also with the inverse root. ONNX Runtime puts it into ONNX's own domain.
 
-    The result has the scale's dtype, where that differs.
+    The result has the scale's dtype if that differs.
     """
     x, scale = layer.input(0), layer.input(1)
     axis, epsilon = layer.axis(), layer.real("epsilon")
@@ -31,7 +31,9 @@ def simplified_layer_norm(layer: Layer) -> Result:
 
 @converter("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_norm(layer: Layer) -> Result:
-    """Over the last axis of a sum; also the mean, the inverse deviation, and the sum."""
+    """Normalization over the last axis of a sum; also the mean, the inverse deviation, and
+    the sum.
+    """
     total = _sum(layer, 4)
     axis, epsilon = total.tensor.rank - 1, layer.real("epsilon")
     result = [normalized(total, layer.input(2), layer.optional(3), axis, epsilon)]
@@ -91,7 +93,7 @@ def embed_layer_norm(layer: Layer) -> Result:
 
 @converter("GroupNorm", domain=MICROSOFT)
 def group_norm(layer: Layer) -> Result:
-    """GroupNormalization, with channels last unless told otherwise, and SiLU after it if asked."""
+    """GroupNormalization, by default with channels last, and optionally SiLU after it."""
     return _grouped(layer, layer.input(0))
 
 

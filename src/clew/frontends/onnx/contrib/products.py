@@ -1,4 +1,4 @@
-"""ONNX Runtime's products and convolutions with an activation, a factor or a sum fused in."""
+"""ONNX Runtime's products and convolutions with a fused activation, factor or sum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.expr import Constant, Expr
 
-# Operator, and its attributes with what they are where the model does not say.
+# Each operator's attributes, with their defaults.
 _ACTIVATIONS: Final[dict[str, tuple[str, dict[str, float]]]] = {
     "Relu": ("nn.relu", {}),
     "Tanh": ("tanh", {}),
@@ -32,8 +32,8 @@ _ACTIVATIONS: Final[dict[str, tuple[str, dict[str, float]]]] = {
 
 
 def activated(layer: Layer, x: Expr, given: Sequence[float | None]) -> Expr:
-    """Returns a result with the activation that the layer names, if any; `given` are its
-    parameters in order, None or missing where they have their defaults.
+    """Returns a result with the layer's activation, if any; `given` are its parameters in order,
+    None or missing for defaults.
     """
     name = layer.text("activation")
     if not name:
@@ -82,8 +82,8 @@ def _parameters(layer: Layer) -> list[float | None]:
 
 @converter("FusedMatMul", "TransposeMatMul", domain=MICROSOFT)
 def fused_matmul(layer: Layer) -> Result:
-    """`alpha * A' * B'`, with the last axes of either swapped, or its first axis put before the
-    last: `transBatchA` has [K, batch..., M] of what is otherwise [batch..., M, K].
+    """`alpha * A' * B'`, with the last two axes of either operand swapped, or its first axis moved
+    before the last: with `transBatchA` an operand is [K, batch..., M] instead of [batch..., M, K].
     """
     a, b = _turned(layer, 0, "A"), _turned(layer, 1, "B")
     known = isinstance(b, Constant) and b.tensor.rank == 2 and a.tensor.rank >= 2
@@ -99,7 +99,7 @@ def fused_matmul(layer: Layer) -> Result:
 
 
 def _turned(layer: Layer, index: int, letter: str) -> Expr:
-    """Returns an operand as a product takes it."""
+    """Returns an operand with its axes in the product's order."""
     x, rank = layer.input(index), layer.rank(index)
     order = list(range(rank))
     name = f"transBatch{letter}"

@@ -32,8 +32,8 @@ def dequantized(layer: Layer, index: int) -> Expr:
 
 
 def quantized(layer: Layer, value: Expr, scale: int, dtype: str) -> Expr:
-    """Returns an f32 as integers; `scale` is the input that holds their scale, the next one holds
-    their zero point, if there is one.
+    """Returns an f32 tensor as integers; input `scale` holds their scale, the next one their zero
+    point, if there is one.
     """
     zero = layer.optional(scale + 1)
     if zero is not None:
@@ -44,7 +44,9 @@ def quantized(layer: Layer, value: Expr, scale: int, dtype: str) -> Expr:
 
 
 def _unary(layer: Layer, compute: Callable[[Expr], Expr]) -> Expr:
-    """Returns what a function in f32 makes of input 0; the result's scale is input 3."""
+    """Returns the quantized result of a function in f32 of input 0; the result's scale is
+    input 3.
+    """
     return quantized(layer, compute(dequantized(layer, 0)), 3, layer.type(0).dtype)
 
 
@@ -76,7 +78,7 @@ def leaky_relu(layer: Layer) -> Result:
 
 @converter("QLinearSoftmax", domain=MICROSOFT)
 def softmax(layer: Layer) -> Result:
-    """Before operator set 13 all axes from `axis` on are one."""
+    """Before opset 13 all axes from `axis` on count as one."""
     shape, axis = layer.type(0).shape, layer.axis()
 
     def compute(x: Expr) -> Expr:
@@ -101,7 +103,7 @@ def reduce_mean(layer: Layer) -> Result:
 
 @converter("QLinearConcat", domain=MICROSOFT)
 def concat(layer: Layer) -> Result:
-    """Operands, each with its scale and zero point, brought to one scale."""
+    """Operands, each with its own scale and zero point, requantized to one scale."""
     count, rest = divmod(len(layer.inputs) - 2, 3)
     if rest or not count:
         raise layer.wrong(f"has {len(layer.inputs)} inputs, expected a scale and zero point each")
@@ -113,7 +115,7 @@ def concat(layer: Layer) -> Result:
 
 @converter("QLinearWhere", domain=MICROSOFT)
 def where(layer: Layer) -> Result:
-    """Elements of one of two by a condition."""
+    """Elements of one of two tensors, selected by a condition."""
     chosen = call("where", layer.input(0), dequantized(layer, 1), dequantized(layer, 4))
     return quantized(layer, chosen, 7, layer.type(1).dtype)
 
@@ -122,19 +124,19 @@ def where(layer: Layer) -> Result:
 
 
 def channels_first(x: Expr) -> Expr:
-    """Returns an image with its last axis put after the batch."""
+    """Returns an image with its last axis moved after the batch."""
     rank = x.tensor.rank
     return call("transpose", x, axes=(0, rank - 1, *range(1, rank - 1)))
 
 
 def channels_last(x: Expr) -> Expr:
-    """Returns an image with the axis after the batch put last."""
+    """Returns an image with the axis after the batch moved last."""
     return call("transpose", x, axes=(0, *range(2, x.tensor.rank), 1))
 
 
 def of_images(layer: Layer, compute: Callable[[Layer], Result], *, last: bool) -> Expr:
-    """Returns what a converter makes of the layer's first input with channels first; with `last`
-    they come last in input and result.
+    """Returns a converter's result for the layer's first input with channels first; with `last`,
+    input and result have channels last.
     """
     if not last:
         return _one(compute(layer))

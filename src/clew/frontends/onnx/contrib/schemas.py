@@ -1,9 +1,8 @@
-"""Schemas of ONNX Runtime's own operators, of which `onnx.defs` knows nothing.
+"""Schemas of ONNX Runtime's own operators, which `onnx.defs` does not have.
 
-A row holds the names of an operator's inputs (`name?` may be left out, `name*` stands for any
-number) and its attributes: a default, or a kind where there is none. Only operators that have a
-converter have a row; the others that ONNX Runtime defines are in `UNSUPPORTED`, so that a model
-which uses one is told what to do.
+A row holds the names of an operator's inputs (`name?` is optional, `name*` is variadic) and its
+attributes: a default, or a kind if there is none. Only operators with a converter have a row; the
+others that ONNX Runtime defines are in `UNSUPPORTED`, so that their error can give advice.
 
 Source: `onnxruntime.capi.onnxruntime_pybind11_state.get_all_operator_schema()` of 1.32.
 """
@@ -36,7 +35,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Input:
-    """An input, with the names of `OpSchema.FormalParameter`. All are tensors of numbers."""
+    """An input, with the names of `OpSchema.FormalParameter`. All are numeric tensors."""
 
     name: str
     types: tuple[str, ...] = _NUMBERS
@@ -44,7 +43,7 @@ class Input:
 
 @dataclass(frozen=True)
 class ContribSchema:
-    """An operator of ONNX Runtime's, as far as the importer asks an `OpSchema`."""
+    """An ONNX Runtime operator, with the part of `OpSchema` that the importer uses."""
 
     domain: str
     name: str

@@ -1,5 +1,5 @@
-"""Control flow: `If`, `Loop` and `Scan` become closed functions over what they take from
-outside.
+"""Control flow: `If`, `Loop` and `Scan` become closed functions whose parameters are the outside
+values they use.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from clew.ops.common import differ
 from clew.ops.data.structure import folded
 from clew.support.errors import ClewError, GraphTypeError, ModelError
 
-# How far a loop is written out whose state changes its type from turn to turn.
-_MOST_TURNS: Final = 256
+# The most iterations to unroll if a loop's state changes its type between iterations.
+_MOST_ITERATIONS: Final = 256
 _MOST_NODES: Final = 4096
 
 
@@ -56,9 +56,9 @@ def one_element(layer: Layer, x: Expr) -> Expr:
 def if_(layer: Layer) -> Result:
     """A condition known at import leaves only its branch.
 
-    The branches may give values of different shapes, and of different rank: only a run tells then
+    The branches may return values of different shape and rank, which are then data-dependent
     (`ir.expr.join`). A branch that cannot be imported for its shapes is one that these shapes never
-    take: it is left to the run to say why, should it be taken.
+    take: if the run takes it after all, the run raises the error.
     """
     known = layer.known(0)
     if known is not None and known.size == 1:
@@ -91,11 +91,15 @@ def _same_results(layer: Layer, then: Function, orelse: Function) -> None:
     assert isinstance(left, TupleType)
     assert isinstance(right, TupleType)
     if len(left.fields) != len(right.fields):
-        raise layer.wrong(f"gives {len(left.fields)} values or {len(right.fields)}")
+        raise layer.wrong(
+            f"has branches that return {len(left.fields)} and {len(right.fields)} values"
+        )
 
 
 def _branch(layer: Layer, name: str) -> tuple[Tuple | ClewError, Captures]:
-    """Returns a branch's results, or why it cannot be imported; and what it takes from outside."""
+    """Returns a branch's results, or the error of its import; and the outside values that it
+    uses.
+    """
     captures = Captures(layer.importer.known)
     try:
         return Tuple(layer.subgraph(name, [], captures)), captures
@@ -108,13 +112,13 @@ def _branch(layer: Layer, name: str) -> tuple[Tuple | ClewError, Captures]:
 
 
 def _refused(error: ClewError, type_: Type) -> Expr:
-    """Returns a value of a type that raises an error when it is asked for."""
+    """Returns a value of a type that raises an error when it is requested."""
     never = scalar(False, "bool")
     return call("assume", never, code=error.code, message=error.message, type=type_text(type_))
 
 
 def _closed(body: Expr, captures: Captures, outers: object) -> Function:
-    """Returns a branch as a function of all that both branches take."""
+    """Returns a branch as a function of all outside values of both branches."""
     params = []
     for outer in outers:  # type: ignore[attr-defined]
         found = captures.parameters.get(outer.id)
@@ -124,10 +128,10 @@ def _closed(body: Expr, captures: Captures, outers: object) -> Function:
 
 @converter("Loop", values=True)
 def loop(layer: Layer) -> Result:
-    """State: the condition, what the body carries, then what it takes from outside unchanged.
+    """State: the condition, the carried values, then the outside values, which do not change.
 
-    A loop whose state changes its type from turn to turn (sequences that grow, above all) is
-    written out where it is known how often it runs.
+    A loop whose state changes its type between iterations (above all growing sequences) is unrolled
+    if its trip count is known.
     """
     limit, go_on = layer.optional(0), layer.optional(1)
     init = [layer.input(n) for n in range(2, len(layer.inputs))]
@@ -135,8 +139,8 @@ def loop(layer: Layer) -> Result:
     types: list[Type] = [expr.type for expr in init]
     plain = all(isinstance(t, TensorType) for t in types)
     widened: set[str] = set()
-    # A loop in a loop is read again with it. What changed the first time does so again: without
-    # that, the innermost of ten loops would be read a thousand times.
+    # A nested loop is read again with its outer loop. Sizes that changed the first time change
+    # again: without that knowledge, the innermost of ten loops would be read a thousand times.
     changing = layer.importer.changing_sizes.setdefault(layer.name, set())
     _widen_known(types, changing, widened)
     while True:
@@ -164,23 +168,23 @@ def loop(layer: Layer) -> Result:
 
 
 def _written_out(layer: Layer, start: Expr, init: Sequence[Expr], nodes: int) -> list[Expr] | None:
-    """Returns the results of a loop as its body again and again; None where it is not known how
-    often that is, or too often. `nodes` is how many the body has.
+    """Returns the results of an unrolled loop; None if its trip count is unknown or too large.
+    `nodes` is the number of nodes in the body.
     """
     limit = None if layer.optional(0) is None else layer.known_one(0)
     if layer.optional(0) is not None and not isinstance(limit, int):
         return None
-    most = min(_MOST_TURNS, _MOST_NODES // max(nodes, 1))
+    most = min(_MOST_ITERATIONS, _MOST_NODES // max(nodes, 1))
     state, stacks, going = list(init), list[list[Expr]](), start
-    for turn in range(most + 1):
+    for iteration in range(most + 1):
         known = layer.importer.known.get(going)
         if known is None or known.dtype == object:
             return None
-        if not known.reshape(-1)[0] or (limit is not None and turn >= limit):
+        if not known.reshape(-1)[0] or (limit is not None and iteration >= limit):
             return _stacked(layer, state, stacks) if stacks or not _stacks(layer, init) else None
-        if turn == most:
+        if iteration == most:
             return None
-        results = layer.subgraph("body", [scalar(turn, "i64"), going, *state])
+        results = layer.subgraph("body", [scalar(iteration, "i64"), going, *state])
         going, state = one_element(layer, results[0]), results[1 : 1 + len(init)]
         rows = results[1 + len(init) :]
         stacks = stacks or [[] for _ in rows]
@@ -211,7 +215,7 @@ def _parameters(layer: Layer, types: Sequence[Type]) -> list[Var]:
 
 
 def _widen_known(types: list[Type], changing: set[tuple[int, int]], widened: set[str]) -> None:
-    """Makes sizes unknown, in place, that are known to change: by state and axis."""
+    """Makes sizes that are known to change unknown, in place: by state and axis."""
     for n, axis in sorted(changing):
         type_ = types[n]
         if isinstance(type_, TensorType) and axis < type_.rank:
@@ -228,8 +232,8 @@ def _widen(
     widened: set[str],
     changing: set[tuple[int, int]],
 ) -> bool:
-    """Makes what changes from turn to turn unknown, in place: sizes, and ranks where these change.
-    Whether anything was made so.
+    """Makes sizes and ranks that change between iterations unknown, in place. Returns whether any
+    did.
     """
     changed = False
     for n, (before, expr) in enumerate(zip(list(types), results, strict=True)):
@@ -259,8 +263,8 @@ def _widen(
 
 
 def _covers(type_: Type, other: Type, *, inside: bool = False) -> bool:
-    """Whether every value of another type is of this one. Unknown sizes inside sequences and
-    optionals stand for any.
+    """Whether a type includes all values of another type. Unknown sizes inside sequences and
+    optionals stand for any size.
     """
     match type_, other:
         case UnrankedType(a), (TensorType(dtype=b) | UnrankedType(b)):
@@ -283,7 +287,7 @@ def _joined(layer: Layer, before: Type, after: Type) -> Type:
 
 
 def _passed_on(expr: Expr) -> Expr:
-    """Returns what an expression only passes on."""
+    """Returns the value that an expression only passes on."""
     while isinstance(expr, Call) and expr.op_name == "identity":
         expr = expr.args[0]
     return expr
@@ -295,7 +299,7 @@ def _always(layer: Layer, proceed: Expr) -> bool:
 
 
 def _trips(layer: Layer, limit: Expr | None, start: Expr) -> Dim | None:
-    """Returns how often the loop runs, where that is known and only its limit ends it."""
+    """Returns the trip count of a loop, if it is known and only its limit ends the loop."""
     known, first = layer.known(0), layer.importer.known.get(start)
     if limit is None or known is None or first is None:
         return None
@@ -348,8 +352,8 @@ def _condition(limit: Expr | None, types: Sequence[Type], has_outers: bool) -> F
 
 @converter("Scan", since=8)
 def scan_of_batch(layer: Layer) -> Result:
-    """To version 8 each sequence of a batch is scanned for itself, over axis 1. One that is shorter
-    keeps its last state; what is stacked after its end is undefined in the standard.
+    """Up to version 8 each sequence of a batch is scanned separately, over axis 1. A shorter
+    sequence keeps its last state; the standard does not define the stacked values after its end.
     """
     lengths, inputs = layer.optional(0), [layer.input(n) for n in range(1, len(layer.inputs))]
     states, count = _split(layer, inputs)
@@ -379,7 +383,7 @@ def _batch_of(parts: Sequence[Expr]) -> Expr:
 
 
 def _split(layer: Layer, inputs: Sequence[Expr]) -> tuple[int, int]:
-    """Returns how many inputs are states, and how many are scanned."""
+    """Returns the numbers of states and of scanned inputs."""
     count = layer.integer("num_scan_inputs")
     if not 1 <= count <= len(inputs):
         raise layer.wrong(f"scans {count} of {len(inputs)} inputs")
@@ -387,7 +391,7 @@ def _split(layer: Layer, inputs: Sequence[Expr]) -> tuple[int, int]:
 
 
 def _flags(layer: Layer, name: str, count: int) -> tuple[int, ...]:
-    """Returns directions, 0 where the model gives none."""
+    """Returns directions, 0 if the model gives none."""
     flags: tuple[int, ...] = layer.integers(name) or (0,) * count
     if len(flags) != count or not set(flags) <= {0, 1}:
         raise layer.wrong(f"has {name} {list(flags)} for {count}")
@@ -395,7 +399,7 @@ def _flags(layer: Layer, name: str, count: int) -> tuple[int, ...]:
 
 
 def _axes(layer: Layer, name: str, values: Sequence[Expr]) -> list[int]:
-    """Returns axes counted from the front, 0 where the model gives none."""
+    """Returns axes counted from the front, 0 if the model gives none."""
     axes: tuple[int, ...] = layer.integers(name) or (0,) * len(values)
     if len(axes) != len(values):
         raise layer.wrong(f"has {len(axes)} {name} for {len(values)}")
@@ -404,7 +408,7 @@ def _axes(layer: Layer, name: str, values: Sequence[Expr]) -> list[int]:
 
 
 def _moved(x: Expr, source: int, target: int) -> Expr:
-    """Returns a value with one axis in another place."""
+    """Returns a value with one axis moved."""
     if source == target:
         return x
     order = [n for n in range(x.tensor.rank) if n != source]
@@ -439,8 +443,8 @@ def scan(layer: Layer) -> Result:
 def _scan(
     layer: Layer, init: Sequence[Expr], sequences: Sequence[Expr], end: Expr | None
 ) -> list[Expr]:
-    """Returns the last states, and the stacks, of a loop over axis 0 of sequences. From the turn
-    `end` on, `i64[]`, the state stays as it is.
+    """Returns the last states and the stacks of a loop over axis 0 of sequences. From iteration
+    `end: i64[]` on, the state does not change.
     """
     if any(layer.type_of(s).rank == 0 for s in sequences):
         raise layer.wrong("scans a value without axes")
@@ -458,11 +462,11 @@ def _scan(
         raise layer.wrong(f"carries {len(init)} states, and its body gives {len(results)} values")
     after = results[: len(init)]
     if [r.type for r in after] != [c.type for c in carried]:
-        raise layer.unsupported("a state that changes its type from turn to turn")
+        raise layer.unsupported("a state that changes its type between iterations")
     if end is not None:
         runs = call("less", index, whole[-1])
         after = [call("where", runs, new, old) for new, old in zip(after, carried, strict=True)]
-    # The sequences travel as state that never changes.
+    # The sequences are passed as a state that never changes.
     size = Constant(trips) if isinstance(trips, int) else length_of(sequences[0])
     found = build_loop(
         layer,
@@ -479,6 +483,6 @@ def _scan(
 
 
 def length_of(sequence: Expr) -> Expr:
-    """Returns the number of turns over a sequence: its first size, `i64[]`."""
+    """Returns the number of iterations over a sequence: its first size, `i64[]`."""
     sizes = call("shape_of", sequence)
     return call("gather", sizes, scalar(0, "i64"), axis=0)

@@ -1,4 +1,4 @@
-"""Einsum as transposes, one batched matrix product a pair of operands, and sums."""
+"""Einsum as transposes, one batched matrix product per pair of operands, and sums."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _TERM: Final = re.compile(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*")
 
 @converter("Einsum")
 def einsum(layer: Layer) -> Result:
-    """Operands are contracted from the left; a label is summed once nothing later needs it. Of axes
-    with one label only the diagonal counts.
+    """Operands are contracted from the left; a label is summed once no later operand needs it. Axes
+    with the same label are reduced to their diagonal.
     """
     terms, result = _parse(layer)
     if sum(map(len, terms)) > _MOST_LABELS:
@@ -44,14 +44,16 @@ def _diagonal(layer: Layer, x: Expr, labels: str) -> tuple[Expr, str]:
             continue
         shape = x.tensor.shape
         if differ(shape[first], shape[n]):
-            raise layer.wrong(f"has one label for axes of {shape[first]} and {shape[n]} elements")
+            raise layer.wrong(
+                f"has the same label for axes of {shape[first]} and {shape[n]} elements"
+            )
         x = call("diagonal", x, first=first, second=n)
         labels = labels[:n] + labels[n + 1 :]
     return x, labels
 
 
 def _check_sizes(layer: Layer, operands: Sequence[tuple[Expr, str]]) -> None:
-    """Checks that axes of one label have one size, but for axes of one element.
+    """Checks that axes with the same label have the same size, or one element.
 
     Errors: M012.
     """
@@ -62,7 +64,7 @@ def _check_sizes(layer: Layer, operands: Sequence[tuple[Expr, str]]) -> None:
             if before == 1:
                 known[label] = size
             elif size != 1 and differ(size, before):
-                raise layer.wrong(f"has one label for axes of {before} and {size} elements")
+                raise layer.wrong(f"has the same label for axes of {before} and {size} elements")
 
 
 def _parse(layer: Layer) -> tuple[list[str], str]:
@@ -101,7 +103,7 @@ def _parse(layer: Layer) -> tuple[list[str], str]:
 
 
 def _contract(a: Expr, a_labels: str, b: Expr, b_labels: str, needed: set[str]) -> tuple[Expr, str]:
-    """Returns the product of two operands, summed over labels that nothing needs."""
+    """Returns the product of two operands, summed over labels that no later operand needs."""
     a, a_labels = _without(a, a_labels, _stretched(b, b_labels, a, a_labels))
     b, b_labels = _without(b, b_labels, _stretched(a, a_labels, b, b_labels))
     a, a_labels = _summed(a, a_labels, needed | set(b_labels))
@@ -130,7 +132,7 @@ def _sizes(x: Expr, labels: str) -> dict[str, Dim]:
 
 
 def _stretched(a: Expr, a_labels: str, b: Expr, b_labels: str) -> set[str]:
-    """Returns the labels that have one element in `b`, and others in `a`: they are broadcast."""
+    """Returns the labels with one element in `b` and more in `a`: they are broadcast."""
     sizes = _sizes(a, a_labels)
     return {c for c, d in _sizes(b, b_labels).items() if d == 1 and sizes.get(c, 1) != 1}
 

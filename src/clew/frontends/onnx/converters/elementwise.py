@@ -110,7 +110,7 @@ def mean(layer: Layer) -> Result:
 @converter("Pow")
 def power(layer: Layer) -> Result:
     """The result has the base's dtype, whatever the exponent's. An integer to the power of a float
-    is computed in f64, and truncated.
+    is computed in f64 and truncated.
     """
     base, exponent = layer.input(0), layer.input(1)
     dtype = layer.type(0).dtype
@@ -122,7 +122,7 @@ def power(layer: Layer) -> Result:
 
 @converter("Erf")
 def erf(layer: Layer) -> Result:
-    """Of whole numbers: in f32, cut to whole numbers, as ONNX's reference does."""
+    """For integers: computed in f32 and truncated, as in ONNX's reference."""
     x = layer.input(0)
     if is_float(x.tensor.dtype):
         return call("erf", x)
@@ -131,7 +131,7 @@ def erf(layer: Layer) -> Result:
 
 @converter("Mod")
 def modulo(layer: Layer) -> Result:
-    """`fmod` takes the dividend's sign, as C does; else the divisor's, as Python."""
+    """With `fmod` the result has the dividend's sign, as in C; else the divisor's, as in Python."""
     op = "mod" if layer.flag("fmod") else "floor_mod"
     return call(op, layer.input(0), layer.input(1))
 
@@ -147,7 +147,7 @@ def bit_shift(layer: Layer) -> Result:
 
 @converter("IsInf")
 def is_inf(layer: Layer) -> Result:
-    """Infinities of the signs asked for."""
+    """Infinities of the requested signs."""
     return call(
         "isinf",
         layer.input(0),
@@ -169,9 +169,7 @@ def cast_like(layer: Layer) -> Result:
 
 
 def _cast(layer: Layer, dtype: str) -> Expr:
-    """Returns the input in a dtype; values too large for an 8-bit float saturate unless told not
-    to.
-    """
+    """Returns the input in a dtype; values too large for an 8-bit float saturate by default."""
     x, source = layer.input(0), layer.type(0).dtype
     if dtype == source:
         return x
@@ -204,7 +202,7 @@ def clip_by_attributes(layer: Layer) -> Result:
 
 @converter("Clip", since=11)
 def clip(layer: Layer) -> Result:
-    """Limits as inputs; where known they become attributes."""
+    """Limits as inputs; known limits become attributes."""
     x, dtype = layer.input(0), layer.type(0).dtype
     limits = {name: layer.optional(n) for n, name in enumerate(("min", "max"), 1)}
     known = {name: layer.known_one(n) for n, name in enumerate(("min", "max"), 1)}
@@ -218,13 +216,13 @@ def clip(layer: Layer) -> Result:
 
 
 def _fits_float(value: object, dtype: str) -> bool:
-    """Whether a limit survives as a Python float."""
+    """Whether a Python float represents a limit exactly."""
     return is_float(dtype) or (isinstance(value, int) and abs(value) < 1 << 53)
 
 
 @converter("Where")
 def where(layer: Layer) -> Result:
-    """Elements of one of two by a condition."""
+    """Elements of one of two tensors, selected by a condition."""
     return call("where", layer.input(0), layer.input(1), layer.input(2))
 
 
@@ -233,7 +231,7 @@ def where(layer: Layer) -> Result:
 
 @converter("Gelu")
 def gelu(layer: Layer) -> Result:
-    """Exact, or by tanh."""
+    """Exact, or with the tanh approximation."""
     return call("nn.gelu", layer.input(0), approximate=layer.text("approximate"))
 
 
@@ -247,7 +245,7 @@ def hard_sigmoid(layer: Layer) -> Result:
 
 @converter("Selu")
 def selu(layer: Layer) -> Result:
-    """`gamma` times ELU, in ONNX with free constants."""
+    """`gamma` times ELU, with both constants as attributes."""
     return call("nn.selu", layer.input(0), alpha=layer.real("alpha"), gamma=layer.real("gamma"))
 
 
@@ -271,5 +269,5 @@ def prelu(layer: Layer) -> Result:
 
 @converter("Shrink")
 def shrink(layer: Layer) -> Result:
-    """`x` moved towards 0 by `bias` where further than `lambd`, else 0."""
+    """`x` moved towards 0 by `bias` if its magnitude exceeds `lambd`, else 0."""
     return call("nn.shrink", layer.input(0), lambd=layer.real("lambd"), bias=layer.real("bias"))

@@ -36,8 +36,8 @@ def upsample(layer: Layer) -> Result:
 
 @converter("Resize", since=10)
 def resize_by_scales(layer: Layer) -> Result:
-    """Version 10: as Upsample. The nearest element is the one above where an axis shrinks, as in
-    its tests.
+    """Version 10: as Upsample, but the nearest element of a shrinking axis is the one above, as in
+    the standard's tests.
     """
     scales = _scales(layer, 1)
     shape = _scaled(layer, scales, range(layer.rank()))
@@ -50,16 +50,16 @@ def resize_by_scales(layer: Layer) -> Result:
 
 
 def upsampled(layer: Layer, scales: Sequence[float]) -> Expr:
-    """Returns the input resized; of several nearest elements the first is taken."""
+    """Returns the resized input; of several nearest elements the first is taken."""
     return _resize(layer, _scaled(layer, scales, range(layer.rank())), scales, "floor")
 
 
 @converter("Resize", since=11)
 def resize(layer: Layer) -> Result:
-    """By scales or to sizes, of all axes or of some; from the part of the image that `roi` names.
+    """By scales or to sizes, of all axes or of some; from the region of the image in `roi`.
 
-    With scales the result has the sizes times these. The standard's text has the part's size
-    times these; its own shapes, its reference and ONNX Runtime do not.
+    With scales, the result has the input's sizes times the scales. The standard's text multiplies
+    the region's sizes instead; its own shape inference, its reference and ONNX Runtime do not.
     """
     rank = layer.rank()
     axes = tuple(range(rank))
@@ -84,7 +84,7 @@ def resize(layer: Layer) -> Result:
 
 
 def _told_by_run(layer: Layer, axes: Sequence[int], crops: bool) -> dict[str, Expr] | None:
-    """Returns the scales or sizes as an expression where only a run tells them."""
+    """Returns the scales or sizes as an expression if they are data-dependent."""
     index = 2 if layer.optional(2) is not None and layer.type(2).shape != (0,) else 3
     given = layer.optional(index)
     if given is None or layer.known(index) is not None:
@@ -98,7 +98,7 @@ def _told_by_run(layer: Layer, axes: Sequence[int], crops: bool) -> dict[str, Ex
 
 
 def _roi(layer: Layer, axes: Sequence[int]) -> Expr:
-    """Returns the `roi` with starts and ends of all axes: 0 and 1 of those that it leaves out."""
+    """Returns the `roi` with starts and ends of all axes: 0 and 1 for omitted axes."""
     roi, rank = layer.input(1), layer.rank()
     if roi.tensor.shape != (2 * len(axes),):
         raise layer.wrong(f"has a roi of type {roi.type} for {len(axes)} axes")
@@ -138,9 +138,7 @@ def _scaled(layer: Layer, scales: Sequence[float], axes: Sequence[int]) -> list[
 
 
 def _to_sizes(layer: Layer, axes: Sequence[int]) -> tuple[list[Dim], list[float]]:
-    """Returns the shape for given sizes; the factors where they keep the aspect ratio, else
-    none.
-    """
+    """Returns the shape for given sizes, and the factors if they keep the aspect ratio."""
     wanted = layer.dims(3, "the sizes")
     if len(wanted) != len(axes):
         raise layer.wrong(f"has {len(wanted)} sizes for {len(axes)} axes")
@@ -189,7 +187,7 @@ def _resize(
         raise layer.unsupported(f"coordinate_transformation_mode {coordinates!r}")
     x = layer.input(0) if x is None else x
     dtype = x.tensor.dtype
-    # Whether something holds is resampled as a number.
+    # Booleans are resampled as numbers.
     data = cast(x, "u8") if dtype == "bool" else x
     late = {n: v for n, v in (("shape", shape), ("scales", scales)) if isinstance(v, Expr)}
     known = {

@@ -19,8 +19,8 @@ def _is_zero(point: Expr | None) -> bool:
 
 
 def _less_zero(layer: Layer, index: int, point: Expr | None, rank: int = 0) -> Expr:
-    """Returns an operand less its zero point, in i32; as it is where the point is 0. A vector has a
-    zero point for each slice along the first axis.
+    """Returns an operand minus its zero point, in i32; the operand itself if the point is 0. A
+    vector has a zero point for each slice along the first axis.
     """
     x = layer.input(index)
     if point is None or _is_zero(point):
@@ -51,13 +51,15 @@ def _convolved(layer: Layer, weight: int, zero: Expr | None, weight_zero: Expr |
 
 @converter("ConvInteger")
 def conv_integer(layer: Layer) -> Result:
-    """A convolution of 8-bit integers less their zero points, in i32."""
+    """A convolution of 8-bit integers minus their zero points, in i32."""
     return _convolved(layer, 1, layer.optional(2), layer.optional(3))
 
 
 @converter("QLinearConv")
 def qlinear_conv(layer: Layer) -> Result:
-    """A convolution of dequantized operands, quantized: the sums are exact, `B` is one of them."""
+    """A convolution of dequantized operands, quantized: the integer sums are exact and
+    include `B`.
+    """
     total = _convolved(layer, 3, layer.input(2), layer.input(5))
     rank = total.tensor.rank
     if (bias := layer.optional(8)) is not None:

@@ -16,7 +16,7 @@ SPATIAL = {1: "W", 2: "HW", 3: "DHW"}
 
 
 class Window:
-    """Kernel, strides, dilation and padding of a sliding window, ONNX's defaults filled in.
+    """Kernel, strides, dilation and padding of a sliding window, with ONNX's defaults.
 
     `padding` is (before..., after...); `kernel` comes from the attribute or from the weight's
     shape.
@@ -54,12 +54,12 @@ class Window:
         return pads
 
     def extent(self, axis: int) -> int:
-        """Returns how many elements a window spans along a spatial axis."""
+        """Returns the number of elements that a window spans along a spatial axis."""
         return (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
     def _same(self, layer: Layer, upper: bool) -> tuple[Dim, ...]:
-        """Returns padding that makes the output ceil(size / stride); the odd one goes last if
-        upper.
+        """Returns padding that makes the output ceil(size / stride); an odd element goes last if
+        `upper`.
         """
         before: list[Dim] = []
         after: list[Dim] = []
@@ -81,7 +81,7 @@ def _with_bias(layer: Layer, result: Expr, index: int = 2) -> Expr:
 
 
 def kernel_of(layer: Layer, weight: int = 1) -> tuple[int, ...]:
-    """Returns the kernel of a convolution: of the attribute, else of the weight."""
+    """Returns the kernel of a convolution, from the attribute or else from the weight."""
     given: tuple[int, ...] = layer.integers("kernel_shape")
     shape = layer.type(weight).shape[2:]
     if not all(isinstance(d, int) for d in shape):
@@ -147,9 +147,9 @@ def conv_transpose(layer: Layer) -> Result:
 def _transposed_padding(
     layer: Layer, window: Window, extra: Sequence[Dim], wanted: Sequence[int]
 ) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
-    """Returns padding, and what is added at the end, to reach the wanted output.
+    """Returns padding, and the number of elements added at the end, to reach the wanted output.
 
-    Where none is named it is `size * stride`.
+    The default output is `size * stride`.
     """
     before: list[Dim] = []
     after: list[Dim] = []
@@ -191,7 +191,7 @@ def gemm(layer: Layer) -> Result:
 
 @converter("MatMul")
 def matmul(layer: Layer) -> Result:
-    """Numpy's `matmul`; a parameter matrix on the right makes a dense layer."""
+    """NumPy's `matmul`; a parameter matrix on the right makes a dense layer."""
     a, b, dtype = layer.input(0), layer.input(1), layer.type(0).dtype
     if isinstance(b, Constant) and layer.rank(1) == 2 and layer.rank(0) >= 2:
         return _of_dtype(call("nn.dense", a, b, weight_layout="KN"), dtype)
@@ -199,8 +199,8 @@ def matmul(layer: Layer) -> Result:
 
 
 def _of_dtype(product: Call, dtype: str) -> Expr:
-    """Returns a product as the standard types it: sums of short integers, which it does not allow
-    and some exporters write, wrap.
+    """Returns a product with the standard's type: sums of short integers, which it does not allow
+    but some exporters write, wrap around.
     """
     return product if product.tensor.dtype == dtype else call("cast", product, dtype=dtype)
 
@@ -228,7 +228,7 @@ def _pool(layer: Layer, op: str, window: Window, **more: bool | int | str) -> Ex
 
 @converter("MaxPool")
 def max_pool(layer: Layer) -> Result:
-    """Windows' maxima, and their places where they are used."""
+    """Windows' maxima, and their indices if they are used."""
     window = Window(layer, layer.integers("kernel_shape"))
     top = _pool(layer, "nn.max_pool2d", window, layout=f"NC{SPATIAL[window.rank]}")
     if not layer.wants(1):
@@ -272,7 +272,7 @@ def global_max_pool(layer: Layer) -> Result:
 
 @converter("GlobalLpPool", "LpPool", since=1)
 def lp_pool(layer: Layer) -> Result:
-    """Windows' norms, or that over all spatial axes. In version 1 `p` was a real number."""
+    """Windows' norms, or the norm over all spatial axes. In version 1 `p` was a real number."""
     p = layer.real("p") if layer.version == 1 else layer.integer("p")
     if p < 1 or p != int(p):
         raise layer.unsupported(f"p={p}")
@@ -293,12 +293,14 @@ def lp_pool(layer: Layer) -> Result:
 
 @converter("LayerNormalization")
 def layer_norm(layer: Layer) -> Result:
-    """Over the axes from `axis` on; also the mean and the inverse deviation where they are used."""
+    """Normalization over the axes from `axis` on; also the mean and the inverse deviation if they
+    are used.
+    """
     x, scale, bias = layer.input(0), layer.input(1), layer.optional(2)
     axis, epsilon = layer.axis(), layer.real("epsilon")
     result = [normalized(x, scale, bias, axis, epsilon)]
     if layer.wants(1) or layer.wants(2):
-        # Statistics are in a dtype of their own, and computed in it or a wider one.
+        # Statistics have their own dtype, and are computed in it or a wider one.
         kept = dtype_of(layer.integer("stash_type"), "stash_type")
         result += [cast(s, kept) for s in statistics(x, axis, epsilon)]
     return result
@@ -313,7 +315,7 @@ def normalized(x: Expr, scale: Expr, bias: Expr | None, axis: int, epsilon: floa
 
 def statistics(x: Expr, axis: int, epsilon: float, *, center: bool = True) -> list[Expr]:
     """Returns the mean and the inverse deviation over the axes from `axis` on, in f32 or f64.
-    Without `center` the mean counts as 0, and is left out.
+    Without `center` the mean counts as 0 and is not returned.
     """
     axes = tuple(range(axis, x.tensor.rank))
     wide = "f64" if x.tensor.dtype == "f64" else "f32"
@@ -346,7 +348,7 @@ def root_mean_square(x: Expr, scale: Expr, axis: int, epsilon: float) -> Expr:
 
 @converter("InstanceNormalization")
 def instance_norm(layer: Layer) -> Result:
-    """Each channel of each image by itself."""
+    """Normalization of each channel of each image."""
     return call(
         "nn.instance_norm", *(layer.input(n) for n in range(3)), epsilon=layer.real("epsilon")
     )
@@ -354,7 +356,7 @@ def instance_norm(layer: Layer) -> Result:
 
 @converter("GroupNormalization", since=18)
 def group_norm_by_groups(layer: Layer) -> Result:
-    """Version 18: scale and bias hold one element a group."""
+    """Version 18: scale and bias have one element per group."""
     groups = layer.integer("num_groups")
     shape = layer.type(0).shape
     per_group = shape[1] // groups
@@ -368,7 +370,7 @@ def group_norm_by_groups(layer: Layer) -> Result:
 
 @converter("GroupNormalization", since=21)
 def group_norm(layer: Layer) -> Result:
-    """Scale and bias hold one element a channel."""
+    """Scale and bias have one element per channel."""
     return _group_norm(layer, layer.input(1), layer.input(2))
 
 

@@ -1,7 +1,7 @@
-"""What operators were in operator sets 1 to 6 (and `TopK` to 9): each becomes its later form.
+"""Operators from opsets 1 to 6 (and `TopK` up to 9), upgraded to their current form.
 
-Two tensors were added only where their shapes were equal, or where `broadcast` said that the second
-one's axes are those of the first from `axis` on. Much that is an input today was an attribute.
+Two tensors could be added only if their shapes were equal, or if `broadcast` said that the second
+one's axes are those of the first from `axis` on. Many of today's inputs were attributes.
 
 Source: `onnx.defs.get_all_schemas_with_history()`, the versions below those named here.
 """
@@ -23,7 +23,7 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr
 from clew.support.errors import UnsupportedError
 
-# Set by frameworks of that time for memory that may be written over; never a part of the meaning.
+# Set by frameworks of that time for memory that may be overwritten; it never affects results.
 _HINTS: Final = ("consumed_inputs",)
 
 
@@ -35,10 +35,10 @@ def as_version(
     without: Sequence[str] = (),
     **attributes: Any,
 ) -> Result:
-    """Returns a layer's results by the converter for the operator's form at operator set `version`.
+    """Returns a layer's results from the converter for the operator's form in opset `version`.
 
-    The layer's attributes stay, less those in `without`, and with `attributes`; so do its inputs
-    where none are given.
+    The layer keeps its attributes except those in `without`, plus `attributes`, and its inputs
+    unless others are given.
     """
     schema = schema_of("", layer.op_type, version)
     assert schema is not None
@@ -69,8 +69,8 @@ def as_version(
 
 @old_form("Add", "And", "Div", "Equal", "Greater", "Less", "Mul", "Or", "Pow", "Sub", "Xor", to=7)
 def limited_broadcast(layer: Layer) -> Result:
-    """Equal shapes, or by `broadcast` the second's axes in the first's: the last ones, or those
-    from `axis` on.
+    """Equal shapes; or with `broadcast` the second's axes are the first's last axes, or those from
+    `axis` on.
     """
     a, b = layer.input(0), layer.input(1)
     if layer.flag("broadcast"):
@@ -81,7 +81,7 @@ def limited_broadcast(layer: Layer) -> Result:
 
 
 def _spread(layer: Layer, b: Expr, shape: Sequence[Dim]) -> Expr:
-    """Returns the second operand such that numpy's rule puts its axes where they belong."""
+    """Returns the second operand reshaped so that NumPy's rule aligns its axes correctly."""
     own = b.tensor.shape
     if all(isinstance(d, int) and d == 1 for d in own):
         return reshaped(b, ())  # one element, whatever its rank
@@ -108,7 +108,7 @@ def prelu_by_channel(layer: Layer) -> Result:
 
 @old_form("Gemm", to=7)
 def gemm_limited(layer: Layer) -> Result:
-    """The third matrix has the result's shape, unless `broadcast` says otherwise."""
+    """The third matrix has the result's shape, unless `broadcast` is set."""
     if not layer.flag("broadcast") and layer.rank(2) != 2:
         raise layer.wrong(f"adds {layer.type(2)} without broadcast=1")
     return as_version(layer, 7, without=("broadcast",))
@@ -126,7 +126,7 @@ def reshape_by_attribute(layer: Layer) -> Result:
 
 @old_form("Pad", to=2)
 def pad_by_paddings(layer: Layer) -> Result:
-    """The widths under their first name."""
+    """The widths under their original name."""
     paddings = layer.integers("paddings")
     return as_version(layer, 2, without=("paddings",), pads=paddings)
 
@@ -136,25 +136,25 @@ def cast_by_name(layer: Layer) -> Result:
     """The element type by its name."""
     name = layer.text("to").upper()
     if name not in TensorProto.DataType.keys():  # noqa: SIM118 - no dict
-        raise layer.wrong(f"has to={layer.text('to')!r}, which is no element type")
+        raise layer.wrong(f"has to={layer.text('to')!r}, which is not an element type")
     return as_version(layer, 6, to=TensorProto.DataType.Value(name))
 
 
 @old_form("Clip", to=6)
 def clip_without_defaults(layer: Layer) -> Result:
-    """Limits that need not be there."""
+    """Limits that may be missing."""
     return as_version(layer, 6)
 
 
 @old_form("Concat", to=4)
 def concat_by_default(layer: Layer) -> Result:
-    """Along axis 1 where none is named."""
+    """Along axis 1 by default."""
     return as_version(layer, 4, axis=layer.integer("axis", 1))
 
 
 @old_form("Split", to=2)
 def split_by_input(layer: Layer) -> Result:
-    """Sizes as an attribute or an input; along the first axis where none is named."""
+    """Sizes as an attribute or an input; along the first axis by default."""
     sizes = layer.integers("split", None)
     if layer.optional(1) is not None:
         sizes = layer.numbers(1, "the sizes")
@@ -221,11 +221,11 @@ def dropout_in_test(layer: Layer) -> Result:
 
 @old_form("AveragePool", to=7)
 def average_pool_of_elements(layer: Layer) -> Result:
-    """Padding takes no part in means."""
+    """Padding does not count in means."""
     return as_version(layer, 7)
 
 
 @old_form("GRU", "LSTM", "RNN", to=7)
 def recurrent(layer: Layer) -> Result:
-    """`output_sequence` says whether the first output is made: it is where a layer reads it."""
+    """`output_sequence` requests the first output, which clew makes if a layer reads it."""
     return as_version(layer, 7, without=("output_sequence",))

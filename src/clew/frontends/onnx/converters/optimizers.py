@@ -1,5 +1,5 @@
-"""Training: gradients, and one step of an optimizer, which makes new values of tensors from their
-gradients and what is carried on.
+"""Training: gradients, and one step of an optimizer, which computes new values of tensors from
+their gradients and the optimizer's state.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clew.ir.expr import Expr
 from clew.ir.types import is_float
 
 TRAINING: Final = "ai.onnx.preview.training"
-# From a tensor, its gradient and what is carried on, to the new tensor and what is carried on.
+# From a tensor, its gradient and state to the new tensor and state.
 Update: TypeAlias = "Callable[[Expr, Expr, Sequence[Expr]], list[Expr]]"
 
 
@@ -29,8 +29,8 @@ def _added(x: Expr, y: Expr) -> Expr:
 
 
 def _step(layer: Layer, carried: int, update: Callable[[Layer, str], Update]) -> Result:
-    """Applies an update to each tensor: inputs hold all tensors, all gradients, then what is
-    carried of all.
+    """Applies an update to each tensor: inputs hold all tensors, all gradients, then the state of
+    all.
     """
     tensors = layer.present()[2:]
     count, rest = divmod(len(tensors), carried + 2)
@@ -56,14 +56,14 @@ def _count(layer: Layer, dtype: str) -> Expr:
 
 
 def _unless_first(layer: Layer, value: Expr, first: Expr) -> Expr:
-    """Returns `first` in the step that counts as 0, else `value`."""
+    """Returns `first` in step 0, else `value`."""
     later = call("greater", reshaped(layer.input(1), ()), scalar(0, "i64"))
     return call("where", later, value, first)
 
 
 @converter("Adagrad", domain=TRAINING)
 def adagrad(layer: Layer) -> Result:
-    """Each element has a rate of its own, by its squared gradients until now."""
+    """Each element has its own rate, from its squared gradients so far."""
 
     def update(layer: Layer, dtype: str) -> Update:
         one = scalar(1, dtype)
@@ -83,7 +83,7 @@ def adagrad(layer: Layer) -> Result:
 
 @converter("Adam", domain=TRAINING)
 def adam(layer: Layer) -> Result:
-    """Running means of gradients and their squares, corrected for the first steps."""
+    """Running means of gradients and their squares, with bias correction."""
     alpha, beta = layer.real("alpha"), layer.real("beta")
 
     def update(layer: Layer, dtype: str) -> Update:
@@ -110,7 +110,7 @@ def adam(layer: Layer) -> Result:
 
 @converter("Momentum", domain=TRAINING)
 def momentum(layer: Layer) -> Result:
-    """A running sum of gradients, which Nesterov's form looks one step ahead with."""
+    """A running sum of gradients; Nesterov's form looks one step ahead."""
     mode = layer.text("mode")
     if mode not in ("standard", "nesterov"):
         raise layer.wrong(f"has the mode {mode!r}")
@@ -132,8 +132,8 @@ def momentum(layer: Layer) -> Result:
 
 @converter("Gradient", domain=TRAINING)
 def gradient(layer: Layer) -> Result:
-    """Derivatives of the value named `y` by those named `xs`, at the inputs' values. Both are named
-    in the graph around; operators without a rule are refused (`derivatives.py`).
+    """Derivatives of the value named `y` by those named `xs`, at the inputs' values. The names are
+    those of the surrounding graph; operators without a rule are rejected (`derivatives.py`).
     """
     xs, zs, y = layer.texts("xs"), layer.texts("zs"), layer.text("y")
     inputs = layer.present()
@@ -144,7 +144,7 @@ def gradient(layer: Layer) -> Result:
     found = [expr for expr in named if expr is not None]
     if target is None or len(found) != len(named):
         unknown = [n for n, e in zip((*xs, *zs, y), (*named, target), strict=True) if e is None]
-        raise layer.wrong(f"names {display(unknown[0])!r}, which is no value before it")
+        raise layer.wrong(f"names {display(unknown[0])!r}, which is not a value before it")
     for name, expr, given in zip((*xs, *zs), found, inputs, strict=True):
         if layer.type_of(expr) != layer.type_of(given):
             raise layer.wrong(

@@ -14,9 +14,9 @@ from clew.ir.types import STORAGE, bits, is_integer
 from clew.ops.common import differ
 from clew.te.convert import convert
 
-# Where a product of integers is summed.
+# The dtype of integer sums.
 _SUM: Final = "i32"
-# What tensors are quantized to.
+# The dtypes of quantized tensors.
 _QUANTIZED: Final = ("i8", "u8", "i16", "u16", *(d for d in STORAGE if d != "f8e8m0fnu"))
 
 
@@ -24,9 +24,9 @@ _QUANTIZED: Final = ("i8", "u8", "i16", "u16", *(d for d in STORAGE if d != "f8e
 def dequantize_linear(layer: Layer) -> Result:
     """`(x - zero_point) * scale`, for the whole tensor, along an axis, or in blocks along it.
 
-    The difference of integers of up to 16 bits is exact. It is multiplied in `f32`, also where the
-    result is an `f16` or `bf16`: of 8 bits that is what these would give, as the standard says; of
-    more it is nearer, as ONNX Runtime has it.
+    The difference of integers of up to 16 bits is exact. It is multiplied in `f32`, even if the
+    result is `f16` or `bf16`: for 8 bits the results equal those of the narrow types, as the
+    standard requires; for more bits they are more accurate, as in ONNX Runtime.
     """
     x, scale = layer.input(0), layer.input(1)
     source, factor = layer.type(0).dtype, layer.type(1).dtype
@@ -50,9 +50,9 @@ def quantize_linear(layer: Layer) -> Result:
     """`saturate(round(x / scale) + zero_point)`, for the whole tensor, along an axis, or in blocks
     along it.
 
-    The quotient has the precision that the layer asks for, or the scale's; the zero point is added
-    in `f32` at least. To floats nothing is rounded before the end. NaN becomes the lowest integer,
-    as ONNX Runtime has it.
+    The quotient has the layer's precision attribute, or the scale's dtype; the zero point is added
+    in at least `f32`. For float results nothing is rounded before the end. NaN becomes the lowest
+    integer, as in ONNX Runtime.
     """
     x, scale, zero = layer.input(0), layer.input(1), _zero_point(layer, 2)
     dtype = _output_dtype(layer, "u8")
@@ -75,7 +75,7 @@ def quantize_linear(layer: Layer) -> Result:
 
 
 def _precision(layer: Layer) -> str:
-    """Returns the dtype to divide in."""
+    """Returns the dtype of the division."""
     if "precision" in layer.schema.attributes and (number := layer.integer("precision")):
         dtype = dtype_of(number, "the precision")
         if dtype not in ("f16", "bf16", "f32", "f64"):
@@ -92,7 +92,7 @@ def _at_least_f32(dtype: str) -> str:
 
 
 def _zero_point(layer: Layer, index: int) -> Expr | None:
-    """Returns a zero point, None where it is left out or known to be 0."""
+    """Returns a zero point, None if it is omitted or known to be 0."""
     zero = layer.optional(index)
     if isinstance(zero, Constant) and not convert(zero.data, "f64").any():
         return None
@@ -100,11 +100,11 @@ def _zero_point(layer: Layer, index: int) -> Expr | None:
 
 
 def saturated(layer: Layer, rounded: Expr, zero: Expr | None, dtype: str) -> Expr:
-    """Returns whole numbers and a zero point as integers, held in their range.
+    """Returns integral floats plus a zero point as integers, clamped to their range.
 
-    From above while they are floats, from below as `i32`, which NaN enters as its lowest number.
+    The upper bound is applied in floats, the lower one in `i32`, where NaN is the lowest number.
 
-    Errors: M012 for a dtype that nothing is quantized to.
+    Errors: M012 for a dtype without quantization.
     """
     if dtype not in _QUANTIZED:
         raise layer.wrong(f"cannot quantize to {dtype}")
@@ -147,7 +147,7 @@ def _along(layer: Layer, parameter: Expr) -> Expr:
 
 
 def _in_blocks(layer: Layer, parameter: Expr, block: int) -> Expr:
-    """Returns a scale or zero point for each element, from one a block."""
+    """Returns a scale or zero point for each element, from one per block."""
     given, shape = parameter.tensor.shape, layer.type(0).shape
     axis = layer.positive(layer.integer("axis"), len(shape))
     fits = len(given) == len(shape)
@@ -166,14 +166,14 @@ def _in_blocks(layer: Layer, parameter: Expr, block: int) -> Expr:
 
 @converter("MatMulInteger")
 def matmul_integer(layer: Layer) -> Result:
-    """A product of integers less their zero points, in i32."""
+    """A product of integers minus their zero points, in i32."""
     operands = [layer.input(n) for n in range(2)]
     return integer_product(operands, [layer.optional(n) for n in (2, 3)])
 
 
 def integer_product(operands: Sequence[Expr], zeros: Sequence[Expr | None]) -> Expr:
-    """Returns a product of two operands less their zero points, in i32. Those of the first are one
-    or one a row, those of the second one or one a column.
+    """Returns a product of two operands minus their zero points, in i32. The first operand has one
+    zero point or one per row, the second one or one per column.
     """
     less = []
     for n, (operand, zero) in enumerate(zip(operands, zeros, strict=True)):
@@ -189,7 +189,7 @@ def integer_product(operands: Sequence[Expr], zeros: Sequence[Expr | None]) -> E
 
 @converter("QLinearMatMul")
 def qlinear_matmul(layer: Layer) -> Result:
-    """A product of dequantized operands, quantized; of integers exact, of floats in `f32`."""
+    """A product of dequantized operands, quantized; exact for integers, in `f32` for floats."""
     operands: list[Expr] = []
     for first in (0, 3):
         wide = _SUM if is_integer(layer.type(first).dtype) else "f32"

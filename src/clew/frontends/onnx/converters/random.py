@@ -1,4 +1,6 @@
-"""Random numbers. A seed makes every run draw the same; without one each draws anew."""
+"""Random numbers. With a seed, every run draws the same numbers; without one, each draws new
+ones.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from clew.ir.types import is_float
 
 
 def random_key(layer: Layer) -> Expr:
-    """Returns what a layer draws its numbers from."""
+    """Returns the key that a layer draws its numbers from."""
     return call("random_key", seed=layer.real("seed") if layer.has("seed") else None)
 
 
@@ -76,7 +78,7 @@ def _drawn(layer: Layer, shape: Sequence[Dim], dtype: str) -> Expr:
 
 @converter("Bernoulli")
 def bernoulli(layer: Layer) -> Result:
-    """1 with the probability that the input says, else 0."""
+    """1 with the probability in the input, else 0."""
     type_ = layer.type(0)
     dtype = dtype_of(layer.integer("dtype"), "the result") if layer.has("dtype") else type_.dtype
     wide = "f64" if type_.dtype == "f64" else "f32"
@@ -86,7 +88,7 @@ def bernoulli(layer: Layer) -> Result:
 
 @converter("Multinomial")
 def multinomial(layer: Layer) -> Result:
-    """Places in each row, with probabilities whose logarithms the input holds but for a summand."""
+    """Indices in each row, with probabilities whose logarithms the input holds up to a constant."""
     type_, count = layer.type(0), layer.integer("sample_size")
     if type_.rank != 2:
         raise layer.wrong(f"takes 2 axes, got {type_}")
@@ -104,7 +106,7 @@ def multinomial(layer: Layer) -> Result:
     )
     wide = "f64" if type_.dtype == "f64" else "f32"
     share = call("nn.softmax", cast(layer.input(0), wide), axis=1)
-    # The sums are at most as many as there are numbers drawn below the last of them.
+    # The index is the number of cumulative sums up to the drawn number.
     upto = call("cumsum", share, axis=1)
     total = call("slice", upto, begin=(-1,), end=(2**31 - 1,), strides=(1,), axes=(1,))
     drawn = call("multiply", _drawn(layer, (rows, count), wide), total)

@@ -23,7 +23,7 @@ from clew.ops.common import differ
 
 Activation: TypeAlias = "Callable[[Expr], Expr]"
 
-# Operator, and what alpha and beta are where the model does not say.
+# Each operator's default alpha and beta.
 _ACTIVATIONS: Final[dict[str, tuple[str, dict[str, float]]]] = {
     "affine": ("", {"alpha": 1.0, "beta": 0.0}),
     "elu": ("nn.elu", {"alpha": 1.0}),
@@ -41,8 +41,8 @@ _ACTIVATIONS: Final[dict[str, tuple[str, dict[str, float]]]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """One direction's step: weights that the loop carries, and the new state of an input and the
-    old.
+    """One direction's step: the weights that the loop carries, and the new state for an input and
+    the old state.
     """
 
     weights: tuple[Expr, ...]
@@ -52,15 +52,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Product:
-    """A product with a direction's weights; `of` takes what is multiplied, and the weights."""
+    """A product with a direction's weights; `of` takes the other operand and the weights."""
 
     weights: tuple[Expr, ...]
     of: Callable[[Expr, Sequence[Expr]], Expr]
 
 
 def _activations(layer: Layer, defaults: Sequence[str], direction: int) -> list[Activation]:
-    """Returns the activations of one direction. Those that take an alpha (a beta) take the next of
-    the list that the model gives.
+    """Returns the activations of one direction. Those with an alpha (a beta) take the next one of
+    the model's list.
     """
     directions = len(_backwards(layer))
     names, count = list(defaults) * directions, len(defaults) * directions
@@ -99,7 +99,7 @@ def _activation(layer: Layer, name: str, given: dict[str, Iterator[float]]) -> A
 
 
 def _backwards(layer: Layer) -> list[bool]:
-    """Returns of each direction whether it is from the end."""
+    """Returns for each direction whether it runs backwards."""
     direction = layer.text("direction", "forward").lower()
     known = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
     if direction not in known:
@@ -118,7 +118,7 @@ def _dense(x: Expr, weight: Expr) -> Expr:
 
 
 def _input_part(x: Expr, product: Product, *biases: Expr) -> Expr:
-    """Returns what the inputs of all steps and sequences give to the gates, as one product."""
+    """Returns the inputs' contribution to the gates for all steps and sequences, as one product."""
     seq, batch, size = x.tensor.shape
     rows = product.of(reshaped(x, (seq * batch, size)), product.weights)
     for bias in biases:
@@ -143,7 +143,7 @@ def _biases(layer: Layer, direction: int, gates: int, hidden: int) -> tuple[Expr
 
 
 def recurrent_size(layer: Layer, axis: int = 2) -> int:
-    """Returns how many elements a state has: a size of the recurrent weight."""
+    """Returns the number of elements of a state: a size of the recurrent weight."""
     if layer.rank(2) <= axis:
         raise layer.wrong(f"has recurrence weights {layer.type(2)}")
     size = layer.type(2).shape[axis]
@@ -160,7 +160,7 @@ def _run(
 ) -> list[Expr]:
     """Returns the stacked hidden states and the last states over all directions.
 
-    `initial` are the inputs that hold the first states, where they are given.
+    `initial` are the inputs that hold the first states, if they are given.
     """
     backwards = _backwards(layer)
     if any(layer.rank(n) != 3 for n in range(3)):
@@ -256,7 +256,7 @@ def _direction(
 
 
 def _peepholes(layer: Layer, direction: int, hidden: int) -> list[Expr]:
-    """Returns what the cell adds to the gates i, o and f; nothing where the model has none."""
+    """Returns the cell's contribution to the gates i, o and f; empty if the model has none."""
     if layer.optional(7) is None:
         return []
     return fields(
@@ -277,8 +277,8 @@ def lstm(layer: Layer) -> Result:
 def lstm_with(
     layer: Layer, hidden: int, products: Callable[[int], tuple[Product, Product]]
 ) -> list[Expr]:
-    """Returns the results of an LSTM. `products` gives the inputs' and the state's of a direction;
-    inputs from 3 on are as ONNX has them.
+    """Returns the results of an LSTM. `products` returns the products of a direction for inputs and
+    state; inputs from 3 on are those of ONNX.
     """
     coupled = "input_forget" in layer.schema.attributes and layer.flag("input_forget")
 
@@ -324,7 +324,7 @@ def gru(layer: Layer) -> Result:
         added: list[Expr] = []
         weights = [recurrent]
         if biases is not None:
-            # The bias of h lies inside the reset where that comes after the product.
+            # If the reset comes after the product, the bias of h lies inside the reset.
             gates, rest = fields(call("split", biases[1], sizes=sizes, axis=0), 2)
             outer = filled(0, x.tensor.dtype, (hidden,)) if reset_after else rest
             added = [biases[0], call("concatenate", gates, outer, axis=0)]
@@ -346,7 +346,7 @@ def gru(layer: Layer) -> Result:
             return z, squash(call("add", parts[0][2], call("multiply", r, inner)))
 
         def reset_first(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
-            """The product for the new state waits for the reset."""
+            """The product for the new state needs the reset first."""
             part, candidate = fields(call("split", now, sizes=sizes, axis=1), 2)
             both = gate(call("add", part, _dense(h, held[0])))
             z, r = fields(call("split", both, sizes=(hidden, hidden), axis=1), 2)

@@ -1,4 +1,4 @@
-"""Reductions, scans along an axis, softmax and what selects the largest."""
+"""Reductions, scans along an axis, softmax and selection of the largest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REDUCTIONS: Final = {
     "ReduceSum": "sum",
     "ReduceSumSquare": "sum_square",
 }
-# Of integers they are computed in f64, and truncated.
+# For integers these are computed in f64 and truncated.
 _OF_FLOATS: Final = ("l2", "log_sum", "logsumexp")
 _OF_TRUTHS: Final = {"max": "any", "min": "all"}
 
@@ -47,7 +47,7 @@ def _reduction(op: str) -> Callable[[Layer], Result]:
             return _over_unknown(layer, x, name, skip)
         axes = layer.ints_of("axes", 1)
         if rank == 0 or (not axes and skip):
-            # Reducing over no axis still squares, logs ...: reduce over one more of size 1.
+            # A reduction over no axis still squares, logs ...: reduce over an added axis of size 1.
             widened = reshaped(x, (*layer.type(0).shape, 1))
             return cast(call(name, widened, axes=(rank,), keepdims=False), layer.type(0).dtype)
         chosen = tuple(layer.positive(a, rank) for a in axes) if axes else tuple(range(rank))
@@ -58,7 +58,9 @@ def _reduction(op: str) -> Callable[[Layer], Result]:
 
 
 def _over_unknown(layer: Layer, x: Expr, name: str, skip: bool) -> Expr:
-    """Reduces over axes that only a run tells, but for none: that is another operator."""
+    """Reduces over axes known only in the run. Without `skip`, their number must be known: an empty
+    list means all axes.
+    """
     if layer.type(1).shape == (0,):
         axes = () if skip else tuple(range(layer.rank()))
         found = call(name, x, axes=axes, keepdims=layer.flag("keepdims"))
@@ -75,7 +77,7 @@ for _onnx, _op in _REDUCTIONS.items():
 
 @converter("ArgMax", "ArgMin")
 def position(layer: Layer) -> Result:
-    """Where the extreme element stands."""
+    """The index of the extreme element."""
     last = "select_last_index" in layer.schema.attributes and layer.flag("select_last_index")
     return call(
         layer.op_type.lower(),
@@ -98,7 +100,7 @@ def cumulative_sum(layer: Layer) -> Result:
 
 @converter("TopK", since=10)
 def top_k(layer: Layer) -> Result:
-    """The `k` largest or smallest elements along an axis, and their places."""
+    """The `k` largest or smallest elements along an axis, and their indices."""
     largest = "largest" not in layer.schema.attributes or layer.flag("largest")
     return _top_k(layer, layer.input(1), largest)
 
@@ -110,7 +112,7 @@ def top_k_by_attribute(layer: Layer) -> Result:
 
 
 def _top_k(layer: Layer, k: Expr, largest: bool) -> Result:
-    """Rows of few elements are ranked by a kernel."""
+    """Ranks rows of few elements in a kernel."""
     axis = layer.axis()
     size = layer.type(0).shape[axis]
     op = "top_k_ranked" if isinstance(size, int) and size <= MOST_RANKED else "top_k"
@@ -155,7 +157,7 @@ def _first_largest(layer: Layer, x: Expr, axis: int) -> Expr:
     along = reshaped(places, (size, *(1,) * (x.tensor.rank - axis - 1)))
     if isinstance(size, int) and size:
         best = call("argmax", x, axis=axis, keepdims=True, select_last=False)
-    else:  # an axis without elements has no best place, and needs none
+    else:  # an axis without elements has no largest element, and needs none
         top = call("max", x, axes=(axis,), keepdims=True)
         found = call("equal", x, top)
         if is_float(x.tensor.dtype):

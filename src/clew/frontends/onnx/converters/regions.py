@@ -1,4 +1,6 @@
-"""Windows that tensors place: folded columns, moved taps, regions of images, grids."""
+"""Windows at positions given by tensors: folded columns, deformed windows, regions of images,
+grids.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from clew.ops.common import differ
 
 @converter("Col2Im")
 def col2im(layer: Layer) -> Result:
-    """Columns added up where they lie over the image. Of booleans: whether any holds."""
+    """Columns summed at their positions in the image. For booleans: whether any is true."""
     x, dtype = layer.input(0), layer.type(0).dtype
     result = held(
         layer,
@@ -30,7 +32,7 @@ def col2im(layer: Layer) -> Result:
 
 @converter("DeformConv")
 def deform_conv(layer: Layer) -> Result:
-    """What the moved windows hold, times the weight, as matrix products of the groups."""
+    """The elements of deformed windows times the weight, as matrix products of the groups."""
     x, weight = layer.input(0), layer.input(1)
     kernel = weight.tensor.shape[2:]
     spatial = layer.rank() - 2
@@ -68,7 +70,7 @@ def deform_conv(layer: Layer) -> Result:
 
 @converter("RoiAlign")
 def roi_align(layer: Layer) -> Result:
-    """Version 10 has no choice of coordinates: they are not moved by half an element."""
+    """Version 10 has no coordinate mode: coordinates are not shifted by half an element."""
     moved = "coordinate_transformation_mode" in layer.schema.attributes
     return call(
         "nn.roi_align",
@@ -85,7 +87,7 @@ def roi_align(layer: Layer) -> Result:
 
 @converter("MaxRoiPool")
 def max_roi_pool(layer: Layer) -> Result:
-    """The largest elements of regions' bins."""
+    """The maxima of regions' bins."""
     return call(
         "nn.max_roi_pool",
         layer.input(0),
@@ -97,10 +99,10 @@ def max_roi_pool(layer: Layer) -> Result:
 
 @converter("MaxUnpool")
 def max_unpool(layer: Layer) -> Result:
-    """Zeros with elements put where the indices say, which must lie inside the result (I320).
+    """Zeros with elements at the given indices, which must lie inside the result (I320).
 
-    They count in the shape that kernel, strides and pads give; an `output_shape` adds zeros at its
-    end, as the standard's tests do and ONNX Runtime does not.
+    Indices refer to the shape given by kernel, strides and pads; an `output_shape` adds zeros at
+    its end, as in the standard's tests, unlike in ONNX Runtime.
     """
     x, indices = layer.input(0), layer.input(1)
     kernel, n = layer.integers("kernel_shape"), layer.rank() - 2
@@ -129,8 +131,8 @@ def max_unpool(layer: Layer) -> Result:
 
 
 def _same_sizes(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...] | None:
-    """Returns the shape that two must be where they are the same; None where they are not. What one
-    does not know the other may.
+    """Returns the common shape of two values that must have the same shape, or None if the shapes
+    differ. Unknown sizes of one are taken from the other.
     """
     if len(a) != len(b) or any(map(differ, a, b)):
         return None
@@ -151,7 +153,7 @@ def _within_zeros(layer: Layer, x: Expr, wanted: Sequence[Dim]) -> Expr:
 
 @converter("AffineGrid")
 def affine_grid(layer: Layer) -> Result:
-    """The places to which affine maps move those of an image's elements."""
+    """The positions to which affine maps move those of an image's elements."""
     return held(
         layer,
         "affine_grid",
@@ -163,7 +165,7 @@ def affine_grid(layer: Layer) -> Result:
 
 @converter("CenterCropPad")
 def center_crop_pad(layer: Layer) -> Result:
-    """The middle, in sizes of some axes."""
+    """The central part, with given sizes for some axes."""
     x, rank = layer.input(0), layer.rank()
     axes = tuple(layer.positive(a, rank) for a in layer.integers("axes"))
     return held(layer, "center_crop_pad", [x], {"shape": 1}, axes=axes)

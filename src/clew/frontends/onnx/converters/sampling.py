@@ -1,4 +1,4 @@
-"""Sampling at given places, and running products."""
+"""Sampling at given positions, and cumulative products."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from clew.frontends.onnx.build import held
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 
-# Names of version 16.
+# Mode names of version 16.
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @converter("GridSample")
 def grid_sample(layer: Layer) -> Result:
-    """An image's elements between the places that a grid names."""
+    """An image interpolated at the positions of a grid."""
     mode = layer.text("mode")
     return call(
         "grid_sample",

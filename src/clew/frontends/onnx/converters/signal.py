@@ -1,4 +1,4 @@
-"""Signal processing, determinants, and what moves along an axis by lengths or places."""
+"""Signal processing, determinants, and moves along an axis by lengths or positions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def transform_along_attribute(layer: Layer) -> Result:
 
 @converter("DFT", since=20)
 def transform(layer: Layer) -> Result:
-    """The axis as an input, by default the last that is not of complex numbers."""
+    """The axis as an input, by default the last one before that of complex numbers."""
     axis = Constant(np.int64(-2)) if layer.optional(2) is None else layer.input(2)
     return _transform(layer, {"axis": axis})
 
@@ -32,7 +32,7 @@ def _transform(layer: Layer, sources: dict[str, Expr]) -> Result:
         rank = layer.rank()
         place = layer.positive(int(axis.reshape(-1)[0]), rank)
         if place == rank - 1:
-            raise layer.wrong(f"takes axis {rank - 1}, that of complex numbers")
+            raise layer.wrong(f"has axis {rank - 1}, which is that of complex numbers")
     if layer.optional(1) is not None:
         sources["length"] = layer.input(1)
     sources = {name: reshaped(source, ()) for name, source in sources.items()}
@@ -42,7 +42,7 @@ def _transform(layer: Layer, sources: dict[str, Expr]) -> Result:
 
 @converter("STFT")
 def short_time_transform(layer: Layer) -> Result:
-    """Frames as long as said, else as the window, else as the signal."""
+    """Frames of the given length, else of the window's, else of the signal's."""
     signal, window = layer.input(0), layer.optional(2)
     if layer.rank() != 3:
         raise layer.wrong(f"takes 3 axes, got {layer.type(0)}")
@@ -58,7 +58,7 @@ def short_time_transform(layer: Layer) -> Result:
 
 @converter("MelWeightMatrix")
 def mel_weight_matrix(layer: Layer) -> Result:
-    """Five numbers make a matrix."""
+    """A matrix made from five numbers."""
     names = ("bins", "length", "rate", "lower", "upper")
     given = {name: reshaped(layer.input(n), ()) for n, name in enumerate(names)}
     dtype = dtype_of(layer.integer("output_datatype"), "the result")
@@ -84,7 +84,7 @@ def reverse_sequence(layer: Layer) -> Result:
 
 @converter("TensorScatter")
 def tensor_scatter(layer: Layer) -> Result:
-    """New elements of a cache; from the front on where no place is named."""
+    """New elements of a cache, at the front by default."""
     mode = layer.text("mode", "linear")
     if mode not in ("linear", "circular"):
         raise layer.wrong(f"has the mode {mode!r}")

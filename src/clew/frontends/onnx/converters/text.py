@@ -1,4 +1,4 @@
-"""Operators on text."""
+"""Operators on strings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from clew.frontends.onnx.registry import Result, call, converter
 
 @converter("StringConcat")
 def string_concat(layer: Layer) -> Result:
-    """Texts joined, element by element."""
+    """Strings joined, element by element."""
     return call("text.concat", layer.input(0), layer.input(1))
 
 
 @converter("StringSplit")
 def string_split(layer: Layer) -> Result:
-    """Pieces of texts, and how many there are."""
+    """Substrings, and their number."""
     splits = layer.integer("maxsplit", -1)
     result = call(
         "text.split", layer.input(0), delimiter=layer.text("delimiter"), max_splits=splits
@@ -25,7 +25,7 @@ def string_split(layer: Layer) -> Result:
 
 @converter("StringNormalizer")
 def string_normalizer(layer: Layer) -> Result:
-    """Texts without stop words, in another case."""
+    """Strings without stop words, with changed case."""
     return call(
         "text.normalize",
         layer.input(0),
@@ -38,5 +38,5 @@ def string_normalizer(layer: Layer) -> Result:
 
 @converter("RegexFullMatch")
 def regex_full_match(layer: Layer) -> Result:
-    """Whether texts match a pattern."""
+    """Whether strings match a pattern."""
     return call("text.full_match", layer.input(0), pattern=layer.text("pattern"))

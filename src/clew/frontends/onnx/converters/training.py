@@ -1,4 +1,4 @@
-"""Layers that do something else while a network is trained: batch normalization and dropout."""
+"""Layers that behave differently in training: batch normalization and dropout."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 from clew.ops.common import accumulator
 
-# Elements of a mask that is drawn when a model is imported.
+# The most elements of a mask drawn at import.
 _MOST_DRAWN: Final = 1 << 16
 
 
 @converter("BatchNormalization")
 def batch_norm(layer: Layer) -> Result:
-    """By stored statistics, or in training by the batch's own.
+    """With stored statistics or, in training, those of the batch.
 
-    Before version 14 it is training where the model uses more than one output: the standard names
-    these cases so, whatever `is_test` says. Its last two outputs were for a gradient.
+    Before version 14 the layer is in training mode if the model uses more than one output: the
+    standard names these cases so, whatever `is_test` says. Its last two outputs were for a
+    gradient.
     """
     x, dtype = layer.input(0), layer.type(0).dtype
     if layer.rank() == 1:
@@ -65,7 +66,7 @@ def batch_norm(layer: Layer) -> Result:
 
 
 def _statistics_dtype(layer: Layer) -> str:
-    """Returns the dtype to compute in: that of all inputs, or a wide one where they differ."""
+    """Returns the dtype of the computation: that of all inputs, or a wide one if they differ."""
     dtypes = {layer.type(n).dtype for n in range(5)}
     if len(dtypes) == 1:
         return dtypes.pop()
@@ -89,8 +90,8 @@ def _mixed(old: Expr, new: Expr, momentum: float) -> Expr:
 
 
 def _normalized(x: Expr, given: Sequence[Expr], epsilon: float) -> Expr:
-    """Returns `x` by scale, bias, mean and variance of each element of an image, which broadcast
-    along the batch.
+    """Returns `x` normalized with scale, bias, mean and variance of each element of an image, which
+    broadcast along the batch.
     """
     scale, bias, mean, var = given
     spread = call("sqrt", call("add", var, scalar(epsilon, x.tensor.dtype)))
@@ -100,12 +101,12 @@ def _normalized(x: Expr, given: Sequence[Expr], epsilon: float) -> Expr:
 
 @converter("Dropout")
 def dropout(layer: Layer) -> Result:
-    """Passes its input on, or in training puts zeros at random and scales the rest.
+    """Passes its input on or, in training, sets random elements to zero and scales the rest.
 
-    In versions 1 and 6 `is_test=0` says that it is training, from 12 on an input does, which may be
-    known only at run time; in between it never is. The mask is all true where nothing is dropped,
-    and of the data's dtype before version 10. With a `seed` each run drops the same elements, else
-    others.
+    In versions 1 and 6 `is_test=0` selects training; from 12 on an input does, which may be known
+    only at run time; in between there is no training. The mask is all true if nothing is dropped;
+    before version 10 it has the data's dtype. With a `seed` each run drops the same elements, else
+    different ones.
     """
     x, dtype, shape = layer.input(0), layer.type(0).dtype, layer.type(0).shape
     mask_dtype = "bool" if layer.version >= 10 else dtype
@@ -147,10 +148,10 @@ def dropout(layer: Layer) -> Result:
 
 
 def _drawn(layer: Layer) -> Expr:
-    """Returns numbers spread evenly over [0, 1), one an element.
+    """Returns uniform random numbers in [0, 1), one per element.
 
     With a seed, tensors of a fixed and moderate size have the numbers that ONNX's reference draws
-    (numpy's Mersenne Twister), as parameters; others are drawn by kernels.
+    (NumPy's Mersenne Twister), as parameters; others are drawn by kernels.
     """
     type_ = layer.type(0)
     if not layer.has("seed"):

@@ -1,4 +1,4 @@
-"""Shapes, movement of elements, constants, and what selects by index."""
+"""Shapes, movement of elements, constants, and selection by index."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_JOINED: Final = 256
 
 @converter("Reshape")
 def reshape(layer: Layer) -> Result:
-    """A shape with 0 for "as it is" and one -1 for "what is left"."""
+    """A shape with 0 for a copied size and one -1 for the remaining size."""
     copies = not ("allowzero" in layer.schema.attributes and layer.flag("allowzero"))
     if copies and layer.known(1) is None:
         return held(layer, "reshape", [layer.input(0)], {"shape": 1})
@@ -31,7 +31,7 @@ def reshape(layer: Layer) -> Result:
 
 
 def _resolved(layer: Layer, wanted: Sequence[Dim], copies: bool) -> tuple[Dim, ...]:
-    """Returns a shape without 0 and -1 in ONNX's meaning of them."""
+    """Returns a shape with ONNX's special sizes 0 and -1 resolved."""
     source = layer.type(0).shape
     shape: list[Dim] = list(wanted)
     for n, dim in enumerate(shape):
@@ -50,7 +50,7 @@ def _resolved(layer: Layer, wanted: Sequence[Dim], copies: bool) -> tuple[Dim, .
 
 
 def _rest(layer: Layer, source: Sequence[Dim], fixed: Sequence[Dim]) -> Dim:
-    """Returns the size that makes up for the others. Equal sizes cancel first, so that it stays
+    """Returns the size that completes the others. Equal sizes cancel first, so that it stays
     exact.
     """
     left, right = list(source), list(fixed)
@@ -62,7 +62,7 @@ def _rest(layer: Layer, source: Sequence[Dim], fixed: Sequence[Dim]) -> Dim:
     if isinstance(known, int) and known == 0:
         return 0
     if isinstance(total, int) and isinstance(known, int) and total % known:
-        raise layer.wrong(f"cannot make {list(map(str, fixed))} and a rest of {layer.type(0)}")
+        raise layer.wrong(f"cannot reshape {layer.type(0)} to {list(map(str, fixed))} and -1")
     return total // known
 
 
@@ -78,7 +78,7 @@ def flatten(layer: Layer) -> Result:
 
 @converter("Squeeze")
 def squeeze(layer: Layer) -> Result:
-    """Drops axes of size 1: those named, else all."""
+    """Drops axes of size 1: the given ones, else all."""
     shape, rank = layer.type(0).shape, layer.rank()
     axes = layer.ints_of("axes", 1)
     if axes is None:
@@ -95,7 +95,7 @@ def squeeze(layer: Layer) -> Result:
 
 @converter("Unsqueeze")
 def unsqueeze(layer: Layer) -> Result:
-    """Adds axes of size 1, at places counted in the result."""
+    """Adds axes of size 1, at positions in the result."""
     axes = layer.ints_of("axes", 1)
     if axes is None:
         raise layer.wrong("needs axes")
@@ -109,7 +109,7 @@ def unsqueeze(layer: Layer) -> Result:
 
 @converter("Transpose")
 def transpose(layer: Layer) -> Result:
-    """Axes in another order; in reverse where none is given."""
+    """Permuted axes; reversed by default."""
     axes = layer.integers("perm", None)
     if axes is None:
         axes = tuple(reversed(range(layer.rank())))
@@ -118,7 +118,7 @@ def transpose(layer: Layer) -> Result:
 
 @converter("Expand")
 def expand(layer: Layer) -> Result:
-    """Broadcast by numpy's rule in both directions."""
+    """Broadcast by NumPy's rule in both directions."""
     if layer.known(1) is None:
         return held(layer, "broadcast_to", [layer.input(0)], {"shape": 1})
     x, wanted = layer.input(0), layer.dims(1, "the shape")
@@ -131,8 +131,8 @@ def expand(layer: Layer) -> Result:
 
 
 def _may_be_either(size: Dim, wanted: Dim) -> bool:
-    """Whether only the run tells which of two sizes is the larger. Two named sizes are taken to be
-    equal; what is computed from sizes (`min(1, n)`) is not.
+    """Whether it is unknown before the run which of two sizes is larger. Two named sizes are
+    assumed equal; sizes computed from others (`min(1, n)`) are not.
     """
     if isinstance(size, int) or isinstance(wanted, int) or size == wanted:
         return False
@@ -200,7 +200,7 @@ def constant(layer: Layer) -> Result:
 
 @converter("ConstantOfShape")
 def constant_of_shape(layer: Layer) -> Result:
-    """One value everywhere: held once."""
+    """A splat constant."""
     value = layer.tensor("value") if layer.has("value") else np.zeros(1, np.float32)
     if value.size != 1:
         raise layer.wrong(f"has a value of {value.size} elements, expected 1")
@@ -254,7 +254,7 @@ def eye_like(layer: Layer) -> Result:
         raise layer.wrong(f"takes 2 axes, got {type_}")
     dtype = dtype_of(layer.integer("dtype"), "the result") if layer.has("dtype") else type_.dtype
     rows, columns = (call("arange", start=0, stop=d, step=1, dtype="i64") for d in type_.shape)
-    # Held where no diagonal is, so that the sum below does not wrap around.
+    # Clamped where no diagonal is, so that the sum below does not wrap around.
     shift = min(max(layer.integer("k"), -(1 << 62)), 1 << 62)
     diagonal = call("add", reshaped(rows, (type_.shape[0], 1)), scalar(shift, "i64"))
     return cast(call("equal", diagonal, columns), dtype)
@@ -265,12 +265,12 @@ def eye_like(layer: Layer) -> Result:
 
 @converter("Concat")
 def concat(layer: Layer) -> Result:
-    """Inputs one after the other along an axis."""
+    """Inputs concatenated along an axis."""
     inputs = layer.present()
     if len(inputs) == 1:
         return inputs[0]
     axis = layer.axis()
-    while len(inputs) > _MOST_JOINED:  # a kernel that reads thousands of values takes for ever
+    while len(inputs) > _MOST_JOINED:  # a kernel of thousands of operands takes too long
         parts = [inputs[n : n + _MOST_JOINED] for n in range(0, len(inputs), _MOST_JOINED)]
         inputs = [call("concatenate", *p, axis=axis) if len(p) > 1 else p[0] for p in parts]
     return call("concatenate", *inputs, axis=axis)
@@ -278,7 +278,7 @@ def concat(layer: Layer) -> Result:
 
 @converter("Split")
 def split(layer: Layer) -> Result:
-    """Pieces of named sizes, else as equal as can be with the last one shorter."""
+    """Pieces of given sizes, else of equal size with a shorter last one."""
     axis = layer.axis()
     size = layer.type(0).shape[axis]
     x, count = layer.input(0), len(layer.outputs)
@@ -331,7 +331,7 @@ def _axes_and_steps(layer: Layer, count: int) -> tuple[tuple[int, ...], tuple[in
 
 
 def _slice_at_run_time(layer: Layer) -> Expr:
-    # Starts, ends, axes and steps are equally many: any of them tells how many.
+    # Starts, ends, axes and steps have the same length: any of them determines it.
     bounds = [layer.type(n) for n in range(1, 5) if layer.optional(n) is not None]
     if any(t.rank != 1 for t in bounds):
         raise layer.wrong(f"has bounds of types {', '.join(map(str, bounds))}")
@@ -400,12 +400,12 @@ def pad_by_inputs(layer: Layer) -> Result:
     value = layer.known_one(2) if layer.optional(2) is not None else 0.0
     if layer.type(0).dtype == "str":
         if value not in (0.0, ""):
-            raise layer.unsupported(f"text filled up with {str(value)[:40]!r}")
+            raise layer.unsupported(f"strings padded with {str(value)[:40]!r}")
         value = 0.0  # which stands for ""
     if layer.known(1) is not None and value is not None:
         return _pad(layer, layer.dims(1, "the pads"), axes, float(value))
     if axes != tuple(range(rank)):
-        raise layer.unsupported("axes with pads that only a run tells")
+        raise layer.unsupported("axes with data-dependent pads")
     indices = {"pads": 1} if layer.optional(2) is None else {"pads": 1, "value": 2}
     return held(layer, "pad", [layer.input(0)], indices, mode=layer.text("mode"))
 
@@ -430,7 +430,7 @@ def tile(layer: Layer) -> Result:
 
 @converter("Trilu")
 def trilu(layer: Layer) -> Result:
-    """The upper or lower part of matrices."""
+    """The upper or lower triangle of matrices."""
     indices = {} if layer.optional(1) is None else {"k": 1}
     return held(layer, "trilu", [layer.input(0)], indices, upper=layer.flag("upper"))
 
@@ -473,13 +473,13 @@ def gather(layer: Layer) -> Result:
 
 @converter("GatherElements")
 def gather_elements(layer: Layer) -> Result:
-    """Elements, by one index each."""
+    """Elements selected by one index each."""
     return call("gather_elements", layer.input(0), layer.input(1), axis=layer.axis())
 
 
 @converter("GatherND")
 def gather_nd(layer: Layer) -> Result:
-    """Slices, by several indices each."""
+    """Slices selected by several indices each."""
     batch = layer.integer("batch_dims") if "batch_dims" in layer.schema.attributes else 0
     if not 0 <= batch < min(layer.rank(0), layer.rank(1)) or not layer.rank(1):
         raise layer.wrong(f"has batch_dims={batch} for {layer.type(0)} and {layer.type(1)}")
@@ -523,20 +523,20 @@ def one_hot(layer: Layer) -> Result:
 
 @converter("NonZero")
 def nonzero(layer: Layer) -> Result:
-    """The places of elements other than 0."""
+    """The indices of nonzero elements."""
     return call("nonzero", layer.input(0))
 
 
 @converter("Compress")
 def compress(layer: Layer) -> Result:
-    """Slices whose condition holds."""
+    """Slices whose condition is true."""
     axis = layer.axis() if layer.has("axis") else None
     return call("compress", layer.input(0), layer.input(1), axis=axis)
 
 
 @converter("Unique")
 def unique(layer: Layer) -> Result:
-    """The different slices, and where they stand."""
+    """The distinct slices, and their positions."""
     axis = layer.axis() if layer.has("axis") else None
     return fields(call("unique", layer.input(0), axis=axis, sort=layer.flag("sorted")), 4)
 

@@ -1,4 +1,4 @@
-"""Sequences and optionals: host operators, or nothing at all where their structure is known."""
+"""Sequences and optionals: host operators, or no operators at all if their structure is known."""
 
 from __future__ import annotations
 
@@ -29,31 +29,31 @@ def sequence_construct(layer: Layer) -> Result:
 
 @converter("SequenceEmpty", values=True)
 def sequence_empty(layer: Layer) -> Result:
-    """A list of nothing, of the dtype `dtype` (f32)."""
+    """An empty list of dtype `dtype` (f32)."""
     dtype = dtype_of(layer.integer("dtype", 1), "the sequence")
     return call("sequence.construct", dtype=dtype)
 
 
 @converter("SequenceAt", values=True)
 def sequence_at(layer: Layer) -> Result:
-    """The element itself, where sequence and position are known."""
+    """The element itself, if sequence and position are known."""
     return _folded(layer, "sequence.at", layer.input(0), layer.input(1))
 
 
 @converter("SequenceInsert", values=True)
 def sequence_insert(layer: Layer) -> Result:
-    """At the end, where no position is given."""
+    """By default at the end."""
     return _folded(layer, "sequence.insert", *_without_last(layer, 2))
 
 
 @converter("SequenceErase", values=True)
 def sequence_erase(layer: Layer) -> Result:
-    """From the end, where no position is given."""
+    """By default from the end."""
     return _folded(layer, "sequence.erase", *_without_last(layer, 1))
 
 
 def _without_last(layer: Layer, index: int) -> list[Expr]:
-    """Returns the inputs, of which the one at `index` may be absent."""
+    """Returns the inputs; the one at `index` may be absent."""
     inputs = [layer.input(n) for n in range(index)]
     last = layer.optional(index)
     return inputs if last is None else [*inputs, last]
@@ -61,27 +61,27 @@ def _without_last(layer: Layer, index: int) -> list[Expr]:
 
 @converter("SequenceLength", values=True)
 def sequence_length(layer: Layer) -> Result:
-    """A constant, where the sequence is made of known elements."""
+    """A constant, if the sequence's elements are known."""
     return _folded(layer, "sequence.length", layer.input(0))
 
 
 @converter("SplitToSequence", values=True)
 def split_to_sequence(layer: Layer) -> Result:
-    """Slices, where size and parts are known."""
+    """Slices, if size and parts are known."""
     attrs = {"axis": layer.integer("axis"), "keepdims": layer.flag("keepdims")}
     return _folded(layer, "sequence.split", *_without_last(layer, 1), **attrs)
 
 
 @converter("ConcatFromSequence", values=True)
 def concat_from_sequence(layer: Layer) -> Result:
-    """A concatenation, where the sequence is made of known elements."""
+    """A concatenation, if the sequence's elements are known."""
     axis, new_axis = layer.integer("axis"), layer.flag("new_axis")
     return _folded(layer, "sequence.concat", layer.input(0), axis=axis, new_axis=new_axis)
 
 
 @converter("SequenceMap", values=True)
 def sequence_map(layer: Layer) -> Result:
-    """The body over the elements: once for each where they are known, else as a loop."""
+    """The body over the elements: once for each if they are known, else as a loop."""
     inputs = layer.present()
     first = inputs[0]
     if not isinstance(first.type, SequenceType):
@@ -90,12 +90,12 @@ def sequence_map(layer: Layer) -> Result:
     if all(h is not None for h in held):
         count = len(held[0] or ())
         if count and all(len(h or ()) >= count for h in held):
-            turns = [_turn(layer, inputs, n) for n in range(count)]
-            return [sequence_of(elements, first.type) for elements in zip(*turns, strict=True)]
+            iterations = [_iteration(layer, inputs, n) for n in range(count)]
+            return [sequence_of(elements, first.type) for elements in zip(*iterations, strict=True)]
     return _mapped(layer, inputs)
 
 
-def _turn(layer: Layer, inputs: Sequence[Expr], position: int) -> list[Expr]:
+def _iteration(layer: Layer, inputs: Sequence[Expr], position: int) -> list[Expr]:
     """Returns the body's results for the elements at a position."""
     found = []
     for x in inputs:
@@ -138,7 +138,7 @@ def _dtype(type_: Type) -> str:
 
 @converter("Optional", values=True)
 def optional(layer: Layer) -> Result:
-    """The input, or nothing of the type `type`."""
+    """The input, or an empty optional of the type `type`."""
     value = layer.optional(0)
     if value is not None:
         return call("optional.some", value)
@@ -151,7 +151,7 @@ def optional(layer: Layer) -> Result:
 
 @converter("OptionalHasElement", values=True)
 def optional_has_element(layer: Layer) -> Result:
-    """A constant, where it is known: a value that is no optional is there."""
+    """A constant, if it is known: a value that is not an optional has an element."""
     value = layer.optional(0)
     if value is None or not isinstance(value.type, OptionalType):
         return scalar(value is not None, "bool")
@@ -160,7 +160,7 @@ def optional_has_element(layer: Layer) -> Result:
 
 @converter("OptionalGetElement", values=True)
 def optional_get_element(layer: Layer) -> Result:
-    """The value; what is no optional is it."""
+    """The element; a value that is not an optional is its own element."""
     value = layer.input(0)
     if not isinstance(value.type, OptionalType):
         return value

@@ -1,1 +1,1 @@
-"""ONNX files as they are: read, checked, listed, cut and written."""
+"""ONNX files without an import: read, checked, listed, cut and written."""

@@ -1,4 +1,4 @@
-"""Cuts a model: the same nodes, parameters, functions and operator sets, between given values."""
+"""Cuts a model: the same nodes, parameters, functions and opsets, between given values."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from clew.ir.module import Module
 from clew.ir.types import bits, from_numpy
 from clew.support.writing import replacing, write_bytes
 
-# protobuf ends at 2 GiB; from this size on parameters are written to a file of their own.
+# protobuf messages are limited to 2 GiB; from this size on, parameters are written to a separate
+# file.
 _MOST_INSIDE_BYTES: Final = 1 << 30
 _IR_VERSION_OF_BARE_INITIALIZERS: Final = 4
 
 
 class Cutter:
-    """A model, its nodes numbered in an order in which values are defined before they are used.
+    """A model whose nodes are numbered in an order with definitions before uses.
 
-    `shapes` gives the inputs' concrete shapes: what follows from them is known, and constant in
-    what is cut out.
+    `shapes` gives the inputs' concrete shapes: values that follow from them are known, and constant
+    in the part that is cut out.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Cutter:
 
     @cached_property
     def fixed(self) -> frozenset[int]:
-        """The nodes whose values follow from parameters alone."""
+        """The nodes whose values depend only on parameters."""
         constant = set(self._parameters) | set(self._sparse)
         found: set[int] = set()
         for number, node in enumerate(self.nodes):
@@ -83,11 +84,15 @@ class Cutter:
 
     @property
     def inside(self) -> dict[str, str]:
-        """By the name of a layer in a branch, loop or function: that of the node it is part of."""
+        """Maps the name of a layer in a branch, loop or function to that of the node it is
+        part of.
+        """
         return self._importer.inner_layers()
 
     def outputs_of(self, numbers: Iterable[int]) -> list[str]:
-        """Returns the values that nodes define and that anybody uses, or else the first of each."""
+        """Returns the values that nodes define and other nodes use; for a node without such values,
+        its first.
+        """
         used = self._used_by(range(len(self.nodes))) | self._results
         found: list[str] = []
         for number in sorted(numbers):
@@ -110,8 +115,8 @@ class Cutter:
     def boundary(
         self, numbers: Collection[int], ends: Collection[str] = ()
     ) -> tuple[list[str], list[str]]:
-        """Returns the values that nodes use from outside, but for those that are known and for
-        parameters, and those of theirs that are used outside (or are among `ends`), in order.
+        """Returns the outside values that nodes use, except known ones and parameters; and the
+        values of theirs that are used outside (or are among `ends`), in order.
         """
         own = set(numbers) - self.fixed
         made = {o for n in own for o in self.nodes[n].output if o}
@@ -151,10 +156,11 @@ class Cutter:
         outputs: Mapping[str, NDArray[Any]],
         notes: Mapping[str, str] | None = None,
     ) -> list[Path]:
-        """Writes the nodes as a model with these inputs and outputs, whose arrays tell their types.
+        """Writes the nodes as a model with these inputs and outputs; the arrays determine their
+        types.
 
-        Parameters go inside, those of more than 2 GiB in all to a file beside it. Returns the
-        files. Raises `OSError`.
+        Parameters are stored inside, or in a file beside it if they exceed 2 GiB in total. Returns
+        the files. Raises `OSError`.
         """
         model = self._bare_model(notes or {})
         graph = model.graph
@@ -177,7 +183,7 @@ class Cutter:
         return self._save(path, model, [n for n in self._ordered(missing) if n not in inner])
 
     def _with_fixed(self, numbers: Collection[int]) -> set[int]:
-        """Returns nodes with the fixed ones that they use."""
+        """Returns nodes together with the fixed nodes that they use."""
         found = set(numbers) - self.fixed
         pending = sorted(found) + sorted(set(numbers) & self.fixed)
         found |= set(pending)
@@ -199,7 +205,7 @@ class Cutter:
         whole = self._loaded.model
         for name in ("ir_version", "producer_name", "producer_version", "domain", "model_version"):
             setattr(model, name, getattr(whole, name))
-        # Before, a parameter was an input as well.
+        # In older versions, a parameter was an input as well.
         model.ir_version = max(model.ir_version, _IR_VERSION_OF_BARE_INITIALIZERS)
         model.opset_import.extend(whole.opset_import)
         model.graph.name = self._graph.name or "part"
@@ -208,7 +214,7 @@ class Cutter:
         return model
 
     def _keep_functions(self, model: ModelProto, nodes: Iterable[NodeProto]) -> None:
-        """Gives a model the functions that nodes call, and those that these call."""
+        """Gives a model the functions that its nodes call, directly or through other functions."""
         known = functions_of(self._loaded.model)
         found: set[Any] = set()
         pending = list(nodes)
@@ -254,7 +260,7 @@ class Cutter:
         return [path, beside]
 
     def _parameter(self, name: str) -> NDArray[Any] | None:
-        """Returns a parameter's elements, or the value that is known under a name."""
+        """Returns a parameter's elements, or the known value of that name."""
         position = self._parameters.get(name)
         if position is None:
             return self._settled(name)
@@ -272,7 +278,7 @@ def _tensor(name: str, array: NDArray[Any]) -> TensorProto:
 
 
 def _with_inner(nodes: Iterable[NodeProto]) -> list[NodeProto]:
-    """Returns nodes with those of their subgraphs."""
+    """Returns nodes together with those of their subgraphs."""
     found: list[NodeProto] = []
     pending = list(nodes)
     while pending:
@@ -288,6 +294,8 @@ def _is_chance(node: NodeProto) -> bool:
 
 
 def _in_order_of_use(node: NodeProto, uses: Collection[str]) -> list[str]:
-    """Returns what a node uses: its inputs in order, then what its subgraphs take from outside."""
+    """Returns the values that a node uses: its inputs in order, then outside values of its
+    subgraphs.
+    """
     own = [name for name in node.input if name]
     return list(dict.fromkeys([*own, *sorted(set(uses) - set(own))]))

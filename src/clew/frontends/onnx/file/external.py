@@ -1,5 +1,5 @@
-"""Tensor data outside the model file: only regular files inside the model's folder, read when they
-are needed. Links are refused, but for those of a model hub's snapshot where they are asked for.
+"""Tensor data outside the model file: only regular files inside the model's folder, read on demand.
+Links are rejected, except those of a model hub's snapshot if requested.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _PATH_MAX: Final = 4096
 
 
 class ExternalData:
-    """The external files of a model read from a path, None for one that was not. None stays open:
-    there may be thousands.
+    """The external files of a model read from a path, None for one that was not. No file is kept
+    open, because there may be thousands.
 
-    Errors: M045 where links of a snapshot are to be followed, and the model is in none.
+    Errors: M045 if `links="snapshot"` is given and the model is not in a snapshot.
     """
 
     def __init__(self, model: Path | None) -> None:
@@ -36,9 +36,10 @@ class ExternalData:
         self._files: dict[str, ExternalFile] = {}
 
     def part(self, tensor: str, entries: dict[str, str], expected: int) -> FilePart:
-        """Returns where a tensor's `expected` bytes are.
+        """Returns the location of a tensor's `expected` bytes.
 
-        Errors: M005 for a place outside the folder, what is no plain file, or a range beyond it.
+        Errors: M005 for a place outside the folder, a file that is not regular, or a range beyond
+        its end.
         """
         location = entries.get("location", "")
         if location not in self._files:
@@ -51,7 +52,7 @@ class ExternalData:
                 tensor,
                 f"bytes {offset} to {offset + length} of {display(location)!r}, "
                 f"which has {file.size_bytes}",
-                "the file is cut short, or belongs to another model",
+                "the file is truncated, or belongs to another model",
             )
         if length != expected:
             raise ModelError(
@@ -92,7 +93,7 @@ class ExternalData:
         if error.errno == errno.ENOENT and not os.path.lexists(self._folder / location):
             return _refused(
                 tensor,
-                f"{shown!r}, which is not there",
+                f"{shown!r}, which does not exist",
                 "the files of external data belong beside the model's file",
             )
         if self._repository is not None:
@@ -114,9 +115,9 @@ class ExternalData:
 
 
 class ExternalFile:
-    """A file beside a model. It is opened for each read, and has to be the one it was.
+    """A file beside a model. It is opened for each read, and must be unchanged.
 
-    Reading, unlike a mapping, ends in an error where the file has been cut short meanwhile.
+    If the file has been truncated, reading raises an error; accessing a mapping would crash.
     """
 
     def __init__(self, place: Place, shown: str, status: os.stat_result) -> None:
@@ -127,13 +128,13 @@ class ExternalFile:
 
     @property
     def token(self) -> str:
-        """Names the content; the time of the last change of any kind can't be put back."""
+        """Identifies the content; the time of the last change of any kind cannot be set back."""
         return f"file {self._version}"
 
     def read(self, start: int, size_bytes: int) -> NDArray[np.uint8]:
         """Returns a part of the file.
 
-        Errors: M013 when the file has changed since the model was loaded.
+        Errors: M013 if the file has changed since the model was loaded.
         """
         try:
             file = self._place.opened()
@@ -150,13 +151,13 @@ class ExternalFile:
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
-    """Returns what tells a file, and each of its contents, from others."""
+    """Returns a value that identifies a file and its content."""
     times = (status.st_mtime_ns, status.st_ctime_ns)
     return (status.st_dev, status.st_ino, status.st_size, status.st_nlink, *times)
 
 
 def _is_link(folder: Path, location: Path) -> bool:
-    """Whether a file, or a folder on the way to it, is a link: for messages alone."""
+    """Whether a file, or a folder on the way to it, is a link; used only for messages."""
     return len(str(location)) < _PATH_MAX and any(
         (folder / part).is_symlink() for part in (location, *location.parents)
     )
@@ -168,8 +169,8 @@ def _check_plain(status: os.stat_result, tensor: str, location: str) -> None:
     if status.st_nlink != 1:
         raise _refused(
             tensor,
-            f"{display(location)!r}, a file that has other names (hard links) too",
-            "it may be a file from elsewhere: copy it instead of linking it",
+            f"{display(location)!r}, a file with other names (hard links)",
+            "the file may belong to another folder: copy it instead of linking it",
         )
 
 

@@ -1,7 +1,7 @@
-"""A model file as data to read: its layers in the file's order, with what they hold, for people.
+"""A model file as readable data: its layers in the file's order, with attributes and subgraphs.
 
 Nothing is imported and no parameter is read. The message is read as `load` reads it, with the same
-checks, and layers are named as the import names them.
+checks, and layers are named as in an import.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ from clew.support.errors import UnsupportedError
 
 _MOST_SHOWN: Final = 16
 _MOST_TEXT: Final = 4096
-# What torch's exporters note of a node: the modules around it, from the model to the node itself.
+# The attribute in which torch's exporters record the modules around a node, from the model to the
+# node itself.
 _SCOPES: Final = "pkg.torch.onnx.name_scopes"
 _NAMESPACE: Final = "namespace"
 _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
@@ -47,7 +48,7 @@ _QUOTED: Final = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 
 @dataclass(frozen=True)
 class Value:
-    """A value with a name: `type` as text, empty where the file does not say it."""
+    """A named value: `type` as text, empty if the file does not declare it."""
 
     name: str
     type: str = ""
@@ -55,11 +56,11 @@ class Value:
 
 @dataclass
 class Line:
-    """A layer: its name as the import made it, and what its node says.
+    """A layer: its name in the import, and the facts of its node.
 
-    `inputs` and `outputs` are names of values, empty where they are left out; `parameters` types of
-    those inputs that the file holds. `path` are the modules around it that the exporter noted.
-    `bodies` are graphs that it holds, or the function that it calls.
+    `inputs` and `outputs` are names of values, empty for omitted ones; `parameters` are the types
+    of inputs stored in the file. `path` are the modules around it that the exporter recorded.
+    `bodies` are its subgraphs, or the function that it calls.
     """
 
     name: str
@@ -76,7 +77,7 @@ class Line:
 class Body:
     """A graph: `title` is the attribute that holds it, or the function's name.
 
-    `imported` is false for the branch that is never taken.
+    `imported` is false for a branch that is never taken.
     """
 
     title: str
@@ -89,14 +90,14 @@ class Body:
 
 @dataclass(frozen=True)
 class Listing:
-    """A model: `about` says what made the file, in a line."""
+    """A model: `about` is a line about the file's producer."""
 
     about: str
     main: Body
 
     @property
     def lines(self) -> Iterator[Line]:
-        """All layers, inner ones after those that hold them."""
+        """All layers; inner ones follow the layer that contains them."""
         stack = [iter(self.main.lines)]
         while stack:
             line = next(stack[-1], None)
@@ -110,10 +111,10 @@ class Listing:
 def list_model(
     source: str | os.PathLike[str] | bytes, layers: Mapping[str, str] | None = None
 ) -> Listing:
-    """Returns the layers of an ONNX model. `layers` are those that its import gave, with their
-    operator types: which of two branches was taken follows from them.
+    """Returns the layers of an ONNX model. `layers` are the imported layers with their operator
+    types, which determine the taken branches.
 
-    Errors: those of reading a model (M...): it is trusted no more than `load` trusts it.
+    Errors: those of reading a model (M...); the file is not trusted, as in `load`.
     """
     budgets = current()
     model = read(source, budgets).model
@@ -140,7 +141,7 @@ class _Lister:
         self, title: str, graph: GraphProto, key: str, prefix: str, outer: Mapping[str, str]
     ) -> Body:
         """Returns a graph. `key` and `prefix` are those of the importer's scopes, `outer` the types
-        of parameters around it.
+        of parameters in outer graphs.
         """
         own = [Value(t.name, _tensor_type(t)) for t in graph.initializer]
         own += [Value(s.values.name, _sparse_type(s)) for s in graph.sparse_initializer]
@@ -176,7 +177,7 @@ class _Lister:
             {n: known[n] for n in node.input if n in known},
             _path(node),
         )
-        # The importer takes branches in this order, whatever the file has.
+        # The importer reads branches in this order, regardless of the order in the file.
         for title, graph in sorted(subgraphs(node), key=lambda held: held[0] == "else_branch"):
             line.bodies.append(self._inner(node, title, graph, name, prefix, known))
         function = self._functions.get(function_key(node))
@@ -195,14 +196,14 @@ class _Lister:
     ) -> Body:
         key = f"{name}/{title}"
         if node.op_type == "If" and not self._is_imported(graph, key, prefix):
-            # Its layers have no names: nothing was made of them.
+            # Its layers have no names: they were not imported.
             body = _Lister(self._functions, None).graph(title, graph, key, prefix, known)
             body.imported = False
             return body
         return self.graph(title, graph, key, prefix, known)
 
     def _is_imported(self, graph: GraphProto, key: str, prefix: str) -> bool:
-        """Whether the import made layers of a branch: it has those that come next."""
+        """Whether the branch was imported: its layers are the next ones."""
         if self._layers is None or not graph.node:
             return True
         node = graph.node[0]
@@ -217,15 +218,15 @@ class _Lister:
 
 
 def _wanted(node: NodeProto, index: int, key: str, prefix: str) -> str:
-    """Returns the name that the importer wants for a layer (`Importer._layer_name`)."""
+    """Returns the name that the importer requests for a layer (`Importer._layer_name`)."""
     own = node.name or f"{node.op_type}_{index}"
     unnamed = "" if node.name or not key else f"{key}/"
     return f"{prefix}{own}" if prefix else f"{unnamed}{own}"
 
 
 def _path(node: NodeProto) -> tuple[str, ...]:
-    """Returns the modules around a node that its exporter noted, outermost first, each named within
-    the one before.
+    """Returns the modules around a node that its exporter recorded, outermost first; each name is
+    relative to the previous one.
     """
     noted = {
         entry.key: entry.value
@@ -280,7 +281,7 @@ def _holds_graphs(attribute: AttributeProto) -> bool:
 
 
 def _attribute(attribute: AttributeProto) -> str:
-    """Returns an attribute's value as text, cut where it is long."""
+    """Returns an attribute's value as text, shortened if it is long."""
     if attribute.ref_attr_name:
         return f"the function's {attribute.ref_attr_name}"
     match attribute.type:
@@ -312,7 +313,7 @@ def _list(shown: Sequence[str], whole: Sequence[object]) -> str:
 
 
 def _tensor(tensor: TensorProto) -> str:
-    """Returns a tensor's type, and the elements of a small one that the message holds as such."""
+    """Returns a tensor's type, and its elements if it is small and stored in the message."""
     type_ = _tensor_type(tensor)
     size = 1
     for dim in tensor.dims:

@@ -1,5 +1,5 @@
-"""Reads a model file into a message, trusting nothing in it. No checker, no shape inference, no
-URL.
+"""Reads an untrusted model file into a message, without the ONNX checker, shape inference or
+URLs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _TOO_DEEP: Final = ("maxdepth", "too deep", "nesting", "recursion")
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model's message and where its external data may lie.
+    """A model's message, and the folder of its external data.
 
-    `raw` holds the bytes of initializers (by position) that the message does not.
+    `raw` holds the bytes of initializers (by position) that are not in the message.
     """
 
     model: ModelProto
@@ -42,10 +42,10 @@ class Loaded:
 def read(source: str | os.PathLike[str] | bytes | ModelProto, budgets: Budgets) -> Loaded:
     """Returns the message of a file, of bytes, or as given.
 
-    Errors: M001 for bytes that are no protobuf message, M002 for a message that is no model, M007
-    for one nested too deep, M008 for versions out of range, M009 and M030 for one that exceeds a
-    budget, M011 for a file that cannot be read, M045 (see `ExternalData`); I002 for what is none of
-    these.
+    Errors: M001 for bytes that are not a protobuf message, M002 for a message that is not a model,
+    M007 for one nested too deeply, M008 for versions out of range, M009 and M030 for one that
+    exceeds a budget, M011 for a file that cannot be read, M045 (see `ExternalData`); I002 for other
+    types.
     """
     path: Path | None = None
     raw: Mapping[int, FilePart] = {}
@@ -59,8 +59,8 @@ def read(source: str | os.PathLike[str] | bytes | ModelProto, budgets: Budgets) 
     elif not isinstance(source, (str, os.PathLike)):
         raise InputError(
             "I002",
-            f"a {type(source).__name__} is no model",
-            hint="it is a file's name, bytes, or an onnx.ModelProto",
+            f"a {type(source).__name__} is not a model",
+            hint="pass a file's name, bytes, or an onnx.ModelProto",
         )
     else:
         path = Path(source)
@@ -94,12 +94,12 @@ def _parse(data: bytes, what: str) -> ModelProto:
             raise ModelError(
                 "M007",
                 f"{what}: subgraphs are nested too deep",
-                hint="at most 32 levels of If, Loop and functions are read",
+                hint="the limit is 32 levels of If, Loop and functions",
             ) from None
         raise ModelError(
             "M001",
             f"{what} is not a readable ONNX model ({len(data)} bytes)",
-            hint="the file is truncated, damaged or of another format",
+            hint="the file is truncated, damaged, or in another format",
         ) from None
     except RecursionError:
         raise ModelError("M007", f"{what}: subgraphs are nested too deep") from None
@@ -122,10 +122,9 @@ def _check(model: ModelProto) -> None:
 
 
 def opsets(imports: object, what: str) -> dict[str, int]:
-    """Returns the versions of a model's or function's operator sets by domain; `""` is ONNX's own.
+    """Returns the opset versions of a model or function by domain; `""` is ONNX's own.
 
-    Errors: M008 for versions of ONNX's own operators out of range, or that are none, or none at
-    all.
+    Errors: M008 for ONNX opsets out of range, for invalid versions, or for none at all.
     """
     versions: dict[str, int] = {}
     for entry in imports:  # type: ignore[attr-defined]
@@ -138,11 +137,11 @@ def opsets(imports: object, what: str) -> dict[str, int]:
     newest = onnx.defs.onnx_opset_version()
     version = versions.get("")
     if version is None and not versions:
-        raise ModelError("M008", f"{what} names no operator set")
+        raise ModelError("M008", f"{what} declares no opset")
     if version is not None and not OLDEST_OPSET <= version <= newest:
         raise ModelError(
             "M008",
-            f"{what} uses operator set {version}, {OLDEST_OPSET} to {newest} are read",
+            f"{what} uses opset {version}; clew reads opsets {OLDEST_OPSET} to {newest}",
             hint="upgrade the onnx package"
             if version > newest
             else "convert it with onnx.version_converter, or export it again",

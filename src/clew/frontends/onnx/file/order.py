@@ -1,4 +1,4 @@
-"""Puts a graph's nodes in an order in which values are defined before they are used."""
+"""Sorts a graph's nodes so that values are defined before they are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clew.support.errors import ModelError
 
 
 def uses_of(node: NodeProto) -> set[str]:
-    """Returns the names a node uses, those that its subgraphs take from outside among them."""
+    """Returns the names that a node uses, including outside values of its subgraphs."""
     names = {name for name in node.input if name}
     for _, graph in subgraphs(node):
         names |= _free_names(graph)
@@ -34,11 +34,12 @@ def _free_names(graph: GraphProto) -> set[str]:
 def in_order(
     nodes: Sequence[NodeProto], defined: Collection[str] = ()
 ) -> list[tuple[int, NodeProto]]:
-    """Returns the nodes with their positions, uses after definitions, otherwise as they stand.
+    """Returns the nodes with their positions, definitions before uses, otherwise in the file's
+    order.
 
-    `defined` are the values the graph begins with.
+    `defined` are the values that exist before the graph.
 
-    Errors: M003 when they form a cycle, M010 when a value is defined twice.
+    Errors: M003 if they form a cycle, M010 if a value is defined twice.
     """
     nodes = list(nodes)
     producer: dict[str, int] = {}
@@ -77,7 +78,7 @@ def _sorted(waits: list[set[int]], nodes: Sequence[NodeProto]) -> list[int]:
         stuck = [nodes[i].name or f"{nodes[i].op_type}_{i}" for i, m in enumerate(missing) if m]
         raise ModelError(
             "M003",
-            f"the graph has a cycle; it holds or feeds {listing(stuck)}",
+            f"the graph has a cycle that contains or feeds {listing(stuck)}",
             layer=display(stuck[0]),
         )
     return order

@@ -1,9 +1,10 @@
-"""Reads a model file with the large parameters apart, each into an aligned array when asked.
+"""Reads a model file without its large parameters, each of which is read into an aligned array on
+demand.
 
-protobuf copies a file's bytes into its messages, and once more out of them. A model's parameters
-are most of its file, so the file is walked first: their bytes are cut out of what protobuf gets to
-see. A file that is not laid out as exporters write it is left to protobuf as a whole.
-Source: protobuf encoding (tags, varints, length-delimited fields), onnx.proto's field numbers.
+protobuf copies a file's bytes into its messages, and once more out of them. Parameters are most of
+a model's file, so this module walks the file first and cuts their bytes out of the input to
+protobuf. A file with an unusual layout is parsed by protobuf as a whole. Source: protobuf encoding
+(tags, varints, length-delimited fields), onnx.proto's field numbers.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ _LEAST_BYTES: Final = 4096
 
 
 class _Irregular(Exception):
-    """The file is not laid out as expected; protobuf decides what to make of it."""
+    """The file has an unexpected layout; protobuf parses it instead."""
 
 
 class ModelFile:
-    """An open model file, for as long as somebody may read parameters from it.
+    """An open model file, for as long as parameters may be read from it.
 
-    It stays open, so that a new file of the same name does no harm; a file written over is noticed.
-    `token` names its content: another content comes with another file, size or time.
+    It stays open, so a new file of the same name does not matter; overwriting the file is detected.
+    `token` identifies its content: other content has another file, size or time.
     """
 
     def __init__(self, file: int, shown: str) -> None:
@@ -43,7 +44,7 @@ class ModelFile:
         self._shown = shown
         status = os.fstat(self._file)
         self._version = self._stamp()
-        # The time of the last change of any kind can't be put back, as that of writing can.
+        # The time of the last change of any kind cannot be set back, unlike that of the last write.
         self.token = f"file {status.st_dev} {status.st_ino} {status.st_ctime_ns} {self._version}"
         weakref.finalize(self, os.close, self._file)
 
@@ -52,9 +53,9 @@ class ModelFile:
         return status.st_size, status.st_mtime_ns
 
     def read(self, start: int, size_bytes: int) -> NDArray[np.uint8]:
-        """Returns a part of the file, aligned to what vector loads like best.
+        """Returns a part of the file, aligned for vector loads.
 
-        Errors: M013 when the file has changed since it was opened.
+        Errors: M013 if the file has changed since it was opened.
         """
         array = read_part(self._file, start, size_bytes)
         if array is None or self._stamp() != self._version:
@@ -63,7 +64,7 @@ class ModelFile:
 
 
 def read_part(file: int, start: int, size_bytes: int) -> NDArray[np.uint8] | None:
-    """Returns a part of an open file, read-only and aligned; None where the file ends before."""
+    """Returns a part of an open file, read-only and aligned; None if the file is too short."""
     array = aligned_empty((size_bytes,), np.uint8)
     view, done = array.data, 0
     while done < size_bytes:
@@ -76,7 +77,7 @@ def read_part(file: int, start: int, size_bytes: int) -> NDArray[np.uint8] | Non
 
 
 def has_changed(shown: str) -> ModelError:
-    """Returns the error of a file that is not what it was when it was opened."""
+    """Returns the error for a file that has changed since it was opened."""
     return ModelError(
         "M013",
         f"{shown!r} has changed since it was loaded",
@@ -85,11 +86,11 @@ def has_changed(shown: str) -> ModelError:
 
 
 class Readable(Protocol):
-    """A file of which parts are read when asked for."""
+    """A file whose parts are read on demand."""
 
     @property
     def token(self) -> str:
-        """Names its content: another content comes with another token."""
+        """Identifies its content: other content has another token."""
         ...
 
     def read(self, start: int, size_bytes: int) -> NDArray[np.uint8]:
@@ -99,7 +100,7 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Bytes of a model file, or of one beside it, read when asked for."""
+    """Bytes of a model file, or of a file beside it, read on demand."""
 
     file: Readable
     start: int
@@ -107,7 +108,7 @@ class FilePart:
 
     @property
     def token(self) -> str:
-        """A name of the bytes."""
+        """Identifies the bytes."""
         return f"{self.file.token} {self.start} {self.size_bytes}"
 
     def read(self) -> NDArray[np.uint8]:
@@ -120,8 +121,8 @@ class FilePart:
 
 @dataclass
 class Slim:
-    """A model's bytes without its large parameters, and where those are, by position among the
-    initializers.
+    """A model's bytes without its large parameters, and the locations of these, by position among
+    the initializers.
     """
 
     data: bytes
@@ -150,7 +151,7 @@ def _exactly(file: int, start: int, end: int) -> bytes:
     while start < end:
         piece = os.pread(file, end - start, start)
         if not piece:
-            break  # cut short meanwhile: protobuf will say so
+            break  # truncated meanwhile: protobuf reports it
         pieces.append(piece)
         start += len(piece)
     return b"".join(pieces)
@@ -195,7 +196,7 @@ class _Walk:
         return b"".join(pieces)
 
     def _raw_data(self, tensor: _Field) -> _Field | None:
-        """Returns a tensor's raw bytes where they are worth cutting out."""
+        """Returns a tensor's raw bytes if they are large enough to cut out."""
         if tensor.wire != _BYTES:
             raise _Irregular
         if tensor.end - tensor.payload < _LEAST_BYTES:

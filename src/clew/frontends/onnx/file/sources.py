@@ -1,6 +1,4 @@
-"""Where nodes of the graph IR come from: sources of layers, which an annotator may edit, of inputs
-and of parameters.
-"""
+"""Sources of graph nodes: of layers, which an annotator may edit, of inputs and of parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ FRONTEND: Final = "onnx"
 
 @dataclass(frozen=True)
 class NodeView:
-    """What an annotator sees of a node: read-only."""
+    """An annotator's view of a node; read-only."""
 
     name: str
     op_type: str
@@ -49,7 +47,7 @@ def layer_source(
     attributes: Mapping[str, AttributeProto],
     annotate: Annotator | None,
 ) -> Source:
-    """Returns a layer's source, as the annotator has it.
+    """Returns a layer's source after the annotator's edits.
 
     Errors: I003 for an annotator that returns something else.
     """

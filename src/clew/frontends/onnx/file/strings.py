@@ -1,4 +1,4 @@
-"""Checks that what a message holds as text is text: protobuf hands other bytes on as they are."""
+"""Checks that a message's strings are valid text; protobuf accepts any bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clew.support.errors import ModelError
 
 
 def check_strings(model: ModelProto, budgets: Budgets) -> None:
-    """Checks the texts of a model that an import looks at.
+    """Checks the strings of a model that an import uses.
 
     Errors: M001 for one that is not UTF-8, M030 for a name that is too long.
     """
@@ -26,7 +26,7 @@ def check_strings(model: ModelProto, budgets: Budgets) -> None:
             shown = text.decode("utf-8", errors="backslashreplace")[:80]
             raise ModelError(
                 "M001",
-                f"the model holds a name that is not UTF-8: {shown!r}",
+                f"the model has a name that is not UTF-8: {shown!r}",
                 hint="the file is damaged",
             )
 

@@ -1,6 +1,4 @@
-"""Looks over a whole model before anything is imported: recursion, budgets, unsupported
-operators.
-"""
+"""Checks a whole model before import: recursion, budgets, unsupported operators."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ Functions: TypeAlias = "Mapping[FunctionKey, FunctionProto]"
 
 
 def own_domain(domain: str) -> str:
-    """Returns a domain's name with ONNX's own written `""`."""
+    """Returns a domain's name, `""` for ONNX's own."""
     return "" if domain == "ai.onnx" else domain
 
 
@@ -42,7 +40,7 @@ def function_key(node: NodeProto) -> FunctionKey:
 def functions_of(model: ModelProto) -> dict[FunctionKey, FunctionProto]:
     """Returns a model's functions.
 
-    Errors: M010 when two have one name.
+    Errors: M010 if two have the same name.
     """
     found: dict[FunctionKey, FunctionProto] = {}
     for function in model.functions:
@@ -54,7 +52,7 @@ def functions_of(model: ModelProto) -> dict[FunctionKey, FunctionProto]:
 
 
 def subgraphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
-    """Yields the graphs that a node holds, by attribute."""
+    """Yields a node's subgraphs, by attribute."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.name, attribute.g
@@ -63,9 +61,8 @@ def subgraphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
 
 
 def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
-    """Returns the schema of an operator at an operator set's version, None if it has none: ONNX's,
-    ONNX Runtime's, or one that asks for nothing, for an operator that somebody wrote a converter
-    for.
+    """Returns the schema of an operator at an opset version, None if it has none: ONNX's schema,
+    ONNX Runtime's, or an empty one for an operator with a user's converter.
     """
     schema = _standard_schema(domain, op_type, version)
     if schema is None and version > 0:
@@ -77,7 +74,7 @@ def schema_of(domain: str, op_type: str, version: int) -> Schema | None:
 
 @lru_cache(maxsize=4096)
 def _standard_schema(domain: str, op_type: str, version: int) -> Schema | None:
-    if not 0 < version < 1 << 31:  # beyond what onnx keeps versions in
+    if not 0 < version < 1 << 31:  # larger than onnx can store a version
         return None
     try:
         return onnx.defs.get_schema(op_type, version, domain)
@@ -88,7 +85,7 @@ def _standard_schema(domain: str, op_type: str, version: int) -> Schema | None:
 def function_body(
     schema: Schema,
 ) -> FunctionProto | None:
-    """Returns the definition of an operator by others, where it does not depend on its inputs."""
+    """Returns the function body of an operator, if it does not depend on the operator's inputs."""
     if not schema.has_function:
         return None
     body: FunctionProto = FunctionProto.FromString(schema.function_body.SerializeToString())
@@ -97,7 +94,7 @@ def function_body(
 
 @dataclass(frozen=True)
 class Extent:
-    """How much a body holds after expansion: nodes, and levels of graphs and calls below it."""
+    """The size of a body after expansion: nodes, and levels of graphs and calls below it."""
 
     nodes: int
     levels: int
@@ -105,7 +102,7 @@ class Extent:
 
 @dataclass
 class Survey:
-    """One look over a model. `check` raises; a model that passes can be expanded within budget."""
+    """One pass over a model. `check` raises; a model that passes can be expanded within budget."""
 
     functions: Functions
     budgets: Budgets
@@ -117,10 +114,9 @@ class Survey:
     def check(self, model: ModelProto, versions: Mapping[str, int]) -> None:
         """Checks a model before import.
 
-        Errors: M003 for functions that call themselves, M007 for too deep nesting, M009 for too
-        many
-        nodes after expansion; then all unsupported operators in one U001, or U003 if all that is
-        missing are unknown domains.
+        Errors: M003 for functions that call themselves, M007 for nesting too deep, M009 for too
+        many nodes after expansion; then one U001 for all unsupported operators, or U003 if only
+        unknown domains are missing.
         """
         self._body(model.graph.node, versions, 0)
         if self._missing:
@@ -149,7 +145,7 @@ class Survey:
     def _function(self, key: FunctionKey, level: int) -> Extent:
         if key in self._open:
             chain = " -> ".join(display(k[1]) for k in (*self._open, key))
-            raise ModelError("M003", f"functions call each other in a circle: {chain}")
+            raise ModelError("M003", f"functions call each other recursively: {chain}")
         if key not in self._extents:
             self._open[key] = None
             function = self.functions[key]
@@ -169,7 +165,7 @@ class Survey:
 
     def _too_deep(self) -> ClewError:
         most = self.budgets.nesting
-        what = "levels of graphs and functions in each other"
+        what = "levels of nested graphs and functions"
         return over("M007", what, f"more than {most}", "nesting", most)
 
     # --- unsupported operators ---
@@ -210,7 +206,7 @@ class Survey:
             return UnsupportedError(
                 "U003",
                 f"operators of unknown domains ({listing(sorted(set(unknown)))}):\n  {details}",
-                hint="operators of ONNX and ONNX Runtime and the model's functions are known; "
+                hint="supported are operators of ONNX and ONNX Runtime, and the model's functions; "
                 'register_op(..., onnx="DOMAIN::NAME") adds others',
             )
         theirs = [op for domain, op in sorted(self._missing) if domain in (MICROSOFT, NCHWC)]
@@ -219,7 +215,7 @@ class Survey:
             return UnsupportedError(
                 "U001",
                 f"{len(lines)} operators are not supported:\n  {details}",
-                hint=f"ONNX Runtime's tools write {known}: take the model from before that step, "
+                hint=f"ONNX Runtime's tools write {known}: use the model from before that step, "
                 f'or declare the operator: register_op(..., onnx="{MICROSOFT}::{known}")',
             )
         if theirs:
@@ -232,7 +228,7 @@ class Survey:
         return UnsupportedError(
             "U001",
             f"{len(lines)} operators are not supported:\n  {details}",
-            hint="`clew ops --onnx` lists what is supported",
+            hint="`clew ops --onnx` lists the supported operators",
         )
 
 

@@ -1,4 +1,4 @@
-"""Tensors of a model file as arrays: sizes checked before anything is allocated or read."""
+"""Tensors of a model file as arrays; sizes are checked before anything is allocated or read."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ _DTYPES: Final[dict[int, str]] = {
     TensorProto.STRING: "str",
 }
 _NUMBERS: Final = {name: number for number, name in _DTYPES.items()}
-# From this size on a parameter is read from its file only while it is used.
+# Parameters of at least this size are read from their file only while they are used.
 _LAZY_FROM_BYTES: Final = 64 << 10
-# Where a tensor without raw bytes keeps its elements.
+# The field that holds the elements of a tensor without raw bytes.
 _FIELDS: Final = {
     "f32": "float_data",
     "f64": "double_data",
@@ -68,7 +68,7 @@ _FIELDS: Final = {
 def dtype_of(number: int, what: str) -> str:
     """Returns clew's name of an ONNX element type.
 
-    Errors: U004 for an element type that tensors cannot have (those that ONNX does not define).
+    Errors: U004 for an element type that ONNX does not define for tensors.
     """
     name = _DTYPES.get(number)
     if name is None:
@@ -76,7 +76,7 @@ def dtype_of(number: int, what: str) -> str:
         raise UnsupportedError(
             "U004",
             f"{what} has the element type {known}",
-            hint=f"supported are {', '.join(_NUMBERS)}",
+            hint=f"the supported types are {', '.join(_NUMBERS)}",
         )
     return name
 
@@ -107,11 +107,13 @@ def checked_size(shape: Sequence[int], dtype: str, budgets: Budgets, what: str) 
             raise over("M006", what, size_bytes, "tensor_bytes", budgets.tensor_bytes)
         raise ModelError(
             "M006",
-            f"{what}: {size_bytes}, and this machine has {budgets.memory_bytes}",
+            f"{what}: {size_bytes}, more than this machine's {budgets.memory_bytes}",
             hint="the file is damaged or hostile, or the model needs a larger machine",
         )
     if not size and math.prod(max(int(d), 1) for d in shape) * bits(dtype) >= 1 << 63:
-        raise ModelError("M006", f"{what} has no elements, and too large sizes: {list(shape)}")
+        raise ModelError(
+            "M006", f"{what} has no elements, but sizes that are too large: {list(shape)}"
+        )
     return size
 
 
@@ -121,12 +123,12 @@ def to_array(
     budgets: Budgets,
     part: FilePart | None = None,
 ) -> NDArray[Any]:
-    """Returns a tensor's elements, without a copy where they are stored as raw bytes.
+    """Returns a tensor's elements, without a copy if they are stored as raw bytes.
 
-    `part` is where its raw bytes are, if the message does not hold them.
+    `part` is the location of its raw bytes if the message does not contain them.
 
-    Errors: M005 for external data that is refused, M006 when dims, bytes and budget do not fit
-    together, U004 for an element type that tensors cannot have.
+    Errors: M005 for rejected external data, M006 if dims, bytes and budget do not match, U004 for
+    an element type that tensors cannot have.
     """
     what = f"tensor {display(tensor.name)!r}"
     dtype = dtype_of(tensor.data_type, what)
@@ -134,9 +136,9 @@ def to_array(
     size = checked_size(shape, dtype, budgets, what)
     has_bytes = tensor.data_location == TensorProto.EXTERNAL or tensor.HasField("raw_data")
     if dtype == "str" and (part is not None or has_bytes):
-        raise ModelError("M006", f"{what} holds text, which has no raw bytes")
+        raise ModelError("M006", f"{what} is of type string, which has no raw bytes")
     if tensor.HasField("segment"):
-        raise ModelError("M006", f"{what} is stored in segments, which ONNX never defined")
+        raise ModelError("M006", f"{what} is stored in segments, which ONNX does not define")
     expected = (size * bits(dtype) + 7) // 8
     if tensor.data_location == TensorProto.EXTERNAL:
         beside = external.part(tensor.name, entries_of(tensor), expected)
@@ -155,7 +157,7 @@ def to_constant(
 ) -> Constant:
     """Returns a tensor as a constant; a large one is read from its file only while it is used.
 
-    Errors: as `to_array`; later M013, when the file has changed.
+    Errors: as `to_array`; later M013 if the file has changed.
     """
     beside = tensor.data_location == TensorProto.EXTERNAL
     unusual = tensor.HasField("segment") or tensor.data_type == TensorProto.STRING
@@ -186,7 +188,7 @@ def _from_bytes(
 ) -> NDArray[Any]:
     if bits(dtype) < 8:
         return _unpacked(raw, dtype, size).reshape(shape)
-    if dtype == "bool":  # any byte but 0 is true; numpy wants exactly 1
+    if dtype == "bool":  # any nonzero byte is true; NumPy needs exactly 1
         truths: NDArray[Any] = raw != 0
         return truths.reshape(shape)
     native = to_numpy(dtype)
@@ -207,7 +209,7 @@ def _unpacked(raw: NDArray[np.uint8], dtype: str, size: int) -> NDArray[Any]:
 
 
 def packed(array: NDArray[Any]) -> bytes:
-    """Returns an array as a file keeps it: elements of less than a byte without gaps."""
+    """Returns an array as stored in a file: elements of less than a byte without gaps."""
     width = bits(from_numpy(array.dtype))
     flat = np.ascontiguousarray(array).reshape(-1)
     if width >= 8:
@@ -219,7 +221,7 @@ def packed(array: NDArray[Any]) -> bytes:
 
 
 def _words(parts: NDArray[np.uint8], count: int, width: int = 8) -> NDArray[Any]:
-    """Returns numbers that are made of `count` parts each, the first in the lowest bits."""
+    """Returns numbers stored as `count` parts each, the least significant part first."""
     if count == 1:
         return parts
     filled = np.append(parts, np.zeros(-parts.size % count, np.uint8)).reshape(-1, count)
@@ -247,7 +249,7 @@ def _from_field(
     if dtype == "str":
         return _texts(stored, what).reshape(shape)
     source = np.array(stored, dtype=_source_dtype(dtype))
-    if dtype in ("c64", "c128"):  # real and imaginary parts in turn
+    if dtype in ("c64", "c128"):  # real and imaginary parts alternate
         return source.view(to_numpy(dtype)).reshape(shape)
     return source.astype(to_numpy(dtype), copy=False).reshape(shape)
 
@@ -256,7 +258,7 @@ def _texts(stored: Sequence[bytes], what: str) -> NDArray[Any]:
     try:
         return np.array([text.decode() for text in stored], to_numpy("str"))
     except UnicodeDecodeError as error:
-        raise ModelError("M006", f"{what} holds text that is no UTF-8") from error
+        raise ModelError("M006", f"{what} has a string that is not UTF-8") from error
 
 
 def _source_dtype(dtype: str) -> type[np.generic]:
@@ -277,7 +279,7 @@ def _mismatch(
 ) -> ModelError:
     return ModelError(
         "M006",
-        f"{what} is {dtype}{list(shape)} and holds {found}, expected {expected}",
+        f"{what} is {dtype}{list(shape)} but has {found}, expected {expected}",
         hint="the file is damaged: export the model again",
     )
 

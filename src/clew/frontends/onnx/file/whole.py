@@ -1,6 +1,4 @@
-"""Models as other engines take them: whole messages, with values inside given out, and single
-layers.
-"""
+"""Models for other engines: whole messages, with inner values as outputs, and single layers."""
 
 from __future__ import annotations
 
@@ -20,19 +18,19 @@ from clew.support.files import read_bytes
 def read_whole(path: Path) -> ModelProto:
     """Returns the message of a file that was imported before, with its weights.
 
-    Raises `OSError` or `ValueError` where it cannot be read any more.
+    Raises `OSError` or `ValueError` if it can no longer be read.
     """
     try:
         model: ModelProto = ModelProto.FromString(read_bytes(path))
     except DecodeError as error:
         raise ValueError(str(error)) from None
-    # The import has seen to it that these are plain files beside the model.
+    # The import has checked that these are plain files beside the model.
     load_external_data_for_model(model, str(path.parent))
     return model
 
 
 def giving_out(model: ModelProto, names: Iterable[str]) -> ModelProto:
-    """Returns a model that also has values inside it as outputs."""
+    """Returns a model with inner values as additional outputs."""
     made = ModelProto()
     made.CopyFrom(model)
     known = {o.name for o in made.graph.output}
@@ -45,8 +43,8 @@ def giving_out(model: ModelProto, names: Iterable[str]) -> ModelProto:
 def one_layer(
     model: ModelProto, outputs: Sequence[str], values: Mapping[str, Any]
 ) -> tuple[bytes, dict[str, Any]] | None:
-    """Returns a model of the one layer that has these outputs, and its inputs, with `values` of
-    what it reads; None for layers inside functions and branches.
+    """Returns a model of the one layer that has these outputs, and its inputs, with `values` for
+    the layer's operands; None for layers inside functions and branches.
     """
     node = _node(model, outputs)
     if node is None:

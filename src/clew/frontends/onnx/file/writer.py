@@ -14,7 +14,7 @@ _IR_VERSION: Final = 10
 
 
 class GraphWriter:
-    """Collects the inputs, constants and nodes of a graph. Values are named by strings."""
+    """Collects the inputs, constants and nodes of a graph. Strings name the values."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -24,12 +24,12 @@ class GraphWriter:
 
     @property
     def constants(self) -> int:
-        """How many constants there are."""
+        """The number of constants."""
         return len(self._held)
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self._nodes)
 
     def input(self, name: str, shape: Sequence[int], dtype: DTypeLike) -> None:

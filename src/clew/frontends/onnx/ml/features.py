@@ -1,4 +1,6 @@
-"""Operators of `ai.onnx.ml` on features: scaled, replaced, chosen, encoded; linear models."""
+"""Operators of `ai.onnx.ml` on features: scaling, replacement, selection, encoding; linear
+models.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from clew.ops.data.lookup import ascending
 
 @converter("ArrayFeatureExtractor", domain=DOMAIN)
 def array_feature_extractor(layer: Layer) -> Result:
-    """Columns by index; a vector gives one row (as ONNX Runtime and onnx's reference have it)."""
+    """Columns by index; a vector gives one row (as in ONNX Runtime and onnx's reference)."""
     x, places = layer.input(0), layer.input(1)
     if layer.rank(0) == 0:
         raise layer.wrong(f"takes an input with axes, got {layer.type(0)}")
@@ -54,7 +56,7 @@ def binarizer(layer: Layer) -> Result:
 
 @converter("FeatureVectorizer", domain=DOMAIN)
 def feature_vectorizer(layer: Layer) -> Result:
-    """Inputs beside each other as f32, each cut or filled with zeros to its stated size."""
+    """Inputs side by side as f32, each cut or padded with zeros to its stated size."""
     sizes = layer.integers("inputdimensions")
     if sizes and len(sizes) != len(layer.inputs):
         raise layer.wrong(f"has {len(sizes)} inputdimensions for {len(layer.inputs)} inputs")
@@ -88,7 +90,7 @@ def _per_feature(layer: Layer, name: str, values: Constant, x: Expr) -> Constant
 
 @converter("Imputer", domain=DOMAIN)
 def imputer(layer: Layer) -> Result:
-    """One value replaced by others."""
+    """Replaces one value by others."""
     x, dtype = layer.input(0), layer.type(0).dtype
     if is_float(dtype):
         old, values = (
@@ -131,7 +133,7 @@ def scaler(layer: Layer) -> Result:
 
 @converter("Normalizer", domain=DOMAIN)
 def normalizer(layer: Layer) -> Result:
-    """Rows over their norm, as they are where it is 0."""
+    """Rows divided by their norm; unchanged if it is 0."""
     x = cast(layer.input(0), "f64" if layer.type(0).dtype == "f64" else "f32")
     dtype, kind = x.tensor.dtype, layer.text("norm")
     op = {"MAX": "max", "L1": "l1", "L2": "l2"}.get(kind)
@@ -166,9 +168,9 @@ def one_hot_encoder(layer: Layer) -> Result:
 
 
 def _looked_up(layer: Layer, keys: np.ndarray, values: np.ndarray, default: Any) -> Expr:
-    """Returns the values of the input's elements as keys.
+    """Returns the values for the input's elements as keys.
 
-    Errors: M012 where keys and values are not pairs, or keys are of another dtype.
+    Errors: M012 if keys and values are not pairs, or keys have another dtype.
     """
     x, dtype = layer.input(0), layer.type(0).dtype
     if keys.ndim != 1 or keys.shape != values.shape:
@@ -189,7 +191,7 @@ def _looked_up(layer: Layer, keys: np.ndarray, values: np.ndarray, default: Any)
 
 @converter("LabelEncoder", domain=DOMAIN)
 def label_encoder_of_classes(layer: Layer) -> Result:
-    """Classes to their places, or back."""
+    """Classes to their positions, or back."""
     classes = np.array(layer.texts("classes_strings"), to_numpy("str"))
     places = np.arange(len(classes))
     if layer.type(0).dtype == "str":
@@ -218,7 +220,7 @@ def label_encoder(layer: Layer) -> Result:
 
 
 def _listed(layer: Layer, what: str) -> tuple[np.ndarray, str]:
-    """Returns the keys or values, and which attribute holds them."""
+    """Returns the keys or values, and the name of the attribute that holds them."""
     kinds = [k for k in ("strings", "int64s", "floats", "tensor") if layer.has(f"{what}_{k}")]
     if len(kinds) != 1:
         raise layer.wrong(f"has {len(kinds)} attributes {what}_*, expected one")
@@ -235,7 +237,7 @@ def _listed(layer: Layer, what: str) -> tuple[np.ndarray, str]:
 
 @converter("CategoryMapper", domain=DOMAIN)
 def category_mapper(layer: Layer) -> Result:
-    """Texts to integers, or back."""
+    """Strings to integers, or back."""
     texts = np.array(layer.texts("cats_strings"), to_numpy("str"))
     numbers = np.array(layer.integers("cats_int64s"), np.int64)
     if layer.type(0).dtype == "str":
@@ -268,9 +270,9 @@ def linear_regressor(layer: Layer) -> Result:
 
 @converter("LinearClassifier", domain=DOMAIN)
 def linear_classifier(layer: Layer) -> Result:
-    """The class with the best linear combination of features, and all of these.
+    """The class with the best linear combination of features, and all combinations.
 
-    One combination tells two classes apart by its sign; with two labels both get a score.
+    The sign of a single combination separates two classes; with two labels both get a score.
     """
     x, labels, kind = real_rows(layer), Labels(layer, "classlabels_ints"), transform_of(layer)
     width = features(layer, x)

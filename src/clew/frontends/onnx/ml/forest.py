@@ -1,8 +1,7 @@
-"""Tree ensembles of models as tables that `forest.step` reads: checked, and in one form for all
-comparisons.
+"""Tree ensembles as checked tables for `forest.step`, with all comparisons in one form.
 
-Every way from a root is looked at: it ends at a leaf, meets no node twice, and reads features that
-are there. That takes time linear in the nodes, whatever the file says.
+The check covers every path from a root: it ends at a leaf, visits no node twice, and reads features
+that exist. It takes time linear in the nodes, whatever the file contains.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from clew.support.errors import ClewError, GraphTypeError
 Array = np.ndarray[Any, Any]
 
 MAX_DEPTH: Final = 4096
-"""Steps from a root to a leaf."""
+"""The most steps from a root to a leaf."""
 LESS_EQUAL, LESS, GREATER_EQUAL, GREATER, SAME, OTHER, MEMBER = range(7)
-"""Comparisons of nodes, as TreeEnsemble-5 numbers them."""
+"""Comparisons of nodes, as numbered by TreeEnsemble-5."""
 
 
 def malformed(what: str) -> GraphTypeError:
-    """Returns the error for an ensemble that is no set of trees."""
+    """Returns the error for an ensemble that is not a set of trees."""
     return GraphTypeError(
         "T164", f"the tree ensemble is malformed: {what}", hint="the file is damaged"
     )
@@ -33,8 +32,8 @@ def malformed(what: str) -> GraphTypeError:
 
 @dataclass
 class Branches:
-    """Nodes that compare, as a model gives them: children are numbers of `leaves + branches`,
-    leaves first.
+    """Branch nodes as a model gives them: children are numbers of `leaves + branches`, leaves
+    first.
     """
 
     features: Array
@@ -65,17 +64,16 @@ class Forest:
 def forest_of(roots: Array, leaves: int, given: Branches, width: int) -> Forest:
     """Returns the tables of an ensemble over `width` features.
 
-    Errors: T164 for nodes that are no trees, features that are not there and depths above
-    `MAX_DEPTH`.
+    Errors: T164 for nodes that do not form trees, missing features, and depths above `MAX_DEPTH`.
     """
     count = leaves + len(given.features)
     for name, ids in (("root", roots), ("child", given.first), ("child", given.second)):
         if ids.size and (ids.min() < 0 or ids.max() >= count):
-            raise malformed(f"a {name} is no node")
+            raise malformed(f"a {name} is not a node")
     bad = (given.features < 0) | (given.features >= width)
     if bad.any():
         feature = given.features[bad][0]
-        raise malformed(f"feature {feature} is none of the {width} of the input")
+        raise malformed(f"feature {feature} is not among the {width} of the input")
     _check_trees(roots, leaves, given)
     _expand_members(given, leaves)
     first, second, kinds = _in_one_form(given)
@@ -104,8 +102,8 @@ def _uniform(flags: Array, names: tuple[str, str]) -> str:
 
 
 def _check_trees(roots: Array, leaves: int, given: Branches) -> None:
-    """Checks that no comparing node has two parents, or is a root and a child: what can be reached
-    are trees then.
+    """Checks that no branch node has two parents, or is both a root and a child: then the reachable
+    nodes form trees.
     """
     first, second = given.first, given.second
     children = np.concatenate([first, second[second != first]])
@@ -119,7 +117,7 @@ def _check_trees(roots: Array, leaves: int, given: Branches) -> None:
 
 
 def _depth(roots: Array, leaves: int, children: Array) -> int:
-    """Returns the most steps from a root to a leaf."""
+    """Returns the largest number of steps from a root to a leaf."""
     level, depth = np.unique(roots), 0
     while (level := level[level >= leaves]).size:
         depth += 1
@@ -132,8 +130,8 @@ def _depth(roots: Array, leaves: int, children: Array) -> int:
 def _in_one_form(given: Branches) -> tuple[Array, Array, Array]:
     """Returns first children, second children and kinds of nodes that compare by `<=` or `==`.
 
-    `x < v` is `x <= v'` with the next smaller `v'`; the opposite comparisons swap the children, and
-    with them where NaN goes. No number is at most NaN.
+    `x < v` is `x <= v'` with the next smaller `v'`. The opposite comparisons swap the children, and
+    with them the child for NaN. No number is `<=` NaN.
     """
     modes, splits = given.modes, given.splits
     strict = (modes == LESS) | (modes == GREATER_EQUAL)
@@ -141,9 +139,9 @@ def _in_one_form(given: Branches) -> tuple[Array, Array, Array]:
     below = np.where(splits == least, np.array(np.nan, splits.dtype), np.nextafter(splits, least))
     given.splits = np.where(strict, below, splits)
     opposite = (modes == GREATER) | (modes == GREATER_EQUAL)
-    # A comparison with NaN never holds, its opposite neither.
+    # A comparison with NaN is false, and so is its opposite.
     swapped = (opposite & ~np.isnan(splits)) | (modes == OTHER)
-    # `x != v` holds for NaN: it goes to the true child, which is the second one.
+    # `x != v` is true for NaN: it selects the true child, which is the second one.
     missing = np.where(modes == OTHER, False, given.missing.astype(bool) != swapped)
     first = np.where(swapped, given.second, given.first)
     second = np.where(swapped, given.first, given.second)
@@ -152,9 +150,7 @@ def _in_one_form(given: Branches) -> tuple[Array, Array, Array]:
 
 
 def _expand_members(given: Branches, leaves: int) -> None:
-    """Puts a search by halves in place of each node that asks for membership: its last nodes
-    compare by `==`.
-    """
+    """Replaces each membership node by a binary search, whose last nodes compare by `==`."""
     places = np.flatnonzero(given.modes == MEMBER)
     if not len(places):
         return
@@ -209,7 +205,7 @@ class Named:
 
     @staticmethod
     def of(trees: Array, nodes: Array) -> Named:
-        """Errors: T164 for a node that is there twice."""
+        """Errors: T164 for a duplicate node."""
         tree_ids, tree_places = np.unique(trees, return_inverse=True)
         node_ids, node_places = np.unique(nodes, return_inverse=True)
         keys = tree_places.astype(np.int64) * len(node_ids) + node_places
@@ -218,13 +214,13 @@ class Named:
         twice = ordered[1:] == ordered[:-1]
         if twice.any():
             place = order[1:][twice][0]
-            raise malformed(f"node {nodes[place]} of tree {trees[place]} is there twice")
+            raise malformed(f"node {nodes[place]} of tree {trees[place]} is defined twice")
         return Named(trees, nodes, ordered, order, tree_ids, node_ids)
 
     def places(self, trees: Array, nodes: Array, what: str) -> Array:
-        """Returns which nodes are meant.
+        """Returns the positions of the named nodes.
 
-        Errors: T164 for one that is not there.
+        Errors: T164 for a missing node.
         """
         if not len(trees):
             return np.zeros(0, np.int64)
@@ -236,7 +232,7 @@ class Named:
         known &= self._sorted[place] == keys
         if not known.all():
             n = int(np.argmin(known))
-            raise malformed(f"{what} {nodes[n]} of tree {trees[n]} is not there")
+            raise malformed(f"{what} {nodes[n]} of tree {trees[n]} does not exist")
         return np.asarray(self._order[place])
 
     @property
@@ -252,9 +248,9 @@ def branches_by_name(
     modes: tuple[str, ...],
     wrong: Callable[[str], ClewError],
 ) -> tuple[Array, Branches]:
-    """Returns each node's number (leaves first) and the nodes that compare.
+    """Returns each node's number (leaves first) and the branch nodes.
 
-    Errors: T164 for children that are not there, and `wrong` for a mode that ONNX does not define.
+    Errors: T164 for missing children, and `wrong` for a mode that ONNX does not define.
     """
     unknown = set(modes) - _MODES.keys()
     if unknown:

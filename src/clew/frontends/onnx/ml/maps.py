@@ -22,7 +22,7 @@ def zip_map(layer: Layer) -> Result:
 
 @converter("DictVectorizer", domain=DOMAIN)
 def dict_vectorizer(layer: Layer) -> Result:
-    """The elements of a map at the places of their keys in a vocabulary."""
+    """The elements of a map at the positions of their keys in a vocabulary."""
     texts, numbers = layer.texts("string_vocabulary"), layer.integers("int64_vocabulary")
     if bool(texts) == bool(numbers):
         raise layer.wrong("needs one vocabulary, of text or of integers")
@@ -35,7 +35,7 @@ def dict_vectorizer(layer: Layer) -> Result:
 
 @converter("CastMap", domain=DOMAIN)
 def cast_map(layer: Layer) -> Result:
-    """The elements of a map in the order of its keys, or where these say."""
+    """The elements of a map in the order of its keys, or at the positions given by the keys."""
     dtypes = {"TO_FLOAT": "f32", "TO_INT64": "i64", "TO_STRING": "str"}
     to, form = layer.text("cast_to"), layer.text("map_form")
     if to not in dtypes or form not in ("DENSE", "SPARSE"):

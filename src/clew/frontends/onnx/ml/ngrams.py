@@ -15,13 +15,13 @@ from clew.ir.types import to_numpy
 
 Array = np.ndarray[Any, Any]
 
-# From as many n-grams on, looking each up costs less than comparing with all.
+# From this many n-grams on, looking each up costs less than comparing with all.
 _HASHED: Final = 1024
 
 
 @converter("TfIdfVectorizer")
 def tf_idf_vectorizer(layer: Layer) -> Result:
-    """Counts of the n-grams in a pool at their places in the result, weighted by mode."""
+    """Counts of the pool's n-grams at their positions in the result, weighted by mode."""
     x, dtype = layer.input(0), layer.type(0).dtype
     if layer.rank() not in (1, 2):
         raise layer.wrong(f"takes [C] or [N, C], got {layer.type(0)}")
@@ -51,7 +51,7 @@ def tf_idf_vectorizer(layer: Layer) -> Result:
     for table in grams:
         if len(table):
             if shortest <= table.shape[1] <= longest:
-                # More is skipped than stands between the ends of a row: never found.
+                # A skip longer than a row never finds an n-gram.
                 counts.append(call(op, rows, Constant(table), max_skip=_useful(skip, rows)))
                 used.append(np.arange(at, at + len(table)))
             at += len(table)
@@ -83,14 +83,14 @@ def _grams(layer: Layer, pool: Array) -> list[Array]:
 def _placed(
     layer: Layer, rows: Expr, counts: list[Expr], used: list[Array], places: Array, width: int
 ) -> Expr:
-    """Returns weighted counts at their places."""
+    """Returns weighted counts at their positions."""
     mode = layer.text("mode")
     weights = np.array(layer.reals("weights"), np.float32)
     if mode not in ("TF", "IDF", "TFIDF"):
         raise layer.wrong(f"has mode {mode[:40]!r}, expected TF, IDF or TFIDF")
     if weights.size not in (0, len(places)):
         raise layer.wrong(f"has {weights.size} weights for {len(places)} n-grams")
-    # An n-gram that is nowhere: what columns without one read.
+    # A dummy n-gram without matches, which columns without an n-gram read.
     nothing = call("full", shape=(rows.tensor.shape[0], 1), value=0.0, dtype="f32")
     found: Expr = call("concatenate", *counts, nothing, axis=1) if counts else nothing
     numbers = np.concatenate([*used, np.zeros(0, np.int64)])

@@ -1,4 +1,4 @@
-"""What the classifiers and regressors of `ai.onnx.ml` share: inputs as floats, transforms of
+"""Shared parts of the classifiers and regressors of `ai.onnx.ml`: inputs as floats, transforms of
 scores, labels.
 """
 
@@ -20,7 +20,7 @@ TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def rows(layer: Layer, x: Expr) -> Expr:
-    """Returns an input as a matrix: one row of features is one case."""
+    """Returns an input as a matrix with one case per row."""
     if x.tensor.rank == 1:
         return reshaped(x, (1, *x.tensor.shape))
     if x.tensor.rank != 2:
@@ -29,7 +29,7 @@ def rows(layer: Layer, x: Expr) -> Expr:
 
 
 def real_rows(layer: Layer) -> Expr:
-    """Returns the first input as a matrix of floats: f64 where it is that, else f32."""
+    """Returns the first input as a matrix of floats: f64 if it is f64, else f32."""
     x = rows(layer, layer.input(0))
     return x if x.tensor.dtype == "f64" else cast(x, "f32")
 
@@ -57,7 +57,7 @@ def linear(layer: Layer, x: Expr, weights: np.ndarray, intercepts: Expr | None) 
 def coefficients(layer: Layer, count: int, features: int) -> np.ndarray:
     """Returns the attribute of that name as a matrix.
 
-    Errors: M012 where there are too many or few.
+    Errors: M012 for a wrong number of coefficients.
     """
     given = np.array(layer.reals("coefficients"), np.float32)
     if given.size != count * features:
@@ -93,8 +93,8 @@ def transformed(scores: Expr, name: str) -> Expr:
 
 
 def _softmax_zero(scores: Expr) -> Expr:
-    """Softmax in which scores of 0 stay 0 (as ONNX Runtime and onnx's reference have it: below
-    1e-7). Where all are 0, all become one half.
+    """Softmax in which scores of 0 stay 0 (in ONNX Runtime and onnx's reference: below 1e-7). If
+    all are 0, all become one half.
     """
     dtype = scores.tensor.dtype
     largest = call("max", scores, axes=(1,), keepdims=True)
@@ -108,7 +108,7 @@ def _softmax_zero(scores: Expr) -> Expr:
 
 
 def _probit(scores: Expr) -> Expr:
-    """`sqrt(2) erfinv(2 x - 1)`, by the approximation that ONNX Runtime and onnx's reference use.
+    """`sqrt(2) erfinv(2 x - 1)`, with the approximation of ONNX Runtime and onnx's reference.
 
     Source: Winitzki, "A handy approximation for the error function and its inverse", 2008.
     """
@@ -129,7 +129,7 @@ def _probit(scores: Expr) -> Expr:
 
 
 class Labels:
-    """The classes of a classifier: texts or integers."""
+    """The classes of a classifier: strings or integers."""
 
     def __init__(self, layer: Layer, integers: str) -> None:
         texts, numbers = layer.texts("classlabels_strings"), layer.integers(integers)
@@ -139,20 +139,22 @@ class Labels:
         self.count = len(self.values)
 
     def at(self, places: Expr) -> Expr:
-        """Returns the labels at places `i64[N]`; the places themselves where there are none."""
+        """Returns the labels at positions `i64[N]`; the positions themselves if there are no
+        labels.
+        """
         if not self.count:
             return places
         return call("gather", Constant(self.values), places, axis=0)
 
     def by(self, condition: Expr, one: int, other: int) -> Expr:
-        """Returns for each of `bool[N]` the label with one number or the other."""
+        """Returns for each of `bool[N]` the label at one of two positions."""
         dtype = "i64"
         places = call("where", condition, scalar(one, dtype), scalar(other, dtype))
         return self.at(places)
 
 
 def largest(scores: Expr) -> Expr:
-    """Returns the place of the first largest score of each row, `i64[N]`."""
+    """Returns the position of the first largest score of each row, `i64[N]`."""
     return call("argmax", scores, axis=1, keepdims=False, select_last=False)
 
 

@@ -78,7 +78,7 @@ def _rho(layer: Layer, least: int) -> Array:
 
 @converter("SVMRegressor", domain=DOMAIN)
 def svm_regressor(layer: Layer) -> Result:
-    """Weighted kernels; with `one_class`, 1 where that is positive, else -1."""
+    """The weighted sum of kernels; with `one_class`, 1 if it is positive, else -1."""
     x = real_rows(layer)
     dtype, width, count = x.tensor.dtype, features(layer, x), layer.integer("n_supports")
     if count < 0:

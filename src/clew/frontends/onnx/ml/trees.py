@@ -1,4 +1,4 @@
-"""Tree ensembles: a walk through all trees, then the votes of the leaves added up."""
+"""Tree ensembles: a walk through all trees, then a sum over the votes of the reached leaves."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ from clew.ir.types import to_numpy
 Array = np.ndarray[Any, Any]
 
 _DENSE: Final = 1 << 24
-"""Elements that a table of every leaf's vote for every target may have."""
+"""The most elements of a table of every leaf's vote for every target."""
 _AGGREGATES: Final = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
 @dataclass(frozen=True)
 class _Votes:
-    """What leaves say: a weight for a target each."""
+    """The votes of leaves: a weight for one target each."""
 
     leaves: Array
     targets: Array
     weights: Array
 
     def checked(self, leaves: int, targets: int) -> _Votes:
-        """Errors: T164 for a target that is none."""
+        """Errors: T164 for a target that does not exist."""
         if self.targets.size and not 0 <= self.targets.min() <= self.targets.max() < targets:
-            raise malformed(f"a leaf votes for a target that is none of the {targets}")
+            raise malformed(f"a leaf votes for a target that is not among the {targets}")
         assert not self.leaves.size or self.leaves.max() < leaves
         return self
 
@@ -78,8 +78,8 @@ def _walked(forest: Forest, x: Expr) -> Expr:
 def _aggregated(
     kind: str, leaves: Expr, votes: _Votes, count: int, targets: int, dtype: str, budgets: Budgets
 ) -> Expr:
-    """Returns scores `[N, targets]` of the leaves `[T, N]` that cases reached, `count` of them in
-    all: 0 where no leaf voted.
+    """Returns scores `[N, targets]` of the leaves `[T, N]` that cases reached, out of `count`
+    leaves: 0 if no leaf voted.
 
     Errors: M006 for tables beyond the budget.
     """
@@ -109,7 +109,9 @@ def _start(kind: str) -> float:
 
 
 def _dense(kind: str, votes: _Votes, count: int, targets: int, dtype: str) -> tuple[Array, bool]:
-    """Returns each leaf's vote for each target, and whether 0 stands for none of them."""
+    """Returns a table of each leaf's vote for each target, and whether it has no infinities, which
+    stand for missing votes.
+    """
     table = np.full((max(count, 1), targets), _start(kind), to_numpy(dtype))
     combine = {"MIN": np.minimum, "MAX": np.maximum}.get(kind, np.add)
     combine.at(table, (votes.leaves, votes.targets), votes.weights.astype(table.dtype))
@@ -119,8 +121,8 @@ def _dense(kind: str, votes: _Votes, count: int, targets: int, dtype: str) -> tu
 def _sparse(
     kind: str, leaves: Expr, votes: _Votes, count: int, most: int, targets: int, dtype: str
 ) -> tuple[Expr, bool, tuple[int, ...]]:
-    """Returns what each leaf reached adds to each target, over the axes to be reduced, from tables
-    of a leaf's votes: target and weight.
+    """Returns the contribution of each reached leaf to each target, over the axes to be reduced,
+    from tables of a leaf's votes: target and weight.
     """
     order = np.argsort(votes.leaves, kind="stable")
     leaf = votes.leaves[order]
@@ -143,7 +145,7 @@ def _sparse(
 
 @converter("TreeEnsemble", domain=DOMAIN, since=5)
 def tree_ensemble(layer: Layer) -> Result:
-    """Leaves have tables of their own, with one vote each."""
+    """Leaves have their own tables, with one vote each."""
     dtype = layer.type(0).dtype
     wide = "f64" if dtype == "f64" else "f32"
     x = cast(rows(layer, layer.input(0)), wide)
@@ -158,7 +160,7 @@ def tree_ensemble(layer: Layer) -> Result:
     roots = _ints(layer, "tree_roots")
     given = _branches(layer, count, wide)
     if roots.size and (roots.min() < 0 or roots.max() >= len(given.features)):
-        raise malformed("a root is no node")
+        raise malformed("a root is not a node")
     if not roots.size:
         raise malformed("it has no trees")
     kind = _numbered(layer, "aggregate_function", 1, _AGGREGATES)
@@ -181,10 +183,10 @@ def _numbered(layer: Layer, name: str, default: int, names: tuple[str, ...]) -> 
 
 
 def _branches(layer: Layer, leaves: int, dtype: str) -> Branches:
-    """Errors: M012 for lists of other lengths, T164 for leaves that are not there."""
+    """Errors: M012 for lists of unequal lengths, T164 for missing leaves."""
     modes = layer.tensor("nodes_modes").reshape(-1).astype(np.int64)
     if modes.size and not 0 <= modes.min() <= modes.max() <= MEMBER:
-        raise layer.wrong("has a node mode that is none of 0 to 6")
+        raise layer.wrong("has a node mode outside 0 to 6")
     splits = layer.tensor("nodes_splits").reshape(-1).astype(to_numpy(dtype))
     lists = {
         name: _ints(layer, f"nodes_{name}")
@@ -200,7 +202,7 @@ def _branches(layer: Layer, leaves: int, dtype: str) -> Branches:
         ids, leaf = lists[f"{side}nodeids"], lists[f"{side}leafs"].astype(bool)
         limits = np.where(leaf, leaves, len(modes))
         if ((ids < 0) | (ids >= limits)).any():
-            raise malformed("a child is no node or leaf")
+            raise malformed("a child is neither a node nor a leaf")
         return np.where(leaf, ids, ids + leaves)
 
     return Branches(
@@ -215,7 +217,7 @@ def _branches(layer: Layer, leaves: int, dtype: str) -> Branches:
 
 
 def _members(layer: Layer, count: int, dtype: str) -> list[Array]:
-    """Returns the values of each node that asks for membership; each ends with a NaN."""
+    """Returns the values of each membership node; each list ends with a NaN."""
     if not count and not layer.has("membership_values"):
         return []
     given = (
@@ -247,7 +249,7 @@ def _floats(layer: Layer, name: str) -> Array:
 
 @dataclass(frozen=True)
 class _Ensemble:
-    """Leaves reached `[T, N]`, what they vote, and values added in the end."""
+    """The leaves reached `[T, N]`, their votes, and the base values."""
 
     leaves: Expr
     votes: _Votes
@@ -307,7 +309,7 @@ def _named_votes(layer: Layer, prefix: str, names: Named, numbers: Array, weight
 
 @converter("TreeEnsembleRegressor", domain=DOMAIN)
 def tree_ensemble_regressor(layer: Layer) -> Result:
-    """Votes for targets, aggregated; then base values are added."""
+    """Aggregated votes for targets, plus base values."""
     targets = layer.integer("n_targets", 1)
     if targets < 1:
         raise layer.wrong(f"has {targets} targets")
@@ -325,9 +327,9 @@ def tree_ensemble_regressor(layer: Layer) -> Result:
 
 @converter("TreeEnsembleClassifier", domain=DOMAIN)
 def tree_ensemble_classifier(layer: Layer) -> Result:
-    """The class with the most votes, and all votes. Of two classes only one may be voted for:
-    scores then tell them apart as ONNX Runtime does, by one half where all weights are positive,
-    else by 0.
+    """The class with the most votes, and all votes. If leaves vote for only one of two classes,
+    scores separate them at a threshold, as in ONNX Runtime: one half if all weights are positive,
+    else 0.
     """
     labels = Labels(layer, "classlabels_int64s")
     if not labels.count:
@@ -350,8 +352,8 @@ def tree_ensemble_classifier(layer: Layer) -> Result:
 
 
 def _voted(found: _Ensemble, classes: int) -> Expr | None:
-    """Returns for which classes a leaf reached has a vote, `bool[N, classes]`: others are not
-    chosen. None where that makes no difference.
+    """Returns the classes that have a vote of a reached leaf, `bool[N, classes]`: others are not
+    selected. None if that makes no difference.
     """
     if found.votes.weights.size and (found.votes.weights > 0).all():
         return None
@@ -365,11 +367,11 @@ def _voted(found: _Ensemble, classes: int) -> Expr | None:
 def _of_two(
     layer: Layer, labels: Labels, found: _Ensemble, base: Array, transform: str
 ) -> list[Expr]:
-    """Returns label and scores for two classes, or for one label of which the other is its lack.
+    """Returns label and scores for two classes, or for one label and its absence.
 
-    Where leaves vote for both classes, the one with more votes is the top one. Where all vote for
-    the first, that is the weight of the second (which is how boosted trees are exported): what is
-    left to 1 goes to the first, or with weights of both signs, or a transform, the negative.
+    If leaves vote for both classes, the one with more votes wins. If all vote for the first, that
+    vote is the weight of the second (boosted trees are exported this way): the first gets the
+    remainder to 1 or, with weights of both signs or a transform, the negative.
     """
     ids = set(found.votes.targets.tolist())
     positive = bool((found.votes.weights >= 0).all())

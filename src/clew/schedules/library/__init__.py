@@ -1,0 +1,1 @@
+"""What schedule rules share."""

@@ -1,0 +1,50 @@
+"""Short blocks of channels made of images with channels apart: vectors over pixels and channels.
+
+An operand is contiguous along the pixels, the result along the few channels of a block. Vectors
+along both read a run of pixels from each channel, and shuffles put them in order.
+"""
+
+from __future__ import annotations
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.library.stages import StageInfo, lane_stride
+
+# Of channels: longer blocks are vectors by themselves, or tiles of a transpose.
+_MOST = 8
+_LEAST_RUN = 4
+
+
+def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
+    """Whether the last axis is a short part of a vector, and all operands are contiguous along the
+    one before it.
+    """
+    if len(axes) < 2:
+        return False
+    *_, pixels, last = axes
+    by_name = {n.name: n for n in info.loops}
+    lanes = target.vector_lanes(info.store.buffer.dtype)
+    block = by_name[last].extent
+    short = 1 < block <= min(_MOST, lanes // _LEAST_RUN)
+    if not short or lanes % block or block * by_name[pixels].extent < lanes:
+        return False
+    simplifier = Simplifier()
+    loads = list(buffer_loads(info.store.value))
+    along = [lane_stride(x, by_name[pixels].index, _LEAST_RUN, simplifier) for x in loads]
+    across = [lane_stride(x, by_name[last].index, 2, simplifier) for x in loads]
+    return bool(loads) and all(s == 1 for s in along) and 1 not in across
+
+
+def schedule(schedule: Schedule, info: StageInfo, axes: list[str], target: Target) -> None:
+    """Makes the last two axes one, in vectors; what lies inside borders asks nothing."""
+    *outer, pixels, last = axes
+    schedule.partition(pixels)
+    together = schedule.fuse(pixels, last)
+    _, lane = schedule.split(together, target.vector_lanes(info.store.buffer.dtype))
+    while len(outer) > 1:
+        outer[:2] = [schedule.fuse(outer[0], outer[1])]
+    schedule.vectorize(lane)
+    if outer and schedule.extent(outer[0]) > 1:
+        schedule.parallel(outer[0])

@@ -1,0 +1,104 @@
+"""Sums of products of numbers in parts, in panels of two tiles of columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from clew.ir.types import bits
+from clew.loop.products import product_of
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.library.stages import StageInfo, flatten_axes, stage_infos
+from clew.schedules.rule import TailMatch, Work
+
+HIGH: Final = 2
+"""Tiles of sums at once, down the rows."""
+WIDE: Final = 2
+"""Tiles of sums at once, across the columns."""
+_SHARE_OF_ROWS: Final = 0.5
+
+
+@dataclass(frozen=True)
+class PartsMatch(TailMatch):
+    """Products of parts whose rows and depth fill tiles. A `tile` has rows, columns and a depth."""
+
+    tile: tuple[int, int, int]
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.info.store.buffer.shape[-2]
+
+
+def match_parts(work: Work, target: Target) -> PartsMatch | None:
+    """Returns products of parts; None where their rows or their depth fill no tiles."""
+    anchor, root = work.reduction.name, work.root.name
+    extents = work.root.store.buffer.shape
+    schedule = work.start.copy()
+    flatten_axes(schedule, anchor, root)
+    info = stage_infos(schedule)[anchor]
+    product = product_of(info.store)
+    assert product is not None
+    tile = target.tile_shape(product.a.dtype, product.b.dtype)
+    assert tile is not None
+    height, _, deep = tile
+    extents = stage_infos(schedule)[root].store.buffer.shape
+    several = any(e > 1 for e in extents[:-2])
+    if (several and extents[-2] % height) or schedule.extent(info.reduction_axes[-1]) % deep:
+        return None
+    return PartsMatch(schedule, target, anchor, root, tile)
+
+
+def rows_of_band(match: PartsMatch) -> int:
+    """Returns how many rows of the data stay in the second-level cache while panels of weights pass
+    by, a multiple of two tiles. Several bands are an even number, for threads to share.
+    """
+    info, unit = match.info, HIGH * match.tile[0]
+    product = product_of(info.store)
+    assert product is not None
+    extents = {n.name: n.extent for n in info.loops}
+    parts = product.a.source.shape[2]
+    row_bytes: int = parts * extents[info.reduction_axes[-1]] * bits(product.a.dtype) // 8
+    rows = int(match.target.l2_bytes * _SHARE_OF_ROWS) // row_bytes
+    whole = extents[info.axes[-2]]
+    if rows < whole:
+        block = HIGH * product.a.source.shape[3]
+        bands = -(-whole // rows) if rows else whole
+        even: int = -(-whole // (bands + bands % 2) // block) * block
+        rows = min(rows, even)
+    return max(rows // unit, 1) * unit
+
+
+@dataclass(frozen=True)
+class Panels:
+    """Columns in panels of two tiles, all rows or a band of them for each.
+
+    `outer` are the loops down to that over panels, `row` that over rows, `inside` that over a
+    panel's columns.
+    """
+
+    outer: list[str]
+    banded: bool
+    row: str
+    inside: str
+
+    def write_vectors(self, schedule: Schedule, target: Target) -> None:
+        """Makes a panel's columns vectors of the stage that writes them."""
+        vector, lane = schedule.split(self.inside, target.vector_lanes("f32"), tail="guard")
+        schedule.unroll(vector)
+        schedule.vectorize(lane)
+
+
+def arrange_panels(schedule: Schedule, match: PartsMatch, root: StageInfo, band: int) -> Panels:
+    """Arranges the stage that holds the sums in panels, rows in bands of `band`."""
+    *batch, row, across = root.axes_in(match.result(schedule))
+    bands: list[str] = []
+    if band < schedule.extent(row):
+        schedule.reorder(row, *batch, across)  # outermost: the last band may be lower
+        outer, row = schedule.split(row, band)
+        bands = [outer]
+    schedule.reorder(across, *batch, row)
+    panel, inside = schedule.split(across, WIDE * match.tile[1])
+    schedule.reorder(*batch, panel, row, inside)
+    return Panels([*bands, *batch, panel], bool(bands), row, inside)

@@ -1,0 +1,62 @@
+"""Vectors along rows: of partial results of a reduction, and of elements."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clew.loop.affine import Simplifier
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.library.stages import StageInfo, lane_stride, largest_load
+from clew.te.expr import Index, Load
+
+PARTIAL_VECTORS: Final = 4
+"""Vectors of partial results of a reduction, so that none waits for its own last addition."""
+
+
+def reduce_in_vectors(
+    schedule: Schedule, info: StageInfo, target: Target, partial: int = PARTIAL_VECTORS
+) -> None:
+    """Reduces in vectors along the contiguous axis: a reduction axis, or the stage's own last one.
+    A long reduction has `partial` vectors of partial results.
+    """
+    lanes = target.vector_lanes(info.store.buffer.dtype)
+    deepest = info.reduction_axes[-1]
+    load = largest_load(info)
+    if load is None or schedule.extent(deepest) < 2:
+        return
+    index = next(n.index for n in info.loops if n.name == deepest)
+    extent = schedule.extent(deepest)
+    width = _regular_lanes(load, index, min(lanes, extent))
+    if width < 2:
+        return
+    if partial > 1 and extent >= width * partial:
+        _, block = schedule.split(deepest, width * partial)
+        parts, lane = schedule.split(block, width, tail="guard")
+        schedule.rfactor(info.name, parts, lane)
+        schedule.unroll(parts)
+        schedule.unroll(f"{info.name}.rf0")
+        schedule.vectorize(lane)
+        schedule.vectorize(f"{info.name}.rf1")
+        return
+    _, lane = schedule.split(deepest, width)
+    schedule.rfactor(info.name, lane)
+    schedule.vectorize(lane)
+    schedule.vectorize(f"{info.name}.rf0")
+
+
+def _regular_lanes(load: Load, index: Index, most: int) -> int:
+    """Returns how many neighbors along a loop lie evenly in memory: blocks are that long."""
+    simplifier = Simplifier()
+    while most > 1 and lane_stride(load, index, most, simplifier) is None:
+        most //= 2
+    return most
+
+
+def vectorize_last(schedule: Schedule, last: list[str], target: Target, info: StageInfo) -> None:
+    """Makes the last of a stage's loops vector lanes."""
+    if not last or schedule.extent(last[0]) < 2:
+        return
+    lanes = min(target.vector_lanes(info.store.buffer.dtype), schedule.extent(last[0]))
+    _, lane = schedule.split(last[0], lanes)
+    schedule.vectorize(lane)

@@ -1,0 +1,219 @@
+"""What rules ask of a nest: stages and their roles, which axes accesses are contiguous in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, reads, walk
+from clew.loop.schedule import Schedule
+from clew.support.errors import ScheduleError
+from clew.te.expr import (
+    INDEX,
+    Binary,
+    Cast,
+    Imm,
+    Index,
+    Inlined,
+    Intrinsic,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+    binary,
+)
+from clew.te.walk import nodes, substitute
+
+
+@dataclass
+class StageInfo:
+    """A stage as it stands at the top of a nest: its loops, its store, who reads it."""
+
+    name: str
+    loops: list[For]
+    store: Store
+    readers: list[str] = field(default_factory=list)
+
+    @property
+    def is_reduction(self) -> bool:
+        """Whether the stage reduces."""
+        return bool(self.store.combiner)
+
+    @property
+    def is_output(self) -> bool:
+        """Whether the stage writes an output of the kernel."""
+        return self.store.buffer.scope == "output"
+
+    @property
+    def role(self) -> str:
+        """What the stage is within its operator (`te.roles`)."""
+        return self.store.buffer.role
+
+    @property
+    def axis_roles(self) -> tuple[str, ...]:
+        """Roles of the spatial loops in order."""
+        kept = {id(i) for i in self.store.indices}
+        return tuple(n.index.role for n in self.loops if id(n.index) in kept)
+
+    @property
+    def reduction_roles(self) -> tuple[str, ...]:
+        """Roles of the reduction loops in order."""
+        kept = {id(i) for i in self.store.indices}
+        return tuple(n.index.role for n in self.loops if id(n.index) not in kept)
+
+    def axis_of(self, role: str) -> str:
+        """Returns the name of the only loop with a role."""
+        (name,) = (n.name for n in self.loops if n.index.role == role)
+        return name
+
+    @property
+    def axes(self) -> list[str]:
+        """Names of the spatial loops in order."""
+        kept = {id(i) for i in self.store.indices}
+        return [n.name for n in self.loops if id(n.index) in kept]
+
+    def axes_in(self, stage: str) -> list[str]:
+        """Returns the names that the same loops have in another stage, such as its copy."""
+        return [f"{stage}.{name.rsplit('.', 1)[-1]}" for name in self.axes]
+
+    @property
+    def reduction_axes(self) -> list[str]:
+        """Names of the reduction loops in order."""
+        kept = {id(i) for i in self.store.indices}
+        return [n.name for n in self.loops if id(n.index) not in kept]
+
+    @property
+    def is_anchor(self) -> bool:
+        """Whether the stage is a sum of products of two different tensors."""
+        value = self.store.value
+        while isinstance(value, Inlined):
+            value = value.value
+        if self.store.combiner != "sum" or not (isinstance(value, Binary) and value.op == "mul"):
+            return False
+        left = {id(x.source) for x in buffer_loads(value.a)}
+        right = {id(x.source) for x in buffer_loads(value.b)}
+        return bool(left and right and not left & right)
+
+    @property
+    def divides(self) -> bool:
+        """Whether the value is, or has in it, a quotient of floats."""
+        return any(
+            isinstance(node, Binary) and node.op == "div" and node.dtype != INDEX
+            for node in nodes(self.store.value)
+        )
+
+    @property
+    def case_axes(self) -> list[str]:
+        """Names of the axes whose number chooses among expressions: they have to be unrolled."""
+        compared: set[int] = set()
+        stack: list[Scalar] = [self.store.value]
+        seen: set[int] = set()
+        while stack:
+            node = stack.pop()
+            if id(node) in seen:
+                continue
+            seen.add(id(node))
+            cond = node.cond if isinstance(node, Select) else None
+            if isinstance(cond, Binary) and cond.op == "eq" and isinstance(cond.b, Imm):
+                compared.add(id(cond.a))
+            stack.extend(node.children)
+        return [n.name for n in self.loops if id(n.index) in compared]
+
+    @property
+    def operations(self) -> int:
+        """How many operations the value takes, about."""
+        made = (Binary, Unary, Select, Cast, Intrinsic)
+        return sum(isinstance(node, made) for node in nodes(self.store.value))
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether the value takes more than a few instructions, so that computing it twice
+        hurts.
+        """
+        return any(
+            isinstance(node, Intrinsic) or (isinstance(node, Binary) and node.op == "pow")
+            for node in nodes(self.store.value)
+        )
+
+
+def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
+    """Returns the stages that have loops of their own, in order; a reduction by its combining
+    nest.
+    """
+    infos: dict[str, StageInfo] = {}
+    owner: dict[int, str] = {}
+    for stmt in schedule.nest.body.stmts:
+        around: list[For] = []
+        inner: Stmt = stmt
+        while isinstance(inner, For):
+            around.append(inner)
+            inner = inner.body
+        if isinstance(inner, Store):
+            infos[inner.stage] = StageInfo(inner.stage, around, inner)
+            owner[id(inner.buffer)] = inner.stage
+    for stmt in schedule.nest.body.stmts:
+        for node in walk(stmt):
+            if not isinstance(node, Store):
+                continue
+            for _, load in reads(node):
+                producer = owner.get(id(load.source))
+                if producer and producer != node.stage:
+                    readers = infos[producer].readers
+                    if node.stage not in readers:
+                        readers.append(node.stage)
+    return infos
+
+
+def flatten_axes(schedule: Schedule, *stages: str) -> int:
+    """Makes neighboring axes one wherever all accesses walk them so: pixels, images of a batch.
+    Returns how many steps that took.
+    """
+    before, position = len(schedule.steps), 0
+    while position + 1 < len(stage_infos(schedule)[stages[0]].axes):
+        try:
+            schedule.flatten(*dict.fromkeys(stages), first=position)
+        except ScheduleError:
+            position += 1
+    return len(schedule.steps) - before
+
+
+def stride(load: Load, index: Index, simplifier: Simplifier) -> int | None:
+    """Returns how many elements a load moves when a loop variable moves by one; None if
+    irregular.
+    """
+    return offset_stride(load.source, load.indices, index, simplifier)
+
+
+def offset_stride(
+    buffer: Buffer, indices: tuple[Scalar, ...], index: Index, simplifier: Simplifier
+) -> int | None:
+    """Returns the step in elements of an access along a loop; None where it is not constant."""
+    total: Scalar = Imm(0, INDEX)
+    for position, step in zip(indices, buffer.strides, strict=True):
+        total = binary("add", total, binary("mul", position, Imm(step, INDEX)))
+    form = simplifier.flatten(simplifier.linear(total))
+    others = [a for a, _ in form.terms if a is not index]
+    if any(simplifier.uses(a, index) for a in others):
+        return None
+    return form.coefficient(index)
+
+
+def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) -> int | None:
+    """Returns how many elements a load moves from lane to lane once a loop is split by `lanes`.
+
+    A packed operand, indexed by `j // 32` and `j % 32`, is side by side within 32 and not beyond.
+    """
+    assert isinstance(index.extent, int)
+    inner = (within for i in load.indices for within in buffer_loads(i))
+    if any(simplifier.uses(within, index) for within in inner):
+        return None  # wherever memory says
+    outer, lane = Index("o", -(-index.extent // lanes)), Index("l", lanes)
+    split = binary("add", binary("mul", outer, Imm(lanes, INDEX)), lane)
+    indices = tuple(substitute(i, {id(index): split}) for i in load.indices)
+    return offset_stride(load.source, indices, lane, simplifier)
+
+
+def largest_load(info: StageInfo) -> Load | None:
+    """Returns the load of the largest buffer that a stage reads."""
+    found = [load for _, load in reads(info.store)]
+    return max(found, key=lambda x: x.source.size_bytes, default=None)

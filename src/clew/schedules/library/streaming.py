@@ -1,0 +1,77 @@
+"""Operands too large for the caches come from memory while the panel before is at work."""
+
+from __future__ import annotations
+
+import math
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import buffer_loads, loops, reads
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.library.stages import StageInfo
+from clew.schedules.library.tile_sizes import passes_caches
+from clew.support.errors import ScheduleError
+
+# The most cache lines asked for at once: more would wait for each other and hold up loads.
+_MOST_LINES = 8
+# Steps of a reduction between two requests, where each step would ask for less than a line.
+_STEPS = 16
+
+
+def stream(
+    schedule: Schedule, info: StageInfo, panel: str, levels: list[str], target: Target
+) -> None:
+    """Prefetches the next panel of each operand that has one run of memory for each.
+
+    `levels` are the loops inside `panel`, outermost first; the requests go to the outermost one
+    that keeps them few at a time.
+    """
+    if schedule.extent(panel) < 2:
+        return
+    for buffer in {x.source.name: x.source for x in buffer_loads(info.store.value)}.values():
+        if buffer.size_bytes <= target.l1_bytes or not _walks(schedule, panel, buffer.name):
+            continue
+        lines = buffer.size_bytes // schedule.extent(panel) // CACHE_LINE_BYTES
+        at = _level(schedule, panel, levels, lines)
+        try:
+            schedule.prefetch(buffer.name, panel, at)
+        except ScheduleError:
+            continue  # its panels are no runs of memory
+
+
+def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:
+    """Whether a buffer's first long axis is the panel loop itself."""
+    simplifier = Simplifier()
+    for loop in loops(schedule.nest.body):
+        if loop.name != panel:
+            continue
+        for _, load in reads(loop.body):
+            axis = next((n for n, d in enumerate(load.source.shape) if d > 1), 0)
+            if load.source.name != buffer or not load.indices:
+                continue
+            form = simplifier.flatten(simplifier.linear(load.indices[axis]))
+            if form.coefficient(loop.index) == 1:
+                return True
+    return False
+
+
+def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str:
+    """Returns the loop whose iterations ask for lines, the last reduction loop split if needed."""
+    body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
+    for name in levels:
+        steps = iterations(body, name)
+        if not steps or math.ceil(lines / steps) > _MOST_LINES:
+            continue
+        if name == levels[-1] and schedule.extent(name) > _STEPS and steps >= 4 * lines:
+            few = max(1, min(_STEPS, steps * _MOST_LINES // (2 * max(lines, 1))))
+            outer, _ = schedule.split(name, few)
+            return outer
+        return name
+    return levels[-1]
+
+
+def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:
+    """Has a large output written past the caches, so that it need not be read first."""
+    if info.is_output and passes_caches(target, info.store.buffer.size_bytes):
+        schedule.nontemporal(info.name)

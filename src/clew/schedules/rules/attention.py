@@ -1,0 +1,203 @@
+"""Two matrix products with a softmax between (attention), melted at tiles of queries.
+
+Lanes are queries: scores lie in scratch as [key, query], so that a key's element is one broadcast
+for all of them, softmax goes down columns without any reduction across lanes, and only a tile's own
+queries are transposed. Nothing is shared between tiles, which are therefore what threads take.
+Values that do not lie side by side are put in order once, ahead of all tiles.
+
+For each (batch, head, tile): queries, scores a register tile of keys by queries at a time, softmax,
+and the weighted sum a register tile of queries by elements of the values at a time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
+from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.stages import StageInfo, lane_stride, stage_infos
+from clew.schedules.library.tile_sizes import (
+    MOST_ROWS,
+    balanced,
+    rows_of_tile,
+    vectors_of_tile,
+)
+from clew.schedules.rule import Match, Rule, Work, stage_role
+from clew.schedules.rules.elementwise import Elementwise
+from clew.schedules.space import Choice, Settings, Space, tile_size
+from clew.te import roles
+from clew.te.expr import Imm, Index
+
+_NAMES: Final = (
+    "queries", "scores", "logits", "top", "power", "total", "inverse", "weighted",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parts(Match):
+    """Names of the stages by what they are; `bias` is kept only where it differs by query, `apart`
+    is the stage of values that do not lie side by side. `axes` are the result's loops over batch,
+    head, query and element.
+    """
+
+    queries: str
+    scores: str
+    logits: str
+    top: str
+    power: str
+    total: str
+    inverse: str
+    weighted: str
+    root: str
+    bias: str
+    apart: str
+    axes: tuple[str, ...]
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a vector of scores."""
+        stage = stage_infos(self.start)[self.weighted]
+        return self.target.vector_lanes(stage.store.buffer.dtype)
+
+
+class Attention(Rule[Parts]):
+    """The stages of `nn.attention`, with a tail that may move its result."""
+
+    name = "attention"
+    scope = "kernel"
+    demands = (*(stage_role(f"attention.{name}") for name in _NAMES), ONE_RESULT, NOT_EMPTY)
+
+    def match(self, work: Work, target: Target) -> Parts | None:
+        of = {name: work.by_role[f"attention.{name}"].name for name in _NAMES}
+        root, bias = work.outputs[0].name, work.by_role.get("attention.bias")
+        anchors = [info.name for info in work.stages if info.is_anchor]
+        if sorted(anchors) != sorted((of["scores"], of["weighted"])):
+            return None
+        differs = bias is not None and bias.store.buffer.shape[-1] > 1
+        own = bias.name if bias is not None and differs else ""
+        kept = {*of.values(), root, own}
+        apart = _values_apart(work, of["weighted"], kept, target)
+        schedule = work.start.copy()
+        for name in reversed(list(work.infos)):
+            if name not in kept and name != apart:
+                schedule.inline(name)
+        axes = _result_axes(stage_infos(schedule), root, of["weighted"])
+        if axes is None:
+            return None
+        return Parts(schedule, target, **of, root=root, bias=own, apart=apart, axes=axes)
+
+    def choices(self, match: Parts) -> Space:
+        target, lanes = match.target, match.lanes
+        infos = stage_infos(match.start)
+        *_, rows, width = infos[match.weighted].store.buffer.shape
+        keys = infos[match.logits].store.buffer.shape[2]
+        vectors = vectors_of_tile(rows, lanes)
+        high = balanced(keys, rows_of_tile(target, vectors))
+        across = vectors_of_tile(width, min(lanes, width))
+        size = balanced(min(lanes * vectors, rows), rows_of_tile(target, across))
+        return Space(
+            (
+                Choice("vectors", vectors, (1, 2, 4), "vectors of queries in a tile"),
+                tile_size("keys", high, min(keys, MOST_ROWS), "keys in a register tile"),
+                tile_size("rows", size, MOST_ROWS, "queries in a tile of the weighted sum"),
+            )
+        )
+
+    def schedule(self, match: Parts, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        target, lanes = match.target, match.lanes
+        batch, head, row, depth = match.axes
+        *_, width = infos[match.weighted].store.buffer.shape
+        tile = _tile_of_queries(schedule, match.axes, lanes * settings["vectors"])
+        inside = f"{row}.i"
+        # The weighted sum: queries by elements of the values, all keys in registers.
+        few = min(lanes, width)
+        vectors = vectors_of_tile(width, few)
+        schedule.reorder(depth, inside)
+        panel, column = schedule.split(depth, few * vectors)
+        schedule.reorder(panel, inside, column)
+        vector, lane = schedule.split(column, few, tail="guard")
+        block, each = schedule.split(inside, settings["rows"], tail="balance")
+        schedule.compute_at(match.weighted, block, "register")
+        for name in (match.inverse, match.total, match.power, match.top, match.logits):
+            registers = name in (match.total, match.top)
+            schedule.compute_at(name, tile, "register" if registers else "scratch")
+        keys = infos[match.logits].axis_of(roles.KEY)
+        step, key = schedule.split(keys, settings["keys"], tail="balance")
+        schedule.compute_at(match.scores, step, "register")
+        schedule.compute_at(match.queries, tile, "scratch")
+        register_tile(schedule, infos[match.weighted], few)
+        register_tile(schedule, infos[match.scores], lanes)
+        schedule.unroll(key)
+        for name in (match.queries, match.logits, match.power, match.inverse):
+            _down_columns(schedule, infos[name], lanes)
+        for name in (match.top, match.total):
+            schedule.reorder(*infos[name].reduction_axes, *infos[name].axes)
+            _down_columns(schedule, infos[name], lanes)
+        for name in (each, vector):
+            schedule.unroll(name)
+        schedule.vectorize(lane)
+        for name in filter(None, (match.bias, match.apart)):
+            schedule = Elementwise().applied(Work(schedule, (name,)), target)
+        spread(schedule, [batch, head, tile])
+        return schedule
+
+
+def _values_apart(work: Work, weighted: str, kept: set[str], target: Target) -> str:
+    """Returns the stage of the values where their elements lie apart in memory, as those of images
+    with channels first do; "" where vectors of them can be loaded.
+    """
+    simplifier = Simplifier()
+    read = {x.source.name for x in buffer_loads(work.infos[weighted].store.value)}
+    for name, info in work.infos.items():
+        if info.store.buffer.name not in read or name in kept:
+            continue
+        last = next(n for n in info.loops if n.name == info.axes[-1])
+        lanes = min(target.vector_lanes(info.store.buffer.dtype), last.extent)
+        loads = list(buffer_loads(info.store.value))
+        if any(lane_stride(x, last.index, lanes, simplifier) not in (0, 1) for x in loads):
+            return name
+    return ""
+
+
+def _result_axes(infos: dict[str, StageInfo], result: str, weighted: str) -> tuple[str, ...] | None:
+    """Returns the result's loops over batch, head, query and element, in this order."""
+    root = infos[result]
+    sums = infos[weighted].store.buffer
+    loads = [x for x in buffer_loads(root.store.value) if x.source is sums]
+    names = {id(n.index): n.name for n in root.loops}
+    if len(loads) != 1 or len(root.loops) != len(loads[0].indices):
+        return None
+    indices = loads[0].indices
+    used = {id(i) for i in indices}
+    # Of a loop of one step only its number is left.
+    single = [n.name for n in root.loops if n.extent == 1 and id(n.index) not in used]
+    numbers = [i for i in indices if not isinstance(i, Index)]
+    if len(numbers) != len(single) or not all(isinstance(i, Imm) for i in numbers):
+        return None
+    if any(isinstance(i, Index) and id(i) not in names for i in indices):
+        return None
+    return tuple(names[id(i)] if isinstance(i, Index) else single.pop(0) for i in indices)
+
+
+def _tile_of_queries(schedule: Schedule, axes: tuple[str, ...], size: int) -> str:
+    """Splits the result's rows outside all else; returns the loop over tiles."""
+    batch, head, row, depth = axes
+    schedule.reorder(row, batch, head, depth)
+    tile, inner = schedule.split(row, size)
+    # A head's keys and values stay in cache from tile to tile.
+    schedule.reorder(batch, head, tile, inner, depth)
+    return tile
+
+
+def _down_columns(schedule: Schedule, info: StageInfo, lanes: int) -> None:
+    """Makes a stage's last axis lanes, its vectors one after another."""
+    column = info.axes[-1]
+    vector, lane = schedule.split(column, min(lanes, schedule.extent(column)), tail="guard")
+    schedule.unroll(vector)
+    schedule.vectorize(lane)

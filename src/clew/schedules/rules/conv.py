@@ -1,0 +1,171 @@
+"""Convolutions in a blocked layout [n, co, oh, ow, ci]: lanes are channels of a block, a register
+tile is pixels by channel blocks; an odd block is left for a nest of its own.
+
+Channel blocks are outermost, so that their weights stay in cache while the image streams by. Frames
+outside of a clip are left out of the reduction.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from clew.loop.affine import contains
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import BLOCKED_IMAGE, PRODUCTS, REDUCES, TAILED
+from clew.schedules.library.images import Image, blocked_image, reads_own_channels
+from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.stages import StageInfo, stage_infos
+from clew.schedules.library.streaming import stream
+from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
+from clew.schedules.rule import Rule, TailMatch, Work
+from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+from clew.support.errors import ScheduleError
+from clew.te import roles
+from clew.te.expr import Load
+
+# The panels of weights at work and on their way take the rest of the second-level cache.
+_SHARE_OF_IMAGE: Final = 0.4
+_FEW_PANELS: Final = 4
+_VECTORS_OF_BLOCK: Final = 2
+# Of the tiles of an image as one line to those of its lines: from here on these stay.
+_GOOD_FIT: Final = 0.95
+
+
+@dataclass(frozen=True)
+class Convolution(TailMatch):
+    """A convolution that gives a blocked image. `flat` is the schedule with the image as one line,
+    where no tap reaches beyond a pixel.
+    """
+
+    image: Image
+    lanes: int
+    own_channels: bool
+    flat: Schedule | None
+
+    @property
+    def wide(self) -> int:
+        """How many vectors a block of channels is."""
+        return -(-self.image.lanes // self.lanes)
+
+
+class Conv(Rule[Convolution]):
+    """Convolutions that give images in blocks of one or two vectors."""
+
+    name = "conv"
+    demands = (REDUCES, TAILED, PRODUCTS, BLOCKED_IMAGE)
+
+    def match(self, work: Work, target: Target) -> Convolution | None:
+        info = work.reduction
+        image = blocked_image(info)
+        assert image is not None
+        lanes = target.vector_lanes(info.store.buffer.dtype)
+        if not 1 < image.lanes <= _VECTORS_OF_BLOCK * lanes or not info.reduction_axes:
+            return None
+        if not any(_has_lines(info, load) for load in buffer_loads(info.store.value)):
+            return None  # a pool of whole images, not line by line
+        own, lanes = reads_own_channels(info), min(image.lanes, lanes)
+        flat: Schedule | None = work.start.copy()
+        try:
+            assert flat is not None
+            flat.flatten(*dict.fromkeys((info.name, work.root.name)), first=2)
+        except ScheduleError:
+            flat = None
+        return Convolution(work.start, target, info.name, work.root.name, image, lanes, own, flat)
+
+    def choices(self, match: Convolution) -> Space:
+        image = match.image
+        vectors = 2 if image.blocks > 1 and not match.own_channels and match.wide == 1 else 1
+        most = rows_of_tile(match.target, vectors * match.wide)
+        flat = match.flat is not None and _fits_better_flat(image, most)
+        height, width = (1, image.height * image.width) if flat else (image.height, image.width)
+        columns = balanced(width, most)
+        lines = balanced(height, max(1, most // columns))
+        kept = _lines_in_cache(match.info, image, match.target, image.blocks // vectors)
+        choices = [
+            Choice("vectors", vectors, (1, 2, 3, 4), "blocks of channels in a register tile"),
+            tile_size(
+                "columns", columns, min(width, MOST_ROWS), "pixels of a line in a register tile"
+            ),
+            tile_size("lines", lines, min(height, MOST_ROWS), "lines in a register tile"),
+            tile_size("band", kept, image.height, "lines that panels of weights pass by at once"),
+            Choice("unroll", 0, UNROLLED, "reduction steps written out; 0: by the tile's size"),
+            flag("prefetch", True, "request the next panel while one is at work"),
+        ]
+        if match.flat is not None:
+            choices.append(flag("flat", flat, "the image as one line"))
+        return Space(tuple(choices))
+
+    def schedule(self, match: Convolution, settings: Settings) -> Schedule:
+        flat = match.flat is not None and bool(settings["flat"])
+        schedule = (match.flat if flat and match.flat else match.start).copy()
+        infos = stage_infos(schedule)
+        info, vectors, columns = infos[match.anchor], settings["vectors"], settings["columns"]
+        out = match.result(schedule)
+        n, co, *rows, ow, ci = infos[match.root].axes_in(out)
+        outer = [n]
+        schedule.reorder(co, n, *rows, ow, ci)  # outermost: a block left over is its own nest
+        co_outer, co_inner = schedule.split(co, vectors)
+        down, *across = [*rows, ow]
+        kept = settings["band"] * (match.image.width if flat else 1)
+        if kept < schedule.extent(down):
+            schedule.reorder(down, n, co_outer, co_inner, *across, ci)  # bands may differ in height
+            unit = 1 if rows else columns  # whole tiles
+            most = max(kept // unit, settings["lines"] if rows else 1)
+            height = unit * balanced(-(-schedule.extent(down) // unit), most)
+            band, down = schedule.split(down, height, tail="balance")
+            outer.insert(0, band)
+        schedule.reorder(*outer, co_outer, down, *across, co_inner, ci)
+        inside = []
+        if rows:
+            down, oh_inner = schedule.split(down, settings["lines"], tail="balance")
+            schedule.reorder(down, ow, oh_inner, co_inner, ci)
+            inside.append(oh_inner)
+        ow_outer, ow_inner = schedule.split(ow if rows else down, columns, tail="balance")
+        schedule.compute_at(match.anchor, ow_outer, "register")
+        reduction = register_tile(
+            schedule, info, match.lanes, blocks=info.axes[1], unroll=settings["unroll"]
+        )
+        with contextlib.suppress(ScheduleError):  # frames outside a clip; most have none
+            schedule.skip_padding(match.anchor)
+        vector, lane = schedule.split(ci, match.lanes, tail="guard")
+        for name in (*inside, ow_inner, co_inner, vector):
+            schedule.unroll(name)
+        schedule.vectorize(lane)
+        tiles = [down, ow_outer] if rows else [ow_outer]
+        if settings["prefetch"]:
+            stream(schedule, info, co_outer, [*tiles, *reduction], match.target)
+        if len(outer) > 1:  # bands of lines
+            spread(schedule, [*outer, co_outer, tiles[0]])
+        else:
+            spread(schedule, [*outer, co_outer], tiles[0])
+        return schedule
+
+
+def _fits_better_flat(image: Image, most: int) -> bool:
+    """Whether tiles of `most` pixels fit the image as one line better than they fit its lines."""
+    columns = balanced(image.width, most)
+    tiles = -(-image.width // columns) * -(-image.height // max(1, most // columns))
+    return -(-image.height * image.width // most) < tiles * _GOOD_FIT
+
+
+def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) -> int:
+    """Returns how many lines of the result read a part of the image that stays in the second-level
+    cache while panels of weights pass by; all of them where few pass.
+    """
+    load = next(x for x in buffer_loads(info.store.value) if _has_lines(info, x))
+    if panels < _FEW_PANELS:
+        return image.height
+    over = (n.index for n in info.loops if n.name in info.reduction_axes)
+    frames = math.prod(i.extent for i in over if contains(load.indices[0], i))
+    line_bytes = frames * load.source.size_bytes / load.source.shape[0] / image.height
+    return min(image.height, max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / line_bytes)))
+
+
+def _has_lines(info: StageInfo, load: Load) -> bool:
+    line = next(n.index for n in info.loops if n.index.role == roles.LINE)
+    return any(contains(i, line) for i in load.indices)

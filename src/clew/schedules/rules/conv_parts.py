@@ -1,0 +1,262 @@
+"""Convolutions of numbers in parts (`nn.conv2d_parts`) on a matrix unit: a block of pixels by two
+blocks of filters, whose sums stay in tiles from zeros to the last step.
+
+Where all weights stay in the second-level cache, lines go through in bands: a band's image is split
+right before its products, and never leaves that cache. Otherwise weights pass by once for as much
+of the image as stays there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import buffer_loads
+from clew.loop.products import product_of
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.machine.units import TILE_ROWS
+from clew.schedules.demands import ONE_RESULT
+from clew.schedules.library.images import blocked_image
+from clew.schedules.library.register_tile import spread
+from clew.schedules.library.stages import StageInfo
+from clew.schedules.library.streaming import stream
+from clew.schedules.library.tile_sizes import balanced
+from clew.schedules.rule import Demand, Match, Rule, Work, stage_role
+from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.support.errors import ScheduleError
+from clew.te import roles
+
+_SUMS: Final = "conv_parts.sums"
+_IMAGE: Final = "conv_parts.image"
+_HIGH: Final = 2
+_WIDE: Final = 2
+# Of the second-level cache: all weights, and the band of an image beside them; the image beside
+# panels of weights that pass by.
+_SHARE_OF_WEIGHTS: Final = 0.5
+_SHARE_OF_BAND: Final = 0.3
+_SHARE_OF_IMAGE: Final = 0.5
+# For threads to share; as many for each of two.
+_LEAST_BANDS: Final = 4
+_EVEN: Final = 2
+# Lines of a band for each line above and below that is split with it.
+_LINES_A_REACH: Final = 2
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages by their work; `pixels` and `split` are None where the image comes in parts."""
+
+    pixels: StageInfo | None
+    split: StageInfo | None
+    sums: StageInfo
+    image: StageInfo
+
+
+@dataclass(frozen=True)
+class InParts(Match):
+    """A convolution of numbers in parts, its tail inlined into `root`."""
+
+    stages: Stages
+    root: str
+
+
+def _takes_unit(work: Work, target: Target) -> bool:
+    sums = work.by_role[_SUMS]
+    product = product_of(sums.store)
+    if product is None or roles.TERM not in sums.reduction_roles:
+        return False
+    shape = target.tile_shape(product.a.dtype, product.b.dtype)
+    return shape is not None and shape[2] == product.a.source.shape[-1]
+
+
+class ConvParts(Rule[InParts]):
+    """The stages of `nn.conv2d_parts`, what its image is made of, and an elementwise tail."""
+
+    name = "conv_parts"
+    scope = "kernel"
+    demands = (
+        stage_role(_SUMS),
+        stage_role(_IMAGE),
+        ONE_RESULT,
+        Demand("a matrix unit for the parts", _takes_unit),
+    )
+
+    def match(self, work: Work, target: Target) -> InParts | None:
+        sums, image, root = work.by_role[_SUMS], work.by_role[_IMAGE], work.outputs[0]
+        pixels, split = (work.by_role.get(f"conv_parts.{name}") for name in ("pixels", "split"))
+        anchors = [info for info in work.stages if info.is_anchor]
+        if len(anchors) != 1 or sums.readers != [image.name]:
+            return None
+        if blocked_image(image) is None or (pixels is None) != (split is None):
+            return None
+        kept = {sums.name, root.name, *(i.name for i in (pixels, split) if i is not None)}
+        others = [name for name in work.infos if name not in kept]
+        whole = root.store.buffer.shape == image.store.buffer.shape
+        if not whole or any(work.infos[n].is_reduction for n in others):
+            return None
+        schedule = work.start.copy()
+        for name in reversed(others):
+            schedule.inline(name)
+        return InParts(schedule, target, Stages(pixels, split, sums, image), root.name)
+
+    def choices(self, match: InParts) -> Space:
+        stages = match.stages
+        bands = _choose_bands(stages, _line_step(stages), match.target)
+        height = stages.image.store.buffer.shape[2]
+        choices = [
+            tile_size("band", bands.lines, height, "lines of the result that pass together"),
+            flag("prefetch", True, "request the next panel while one is at work"),
+        ]
+        if stages.split is not None:
+            choices.append(flag("inside", bands.inside, "a band is split right before its sums"))
+        return Space(tuple(choices))
+
+    def schedule(self, match: InParts, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        stages, target = match.stages, match.target
+        sums, inside = infos[stages.sums.name], bool(settings.get("inside"))
+        step = _line_step(stages)
+        n, co, oh, ow, ci = infos[match.root].axes
+        outer = [n]
+        if not inside:
+            schedule.reorder(co, n, oh, ow, ci)  # a panel that is left is a nest of its own
+        if settings["band"] < schedule.extent(oh):
+            schedule.reorder(oh, n, co, ow, ci)  # bands may differ in height
+            band, oh = schedule.split(oh, settings["band"], tail="balance")
+            outer.insert(0, band)
+        schedule.reorder(*outer, co, oh, ow, ci)
+        panel, block = schedule.split(co, _WIDE)
+        schedule.reorder(panel, oh, ow, block, ci)
+        over = zip(sums.reduction_axes, sums.reduction_roles, strict=True)
+        taps = math.prod(schedule.extent(name) for name, role in over if role == roles.TAP)
+        chunks = taps > 1 and not inside
+        at, levels = panel, list[str]()
+        if not chunks:
+            at, levels = _blocks_of_pixels(schedule, oh, ow, block, ci, step)
+        schedule.compute_at(sums.name, at, "scratch")
+        vector, lane = schedule.split(ci, target.vector_lanes("f32"), tail="guard")
+        schedule.unroll(block)
+        schedule.unroll(vector)
+        schedule.vectorize(lane)
+        if chunks:
+            _accumulate(schedule, sums, prefetch=bool(settings["prefetch"]))
+        else:
+            around = _multiply(schedule, sums)
+            if settings["prefetch"]:
+                stream(schedule, sums, panel, levels + around, target)
+        if stages.split is not None and stages.pixels is not None:
+            if inside:
+                schedule.compute_at(stages.split.name, outer[-1], "scratch")
+            first = _split(schedule, stages.split, stages.pixels, step, target)
+            if not inside:
+                spread(schedule, first)
+        spread(schedule, outer if inside else [*outer, panel])
+        return schedule
+
+
+def _line_step(stages: Stages) -> int:
+    """Returns how many rows of sums are from one line of pixels to the next."""
+    (load,) = buffer_loads(stages.image.store.value)
+    line = stages.image.store.indices[2]
+    step = Simplifier().linear(load.indices[2]).coefficient(line)
+    return step or stages.sums.store.buffer.shape[2]
+
+
+@dataclass(frozen=True)
+class _Bands:
+    """How many `lines` of the result go through together; `inside`, a band is split by itself."""
+
+    lines: int
+    inside: bool
+
+
+def _choose_bands(stages: Stages, step: int, target: Target) -> _Bands:
+    """Returns the bands by what stays in the second-level cache."""
+    product = product_of(stages.sums.store)
+    assert product is not None
+    data, weight = product.a.source, product.b.source
+    batch, _, height = stages.image.store.buffer.shape[:3]
+    image_bytes = data.size_bytes // batch
+    reach = (data.shape[4] - stages.sums.store.buffer.shape[2]) // step
+    if stages.split is not None and weight.size_bytes <= target.l2_bytes * _SHARE_OF_WEIGHTS:
+        bands = max(-(-_LEAST_BANDS // batch), _times(image_bytes, target, _SHARE_OF_BAND))
+        if batch * bands > _LEAST_BANDS:
+            bands = -(-bands // _EVEN) * _EVEN
+        lines = -(-height // bands)
+        if lines >= _LINES_A_REACH * reach:
+            return _Bands(lines, inside=True)
+    return _Bands(-(-height // _times(image_bytes, target, _SHARE_OF_IMAGE)), inside=False)
+
+
+def _times(size_bytes: int, target: Target, share: float) -> int:
+    """Returns in how many pieces a size fits a share of the second-level cache."""
+    return -(-size_bytes // int(target.l2_bytes * share))
+
+
+def _blocks_of_pixels(
+    schedule: Schedule, oh: str, ow: str, block: str, ci: str, step: int
+) -> tuple[str, list[str]]:
+    """Splits lines and columns into blocks of as many rows as tiles have. Returns the loop over
+    blocks, and all loops over pixels outside of it and it.
+    """
+    most = _HIGH * TILE_ROWS
+    columns = schedule.extent(ow)
+    if columns > most:
+        schedule.reorder(ow, oh, block, ci)
+        outer, inner = schedule.split(ow, balanced(columns, most), tail="balance")
+        schedule.reorder(outer, oh, block, inner, ci)
+        return oh, [outer, oh]
+    lines = balanced(schedule.extent(oh), (most - columns) // step + 1)
+    outer, inner = schedule.split(oh, lines, tail="balance")
+    schedule.reorder(outer, inner, block, ow, ci)
+    return outer, [outer]
+
+
+def _multiply(schedule: Schedule, sums: StageInfo) -> list[str]:
+    """Tiles from zeros to the last step. Returns the loops around them, outermost first."""
+    *around, terms, depth = sums.reduction_axes
+    *others, row, lane = sums.axes
+    schedule.reorder(*around, terms, *others, row, lane, depth)
+    schedule.unroll(terms)
+    schedule.tensorize(sums.name, row, lane, depth)
+    return around
+
+
+def _accumulate(schedule: Schedule, sums: StageInfo, *, prefetch: bool) -> None:
+    """A step of the depth, all taps, for all rows before the next: its weights come from afar once,
+    while the step before is at work.
+    """
+    depth, high, wide, terms, inner = sums.reduction_axes
+    *others, row, lane = sums.axes
+    schedule.reorder(depth, row, high, wide, terms, *others, lane, inner)
+    size = balanced(schedule.extent(row), _HIGH * TILE_ROWS)
+    blocks, line = schedule.split(row, size, tail="balance")
+    schedule.reorder(blocks, *others, line, lane)
+    schedule.reorder(blocks, high, wide, terms, *others, line, lane, inner)
+    schedule.unroll(terms)
+    schedule.tensorize(sums.name, line, lane, inner, within=blocks)
+    product = product_of(sums.store)
+    assert product is not None
+    if prefetch:
+        with contextlib.suppress(ScheduleError):  # one step of depth has none before it
+            schedule.prefetch(product.b.source.name, depth, wide)
+
+
+def _split(
+    schedule: Schedule, split: StageInfo, pixels: StageInfo, step: int, target: Target
+) -> list[str]:
+    """An image in parts, pixel by pixel, all parts of one at once. Returns the outer loops."""
+    n, co, _, _, pixel, part, channel = split.axes
+    schedule.split(pixel, step)
+    vector, lane = schedule.split(channel, target.vector_lanes(split.store.buffer.dtype))
+    schedule.reorder(vector, part, lane)
+    schedule.compute_at(pixels.name, vector, "register")
+    schedule.vectorize(pixels.axes[-1])
+    schedule.unroll(vector)
+    schedule.unroll(part)
+    schedule.vectorize(lane)
+    return [n, co]

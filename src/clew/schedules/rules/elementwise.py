@@ -1,0 +1,263 @@
+"""Elementwise, broadcast and injective kernels: one pass over the output, vectors along its last
+axis.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from clew.loop.affine import Simplifier, contains
+from clew.loop.ir import buffer_loads, reads
+from clew.loop.primitives.loops import MOST_LANES
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.library import interleave
+from clew.schedules.library.images import blocked_image
+from clew.schedules.library.register_tile import spread
+from clew.schedules.library.stages import StageInfo, lane_stride, offset_stride, stage_infos
+from clew.schedules.library.streaming import write_past_caches
+from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
+from clew.schedules.rule import Match, Rule, Work
+from clew.schedules.space import Choice, Settings, Space
+from clew.support.errors import ScheduleError
+
+_TILE: Final = 16
+_NEAR_BYTES: Final = 256
+# Two vectors of the result are as much as memory moves at once.
+_VECTORS_OF_BLOCK: Final = 2
+_LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
+_MOST_CHOICES: Final = 4
+_LEAST_LANES: Final = 4
+
+
+@dataclass(frozen=True)
+class Elements(Match):
+    """A stage whose axes are merged as far as all accesses allow.
+
+    `way` says how it goes on: one element (`scalar`), in lanes along the last axis, in tiles across
+    one that an operand is contiguous along, or in vectors along two axes (`interleave`).
+    """
+
+    root: str
+    axes: tuple[str, ...]
+    way: Literal["scalar", "lanes", "tiles", "interleave"]
+    blocked: bool = False
+    across: str = ""
+    apart_bytes: int = 0
+    selectors: tuple[str, ...] = ()
+    lanes: int = 1
+
+    @property
+    def info(self) -> StageInfo:
+        """The stage as it is now."""
+        return stage_infos(self.start)[self.root]
+
+
+class Elementwise(Rule[Elements]):
+    """Stages that reduce nothing."""
+
+    name = "elementwise"
+
+    def match(self, work: Work, target: Target) -> Elements | None:
+        schedule, root = work.start.copy(), work.root.name
+        info = work.root
+        write_past_caches(schedule, info, target)
+        if not info.axes:
+            return Elements(schedule, target, root, (), "scalar")
+        axes = list(info.axes)
+        image = blocked_image(info)
+        vector = target.vector_lanes(info.store.buffer.dtype)
+        blocked = image is not None and 1 < image.lanes <= vector
+        least = _LINES_APART if blocked else 1  # the image's lines stay apart
+        while len(axes) > least and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
+            axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
+        info = stage_infos(schedule)[root]
+        if interleave.applies(info, axes, target):
+            return Elements(schedule, target, root, tuple(axes), "interleave")
+        across = _axis_across(info, axes, target)
+        if across is not None:
+            return Elements(
+                schedule, target, root, tuple(axes), "tiles", across=across[0],
+                apart_bytes=across[1],
+            )  # fmt: skip
+        selectors = tuple(a for a in axes[1:-1] if _selects(info, a))
+        kept = tuple(a for a in axes if a not in selectors)
+        extent = schedule.extent(kept[-1])
+        lanes = vector_factor(target, info.store.buffer.dtype, extent)
+        lanes = _regular_lanes(info, kept[-1], lanes)
+        return Elements(
+            schedule, target, root, kept, "lanes", blocked and not selectors,
+            selectors=selectors, lanes=lanes,
+        )  # fmt: skip
+
+    def choices(self, match: Elements) -> Space:
+        if match.way == "tiles":
+            tiles = (4, 8, 16, 32)
+            return Space((Choice("tile", _TILE, tiles, "elements of a tile along the operand"),))
+        if match.way != "lanes":
+            return Space()
+        extent, lanes = match.start.extent(match.axes[-1]), match.lanes
+        vectors = 1
+        if _is_chain_of_floats(match.info):
+            vectors = lanes_of_chains(match.target, extent, lanes) // lanes
+        most = MOST_LANES // lanes
+        options = tuple(v for v in (1, 2, 4) if v == 1 or (v <= most and not extent % (lanes * v)))
+        options = tuple(sorted({*options, vectors}))
+        return Space((Choice("vectors", vectors, options, "vectors computed together"),))
+
+    def schedule(self, match: Elements, settings: Settings) -> Schedule:
+        schedule, _ = match.begin()
+        axes = list(match.axes)
+        if match.way == "interleave":
+            interleave.schedule(schedule, match.info, axes, match.target)
+        elif match.way == "tiles":
+            _in_tiles(schedule, match, axes, settings["tile"])
+        elif match.way == "lanes":
+            _in_lanes(schedule, match, axes, match.lanes * settings["vectors"])
+        return schedule
+
+
+def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) -> None:
+    """Vectors along the last axis; the others are one loop, or two for a blocked image."""
+    selectors, info = list(match.selectors), match.info
+    if selectors:
+        schedule.reorder(*axes, *selectors)
+        schedule.partition(axes[0])  # what is whole asks nothing
+    if match.blocked:
+        axes[:2] = [schedule.fuse(axes[0], axes[1])]
+    while len(axes) > 2 and not match.blocked:
+        axes[:2] = [schedule.fuse(axes[0], axes[1])]
+    if lanes > 1:
+        outer, inner = schedule.split(axes[-1], lanes)
+        if selectors:
+            schedule.reorder(outer, *selectors, inner)
+        elif len(axes) > 1 and _conditions_use(info, tuple(n.index for n in info.loops[-1:])):
+            with contextlib.suppress(ScheduleError):  # a short axis is lanes alone
+                schedule.partition(outer)  # vectors that lie on one side ask nothing
+        schedule.vectorize(inner)
+        axes[-1] = outer
+    for name in selectors:
+        schedule.unroll(name)
+    if match.blocked:
+        spread(schedule, [axes[0]], axes[1])
+    elif schedule.extent(axes[0]) > 1:
+        schedule.parallel(axes[0])
+
+
+def _is_chain_of_floats(info: StageInfo) -> bool:
+    """Whether each element is a long chain of instructions, all of them on `f32`."""
+    dtypes = {load.dtype for _, load in reads(info.store)} | {info.store.buffer.dtype}
+    return info.is_costly and dtypes == {"f32"}
+
+
+def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str, int] | None:
+    """Returns the axis that is contiguous in an operand whose lanes lie apart, as in a transpose,
+    and how far apart in bytes (0 where irregular); None where there is none, or it is the next one
+    out anyway.
+    """
+    simplifier = Simplifier()
+    indices = {n.name: n.index for n in info.loops}
+    extents = {n.name: n.extent for n in info.loops}
+    *outer, last = axes
+    lanes = vector_factor(target, info.store.buffer.dtype, extents[last])
+    for load in buffer_loads(info.store.value):
+        step = lane_stride(load, indices[last], lanes, simplifier)
+        if step in (0, 1):
+            continue
+        for axis in outer[:-1] if lanes == extents[last] else outer:
+            contiguous = lane_stride(load, indices[axis], _TILE, simplifier) == 1
+            if extents[axis] > 1 and contiguous:
+                size = load.source.size_bytes // max(1, math.prod(load.source.shape))
+                return axis, abs(step or 0) * size
+    return None
+
+
+def _regular_lanes(info: StageInfo, axis: str, most: int) -> int:
+    """Returns how many neighbors along a loop lie evenly in all operands: blocks of channels of
+    another size are that long; `most` where there is no such number.
+    """
+    simplifier = Simplifier()
+    index = next(n.index for n in info.loops if n.name == axis)
+    lanes = most
+    loads = [load for _, load in reads(info.store)]
+    while lanes > _LEAST_LANES and any(
+        lane_stride(x, index, lanes, simplifier) is None for x in loads
+    ):
+        lanes //= 2
+    if any(lane_stride(x, index, lanes, simplifier) is None for x in loads):
+        return most
+    return lanes
+
+
+def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -> None:
+    """Walks tiles, so that cache lines of the operand are used up while they are there: along its
+    rows, several at once, where these lie far apart; along the result's, where they are near.
+    """
+    *outer, last = axes
+    across = match.across
+    outer.remove(across)
+    dtype = match.info.store.buffer.dtype
+    lanes = vector_factor(match.target, dtype, schedule.extent(last))
+    if match.apart_bytes <= _NEAR_BYTES:
+        schedule.reorder(*outer, across, last)
+        column, column_inner = schedule.split(across, tile)
+        schedule.reorder(column, last, column_inner)
+        vector, lane = schedule.split(last, lanes)
+        schedule.reorder(vector, column_inner, lane)
+        schedule.unroll(column_inner)
+        schedule.vectorize(lane)
+        spread(schedule, [*outer, column, vector])
+        return
+    schedule.reorder(last, *outer, across)
+    block, inner = schedule.split(last, lanes * _VECTORS_OF_BLOCK)
+    schedule.reorder(block, *outer, across, inner)
+    column, column_inner = schedule.split(across, tile)
+    schedule.reorder(column, inner, column_inner)
+    vector, lane = schedule.split(inner, lanes)
+    schedule.reorder(vector, column_inner, lane)
+    schedule.unroll(column_inner)
+    schedule.vectorize(lane)
+    spread(schedule, [block, *outer, column])
+
+
+def _selects(info: StageInfo, axis: str) -> bool:
+    """Whether a short axis only chooses between values that share their operands: unrolled, what
+    they share is read once.
+    """
+    loop = next(n for n in info.loops if n.name == axis)
+    inputs = [load for _, load in reads(info.store)]
+    used = any(contains(i, loop.index) for load in inputs for i in load.indices)
+    return loop.extent <= _MOST_CHOICES and not used and _conditions_use(info, (loop.index,))
+
+
+def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
+    """Whether every access moves along two nested loops as along one."""
+    simplifier = Simplifier()
+    by_name = {n.name: n for n in info.loops}
+    a, b = by_name[outer], by_name[inner]
+    accesses = [(load.source, load.indices) for _, load in reads(info.store)]
+    accesses.append((info.store.buffer, info.store.indices))
+    for buffer, indices in accesses:
+        over = offset_stride(buffer, indices, a.index, simplifier)
+        under = offset_stride(buffer, indices, b.index, simplifier)
+        if over is None or under is None or over != under * b.extent:
+            return False
+    return not _conditions_use(info, (a.index, b.index))
+
+
+def _conditions_use(info: StageInfo, indices: tuple[object, ...]) -> bool:
+    """Whether a value depends on one of the loop variables other than through addresses."""
+    wanted = {id(i) for i in indices}
+    seen: set[int] = set()
+    stack = [info.store.value]
+    while stack:
+        node = stack.pop()
+        if id(node) in wanted:
+            return True
+        if id(node) not in seen and type(node).__name__ != "Load":
+            seen.add(id(node))
+            stack.extend(node.children)
+    return False

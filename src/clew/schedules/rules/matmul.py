@@ -1,0 +1,146 @@
+"""Matrix products: a register tile of rows by vectors, the whole reduction in registers.
+
+Panels of columns are outermost, so that a panel of the second operand stays in cache while the rows
+of the first stream by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import PRODUCTS, REDUCES, TAILED
+from clew.schedules.library.register_tile import (
+    register_tile,
+    rows_in_cache,
+    split_bands,
+    spread,
+)
+from clew.schedules.library.stages import StageInfo, flatten_axes, lane_stride, stage_infos
+from clew.schedules.library.streaming import stream
+from clew.schedules.library.tile_sizes import (
+    MOST_ROWS,
+    UNROLLED,
+    balanced,
+    rows_of_tile,
+    vectors_of_tile,
+)
+from clew.schedules.rule import Rule, TailMatch, Work
+from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+from clew.te.expr import Binary, Imm
+from clew.te.walk import nodes
+
+# The panel at work and the one on its way take the rest of the second-level cache.
+_SHARE_OF_ROWS: Final = 0.4
+
+
+@dataclass(frozen=True)
+class Product(TailMatch):
+    """A product whose columns are contiguous in one operand; `together` rows share the second
+    operand, 0 for all.
+    """
+
+    lanes: int
+    columns: int
+    together: int
+
+    @property
+    def height(self) -> int:
+        """How many rows there are that share the second operand; 0 for a vector."""
+        shape = self.info.store.buffer.shape
+        return self.together or (shape[-2] if len(shape) > 1 else 0)
+
+
+class Matmul(Rule[Product]):
+    """Products of matrices whose columns lie side by side."""
+
+    name = "matmul"
+    demands = (REDUCES, TAILED, PRODUCTS)
+
+    def match(self, work: Work, target: Target) -> Product | None:
+        anchor, root = work.reduction.name, work.root.name
+        if not work.reduction.axes:
+            return None
+        schedule = work.start.copy()
+        flatten_axes(schedule, anchor, root)
+        info = stage_infos(schedule)[anchor]
+        last = next(n for n in info.loops if n.name == info.axes[-1])
+        simplifier = Simplifier()
+        lanes = min(target.vector_lanes(info.store.buffer.dtype), last.extent)
+        steps = [
+            lane_stride(x, last.index, lanes, simplifier) for x in buffer_loads(info.store.value)
+        ]
+        if None in steps or not any(steps):
+            return None
+        together = _rows_together(info) if len(info.axes) > 1 else 0
+        return Product(schedule, target, anchor, root, lanes, last.extent, together)
+
+    def choices(self, match: Product) -> Space:
+        target, height = match.target, match.height
+        vectors = vectors_of_tile(match.columns, match.lanes)
+        choices = [
+            Choice("vectors", vectors, (1, 2, 3, 4), "vectors of columns in a register tile"),
+            Choice("unroll", 0, UNROLLED, "reduction steps written out; 0: by the tile's size"),
+            flag("prefetch", True, "request the next panel while one is at work"),
+        ]
+        if height and not match.together:
+            band = rows_in_cache(match.info, target, _SHARE_OF_ROWS)
+            choices.append(tile_size("band", band, height, "rows that panels pass by at once", 8))
+            height = balanced(height, band)
+        if height:
+            rows = balanced(height, rows_of_tile(target, vectors))
+            choices.append(
+                tile_size("rows", rows, min(height, MOST_ROWS), "rows in a register tile")
+            )
+        return Space(tuple(choices))
+
+    def schedule(self, match: Product, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        info, lanes = infos[match.anchor], match.lanes
+        out = match.result(schedule)
+        *batch, columns = infos[match.root].axes_in(out)
+        row = batch.pop() if batch else ""
+        if match.together:
+            outer, row = schedule.split(row, match.together)
+            batch.append(outer)
+        elif row:
+            batch, row = split_bands(schedule, [*batch, row, columns], settings["band"])
+        # Columns go outermost before they are split: a peeled last panel is then a nest beside the
+        # main one.
+        rows = [row] if row else []
+        schedule.reorder(columns, *batch, *rows)
+        panel, column = schedule.split(columns, lanes * settings["vectors"])
+        vector, lane = schedule.split(column, lanes, tail="guard")
+        schedule.reorder(*batch, panel, *rows, vector, lane)
+        attach = panel
+        if row:
+            attach, inner = schedule.split(row, settings["rows"], tail="balance")
+            schedule.unroll(inner)
+        schedule.compute_at(match.anchor, attach, "register")
+        reduction = register_tile(schedule, info, lanes, unroll=settings["unroll"])
+        schedule.unroll(vector)
+        schedule.vectorize(lane)
+        if settings["prefetch"]:
+            levels = [attach, *reduction] if row else reduction
+            stream(schedule, info, panel, levels, match.target)
+        banded = schedule.extent(batch[0]) > 1 if batch else False
+        spread(schedule, [*batch, panel], attach if row and not banded else "")
+        return schedule
+
+
+def _rows_together(info: StageInfo) -> int:
+    """Returns how many rows, as in a group of a convolution, share the second operand; 0: all."""
+    row = next(n.index for n in info.loops if n.name == info.axes[-2])
+    assert isinstance(row.extent, int)
+    for load in buffer_loads(info.store.value):
+        for index in load.indices:
+            for part in nodes(index):
+                if not isinstance(part, Binary) or part.op != "floordiv" or part.a is not row:
+                    continue
+                if isinstance(part.b, Imm) and row.extent % part.b.value == 0:
+                    return int(part.b.value)
+    return 0

@@ -1,0 +1,79 @@
+"""Products of one row with a matrix: bound by how fast the matrix comes.
+
+Several panels of columns go side by side: that many streams of memory are on their way at once, and
+that many sums are, so that none waits for its own last addition.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import ONE_ROW, PRODUCTS, REDUCES, TAILED
+from clew.schedules.library.register_tile import spread
+from clew.schedules.library.stages import lane_stride
+from clew.schedules.rule import Rule, TailMatch, Work
+from clew.schedules.space import Choice, Settings, Space
+
+_VECTORS = 4
+_STEPS = 2
+
+
+@dataclass(frozen=True)
+class Row(TailMatch):
+    """A row of results, whose columns lie side by side in the matrix."""
+
+    lanes: int
+
+
+class Matvec(Rule[Row]):
+    """Products of one row with a matrix of more columns than a register tile has."""
+
+    name = "matvec"
+    demands = (REDUCES, TAILED, PRODUCTS, ONE_ROW)
+
+    def match(self, work: Work, target: Target) -> Row | None:
+        info = work.reduction
+        lanes = target.vector_lanes(info.store.buffer.dtype)
+        if len(info.reduction_axes) != 1 or info.store.buffer.shape[-1] < lanes * _VECTORS:
+            return None
+        last = next(n for n in info.loops if n.name == info.axes[-1])
+        loads = buffer_loads(info.store.value)
+        steps = [lane_stride(x, last.index, lanes, Simplifier()) for x in loads]
+        if sorted(steps, key=str) != [0, 1]:
+            return None
+        return Row(work.start, target, info.name, work.root.name, lanes)
+
+    def choices(self, match: Row) -> Space:
+        return Space(
+            (
+                Choice("vectors", _VECTORS, (1, 2, 4, 8), "vectors of columns side by side"),
+                Choice("unroll", _STEPS, (1, 2, 4), "reduction steps written out"),
+            )
+        )
+
+    def schedule(self, match: Row, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        info, lanes = infos[match.anchor], match.lanes
+        out = match.result(schedule)
+        *ones, columns = infos[match.root].axes_in(out)
+        schedule.reorder(columns, *ones)
+        panel, column = schedule.split(columns, lanes * settings["vectors"])
+        vector, lane = schedule.split(column, lanes, tail="guard")
+        schedule.reorder(panel, *ones, vector, lane)
+        schedule.compute_at(match.anchor, panel, "register")
+        (step,) = info.reduction_axes
+        schedule.reorder(step, *info.axes)
+        own_vector, own_lane = schedule.split(info.axes[-1], lanes, tail="guard")
+        if 1 < settings["unroll"] < schedule.extent(step):
+            _, each = schedule.split(step, settings["unroll"])
+            schedule.unroll(each)
+        for name in (*info.axes[:-1], own_vector, *ones, vector):
+            schedule.unroll(name)
+        for name in (own_lane, lane):
+            schedule.vectorize(name)
+        spread(schedule, [panel])
+        return schedule

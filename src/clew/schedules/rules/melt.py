@@ -1,0 +1,227 @@
+"""Several stages at each other's tiles: whatever a kernel computes on the way to its result is
+computed where a tile of the result needs it, in the memory of one thread.
+
+Places are found, not given: each stage goes to the loop of the result at which least of it is
+alive, as long as little is computed twice. What no loop divides (weights, say) is computed before.
+Sums of products get register tiles, reductions go in vectors along their rows.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from clew.loop.affine import Simplifier
+from clew.loop.ir import Store, buffer_loads, walk
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.row_vectors import reduce_in_vectors, vectorize_last
+from clew.schedules.library.stages import StageInfo, lane_stride
+from clew.schedules.library.tile_sizes import (
+    MOST_ROWS,
+    balanced,
+    rows_of_tile,
+    vectors_of_tile,
+)
+from clew.schedules.rule import Match, Rule, Work
+from clew.schedules.rules.elementwise import Elementwise
+from clew.schedules.space import Choice, Settings, Space
+from clew.support.errors import ScheduleError
+
+# How often a value may be computed where tiles overlap.
+_MOST_AGAIN: Final = 1.5
+
+
+class Melt(Rule[Match]):
+    """Kernels of a user's fusion with `mode="melt"`, whose cheap stages are inlined already."""
+
+    name = "melt"
+    scope = "melt"
+
+    def match(self, work: Work, target: Target) -> Match | None:
+        """Matches every kernel with one result.
+
+        Errors: S050 where the kernel has several results.
+        """
+        if len(work.outputs) != 1:
+            names = ", ".join(o.name for o in work.outputs)
+            raise ScheduleError(
+                "S050",
+                f"{work.start.nest.name} has {len(work.outputs)} results ({names}), and melting "
+                "tiles one",
+                hint="end the pattern where one value leaves it, or use mode='stack'",
+            )
+        return Match(work.start, target)
+
+    def choices(self, match: Match) -> Space:
+        options = tuple(range(1, MOST_ROWS + 1))
+        most = rows_of_tile(match.target, 2)
+        return Space((Choice("rows", most, options, "rows of the result in a tile, at most"),))
+
+    def schedule(self, match: Match, settings: Settings) -> Schedule:
+        schedule, found = match.begin()
+        infos, target = dict(found), match.target
+        (root,) = (info for info in infos.values() if info.is_output)
+        if any(loop.extent == 0 for info in infos.values() for loop in info.loops):
+            return schedule  # no iterations to arrange
+        holders = _holders(schedule, infos, target)
+        out = holders.get(root.name, root.name)
+        if root.is_reduction and root.name not in holders:
+            out = schedule.cache_write(root.name)
+        places = _loops_of_result(schedule, root, out, bool(holders), settings["rows"])
+        moved = _place(schedule, infos, root, holders, places, target)
+        for name, info in infos.items():
+            if name in holders or name in holders.values():
+                continue
+            if info.is_reduction:
+                reduce_in_vectors(schedule, info, target)
+            elif name in moved:
+                vectorize_last(schedule, info.axes[-1:], target, info)
+            else:
+                schedule = Elementwise().applied(Work(schedule, (name,)), target)
+        if places:
+            spread(schedule, places)
+        return schedule
+
+
+def _holders(schedule: Schedule, infos: dict[str, StageInfo], target: Target) -> dict[str, str]:
+    """Returns for each sum of products that takes register tiles the stage that writes what they
+    give: the elementwise one that reads it, or a copy.
+    """
+    holders: dict[str, str] = {}
+    for name, info in infos.items():
+        if not (info.is_anchor and _in_vectors(info, target)):
+            continue
+        readers = [infos[r] for r in info.readers]
+        tail = len(readers) == 1 and not readers[0].is_reduction
+        if tail and readers[0].name not in holders.values():
+            tail = readers[0].store.buffer.shape == info.store.buffer.shape
+            tail = tail and all(
+                load.indices == readers[0].store.indices
+                for load in buffer_loads(readers[0].store.value)
+                if load.source is info.store.buffer
+            )
+        else:
+            tail = False
+        holders[name] = readers[0].name if tail else schedule.cache_write(name)
+    return holders
+
+
+def _in_vectors(info: StageInfo, target: Target) -> bool:
+    """Whether neighbors along a sum of products' last axis are neighbors in its operands."""
+    if not info.axes:
+        return False
+    last = next(n for n in info.loops if n.name == info.axes[-1])
+    lanes = min(target.vector_lanes(info.store.buffer.dtype), last.extent)
+    simplifier = Simplifier()
+    steps = [lane_stride(x, last.index, lanes, simplifier) for x in buffer_loads(info.store.value)]
+    return lanes > 1 and None not in steps and any(steps)
+
+
+def _loops_of_result(
+    schedule: Schedule, root: StageInfo, out: str, tiled: bool, most: int
+) -> list[str]:
+    """Returns the result's loops that stages may go to, outermost first: those over its rows, the
+    last in steps of a register tile.
+    """
+    axes = root.axes_in(out)
+    if not root.is_reduction or root.is_anchor:
+        axes = axes[:-1]  # lanes
+    if not axes or not tiled:
+        return axes
+    row = axes[-1]
+    if schedule.extent(row) > most:
+        axes[-1], _ = schedule.split(row, balanced(schedule.extent(row), most), tail="balance")
+    return axes
+
+
+def _place(
+    schedule: Schedule,
+    infos: dict[str, StageInfo],
+    root: StageInfo,
+    holders: dict[str, str],
+    places: list[str],
+    target: Target,
+) -> set[str]:
+    """Moves each stage to its place, and sums of products into the tiles of their holders; returns
+    the stages that were moved, the result among them.
+    """
+    held_by = {holder: name for name, holder in holders.items()}
+    out = holders.get(root.name, root.name)
+    moved = {root.name}
+    if root.name in holders or root.name in held_by:
+        anchor = infos[held_by[out]]
+        _tile(schedule, anchor, root.axes_in(out), places, target)
+    elif root.is_reduction and places:
+        alone = f"{out}.{places[-1].rsplit('.', 1)[-1]}" == places[-1]
+        schedule.compute_at(root.name, places[-1], "register" if alone else "scratch")
+    for name in reversed(list(infos)):
+        held = holders.get(name, name)
+        if name == root.name or (held != name and not held.endswith("@out")):
+            continue  # it went with its holder
+        place, alive = _best(schedule, infos[name], held, places)
+        if place is not None:
+            moved.add(name)
+            schedule.compute_at(held, place, "register" if alive == 1 else "scratch")
+        if held in held_by:
+            _tile(schedule, infos[held_by[held]], infos[name].axes_in(held), [], target)
+            if place is None:
+                spread(schedule, [f"{infos[name].axes_in(held)[0]}"])
+    return moved
+
+
+def _best(
+    schedule: Schedule, info: StageInfo, held: str, places: list[str]
+) -> tuple[str | None, int]:
+    """Returns the outermost of the loops at which least of a stage is alive, and how many elements
+    that is; None where it is best computed before.
+    """
+    whole = math.prod(info.store.buffer.shape)
+    best, least, times = None, whole, 1.0
+    for place in places:
+        times *= schedule.extent(place)
+        try:
+            schedule.compute_at(held, place, "scratch")
+        except ScheduleError:
+            continue
+        alive = max(
+            math.prod(s.buffer.shape)
+            for s in walk(schedule.nest.body)
+            if isinstance(s, Store) and s.stage == held
+        )
+        schedule.undo()
+        if alive * times > whole * _MOST_AGAIN:
+            continue
+        if alive < least or (best is None and times == 1.0):
+            best, least = place, alive
+    return best, least
+
+
+def _tile(
+    schedule: Schedule, info: StageInfo, axes: list[str], outer: list[str], target: Target
+) -> None:
+    """Computes a sum of products in register tiles of the stage that holds its values, which has
+    loops `axes`; those in `outer` are arranged already.
+    """
+    lanes = min(target.vector_lanes(info.store.buffer.dtype), info.store.buffer.shape[-1])
+    *above, column = axes
+    inside = above[len(outer) :]
+    if outer and outer[-1].endswith(".o"):
+        inside = [f"{outer[-1][:-2]}.i"]
+    vectors = vectors_of_tile(schedule.extent(column), lanes)
+    # Outermost before it is split: a peeled last panel is then a nest beside the main one.
+    schedule.reorder(column, *inside)
+    panel, column = schedule.split(column, lanes * vectors)
+    vector, lane = schedule.split(column, lanes, tail="guard")
+    attach = panel
+    if inside:
+        *batch, row = inside
+        schedule.reorder(*batch, panel, row, vector, lane)
+        size = balanced(schedule.extent(row), rows_of_tile(target, vectors))
+        attach, inner = schedule.split(row, size, tail="balance")
+        schedule.unroll(inner)
+    schedule.compute_at(info.name, attach, "register")
+    register_tile(schedule, info, lanes)
+    schedule.unroll(vector)
+    schedule.vectorize(lane)

@@ -1,0 +1,73 @@
+"""Products of numbers in parts (`split_parts`) on a matrix unit: as `tiles`, on data that lies in
+tiles already, all products of parts at once.
+
+Two by two tiles of sums take 24 products for each 12 tiles that are loaded, so what is loaded comes
+from the second-level cache without holding the unit up.
+"""
+
+from __future__ import annotations
+
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import (
+    IN_PARTS,
+    IN_TILES,
+    NARROW,
+    PRODUCTS,
+    REDUCES,
+    TAILED,
+    TILE_UNIT,
+)
+from clew.schedules.library.panels import (
+    HIGH,
+    PartsMatch,
+    arrange_panels,
+    match_parts,
+    rows_of_band,
+)
+from clew.schedules.library.register_tile import spread
+from clew.schedules.library.streaming import stream
+from clew.schedules.rule import Rule, Work
+from clew.schedules.space import Settings, Space, flag, tile_size
+
+
+class Parts(Rule[PartsMatch]):
+    """Products of parts in tiles of a matrix unit."""
+
+    name = "parts"
+    demands = (REDUCES, TAILED, PRODUCTS, NARROW, TILE_UNIT, IN_PARTS, IN_TILES)
+
+    def match(self, work: Work, target: Target) -> PartsMatch | None:
+        return match_parts(work, target)
+
+    def choices(self, match: PartsMatch) -> Space:
+        unit, band = HIGH * match.tile[0], rows_of_band(match)
+        return Space(
+            (
+                tile_size("band", band, max(band, match.rows // unit * unit),
+                          "rows that panels of weights pass by at once", unit),
+                flag("prefetch", True, "request the next panel while one is at work"),
+            )
+        )  # fmt: skip
+
+    def schedule(self, match: PartsMatch, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        info, (height, _, deep) = infos[match.anchor], match.tile
+        panels = arrange_panels(schedule, match, infos[match.root], settings["band"])
+        blocks, line = schedule.split(panels.row, height)
+        pairs, pair = schedule.split(blocks, HIGH)
+        schedule.reorder(pairs, pair, line, panels.inside)
+        schedule.compute_at(match.anchor, pairs, "scratch")
+        panels.write_vectors(schedule, match.target)
+        terms, depth = info.reduction_axes
+        *others, m, n = info.axes
+        schedule.reorder(depth, terms, *others, m, n)
+        m_block, m_line = schedule.split(m, height)
+        steps, inner = schedule.split(depth, deep)
+        schedule.reorder(steps, terms, *others, m_block, m_line, n, inner)
+        schedule.unroll(terms)
+        schedule.tensorize(match.anchor, m_line, n, inner)
+        if settings["prefetch"]:
+            stream(schedule, info, panels.outer[-1], [pairs, steps], match.target)
+        spread(schedule, panels.outer, "" if panels.banded else pairs)
+        return schedule

@@ -1,0 +1,99 @@
+"""Row kernels (softmax, norms, reductions over trailing axes): every stage of one row, then the
+next row.
+
+The row is the leading axes that all stages share. Reductions run along the row in vectors of
+partial results, values that several stages need stay in a scratch row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import REDUCES
+from clew.schedules.library.register_tile import spread
+from clew.schedules.library.row_vectors import (
+    PARTIAL_VECTORS,
+    reduce_in_vectors,
+    vectorize_last,
+)
+from clew.schedules.library.stages import StageInfo
+from clew.schedules.library.streaming import write_past_caches
+from clew.schedules.rule import Match, Rule, Work
+from clew.schedules.space import Choice, Settings, Space
+
+
+@dataclass(frozen=True)
+class RowStages(Match):
+    """The stages of a row, the root last."""
+
+    members: tuple[str, ...]
+
+
+class Rows(Rule[RowStages]):
+    """Reductions with all that is computed in the loops of their result."""
+
+    name = "rows"
+    demands = (REDUCES,)
+
+    def match(self, work: Work, target: Target) -> RowStages | None:
+        return RowStages(work.start, target, work.members)
+
+    def choices(self, match: RowStages) -> Space:
+        return Space(
+            (Choice("partial", PARTIAL_VECTORS, (1, 2, 4, 8), "vectors of partial results"),)
+        )
+
+    def schedule(self, match: RowStages, settings: Settings) -> Schedule:
+        schedule, found = match.begin()
+        infos, target, root = dict(found), match.target, match.members[-1]
+        info = infos[root]
+        out = schedule.cache_write(root) if info.is_reduction else root
+        members = [m for m in match.members if m != root or info.is_reduction]
+        axes = info.axes_in(out)
+        shared = _row_rank(infos, members, info)
+        row, inside = axes[:shared], axes[shared:]
+        for member in reversed(members) if row else ():
+            alone = math.prod(infos[member].store.buffer.shape[shared:]) == 1
+            schedule.compute_at(member, row[-1], "register" if alone else "scratch")
+        for member in members:
+            if infos[member].is_reduction:
+                reduce_in_vectors(schedule, infos[member], target, settings["partial"])
+            else:
+                vectorize_last(schedule, infos[member].axes[-1:], target, infos[member])
+        vectorize_last(schedule, inside[-1:], target, info)
+        if not info.is_reduction:
+            write_past_caches(schedule, info, target)
+        if row:
+            spread(schedule, row)
+        return schedule
+
+
+def _row_rank(infos: dict[str, StageInfo], members: list[str], root: StageInfo) -> int:
+    """Returns how many leading axes all stages walk alike, reading only their own row of each
+    other.
+    """
+    names = set(members)
+    rank = len(root.axes) if root.is_reduction else max(len(root.axes) - 1, 0)
+    for member in members:
+        rank = min(rank, len(infos[member].axes))
+    stages = [infos[m] for m in members] + [root]
+    buffers = {id(infos[m].store.buffer) for m in names}
+    for info in stages:
+        for position in range(rank):
+            same_extent = info.store.buffer.shape[position] == root.store.buffer.shape[position]
+            if not same_extent or not _reads_own(info, position, buffers):
+                rank = min(rank, position)
+    return rank
+
+
+def _reads_own(info: StageInfo, position: int, buffers: set[int]) -> bool:
+    own = info.store.indices[position]
+    return info.store.buffer.shape[position] == 1 or all(
+        load.indices[position] is own
+        for load in buffer_loads(info.store.value)
+        if id(load.source) in buffers
+    )

@@ -1,0 +1,89 @@
+"""Reductions whose output's last axis is contiguous in the input (pooling, sums over leading axes):
+lanes are that axis, a few neighbors along the axis before it share a register tile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Final
+
+from clew.loop.affine import Simplifier
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import REDUCES, TAILED
+from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.stages import flatten_axes, largest_load, stride
+from clew.schedules.rule import Rule, TailMatch, Work
+from clew.schedules.space import Choice, Settings, Space
+from clew.support.errors import ScheduleError
+
+_NEIGHBORS: Final = 4
+_LEAST_PANELS: Final = 4  # for threads
+_MOST_UNROLLED: Final = 64
+
+
+class Spatial(Rule[TailMatch]):
+    """Reductions along axes that are not contiguous, or not long."""
+
+    name = "spatial"
+    demands = (REDUCES, TAILED)
+
+    def match(self, work: Work, target: Target) -> TailMatch | None:
+        info = work.reduction
+        load = largest_load(info)
+        if load is None or not info.axes:
+            return None
+        simplifier = Simplifier()
+        steps = {n.name: stride(load, n.index, simplifier) for n in info.loops}
+        last = next(n for n in info.loops if n.name == info.axes[-1])
+        if last.extent < 2 or steps[last.name] is None:
+            return None
+        lanes = target.vector_lanes(info.store.buffer.dtype)
+        along = (n for n in info.loops if n.name in info.reduction_axes)
+        if steps[last.name] != 1 and any(steps[n.name] == 1 and n.extent >= lanes for n in along):
+            return None  # lanes along the reduction read side by side
+        schedule = work.start.copy()
+        flatten_axes(schedule, info.name, work.root.name)
+        return TailMatch(schedule, target, info.name, work.root.name)
+
+    def choices(self, match: TailMatch) -> Space:
+        shape, target = match.info.store.buffer.shape, match.target
+        if len(shape) > 1:
+            options = tuple(n for n in (1, 2, 4, 8) if n <= shape[-2]) or (1,)
+            neighbors = min(_NEIGHBORS, shape[-2])
+            options = tuple(sorted({*options, neighbors}))
+            return Space((Choice("rows", neighbors, options, "rows in a register tile"),))
+        lanes = min(target.vector_lanes(match.info.store.buffer.dtype), shape[-1])
+        most = target.vector_registers // 2  # a step reads a run of memory
+        vectors = max(1, min(most, -(-shape[-1] // lanes) // _LEAST_PANELS))
+        options = tuple(sorted({1, 2, 4, 8, most, vectors}))
+        return Space((Choice("vectors", vectors, options, "vectors in a register tile"),))
+
+    def schedule(self, match: TailMatch, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        info = infos[match.anchor]
+        *outer, column = infos[match.root].axes_in(match.result(schedule))
+        dtype = info.store.buffer.dtype
+        lanes = min(match.target.vector_lanes(dtype), schedule.extent(column))
+        row, vectors = outer.pop() if outer else "", settings.get("vectors", 1)
+        schedule.reorder(column, *outer, *([row] if row else []))
+        panel, lane = schedule.split(column, lanes * vectors)
+        attach, neighbors = panel, 1
+        if row:
+            neighbors = settings["rows"]
+            schedule.reorder(*outer, panel, row, lane)
+            attach, inner = schedule.split(row, neighbors)
+            schedule.unroll(inner)
+        schedule.compute_at(match.anchor, attach, "register")
+        taps = register_tile(schedule, info, lanes)
+        with contextlib.suppress(ScheduleError):  # windows need not lie inside
+            schedule.skip_padding(match.anchor, lanes=info.axes[-1])
+            schedule.partition(attach)
+            if schedule.extent(taps[-1]) * max(neighbors, _NEIGHBORS) <= _MOST_UNROLLED:
+                schedule.unroll(taps[-1])  # neighbors read the same elements
+        if vectors > 1:
+            vector, lane = schedule.split(lane, lanes, tail="guard")
+            schedule.unroll(vector)
+        schedule.vectorize(lane)
+        spread(schedule, [*outer, panel])
+        return schedule

@@ -1,0 +1,165 @@
+"""Products of numbers in parts on a matrix unit whose weights lie whole in memory: the part of a
+panel that tiles need next is taken apart between the products of this one.
+
+Weights are read once, at four bytes each, and their parts never leave the first-level cache. The
+sums of a panel wait in memory from one part of its depth to the next.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from clew.loop.ir import loops
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
+from clew.loop.products import product_of
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import (
+    IN_PARTS,
+    IN_TILES,
+    NARROW,
+    PRODUCTS,
+    REDUCES,
+    TAILED,
+    TILE_UNIT,
+)
+from clew.schedules.library.panels import (
+    HIGH,
+    WIDE,
+    PartsMatch,
+    arrange_panels,
+    match_parts,
+    rows_of_band,
+)
+from clew.schedules.library.register_tile import spread
+from clew.schedules.library.stages import StageInfo
+from clew.schedules.rule import Demand, Rule, Work
+from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+
+_WEIGHT_PARTS: Final = "weight_parts"
+# Steps of the depth whose parts lie side by side, twice, in the first-level cache.
+_STEPS: Final = (2, 3, 1)
+# With more rows taking apart is little beside the products, and shares of it would be too small.
+_MOST_PAIRS: Final = 16
+# A hardware prefetcher follows what it has seen begin: of a share's lines, one in so many is asked
+# for, two pages ahead. Asking for all would take the buffers that tiles are loaded through.
+_LINES_A_REQUEST: Final = 4
+_DISTANCE_BYTES: Final = 8192
+_PAIR_BYTES: Final = 8
+
+
+def _operand(work: Work, target: Target) -> StageInfo | None:
+    """Returns the stage that takes the weight of the products in tiles apart, for them alone."""
+    anchor = work.reduction
+    product = product_of(anchor.store)
+    pieces = [i for i in work.infos.values() if product and i.store.buffer is product.b.source]
+    if product is None or len(pieces) != 1 or pieces[0].role != _WEIGHT_PARTS:
+        return None
+    shape = target.tile_shape(product.a.dtype, product.b.dtype)
+    panel = product.b.source.shape[-2:]
+    fits = shape is not None and panel == (WIDE * shape[1], product.group)
+    return pieces[0] if fits and pieces[0].readers == [anchor.name] else None
+
+
+@dataclass(frozen=True)
+class WeightMatch(PartsMatch):
+    """Products of parts, and the stage `pieces` that takes their weight apart."""
+
+    pieces: str
+
+
+class SplitWeights(Rule[WeightMatch]):
+    """Products of parts in tiles whose weights are taken apart in the same kernel."""
+
+    name = "split_weights"
+    takes = (_WEIGHT_PARTS,)
+    demands = (
+        REDUCES,
+        TAILED,
+        PRODUCTS,
+        NARROW,
+        TILE_UNIT,
+        IN_PARTS,
+        IN_TILES,
+        Demand("whole weights", lambda work, target: _operand(work, target) is not None),
+    )
+
+    def match(self, work: Work, target: Target) -> WeightMatch | None:
+        found, pieces = match_parts(work, target), _operand(work, target)
+        assert pieces is not None
+        return None if found is None else WeightMatch(**vars(found), pieces=pieces.name)
+
+    def choices(self, match: WeightMatch) -> Space:
+        unit, band = HIGH * match.tile[0], rows_of_band(match)
+        (depth,) = (n.extent for n in match.info.loops if n.name == match.info.reduction_axes[-1])
+        deep = depth // match.tile[2]
+        steps = next(s for s in _STEPS if deep % s == 0)
+        overlap = -(-match.rows // match.tile[0]) // HIGH <= _MOST_PAIRS and deep > steps
+        return Space(
+            (
+                tile_size("band", band, max(band, match.rows // unit * unit),
+                          "rows that panels of weights pass by at once", unit),
+                Choice("steps", steps, tuple(s for s in (1, 2, 3, 4) if deep % s == 0),
+                       "steps of the depth whose parts lie side by side"),
+                flag("overlap", overlap, "take apart the next part between products"),
+            )
+        )  # fmt: skip
+
+    def schedule(self, match: WeightMatch, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        info, pieces = infos[match.anchor], infos[match.pieces]
+        height, width, deep = match.tile
+        panels = arrange_panels(schedule, match, infos[match.root], settings["band"])
+        schedule.compute_at(match.anchor, panels.outer[-1], "scratch")
+        panels.write_vectors(schedule, match.target)
+        chunks, steps = _multiply(schedule, info, (height, deep), settings["steps"])
+        _take_apart(schedule, pieces, chunks, match.target)
+        if settings["overlap"] and schedule.extent(chunks) > 1:
+            lines = _lines_of_share(schedule, pieces.axes[1], chunks, steps, width)
+            lines = max(1, lines // _LINES_A_REQUEST)
+            schedule.overlap(pieces.name, chunks, steps, lines=lines, distance=_DISTANCE_BYTES)
+        spread(schedule, panels.outer)
+        return schedule
+
+
+def _multiply(
+    schedule: Schedule, info: StageInfo, tile: tuple[int, int], chunk: int
+) -> tuple[str, str]:
+    """Chunks of the depth, all rows for each, two by two tiles at a time. Returns the loops over
+    chunks, and over steps in a chunk.
+    """
+    height, deep = tile
+    terms, depth = info.reduction_axes
+    *others, m, n = info.axes
+    schedule.reorder(depth, *others, m, n, terms)
+    chunks, within = schedule.split(depth, chunk * deep)
+    schedule.reorder(chunks, *others, m, n, within, terms)
+    blocks, line = schedule.split(m, height)
+    pairs, pair = schedule.split(blocks, HIGH)
+    steps, inner = schedule.split(within, deep)
+    schedule.reorder(pairs, steps, terms, pair, line, n, inner)
+    schedule.unroll(terms)
+    schedule.tensorize(info.name, line, n, inner, within=pairs)
+    return chunks, steps
+
+
+def _lines_of_share(schedule: Schedule, pair: str, chunks: str, steps: str, width: int) -> int:
+    """Returns how many cache lines of weights each step takes apart."""
+    body = next(n for n in loops(schedule.nest.body) if n.name == chunks).body
+    share = math.ceil(schedule.extent(pair) / iterations(body, steps))
+    return share * WIDE * width * _PAIR_BYTES // CACHE_LINE_BYTES
+
+
+def _take_apart(schedule: Schedule, info: StageInfo, chunks: str, target: Target) -> None:
+    """All parts of a vector of weights together, as each is what those before have left."""
+    schedule.compute_at(info.name, chunks, "scratch")
+    panel, pair, part, column, group = info.axes
+    element = schedule.fuse(column, group)
+    schedule.reorder(pair, panel, element, part)
+    vector, lane = schedule.split(element, target.vector_lanes(info.store.buffer.dtype))
+    schedule.reorder(vector, part, lane)
+    for name in (vector, part):
+        schedule.unroll(name)
+    schedule.vectorize(lane)

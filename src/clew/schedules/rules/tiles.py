@@ -1,0 +1,272 @@
+"""Sums of products of narrow operands on a matrix unit: two by two tiles at a time, the sums of a
+block copied out of scratch by the stages that follow.
+
+Rows of the left operand are contiguous along the depth; weights are packed in groups (`NK32n2k`,
+`OHWI32o2i`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from clew.loop.products import product_of
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import NARROW, PRODUCTS, REDUCES, TAILED, TILE_UNIT
+from clew.schedules.library.depth import join, joined
+from clew.schedules.library.images import blocked_image
+from clew.schedules.library.products import packed
+from clew.schedules.library.register_tile import rows_in_cache, split_bands, spread
+from clew.schedules.library.stages import StageInfo, flatten_axes, stage_infos
+from clew.schedules.library.streaming import stream
+from clew.schedules.library.tile_sizes import balanced
+from clew.schedules.rule import Demand, Rule, TailMatch, Work
+from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.te import roles
+
+_TILES_HIGH: Final = 2
+_TILES_WIDE: Final = 2
+# Below this many rows, or this part of the depth, a tile is too empty to pay.
+_LEAST_ROWS: Final = 5
+_LEAST_DEPTH: Final = 0.25
+# Of the first-level cache: the rest is for rows that pass by, and sums.
+_SHARE_OF_PANEL: Final = 0.34
+# So few blocks of rows do not make up for sums that go to memory and back with each chunk.
+_FEW_BLOCKS: Final = 2
+# Of the second-level cache: weights that pass by twice cost more than rows that are fetched again.
+_SHARE_OF_ROWS: Final = 0.75
+
+Tile = tuple[int, int, int]
+"""Rows, columns and depth."""
+
+
+@dataclass(frozen=True)
+class Tiled(TailMatch):
+    """Sums in tiles. `is_image` says that blocks of channels are short enough for a tile of pixels
+    to be one block wide.
+    """
+
+    tile: Tile
+    is_image: bool
+
+
+class Tiles(Rule[Tiled]):
+    """Sums of products that a matrix unit takes, if its tiles are full enough."""
+
+    name = "tiles"
+    demands = (
+        REDUCES,
+        TAILED,
+        PRODUCTS,
+        NARROW,
+        TILE_UNIT,
+        Demand("full tiles", lambda work, target: _fullest(work.reduction, target) is not None),
+    )
+
+    def match(self, work: Work, target: Target) -> Tiled | None:
+        anchor, root, image = work.reduction.name, work.root.name, blocked_image(work.reduction)
+        schedule = work.start.copy()
+        flatten_axes(schedule, anchor, root)  # short lines would leave tiles half empty
+        info = stage_infos(schedule)[anchor]
+        fullest = _fullest(info, target)
+        if fullest is None:
+            return None
+        stage, tile = fullest
+        if stage is not info:
+            join(schedule, info)
+        narrow = image is not None and image.lanes <= _TILES_WIDE * tile[1]
+        return Tiled(schedule, target, anchor, root, tile, narrow)
+
+    def choices(self, match: Tiled) -> Space:
+        prefetch = flag("prefetch", True, "request the next panel while one is at work")
+        if match.is_image:
+            return Space((prefetch,))
+        info, tile = match.info, match.tile
+        extents = {n.name: n.extent for n in info.loops}
+        height, depth = extents[info.axes[-2]], extents[info.reduction_axes[-1]]
+        choices = [
+            tile_size("band", rows_in_cache(info, match.target, _SHARE_OF_ROWS), height,
+                 "rows that panels of weights pass by at once", _TILES_HIGH * tile[0]),
+            prefetch,
+        ]  # fmt: skip
+        if len(info.reduction_axes) == 1:
+            chunk = _depth_in_cache(info, tile, match.target) or depth
+            choices.append(
+                tile_size("depth", chunk, depth, "depth of a panel that stays near", tile[2])
+            )
+        return Space(tuple(choices))
+
+    def schedule(self, match: Tiled, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        info, tile = infos[match.anchor], match.tile
+        axes = infos[match.root].axes_in(match.result(schedule))
+        target = match.target
+        if match.is_image:
+            outer, panel, levels = _image(schedule, info, axes, tile, target)
+            lines = levels[0]
+            levels += _block(schedule, info, tile)
+        else:
+            whole = schedule.extent(info.reduction_axes[-1])
+            depth = settings.get("depth", whole)
+            chunked = depth < whole
+            outer, panel, levels = _rows(
+                schedule, info, axes, tile, settings["band"], chunked, target
+            )
+            lines = levels[0] if levels and len(outer) == len(axes) - 1 else ""  # not in bands
+            if chunked:
+                levels = _chunks(schedule, info, tile, depth)
+            else:
+                levels += _block(schedule, info, tile)
+        if settings["prefetch"]:
+            stream(schedule, info, panel, levels, target)
+        spread(schedule, outer, lines)
+        return schedule
+
+
+def _fullest(info: StageInfo, target: Target) -> tuple[StageInfo, Tile] | None:
+    """Returns a stage and its tile, its two innermost reduction loops being one where that takes
+    fewer tiles; None where none would do.
+    """
+    best: tuple[StageInfo, Tile] | None = None
+    fewest = math.inf
+    for stage in (info, joined(info)):
+        tile = _tile(stage, target) if packed(stage) else None
+        if tile is None:
+            continue
+        depth = math.prod(n.extent for n in stage.loops if n.name in stage.reduction_axes)
+        if depth // tile[2] < fewest:
+            best, fewest = (stage, tile), depth // tile[2]
+    return best
+
+
+def _tile(info: StageInfo, target: Target) -> Tile | None:
+    """Returns rows, columns and depth of a tile of the stage; None where none would do."""
+    product = product_of(info.store)
+    shape = target.tile_shape(product.a.dtype, product.b.dtype) if product else None
+    if product is None or shape is None or len(info.axes) < 2:
+        return None
+    extents = {n.name: n.extent for n in info.loops}
+    most = shape[2]
+    whole = extents[info.reduction_axes[-1]]
+    fitting = (d for d in range(most, 0, -product.group) if whole % d == 0)
+    depth = next(fitting, 0)
+    pixels = extents[info.axes[-2]]
+    if min(pixels, extents[info.axes[-1]]) < 2:
+        return None
+    if roles.LINE in info.axis_roles:
+        pixels *= min(_TILES_HIGH, extents[info.axis_of(roles.LINE)])
+    if depth < _LEAST_DEPTH * most or pixels < _LEAST_ROWS:
+        return None
+    return shape[0], shape[1], depth
+
+
+def _depth_in_cache(info: StageInfo, tile: Tile, target: Target) -> int:
+    """Returns the depth of which a panel stays in the first-level cache while rows pass by; 0 where
+    it is the whole depth, or few rows pass.
+    """
+    product = product_of(info.store)
+    assert product is not None
+    extents = {n.name: n.extent for n in info.loops}
+    rows, depth = extents[info.axes[-2]], extents[info.reduction_axes[-1]]
+    column_bytes = product.a.source.size_bytes // math.prod(product.a.source.shape)
+    most = int(target.l1_bytes * _SHARE_OF_PANEL) // (_TILES_WIDE * tile[1] * column_bytes)
+    if (
+        rows <= _FEW_BLOCKS * _TILES_HIGH * tile[0]
+        or depth <= 1.5 * most
+        or len(info.reduction_axes) > 1
+    ):
+        return 0
+    return balanced(depth // tile[2], most // tile[2]) * tile[2]
+
+
+def _block(schedule: Schedule, info: StageInfo, tile: Tile) -> list[str]:
+    """Tiles from zeros to the last step. Returns the loops around them, outermost first."""
+    *others, row, column = info.axes
+    *around, depth = info.reduction_axes
+    schedule.reorder(*around, depth, *others, row, column)
+    steps, inner = schedule.split(depth, tile[2])
+    schedule.reorder(steps, *others, row, column, inner)
+    schedule.tensorize(info.name, row, column, inner)
+    return [*around, steps]
+
+
+def _chunks(schedule: Schedule, info: StageInfo, tile: Tile, chunk: int) -> list[str]:
+    """Chunks of the depth, all rows for each. Returns the loops around tiles, outermost first."""
+    *others, row, column = info.axes
+    (depth,) = info.reduction_axes
+    schedule.reorder(depth, *others, row, column)
+    chunks, within = schedule.split(depth, chunk)
+    schedule.reorder(chunks, *others, row, column, within)
+    size = balanced(schedule.extent(row), _TILES_HIGH * tile[0])
+    blocks, line = schedule.split(row, size, tail="balance")
+    steps, inner = schedule.split(within, tile[2])
+    schedule.reorder(steps, line, column, inner)
+    schedule.tensorize(info.name, line, column, inner, within=blocks)
+    return [chunks, blocks, steps]
+
+
+def _rows(
+    schedule: Schedule,
+    info: StageInfo,
+    axes: list[str],
+    tile: Tile,
+    band: int,
+    whole: bool,
+    target: Target,
+) -> tuple[list[str], str, list[str]]:
+    """Blocks of rows by columns, panels of columns outside. The sums in scratch are those of a
+    block, or of a `whole` panel.
+
+    Returns the loops to spread, the loop over panels of weights, and those inside it.
+    """
+    column = axes[-1]
+    batch, row = split_bands(schedule, axes, band)
+    schedule.reorder(column, *batch, row)
+    panel, inner = schedule.split(column, _TILES_WIDE * tile[1])
+    schedule.reorder(*batch, panel, row, inner)
+    size = balanced(schedule.extent(row), _TILES_HIGH * tile[0])
+    attach = panel
+    if not whole:
+        attach, _ = schedule.split(row, size, tail="balance")
+    schedule.compute_at(info.name, attach, "scratch")
+    _vectors(schedule, inner, target)
+    return [*batch, panel], panel, [] if whole else [attach]
+
+
+def _image(
+    schedule: Schedule,
+    info: StageInfo,
+    axes: list[str],
+    tile: Tile,
+    target: Target,
+) -> tuple[list[str], str, list[str]]:
+    """Blocks of pixels by one block of channels: parts of a line, or of two lines.
+
+    The pixels of 1x1 convolutions are one line.
+    """
+    if roles.LINE not in info.axis_roles:
+        *batch, pixels, ci = axes
+        size = balanced(schedule.extent(pixels), _TILES_HIGH * tile[0])
+        outer, _ = schedule.split(pixels, size, tail="balance")
+        schedule.compute_at(info.name, outer, "scratch")
+        _vectors(schedule, ci, target)
+        return batch, batch[-1], [outer]
+    n, co, oh, ow, ci = axes
+    width = schedule.extent(ow)
+    size = balanced(width, _TILES_HIGH * tile[0])
+    lines = 1 if size > tile[0] else min(_TILES_HIGH, schedule.extent(oh))
+    oh_outer, oh_inner = schedule.split(oh, lines)
+    schedule.reorder(oh_outer, ow, oh_inner, ci)
+    ow_outer, ow_inner = schedule.split(ow, size, tail="balance")
+    schedule.reorder(ow_outer, oh_inner, ow_inner, ci)
+    schedule.compute_at(info.name, ow_outer, "scratch")
+    _vectors(schedule, ci, target)
+    return [n, co], co, [oh_outer, ow_outer]
+
+
+def _vectors(schedule: Schedule, column: str, target: Target) -> None:
+    vector, lane = schedule.split(column, target.vector_lanes("f32"), tail="guard")
+    schedule.unroll(vector)
+    schedule.vectorize(lane)

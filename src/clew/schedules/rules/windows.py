@@ -1,0 +1,159 @@
+"""Windows that slide over each channel by itself, as in depthwise convolutions and pooling: a
+register tile is lines by columns of one channel's image (or of one block's, [n, co, oh, ow, ci]),
+and each element is loaded once for all taps of the tile that read it. Lanes are channels of a
+block; in a plain image they are neighbors along a line.
+
+Padding is computed in place: the tiles inside the image ask nothing, those at its edges leave out
+the taps that lie in the padding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Final
+
+from clew.loop.affine import Simplifier, contains
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import IMAGE, OWN_CHANNELS, REDUCES, TAILED, WINDOWS
+from clew.schedules.library.images import Image, image_of
+from clew.schedules.library.register_tile import spread
+from clew.schedules.library.stages import StageInfo, stride
+from clew.schedules.library.tile_sizes import MOST_ROWS, window_tile
+from clew.schedules.rule import Demand, Rule, TailMatch, Work
+from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.support.errors import ScheduleError
+from clew.te.expr import Load
+
+MOST_UNROLLED: Final = 256
+"""Products of a tile that are written out one by one; of more, lines of taps are a loop."""
+_VECTORS_OF_BLOCK: Final = 2
+
+
+def _slides(work: Work, target: Target) -> bool:
+    info = work.reduction
+    load, image = _moving_load(info), image_of(info)
+    assert image is not None
+    indices = {n.name: n.index for n in info.loops}
+    over = zip((image.line, image.pixel), info.reduction_axes, strict=True)
+    sliding = [(indices[a], indices[t]) for a, t in over if indices[a].extent != 1]
+    if not sliding:
+        return info.is_anchor
+    return load is not None and all(
+        any(contains(i, axis) and (contains(i, tap) or tap.extent == 1) for i in load.indices)
+        for axis, tap in sliding
+    )
+
+
+@dataclass(frozen=True)
+class Sliding(TailMatch):
+    """Windows over an image. With `shared`, lines of a tile read lines of each other."""
+
+    image: Image
+    lanes: int
+    shared: bool
+
+    @property
+    def across(self) -> int:
+        """How many pixels, or vectors of a plain image, a line has."""
+        width = self.image.width
+        return width if self.image.lane else -(-width // self.lanes)
+
+
+class Windows(Rule[Sliding]):
+    """Reductions over windows of an image, each channel's by itself."""
+
+    name = "windows"
+    demands = (
+        REDUCES,
+        TAILED,
+        IMAGE,
+        WINDOWS,
+        OWN_CHANNELS,
+        Demand("taps move with the image", _slides),
+    )
+
+    def match(self, work: Work, target: Target) -> Sliding | None:
+        info = work.reduction
+        image = image_of(info)
+        assert image is not None
+        lanes = target.vector_lanes(info.store.buffer.dtype)
+        if image.lane and not _is_block(image.lanes, lanes):
+            return None
+        shared = _step(info, image.line) == _step(info, info.reduction_axes[0])
+        return Sliding(work.start, target, info.name, work.root.name, image, lanes, shared)
+
+    def choices(self, match: Sliding) -> Space:
+        image = match.image
+        lines, columns = window_tile(
+            match.target, image.height if match.shared else 1, match.across
+        )
+        taps = 1
+        for loop in match.info.loops:
+            taps *= loop.extent if loop.name in match.info.reduction_axes else 1
+        unroll = taps * lines * (columns if image.lane else 1) <= MOST_UNROLLED
+        choices = [
+            tile_size("lines", lines, min(image.height, MOST_ROWS), "lines in a register tile"),
+            flag("unroll", unroll, "lines of taps written out"),
+        ]
+        if image.lane:
+            most = min(image.width, MOST_ROWS)
+            choices.append(
+                tile_size("columns", columns, most, "pixels of a line in a register tile")
+            )
+        return Space(tuple(choices))
+
+    def schedule(self, match: Sliding, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        info, lanes = infos[match.anchor], match.lanes
+        kh, kw = info.reduction_axes
+        _, _, line, *columns_of_tile, own_lane = info.axes
+        n, co, oh, ow, *ci = infos[match.root].axes_in(match.result(schedule))
+        oh_outer, oh_inner = schedule.split(oh, settings["lines"], tail="balance")
+        schedule.reorder(ow, oh_inner, *ci)
+        if match.image.lane:
+            ow_outer, ow_inner = schedule.split(ow, settings["columns"], tail="balance")
+            around, lane = [ow_outer], ci[0]
+            if schedule.extent(lane) > lanes:  # a block is several vectors, a tile is of one
+                vector, lane = schedule.split(lane, lanes)
+                around.append(vector)
+            tile = [oh_inner, ow_inner]
+        else:
+            ow_outer, lane = schedule.split(ow, lanes)
+            around, tile = [ow_outer], [oh_inner]
+        schedule.reorder(*around, *tile, lane)
+        schedule.compute_at(match.anchor, around[-1], "register")
+        schedule.reorder(kh, line, kw, *columns_of_tile, own_lane)
+        with contextlib.suppress(ScheduleError):  # there may be no padding
+            schedule.skip_padding(match.anchor, lanes=own_lane)
+        schedule.partition(ow_outer)
+        schedule.partition(oh_outer)
+        if settings["unroll"]:
+            schedule.unroll(kh)
+        for name in (*tile, line, kw, *columns_of_tile):
+            schedule.unroll(name)
+        for name in (lane, own_lane):
+            schedule.vectorize(name)
+        spread(schedule, [n, co], oh_outer)
+        return schedule
+
+
+def _is_block(channels: int, lanes: int) -> bool:
+    """Whether so many channels are a vector, or a few whole ones."""
+    return 1 < channels <= lanes or channels in range(lanes, _VECTORS_OF_BLOCK * lanes + 1, lanes)
+
+
+def _moving_load(info: StageInfo) -> Load | None:
+    """Returns the load that moves with the lines or columns of the result."""
+    moving = [n.index for n in info.loops if n.name in info.axes[2:4]]
+    loads = buffer_loads(info.store.value)
+    return next((x for x in loads for i in x.indices for m in moving if contains(i, m)), None)
+
+
+def _step(info: StageInfo, loop: str) -> int | None:
+    """Returns how far the image is read from one iteration of a loop to the next."""
+    load = _moving_load(info)
+    index = next(n.index for n in info.loops if n.name == loop)
+    return None if load is None else stride(load, index, Simplifier())

@@ -1,0 +1,251 @@
+"""Convolutions between transforms of tiles (Winograd): transforms in registers, then products.
+
+A large image goes through in groups of tiles, all in the scratch memory of one thread; a small one
+as a whole, panel by panel of output channels, so that each weight is read once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from clew.ir.types import bits
+from clew.loop.ir import buffer_loads
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.schedules.demands import ONE_RESULT
+from clew.schedules.library.images import Image, blocked_image
+from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.stages import StageInfo, stage_infos
+from clew.schedules.library.streaming import stream
+from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
+from clew.schedules.rule import Match, Rule, Work, stage_role
+from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+
+# How many groups of tiles an image must give to go through in groups, for threads to share.
+_FEWEST_GROUPS: Final = 4
+# Rows that a register tile of the products should have.
+_FEWEST_ROWS: Final = 6
+# Tiles that a weight must be used for, once it comes from behind the second-level cache.
+_ROWS_A_WEIGHT: Final = 28
+
+
+@dataclass(frozen=True)
+class Stages:
+    """The stages by their work. A patch is loaded, transformed along one axis and the other, in
+    parts and whole; products are transformed back the same way.
+    """
+
+    patch: StageInfo
+    data_column_parts: StageInfo
+    data_columns: StageInfo
+    data_parts: StageInfo
+    data_tiles: StageInfo
+    products: StageInfo
+    out_column_parts: StageInfo
+    out_columns: StageInfo
+    out_parts: StageInfo
+    image: StageInfo
+
+    @property
+    def panel(self) -> int:
+        """How many output channels of the weight lie together."""
+        tiles = self.data_tiles.store.buffer
+        loads = buffer_loads(self.products.store.value)
+        (weight,) = (x.source for x in loads if x.source is not tiles)
+        channels: int = weight.shape[-1]
+        return channels
+
+    @property
+    def blocks_together(self) -> int:
+        """How many blocks of output channels a panel is."""
+        return self.panel // self.image.store.buffer.shape[-1]
+
+    @property
+    def tiles(self) -> tuple[int, int]:
+        """How many rows of tiles an image has, and columns."""
+        _, _, height, width, _ = self.image.store.buffer.shape
+        side = self.out_columns.store.buffer.shape[2]
+        return -(-height // side), -(-width // side)
+
+
+_NAMES: Final = tuple(Stages.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Transformed(Match):
+    """A convolution between transforms, its tail inlined into `root`."""
+
+    stages: Stages
+    root: str
+    image: Image
+
+
+class Winograd(Rule[Transformed]):
+    """The stages of `nn.conv2d_winograd`, with an elementwise tail."""
+
+    name = "winograd"
+    scope = "kernel"
+    demands = (*(stage_role(f"winograd.{name}") for name in _NAMES), ONE_RESULT)
+
+    def match(self, work: Work, target: Target) -> Transformed | None:
+        stages = Stages(*(work.by_role[f"winograd.{name}"] for name in _NAMES))
+        kept, root = {info.name for info in vars(stages).values()}, work.outputs[0]
+        image, anchors = blocked_image(stages.image), [i for i in work.stages if i.is_anchor]
+        if image is None or len(anchors) != 1:
+            return None
+        others = [n for n in work.infos if n not in kept and n != root.name]
+        if stages.image is not root:
+            others.append(stages.image.name)
+        whole = root.store.buffer.shape == image.shape
+        if not whole or any(work.infos[n].is_reduction for n in others):
+            return None
+        schedule, order = work.start.copy(), list(work.infos)
+        for name in sorted(others, key=order.index, reverse=True):
+            schedule.inline(name)
+        return Transformed(schedule, target, stages, root.name, image)
+
+    def choices(self, match: Transformed) -> Space:
+        stages = match.stages
+        rows, columns = stages.tiles
+        images = match.image.shape[0]
+        group = _rows_in_cache(stages, match.target)
+        together = (group * columns) or images * rows * columns
+        most = rows_of_tile(match.target, stages.blocks_together)
+        options = tuple(n for n in range(rows + 1) if n == 0 or rows % n == 0)
+        return Space(
+            (
+                Choice("group", group, options, "rows of tiles that pass together; 0: the image"),
+                tile_size("rows", balanced(together, most), min(together, MOST_ROWS),
+                          "tiles in a register tile of the products"),
+                Choice("unroll", 0, UNROLLED, "reduction steps written out; 0: by the tile's size"),
+                flag("prefetch", True, "request the next panel while one is at work"),
+            )
+        )  # fmt: skip
+
+    def schedule(self, match: Transformed, settings: Settings) -> Schedule:
+        schedule, _ = match.begin()
+        stages = match.stages
+        group = _arrange_image(schedule, match.root, stages, settings["group"])
+        _transform_back(schedule, stages)
+        _multiply(schedule, stages, group, settings, match.target)
+        if group:
+            schedule.compute_at(stages.data_tiles.name, group, "scratch")
+        outer = _transform(schedule, stages)
+        if not group:
+            cb, row = outer
+            spread(schedule, [cb], row)
+        return schedule
+
+
+def _rows_in_cache(stages: Stages, target: Target) -> int:
+    """Returns the fewest rows of tiles that keep the arithmetic units busy and stay in the
+    second-level cache; 0 where there are none: each weight is read once for the whole image then.
+    """
+    batch, blocks, _, _, lanes = stages.image.store.buffer.shape
+    points = stages.out_columns.store.buffer.shape[3]
+    rows, columns = stages.tiles
+    inner = stages.data_tiles.store.buffer.shape[2]
+    element_bytes = max(8, bits(stages.data_tiles.store.buffer.dtype)) // 8
+    point_bytes = points * points * lanes * element_bytes
+    weight_bytes = point_bytes * inner * blocks * lanes
+    row_bytes = point_bytes * (inner + blocks) * columns
+    for taken in range(1, batch * rows // _FEWEST_GROUPS + 1):
+        group_bytes, tiles = taken * row_bytes, taken * columns
+        if rows % taken or tiles < _FEWEST_ROWS:
+            continue
+        stays = weight_bytes + group_bytes <= target.l2_bytes
+        if stays or (tiles >= _ROWS_A_WEIGHT and group_bytes <= target.l2_bytes):
+            return taken
+    return 0
+
+
+def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int) -> str:
+    """Orders the loops over the image, a tile's pixels unrolled; returns the loop of a group, or
+    "" where there are none.
+    """
+    tile = stages.out_columns.store.buffer.shape[2]
+    n, co, oh, ow, ci = stage_infos(schedule)[root].axes
+    ty, y = schedule.split(oh, tile, tail="guard")
+    tx, x = schedule.split(ow, tile, tail="guard")
+    group = ""
+    if rows:
+        group, row = schedule.split(ty, rows)
+        schedule.reorder(n, group, co, row, tx, y, x, ci)
+    else:
+        schedule.reorder(n, co, ty, tx, y, x, ci)
+    schedule.compute_at(stages.out_parts.name, y, "register")
+    schedule.compute_at(stages.out_columns.name, tx, "register")
+    for name in (y, x, stages.out_parts.axes[3]):
+        schedule.unroll(name)
+    for name in (ci, stages.out_parts.axes[4]):
+        schedule.vectorize(name)
+    if group:
+        group = schedule.fuse(n, group)
+        schedule.parallel(group)
+    else:
+        spread(schedule, [n, co], ty)
+    return group
+
+
+def _transform_back(schedule: Schedule, stages: Stages) -> None:
+    """A column's sums, then what they add up to, column by column."""
+    ob, t, i, j, oi = stages.out_columns.axes
+    schedule.reorder(ob, t, j, i, oi)
+    schedule.compute_at(stages.out_column_parts.name, j, "register")
+    for name in (i, j, stages.out_column_parts.axes[2]):
+        schedule.unroll(name)
+    for name in (oi, stages.out_column_parts.axes[4]):
+        schedule.vectorize(name)
+
+
+def _multiply(
+    schedule: Schedule, stages: Stages, group: str, settings: Settings, target: Target
+) -> None:
+    """The matrix products: register tiles of tiles by output channels, weights in their order."""
+    info = stages.products
+    out = schedule.cache_write(info.name)
+    if group:
+        schedule.compute_at(out, group, "scratch")
+    i, j, ob, t, oi = info.axes_in(out)
+    lanes = schedule.extent(oi)
+    panel, block = schedule.split(ob, stages.blocks_together)
+    schedule.reorder(i, j, panel, t, block, oi)
+    panel = schedule.fuse(schedule.fuse(i, j), panel)
+    tiles, row = schedule.split(t, settings["rows"], tail="balance")
+    schedule.compute_at(info.name, tiles, "register")
+    reduction = register_tile(schedule, info, lanes, blocks=info.axes[2], unroll=settings["unroll"])
+    for name in (row, block):
+        schedule.unroll(name)
+    schedule.vectorize(oi)
+    if settings["prefetch"]:
+        stream(schedule, info, panel, [tiles, *reduction], target)
+    if not group:
+        schedule.parallel(panel)
+
+
+def _transform(schedule: Schedule, stages: Stages) -> list[str]:
+    """Reads and transforms a patch column by column, then row by row. Returns the outer loops."""
+    i, j, cb, t, ci = stages.data_tiles.axes
+    row, column = schedule.split(t, stages.tiles[1])
+    schedule.reorder(cb, row, column, i, j, ci)
+    schedule.compute_at(stages.data_parts.name, i, "register")
+    schedule.compute_at(stages.data_columns.name, column, "register")
+    down = stages.data_columns.axes
+    schedule.reorder(*down[:2], down[3], down[2], down[4])
+    schedule.compute_at(stages.data_column_parts.name, down[3], "register")
+    schedule.compute_at(stages.patch.name, down[3], "register")
+    for info in (stages.patch, stages.data_column_parts, stages.data_columns, stages.data_parts):
+        for name in info.axes[2:4]:
+            schedule.unroll(name)
+    for name in (i, j):
+        schedule.unroll(name)
+    for info in (
+        stages.patch,
+        stages.data_column_parts,
+        stages.data_columns,
+        stages.data_parts,
+        stages.data_tiles,
+    ):
+        schedule.vectorize(info.axes[4])
+    return [cb, row]

@@ -1,0 +1,146 @@
+"""Kernels on which schedule rules are tested, and the targets they are planned for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+import clew.ops  # noqa: F401
+from clew.backends.cpu.lowering import KernelSource
+from clew.build.calls import static_calls
+from clew.compiler import passes_for
+from clew.ir.expr import Constant, Expr, Function, Tuple, Var
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.machine.target import Target, target_of
+from clew.ops.registry import get_op
+from clew.passes.manager import PassManager
+
+_AMX: Final = "+amx-bf16,+amx-int8,+amx-tile,+avx512bf16,+avx512fp16,+avx512vnni"
+
+
+def targets() -> list[Target]:
+    wide = target_of("cpu-avx512")
+    tiles = replace(wide, name="cpu-amx", features=f"{wide.features},{_AMX}", l2_bytes=2 << 20)
+    return [target_of("cpu-avx2"), wide, tiles, target_of("cpu-neon")]
+
+
+# ------------------------------------------------------------------------------------------- cases
+
+
+class Graph:
+    """Builds a module: inputs in order of their first use, weights of seeded values."""
+
+    def __init__(self) -> None:
+        self.inputs: list[Var] = []
+        self.rng = np.random.default_rng(0)
+
+    def x(self, *shape: int, dtype: str = "f32") -> Var:
+        self.inputs.append(Var(f"x{len(self.inputs)}", TensorType(shape, dtype)))
+        return self.inputs[-1]
+
+    def w(self, *shape: int, dtype: str = "f4") -> Constant:
+        if dtype == "f4":
+            return Constant((self.rng.standard_normal(shape) / shape[-1]).astype(dtype))
+        return Constant(self.rng.integers(-9, 9, shape).astype(dtype))
+
+    def __call__(self, op: str, *args: Expr, **attrs: Any) -> Any:
+        return get_op(op)(*args, **attrs)
+
+
+def dense(rows: int, inner: int, outer: int) -> Callable[[Graph], Expr]:
+    def make(g: Graph) -> Expr:
+        product = g("nn.dense", g.x(rows, inner), g.w(outer, inner))
+        return g("nn.relu", g("add", product, g.w(outer)))  # type: ignore[no-any-return]
+
+    return make
+
+
+def conv(
+    channels: int, filters: int, size: int, window: int, **attrs: Any
+) -> Callable[[Graph], Expr]:
+    def make(g: Graph) -> Expr:
+        weight = g.w(filters, channels // attrs.get("groups", 1), window, window)
+        image = g("nn.conv2d", g.x(1, channels, size, size), weight, **attrs)
+        return g("nn.relu", g("add", image, g.w(filters, 1, 1)))  # type: ignore[no-any-return]
+
+    return make
+
+
+def block(g: Graph) -> Expr:
+    """A depthwise convolution between two of one pixel, as in MobileNets."""
+    image = g("clip", g("nn.conv2d", g.x(1, 32, 28, 28), g.w(96, 32, 1, 1)), min=0.0, max=6.0)
+    image = g("nn.conv2d", image, g.w(96, 1, 3, 3), groups=96, padding=(1, 1, 1, 1))
+    return g("nn.conv2d", g("clip", image, min=0.0, max=6.0), g.w(32, 96, 1, 1))  # type: ignore[no-any-return]
+
+
+def attention(queries: int, keys: int) -> Callable[[Graph], Expr]:
+    def make(g: Graph) -> Expr:
+        q, k, v = g.x(1, 4, queries, 64), g.x(1, 4, keys, 64), g.x(1, 4, keys, 64)
+        scores = g("nn.matmul", q, g("transpose", k, axes=(0, 1, 3, 2)))
+        weights = g("nn.softmax", g("multiply", scores, Constant(np.float32(0.125))), axis=-1)
+        return g("nn.matmul", weights, v)  # type: ignore[no-any-return]
+
+    return make
+
+
+def norm_of_channels(g: Graph) -> Expr:
+    image = g("nn.conv2d", g.x(1, 32, 14, 14), g.w(64, 32, 1, 1))
+    return g("nn.lrn", image, size=5)  # type: ignore[no-any-return]
+
+
+def integers(g: Graph) -> Expr:
+    return g("nn.dense", g.x(32, 256, dtype="u8"), g.w(128, 256, dtype="i1"))  # type: ignore[no-any-return]
+
+
+CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
+    "dense-1-row": (dense(1, 512, 1024), "f32"),
+    "dense-8-rows": (dense(8, 512, 512), "f32"),
+    "dense-64-rows": (dense(64, 256, 512), "f32"),
+    "dense-512-rows": (dense(512, 256, 512), "f32"),
+    "dense-64-rows-bf16": (dense(64, 256, 512), "bf16"),
+    "dense-u8-i8": (integers, "f32"),
+    "conv-1x1": (conv(64, 128, 14, 1), "f32"),
+    "conv-3x3": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1)), "f32"),
+    "conv-3x3-strides": (conv(64, 128, 28, 3, padding=(1, 1, 1, 1), strides=(2, 2)), "f32"),
+    "conv-7x7-of-3": (conv(3, 32, 56, 7, padding=(3, 3, 3, 3), strides=(2, 2)), "f32"),
+    "conv-groups": (conv(64, 64, 14, 3, padding=(1, 1, 1, 1), groups=4), "f32"),
+    "conv-depthwise": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1), groups=64), "f32"),
+    "conv-bf16": (conv(64, 64, 14, 3, padding=(1, 1, 1, 1)), "bf16"),
+    "norm-of-channels": (norm_of_channels, "f32"),
+    "separable": (block, "f32"),
+    "attention": (attention(128, 128), "f32"),
+    "attention-1-query": (attention(1, 256), "f32"),
+    "softmax": (lambda g: g("nn.softmax", g.x(64, 300), axis=-1), "f32"),
+    "layer-norm": (
+        lambda g: g("nn.layer_norm", g.x(32, 384), g.w(384), g.w(384)), "f32",
+    ),
+    "max-pool": (
+        lambda g: g("nn.max_pool2d", g.x(1, 32, 28, 28), kernel=(3, 3), strides=(2, 2)), "f32",
+    ),
+    "column-sums": (lambda g: g("sum", g.x(256, 192), axes=(0,)), "f32"),
+    "gelu": (lambda g: g("nn.gelu", g.x(64, 512)), "f32"),
+    "transpose": (lambda g: g("transpose", g.x(60, 100), axes=(1, 0)), "f32"),
+    "concatenate": (
+        lambda g: g("concatenate", g.x(8, 40), g("exp", g.x(8, 24)), axis=1), "f32",
+    ),
+    "resize": (
+        lambda g: g("resize", g.x(1, 8, 14, 14), shape=(1, 8, 28, 28), mode="linear"), "f32",
+    ),
+    "gather": (lambda g: g("gather", g.w(500, 64), g.x(16, dtype="i64")), "f32"),
+}  # fmt: skip
+
+
+def kernels(case: str, target: Target) -> Iterator[KernelSource]:
+    """Returns a case's kernels on a target."""
+    make, precision = CASES[case]
+    graph = Graph()
+    result = make(graph)
+    main = Function(graph.inputs, Tuple([result]), {"outputs": ("y",)})
+    manager = PassManager(passes_for(target, 3, precision), target=target, trace=False)
+    for call in static_calls(manager.run(Module({"main": main}))):
+        assert isinstance(call.op, Function)
+        yield KernelSource(call.op, target)
