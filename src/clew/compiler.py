@@ -11,7 +11,7 @@ from clew.backends.backend import Backend, checked_backends
 from clew.build.options import Options
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.compiled import CompiledModel
-from clew.extensions import Extension, extended
+from clew.extensions import Extension, extended, extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import Target, target_of
@@ -60,19 +60,19 @@ def compile(
     `model` is a module from `clew.load`, a file, or an ONNX message or its bytes. `opt_level` 0 to
     3 selects passes (`passes` replaces the list; `required` and `disabled` name single passes).
     `fuse=None` puts each operator in its own kernel. `extend` adds passes (`graph_pass`), fusions
-    (`fusion`), schedules (`schedule_for`), and Python files that define these in a list `extend` or
-    at top level. `precision` is the dtype of the operands of convolutions and matrix products:
-    `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the target has
-    instructions for it. `keep_f32` names layers (or globs of them) that stay in f32. `inputs` gives
-    shapes for a file's symbolic inputs, and `links` says which links to external data are followed,
-    both as for `clew.load`. `trace=False` records no lineage and does not change the generated
-    code. `guard` places every buffer between guard pages (for tests), aligned to its end or start.
-    `bounds` selects the treatment of values used as indices: with `check`, an index out of range
-    ends the run with I320; with `clamp`, it is clamped. `budgets` limit the resources a file, its
-    compilation and its runs may use (`Budgets.strict()` for untrusted files). If the graph depends
-    on values or shapes known only during a run (docs/deciding-inputs.md), the model is imported
-    when it is called. `backends` take regions of the graph before the CPU does, in their order
-    (docs/adding-a-backend.md).
+    (`fusion`), schedules (`schedule_for`), backends (`Backend`), and Python files that define these
+    in a list `extend` or at top level. `precision` is the dtype of the operands of convolutions and
+    matrix products: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the
+    target has instructions for it. `keep_f32` names layers (or globs of them) that stay in f32.
+    `inputs` gives shapes for a file's symbolic inputs, and `links` says which links to external
+    data are followed, both as for `clew.load`. `trace=False` records no lineage and does not change
+    the generated code. `guard` places every buffer between guard pages (for tests), aligned to its
+    end or start. `bounds` selects the treatment of values used as indices: with `check`, an index
+    out of range ends the run with I320; with `clamp`, it is clamped. `budgets` limit the resources
+    a file, its compilation and its runs may use (`Budgets.strict()` for untrusted files). If the
+    graph depends on values or shapes known only during a run (docs/deciding-inputs.md), the model
+    is imported when it is called. `backends` take regions of the graph before the CPU does, in
+    their order (docs/adding-a-backend.md).
 
     A request that has no effect in this model is an error if it is an exact name or a required
     fusion. It is a `ClewWarning` if it may be meant for several models: a glob, a schedule, a pass
@@ -85,7 +85,8 @@ def compile(
     does not match), C140 and C141 (`budgets`), and those of loading.
     """
     machine = target_of(target)
-    others = checked_backends(backends)
+    extend = extensions_of(extend)
+    others = checked_backends([*backends, *(x for x in extend if isinstance(x, Backend))])
     chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes, others)
     count = thread_count(threads)
     with in_force(budgets), bounds_in_force(check_bounds(bounds)):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from clew.backends.backend import Backend
 from clew.build.schedule_choice import ScheduleFor, of_fusion, of_rule
 from clew.passes.base import Pass
 from clew.passes.fusion.fuse_ops import FuseOps
@@ -16,8 +17,8 @@ from clew.schedules import Rule
 from clew.support.errors import InputError
 from clew.support.files import run_program
 
-Extension: TypeAlias = GraphPass | Fusion | ScheduleFor | Rule[Any]
-_KINDS: Final = (GraphPass, Fusion, ScheduleFor, Rule)
+Extension: TypeAlias = GraphPass | Fusion | ScheduleFor | Rule[Any] | Backend
+_KINDS: Final = (GraphPass, Fusion, ScheduleFor, Rule, Backend)
 
 
 def extensions_of(items: Iterable[Extension | str | Path]) -> list[Extension]:
@@ -50,9 +51,9 @@ def _in_file(file: Path) -> list[Extension]:
     if not found:
         raise InputError(
             "I176",
-            f"{str(file)!r} has neither a list `extend` nor a pass, fusion or schedule at its "
-            "top level",
-            hint="make them with clew.graph_pass, clew.fusion and clew.schedule_for",
+            f"{str(file)!r} has neither a list `extend` nor a pass, fusion, schedule or backend at "
+            "its top level",
+            hint="make them with clew.graph_pass, clew.fusion, clew.schedule_for and clew.Backend",
         )
     return list({id(item): item for item in found}.values())
 
@@ -61,7 +62,7 @@ def extended(
     passes: Sequence[Pass], items: Sequence[Extension | str | Path]
 ) -> tuple[list[Pass], list[ScheduleFor]]:
     """Returns the passes with users' passes and fusions inserted, and the schedules, those of
-    fusions first.
+    fusions first. `compile` itself handles the backends among the items.
 
     Errors: I020 for an unknown place of a pass; I084 for an item that is not an extension; I085 for
     two fusions with one name; I176 (see `extensions_of`).
@@ -72,7 +73,7 @@ def extended(
             raise InputError(
                 "I084",
                 f"{item!r} cannot extend a compilation",
-                hint="pass results of graph_pass, fusion or schedule_for, or Python files",
+                hint="pass results of graph_pass, fusion, schedule_for; backends; or Python files",
             )
     fusions = tuple(x for x in added if isinstance(x, Fusion))
     names = [f.name for f in fusions]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +252,36 @@ def test_a_backend_s_passes_run_before_its_regions_are_made() -> None:
     assert names[len(before) + 1 :] == plain[len(before) - 2 :]
 
 
+@pytest.mark.parametrize("where", ["takes", "cost", "number", "check"])
+def test_failures_of_a_backend_in_placement_are_told(where: str) -> None:
+    def fail(*_: Any) -> Any:
+        raise KeyError(where)
+
+    npu = Npu()
+    match where:
+        case "takes" | "cost":
+            setattr(npu, where, fail)
+        case "number":
+            npu.seconds = float("nan")
+        case "check":
+            (wanted,) = npu.patterns
+            npu.patterns = [replace(wanted, check=fail)]
+    error = error_of(npu)
+    assert error.code == "C073"
+    assert "npu" in error.message
+
+
+def test_a_file_to_extend_with_may_hold_a_backend(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from backends_npu import Npu\nmine = Npu()\n"
+    )
+    module = parse_module(LAYERS)
+    compiled = clew.compile(module, extend=[tmp_path / "mine.py"], cache=False)
+    assert {r.backend for r in compiled.regions} == {"npu"}
+    agree(module, compiled, inputs())
+
+
 # --- readers ---
 
 
@@ -386,6 +417,15 @@ def test_what_is_no_backend_is_refused(backend: Any, code: str, says: str) -> No
     error = error_of(backend)
     assert error.code == code
     assert says in error.message
+
+
+def test_parts_of_a_backend_are_checked() -> None:
+    npu = Npu()
+    npu.patterns = [("dense", npu.patterns[0].pattern)]
+    assert error_of(npu).code == "I350"
+    npu = Npu()
+    npu.memory = object()
+    assert error_of(npu).code == "I350"
 
 
 def test_names_tell_backends_and_memories_apart() -> None:

@@ -255,6 +255,31 @@ def _bindings(s: Schedule) -> list[tuple[str, str]]:
     return list(names.items())
 
 
+def test_a_stage_moves_to_shared_memory_only_in_a_block() -> None:
+    nest, arrays, expected = plain("matmul", 8, 6)
+    for bound in (False, True):
+        s = Schedule(nest)
+        if bound:
+            s.bind("out.i", "block.x")
+            s.compute_at("product", "out.i", "shared")
+            assert "shared product: f32[1, 6]" in str(s)
+            found = interpret(s.finished(), arrays)
+            np.testing.assert_allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)
+            continue
+        with pytest.raises(ScheduleError) as caught:
+            s.compute_at("product", "out.i", "shared")
+        assert caught.value.code == "S017"
+
+
+def test_a_barrier_is_not_among_lanes() -> None:
+    def lanes(stmt: Stmt) -> Stmt | None:
+        step = isinstance(stmt, For) and stmt.name == "step"
+        return replace(stmt, kind="vector") if step else None  # type: ignore[call-arg]
+
+    error = _refused(_with(tiled_matmul(), lanes))
+    assert (error.code, error.message) == ("S016", "a barrier is among the lanes of loop step")
+
+
 def test_unknown_axes_and_bound_loops_are_refused() -> None:
     nest, _, _ = plain("chain", 4, 6)
     s = Schedule(nest)

@@ -77,8 +77,8 @@ class Backend(ABC):
 def checked_backends(items: Iterable[Any]) -> tuple[Backend, ...]:
     """Returns the backends that a user gave.
 
-    Errors: I350 for what is no backend, I351 for two of one name or two memories of one name, I352
-    for a name that is taken, or is no name.
+    Errors: I350 for what is no backend, memory or pattern, I351 for two backends or two memories of
+    one name, I352 for a name that is taken, or is no name.
     """
     found: dict[str, Backend] = {}
     spaces: dict[str, MemorySpace] = {HOST.name: HOST}
@@ -98,6 +98,13 @@ def checked_backends(items: Iterable[Any]) -> tuple[Backend, ...]:
                 f"{name!r} {taken}",
                 hint="lower-case letters, digits and _; cpu and host are clew's own",
             )
+        for pattern in item.patterns:
+            if not isinstance(pattern, RegionPattern):
+                raise InputError(
+                    "I350",
+                    f"a pattern of the backend {name} is a {type(pattern).__name__}",
+                    hint="patterns are clew.RegionPattern(name, pattern, check)",
+                )
         if name in found:
             raise InputError(
                 "I351", f"two backends are called {name}", hint="names tell backends apart"

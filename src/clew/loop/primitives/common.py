@@ -106,7 +106,8 @@ def check_kinds(nest: Nest) -> None:
 
     Errors: S007, S008, S009, S015 to S017.
     """
-    check_grid(nest)
+    if any(loop.kind in ("block", "thread") for loop in loops(nest.body)):
+        check_grid(nest)
     outermost = {id(s) for s in nest.body.stmts}
     outermost |= {id(n) for s in nest.body.stmts for n in parallel_lines(s)}
     for loop in loops(nest.body):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clew.loop.affine import Linear, Simplifier, contains
+from clew.loop.grid import check_grid
 from clew.loop.ir import (
     Buffer,
     For,
@@ -106,7 +107,8 @@ def compute_at(
     stage's loops keep their names, now inside `loop`. Along the last axis, the part begins and ends
     at multiples of `align`, so that the stage's vectors stay aligned for its readers.
 
-    Errors: S001, S002, S020; S022 for an output; S023 if the stage is read outside the loop.
+    Errors: S001, S002, S020; S022 for an output; S023 if the stage is read outside the loop; S017
+    for shared memory outside block loops.
     """
     nests = _untouched(nest, stage)
     buffer = nests[0][1].buffer
@@ -140,6 +142,8 @@ def compute_at(
     if outside is not None:
         where = outside.stage if isinstance(outside, Store) else "a guard"
         raise ScheduleError("S023", f"stage {stage!r} is read outside loop {loop}, by {where}")
+    if scope == "shared":
+        check_grid(new)
     return new
 
 

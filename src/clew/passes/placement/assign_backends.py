@@ -17,7 +17,8 @@ from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.ops.registry import Op, runs_on_host
 from clew.passes.base import Pass, PassContext
-from clew.passes.placement.claims import Claims, Regions, claims_of, with_composites
+from clew.passes.placement.claims import Claims, Regions, asked, claims_of, with_composites
+from clew.support.errors import CompileError
 from clew.te.analysis import flops_of
 
 _MOST_NAMED = 4
@@ -37,6 +38,8 @@ class AssignBackends(Pass):
         %1 = nn.matmul(%0, const); %2 = nn.relu(%1); %3 = softmax(%2)
     After:
         %4 = fn[matmul_relu](%0) with backend="npu" { ... }; %3 = softmax(%4)
+
+    Errors: C073 where a backend's own code fails.
 
     Preconditions: after what simplifies the graph for any machine, before passes that choose
     layouts or convert operators for the CPU. Non-goals: operators whose shapes only a run tells.
@@ -82,9 +85,8 @@ class _Assigner(Rewriter):
         if target is None:
             return list(pieces)
         kept = []
-        for piece in pieces:
-            region = _region(function, piece)
-            seconds = backend.cost(with_composites(region, backend), target)
+        for piece, region in zip(pieces, _regions(function, pieces), strict=True):
+            seconds = _cost(backend, with_composites(region, backend), target)
             here = cpu_seconds(region, target) if seconds is not None else 0.0
             if seconds is None or seconds < here:
                 kept.append(piece)
@@ -92,6 +94,20 @@ class _Assigner(Rewriter):
             there = f"{seconds * 1e6:.3g} µs there, {here * 1e6:.3g} µs on the CPU"
             self._ctx.remark(piece.members[-1], f"not run on {backend.name}: {there}")
         return kept
+
+
+def _cost(backend: Claims, region: Function, target: Target) -> float | None:
+    """Errors: C073 for a cost that is no time."""
+    seconds = asked(backend, "cost", backend.cost, region, target)
+    if seconds is None:
+        return None
+    if not isinstance(seconds, (int, float)) or not seconds >= 0:
+        raise CompileError(
+            "C073",
+            f"the backend {backend.name} states a cost of {seconds!r}",
+            hint="a cost is a number of seconds, or None",
+        )
+    return float(seconds)
 
 
 def _attrs(backend: Claims, members: Sequence[Expr]) -> dict[str, object]:
@@ -105,15 +121,16 @@ def _stays(argument: Expr, user: Expr) -> bool:
     return isinstance(argument, Constant)
 
 
-def _region(function: Function, piece: Piece) -> Function:
-    """Returns the function that a piece would be."""
-    outlined = Outliner([piece], _stays).rewrite_function(function)
-    names = dict(piece.attrs) if not callable(piece.attrs) else {}
+def _regions(function: Function, pieces: Sequence[Piece]) -> list[Function]:
+    """Returns the functions that pieces would be, all of which may be regions at once."""
+    numbered = [Piece(p.members, {"number": n}) for n, p in enumerate(pieces)]
+    outlined = Outliner(numbered, _stays).rewrite_function(function)
+    found: dict[int, Function] = {}
     for node in post_order(outlined.body):
         called = node.op if isinstance(node, Call) else None
-        if isinstance(called, Function) and dict(called.attrs) == names:
-            return called
-    raise AssertionError("the piece is not called")
+        if isinstance(called, Function) and "number" in called.attrs:
+            found[called.attrs.number] = called
+    return [found[n] for n in range(len(pieces))]
 
 
 def cpu_seconds(region: Function, target: Target) -> float:

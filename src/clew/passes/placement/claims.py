@@ -14,6 +14,7 @@ from clew.machine.target import Target
 from clew.ops.registry import Op, argument_references
 from clew.patterns import Match, Pattern, partition
 from clew.patterns.partition import Finder
+from clew.support.errors import ClewError, CompileError
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,28 +61,61 @@ class Claims(Protocol):
         ...
 
 
+def asked(backend: Claims, what: str, ask: Callable[..., Any], *args: Any) -> Any:
+    """Returns what a backend answers.
+
+    Errors: C073 where its code fails.
+    """
+    try:
+        return ask(*args)
+    except ClewError:
+        raise
+    except Exception as error:  # whatever a backend's code raises
+        raise CompileError(
+            "C073",
+            f"the backend {backend.name} failed in {what}: {type(error).__name__}: {error}",
+            hint=f"compile without {backend.name} to run all layers on the CPU",
+        ) from error
+
+
 def claims_of(
     function: Function, backend: Claims, others: Sequence[Piece]
 ) -> tuple[set[int], list[Piece]]:
     """Returns ids of the calls that a backend claims in a function's body, and the matches of its
     patterns among them. `others` are the regions of other backends.
+
+    Errors: C073 where the backend's own code fails.
     """
     taken = {id_ for piece in others for id_ in piece.ids}
     found: set[int] = set()
     matches: list[Piece] = []
     for wanted in backend.patterns:
-        for part in Finder(function, wanted.checked, False, lambda node, why: None).find():
+        finder = Finder(function, wanted.checked, False, lambda node, why: None)
+        for part in asked(backend, f"the check of {wanted.name}", finder.find):
             calls = [m for m in part.members if isinstance(m, Call)]
-            free = not part.ids & (found | taken) and all(map(is_placeable, calls))
-            if free and schedulable(function, [*others, *matches, part]) is not None:
+            if not part.ids & (found | taken) and all(map(is_placeable, calls)):
                 matches.append(part)
                 found |= part.ids
+    if others and schedulable(function, [*others, *matches]) is None:
+        matches = _fitting(function, matches, others)
+        found = {id_ for part in matches for id_ in part.ids}
     for node in post_order(function.body):
         if not isinstance(node, Call) or node.id in found or node.id in taken:
             continue
-        if is_placeable(node) and backend.takes(node):
+        if is_placeable(node) and asked(backend, "takes", backend.takes, node):
             found.add(node.id)
     return found, matches
+
+
+def _fitting(function: Function, matches: Sequence[Piece], others: Sequence[Piece]) -> list[Piece]:
+    """Returns the matches that need not wait for other backends' regions that wait for them.
+    Matches alone never do: each has one result.
+    """
+    kept: list[Piece] = []
+    for part in matches:
+        if schedulable(function, [*others, *kept, part]) is not None:
+            kept.append(part)
+    return kept
 
 
 def is_placeable(node: Expr) -> bool:
