@@ -1,5 +1,5 @@
-// Everything that the page can be told to do: one table, which the keyboard, the palette and the help
-// are made of. To add a command, add a line. Commands that depend on the model (a stage, a kernel)
+// All commands of the page in one table, from which the keyboard, the palette and the help
+// are made. To add a command, add a line. Commands that depend on the model (a stage, a kernel)
 // are made by `targets`, for the palette only.
 
 import { buildOf, builds, theSource, value, type Build } from "./builds";
@@ -23,7 +23,7 @@ export interface Command {
   readonly id: string;
   readonly group: CommandGroup;
   readonly title: string;
-  /** As keyboard.ts writes them: `ctrl+k`, `/`, `Enter`; the first is shown. */
+  /** In the notation of keyboard.ts: `ctrl+k`, `/`, `Enter`; the first is shown. */
   readonly keys?: readonly string[];
   readonly run: () => void;
   /** Whether it can be done now. */
@@ -42,7 +42,7 @@ function pane(kind: PaneKind, title: string, view?: "" | "graph"): Command {
 function opened(kind: PaneKind, view?: "" | "graph"): void {
   const of = build();
   if (!of) return;
-  // A difference is that of both of its builds.
+  // A difference belongs to both of its builds.
   const same = kind === "diff" ? panes.peek().find((p) => showsDiff(p, of)) : undefined;
   if (same) {
     bringIntoSight(same);
