@@ -1,13 +1,13 @@
 """ONNX's backend tests through `clew.compile`: a table, the ratchet file, guard pages.
 
     python tools/backend_suite.py                       every case; a table by operator
-    python tools/backend_suite.py node/test_conv light  those that start so
-    python tools/backend_suite.py --update              writes what passes to the ratchet file,
-                                                        and what follows from it
+    python tools/backend_suite.py node/test_conv light  cases with these prefixes
+    python tools/backend_suite.py --update              writes passing cases to the ratchet file,
+                                                        and updates the files made from it
     python tools/backend_suite.py --guard               every buffer between forbidden pages, with
                                                         poisoned padding, at its end and its start
 
-The exit code is 1 where a case fares worse than the ratchet file says.
+The exit code is 1 if a case has a worse result than in the ratchet file.
 """
 
 from __future__ import annotations

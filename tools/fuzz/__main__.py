@@ -1,4 +1,4 @@
-"""`python -m fuzz`: run, look again at what failed, make it small, say what is covered."""
+"""`python -m fuzz`: run, replay failures, reduce them, show the coverage."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def seed(number: int, save: Path | None = None) -> None:
 
 @app.command()
 def again(folder: Folder) -> None:
-    """Check a case that was written down: the small one, where there is one."""
+    """Check a saved case: the reduced one, if there is one."""
     engines.quiet()
     small = folder / "small"
     case = Case.load(small if small.exists() else folder)

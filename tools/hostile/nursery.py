@@ -30,12 +30,12 @@ from hostile.codes import OURS
 
 LIMIT_S = 5.0
 MOST_MB = 1000
-# What happens to processes takes its time; `HOSTILE_ROUNDS` multiplies it.
+# Operations on processes take time; `HOSTILE_ROUNDS` multiplies it.
 PROCESS_LIMIT_S = 30.0 * int(os.environ.get("HOSTILE_ROUNDS", "1"))
 # A child may wait for others' work on the machine; the limit is of its own CPU time.
 _PATIENCE = 12.0
 ADDRESS_SPACE_BYTES = 8 << 30
-"""What stops a child that would take the machine; address space is more than memory used."""
+"""Limits that stop a runaway child; its address space exceeds its used memory."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Ending:
     peak_mb: int
 
     def complaint(self, expected: Sequence[str]) -> str:
-        """Returns what is wrong with this end, "" if nothing is. `expected` are codes, or `ok`;
-        none are any code that does not say that clew is at fault.
+        """Returns the complaint about this ending, "" if there is none. `expected` are codes, or
+        `ok`; if empty, any code that does not blame clew is accepted.
         """
         if self.kind not in ("ok", "coded"):
             return self.kind
@@ -95,7 +95,7 @@ def run_case(
 
 
 def _answer(stream: int, until: float) -> tuple[bytes, bool]:
-    """Returns what a child has written until it ended, and whether it took too long."""
+    """Returns a child's output until it ended, and whether it took too long."""
     answer = b""
     while True:
         left = until - time.perf_counter()
@@ -139,8 +139,8 @@ def processes_of() -> list[Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs hostile cases, each in a process of its own, and writes a JSON line for each. Returns 1
-    if one of them ended otherwise than it has to.
+    """Runs hostile cases, each in its own process, and writes a JSON line for each. Returns 1 if
+    one of them ended in an unexpected way.
     """
     from clew import compiler, loading  # noqa: F401, PLC0415  (loaded once, not in every child)
     from clew.cli import app  # noqa: F401, PLC0415
