@@ -153,7 +153,7 @@ def check() -> None:
     npm = _installed()
     _run(npm, "run", "check")
     _run(npm, "test")
-    print("the types of the page fit, its tests pass")
+    print("the page passes its type check and tests")
 
 
 def _watch() -> int:

@@ -1,9 +1,9 @@
-"""`make demo`: two real networks compiled, run, compared with ONNX Runtime, and one layer of each
-followed from the model down to its instructions.
+"""`make demo`: compiles and runs two networks, compares them with ONNX Runtime, and follows one
+layer of each from the model down to its instructions.
 
     python tools/demo.py [--model NAME]... [--layer LAYER] [--threads N] [--rows N]
 
-Native code goes to an empty cache of its own, so that the first compilation is a cold one.
+Native code goes to a separate empty cache, so that the first compilation is cold.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _session(path: Path, threads: int) -> Any:
 
 
 def _interleaved(ours: Any, theirs: Any) -> tuple[float, float]:
-    """Returns median times of two calls that take turns, so that both meet the same machine."""
+    """Returns median times of two interleaved calls, so that both see the same machine."""
     seconds: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + _RUN_SECONDS
     while len(seconds[0]) < 5 or time.perf_counter() < end:

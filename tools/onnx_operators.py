@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def texts() -> dict[Any, str]:
-    """Returns what each file is to hold."""
+    """Returns the expected contents of each file."""
     every = facts_of_all(ratchet.read())
     lines = ",\n".join(json.dumps(f, ensure_ascii=False) for f in every)
     version = json.dumps(ratchet.onnx_version())

@@ -1,4 +1,4 @@
-"""Runs each hostile case in a process of its own, and tells how it ended.
+"""Runs each hostile case in its own process, and reports how it ended.
 
 A process that has clew loaded forks for every case; the child runs it with its time, memory and
 address space limited. What it must not do is end in any other way than with a result or with one
@@ -150,9 +150,9 @@ def main(arguments: Sequence[str]) -> int:
     # What children make of freed memory is theirs; what was there before is shared.
     gc.freeze()
     parser = argparse.ArgumentParser(prog="hostile.nursery", description=main.__doc__)
-    parser.add_argument("names", nargs="*", help="what the names of cases hold (default: all)")
+    parser.add_argument("names", nargs="*", help="parts of the names of cases (default: all)")
     parser.add_argument("--quick", action="store_true", help="without cases that take seconds")
-    parser.add_argument("--processes", action="store_true", help="what may happen to a process")
+    parser.add_argument("--processes", action="store_true", help="cases of disturbed processes")
     asked = parser.parse_args(arguments)
     chosen = [
         case
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str]) -> int:
         and (not asked.names or any(name in case.name for name in asked.names))
     ]
     if not chosen:
-        parser.error(f"no case is called so: {' '.join(asked.names)}")
+        parser.error(f"no case has such a name: {' '.join(asked.names)}")
     defects = 0
     for case in chosen:
         limit_s = PROCESS_LIMIT_S if asked.processes else LIMIT_S
