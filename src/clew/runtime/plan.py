@@ -78,7 +78,7 @@ class ArenaBuffer:
 
 
 class FlowKind(enum.Enum):
-    """What a step of control flow does: see `codegen.native_flow`, which says what its arguments
+    """What a step of control flow does: see `codegen.driver.flow`, which says what its arguments
     are.
     """
 

@@ -12,7 +12,7 @@ Functions:
   after an iteration of a loop if the call has taken longer than the segment's slice; the next call
   continues there.
 - `i64 clew_go_on(step, next)`: which step comes after one that has run, or would be `next`: does
-  what steps of control flow do (`codegen.native_flow`).
+  what steps of control flow do (`codegen.driver.flow`).
 - `void clew_clock(now)`: writes the clock's nanoseconds, then the ticks that a watch counts.
 - `ptr clew_worker(record)`: what a thread of the pool runs until the pool is stopped.
 - `i32 clew_pool_lock(pool)`: 1 if the pool is now the caller's alone.
