@@ -78,9 +78,7 @@ class ArenaBuffer:
 
 
 class FlowKind(enum.Enum):
-    """What a step of control flow does: see `codegen.driver.flow`, which says what its arguments
-    are.
-    """
+    """The kind of a step of control flow; `codegen.driver.flow` defines each and its arguments."""
 
     BEGIN = native_flow.BEGIN
     TEST = native_flow.TEST
