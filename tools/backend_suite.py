@@ -1,13 +1,13 @@
 """ONNX's backend tests through `clew.compile`: a table, the ratchet file, guard pages.
 
     python tools/backend_suite.py                       every case; a table by operator
-    python tools/backend_suite.py node/test_conv light  those that start so
-    python tools/backend_suite.py --update              writes what passes to the ratchet file,
-                                                        and what follows from it
+    python tools/backend_suite.py node/test_conv light  cases with these prefixes
+    python tools/backend_suite.py --update              writes passing cases to the ratchet file,
+                                                        and updates the files made from it
     python tools/backend_suite.py --guard               every buffer between forbidden pages, with
                                                         poisoned padding, at its end and its start
 
-The exit code is 1 where a case fares worse than the ratchet file says.
+The exit code is 1 if a case has a worse result than in the ratchet file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> int:
     options = _arguments()
     cases = chosen(options.case)
     if not cases:
-        print("no case starts so", file=sys.stderr)
+        print("no case has this prefix", file=sys.stderr)
         return 2
     worse = 0
     sides: list[GuardSide | None] = list(GuardSide) if options.guard else [None]
@@ -51,13 +51,15 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("case", nargs="*", help="start of a case's name, or of kind/name")
+    parser.add_argument("case", nargs="*", help="prefix of a case's name, or of kind/name")
     parser.add_argument("--update", action="store_true", help="write the ratchet file")
     parser.add_argument("--guard", action="store_true", help="run behind guard pages")
-    parser.add_argument("--interpreted", action="store_true", help="check graphs by numpy, too")
+    parser.add_argument("--interpreted", action="store_true", help="also check graphs with NumPy")
     parser.add_argument("--threads", type=int, default=1, help="threads of a compiled model")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default: 2)")
-    parser.add_argument("--failures", action="store_true", help="list what fails, not the table")
+    parser.add_argument(
+        "--failures", action="store_true", help="list failures instead of the table"
+    )
     return parser.parse_args()
 
 

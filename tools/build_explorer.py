@@ -1,4 +1,4 @@
-"""Builds the explorer's page: frontend/ becomes src/clew/static/. Python alone is needed for it.
+"""Builds the explorer's page from frontend/ into src/clew/static/. It needs only Python.
 
     python tools/build_explorer.py           builds the page if frontend/ has changed
     python tools/build_explorer.py --force   builds it in any case
@@ -34,7 +34,7 @@ _HINT: Final = "CLEW_SKIP_BUNDLE=1 installs clew without the explorer's page"
 
 
 class BuildError(Exception):
-    """The page cannot be built; the text says why and what to do."""
+    """The page cannot be built; the message has the reason and a remedy."""
 
 
 def digest() -> str:
@@ -59,9 +59,9 @@ def is_fresh() -> bool:
 
 
 def build(say: Callable[[str], None] = print, *, force: bool = False) -> None:
-    """Builds the page, with what npm's lock file names.
+    """Builds the page, with the versions in npm's lock file.
 
-    Errors: BuildError when there is no Node, or npm or the build fails.
+    Errors: BuildError if there is no Node, or npm or the build fails.
     """
     if is_fresh() and not force:
         return
@@ -111,7 +111,7 @@ def _run(npm: list[str], *words: str) -> None:
         **os.environ,
         "NODE_ENV": "production",
         "npm_config_update_notifier": "false",
-        # A machine without a network is told so after seconds, not minutes.
+        # A machine without a network fails after seconds, not minutes.
         "npm_config_fetch_retries": "1",
         "npm_config_fetch_timeout": "60000",
         # The scripts of package.json say `node`: the one that runs npm.
@@ -132,7 +132,7 @@ def _run(npm: list[str], *words: str) -> None:
 
 
 def _installed() -> list[str]:
-    """Returns how to call npm, with what the lock file names in place."""
+    """Returns the command for npm, after installing the packages of the lock file."""
     npm = _npm()
     done = FRONTEND / "node_modules" / ".package-lock.json"
     lock = FRONTEND / "package-lock.json"
@@ -148,12 +148,12 @@ def _install(npm: list[str]) -> None:
 def check() -> None:
     """Checks the page's types and runs its tests.
 
-    Errors: BuildError with what was found.
+    Errors: BuildError with the findings.
     """
     npm = _installed()
     _run(npm, "run", "check")
     _run(npm, "test")
-    print("the types of the page fit, its tests pass")
+    print("the page passes its type check and tests")
 
 
 def _watch() -> int:
@@ -164,7 +164,7 @@ def _watch() -> int:
 
 
 def main() -> int:
-    """Builds or watches, as asked."""
+    """Builds, watches or checks the page."""
     parser = argparse.ArgumentParser(description="Build the explorer's page.")
     parser.add_argument("--force", action="store_true", help="build even if nothing has changed")
     parser.add_argument("--check", action="store_true", help="check types, run tests")

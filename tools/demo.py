@@ -1,9 +1,9 @@
-"""`make demo`: two real networks compiled, run, compared with ONNX Runtime, and one layer of each
-followed from the model down to its instructions.
+"""`make demo`: compiles and runs two networks, compares them with ONNX Runtime, and follows one
+layer of each from the model down to its instructions.
 
     python tools/demo.py [--model NAME]... [--layer LAYER] [--threads N] [--rows N]
 
-Native code goes to an empty cache of its own, so that the first compilation is a cold one.
+Native code goes to a separate empty cache, so that the first compilation is cold.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _measure(path: Path, feed: Mapping[str, Any], threads: int) -> Measured:
     runs = _interleaved(
         lambda: compiled.run(next(ours_next)), lambda: session.run(None, next(theirs_next))
     )
-    # By now what the first one made is kept on the disk.
+    # By now the disk holds the results of the first compilation.
     start_again = time.perf_counter()
     compile_(module, threads=threads)
     warm = time.perf_counter() - start_again
@@ -128,7 +128,7 @@ def _session(path: Path, threads: int) -> Any:
 
 
 def _interleaved(ours: Any, theirs: Any) -> tuple[float, float]:
-    """Returns median times of two calls that take turns, so that both meet the same machine."""
+    """Returns median times of two interleaved calls, so that both see the same machine."""
     seconds: tuple[list[float], list[float]] = ([], [])
     end = time.perf_counter() + _RUN_SECONDS
     while len(seconds[0]) < 5 or time.perf_counter() < end:
@@ -206,7 +206,9 @@ def _telling_layer(trace: Any) -> str:
 
 
 def _story(compiled: Any, layer: str) -> RenderableType:
-    """Returns what a layer was at every stage, its kernels, their loops and instructions."""
+    """Returns a layer's story: its nodes at every stage, its kernels, their loops and
+    instructions.
+    """
     trace = compiled.trace
     story = trace.layer(layer)
     parts: list[RenderableType] = [Text(f"the story of layer {story.title}", style="bold")]
@@ -226,7 +228,7 @@ def _story(compiled: Any, layer: str) -> RenderableType:
 
 
 def _event(event: str) -> str:
-    """Returns what a pass did in fewer words: operators without the constants and functions."""
+    """Returns a pass's effect in short: operators without the constants and functions."""
     before, became, after = event.partition(" (")[0].partition(" became ")
     old, new = _operators(before), _operators(after)
     if not became or not new:
@@ -299,7 +301,7 @@ def _most_vectors(instructions: list[str]) -> int:
 
 
 def _wrapped(number: str, text: str, style: str = "") -> RenderableType:
-    """Returns a line that continues below its beginning where it is long."""
+    """Returns a line, continued below its beginning if it is long."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(justify="right", width=7, style="dim")
     grid.add_column(overflow="fold")

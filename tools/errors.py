@@ -1,7 +1,7 @@
 """Writes `docs/errors.md` from the errors that the source raises.
 
     python tools/errors.py           writes the page
-    python tools/errors.py --check   fails when the page is not what the source says
+    python tools/errors.py --check   fails if the page is out of date
 
 A code is one letter for the area and three digits. Codes with many messages have a summary here.
 """
@@ -33,7 +33,7 @@ AREAS: Final = {
 _WARNING: Final = "ClewWarning"
 _CLASSES: Final = {name for name, _ in AREAS.values()}
 
-# What the messages of one code have in common, where there are more than a few of them.
+# Summaries for codes with more than a few messages.
 SUMMARIES: Final = {
     "M006": "a tensor's data are missing, too large, or not what its shape and type say",
     "M008": "a version of the format or of an operator set is out of range",
@@ -140,7 +140,7 @@ def _text(node: ast.expr) -> str:
 def page() -> str:
     """Returns the text of `docs/errors.md`.
 
-    Asserts that each code has its area's error class, and a summary where it has many messages.
+    Asserts that each code has its area's error class, and a summary if it has many messages.
     """
     found: dict[str, list[Raised]] = {}
     for place in raised():

@@ -1,10 +1,10 @@
-"""Fails where a module of clew opens files by itself.
+"""Fails if a module of clew opens files directly.
 
     python tools/file_access.py
 
-Names of files come from users, and lead anywhere. `clew.support` opens them in one way (`HOMES`),
-which neither waits for a pipe nor reads without end; everything else asks it to. What looks like a
-file and is none has an exception here, with its reason.
+Names of files come from users, and may lead anywhere. The functions of `clew.support` (`HOMES`)
+open files without waiting for pipes or reading without end; all other modules must use them. Calls
+that look like file access but are not have an exception here, with its reason.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ FUNCTIONS: Final = frozenset(
         "shutil.copy2", "shutil.copyfile", "shutil.move", "zipfile.ZipFile",
     )
 )  # fmt: skip
-"""What opens a file that it is given the name of."""
+"""Functions that open a file by its name."""
 MODULES: Final = ("tempfile",)
 METHODS: Final = frozenset(("read_text", "read_bytes", "write_text", "write_bytes", "tofile"))
-"""Methods of paths and arrays that do so, whatever they are called on."""
+"""Methods of paths and arrays that open files, whatever they are called on."""
 OF_STREAMS: Final = {"ParquetFile": 0, "write_table": 1}
 """Functions of libraries that take a file or a name, which has to be a file called `stream`."""
 EXCEPTIONS: Final = {
@@ -53,7 +53,7 @@ def complaints(file: str, text: str) -> Iterator[tuple[int, str]]:
 
 
 def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yields names of a module, and what they stand for in full."""
+    """Yields names of a module, with the full names they stand for."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -67,7 +67,7 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _dotted(node: ast.expr, names: dict[str, str]) -> str:
-    """Returns the full name of what is called; of a value's method, `.` and its name."""
+    """Returns the full name of a called function; for a value's method, `.` and its name."""
     if isinstance(node, ast.Name):
         return names.get(node.id, node.id)
     if isinstance(node, ast.Attribute):
@@ -94,7 +94,7 @@ def _is_method(call: ast.Call) -> bool:
 
 
 def main() -> int:
-    """Prints what is wrong, and returns 1 if anything is."""
+    """Prints the violations, and returns 1 if there are any."""
     wrong = 0
     for path in sorted(SOURCE.rglob("*.py")):
         file = path.relative_to(SOURCE).as_posix()

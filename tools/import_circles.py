@@ -1,11 +1,11 @@
-"""Fails where files of clew import each other in a circle, or import what no checker sees.
+"""Fails if files of clew import each other in a circle, or import modules that no checker sees.
 
     python tools/import_circles.py
 
 Every import counts, also those inside functions and under `TYPE_CHECKING`. Imports of modules by
-name (`importlib.import_module("clew.x")`) hide from the type check and from the layers in
-`pyproject.toml`; `BY_NAME` has those that remain, each with its reason. Libraries that read a
-model format are for its frontend only (`LIBRARIES`).
+name (`importlib.import_module("clew.x")`) are invisible to the type check and to the layers in
+`pyproject.toml`; `BY_NAME` has the remaining ones, each with its reason. Only a model format's
+frontend may use the libraries that read it (`LIBRARIES`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def modules(folder: Path) -> dict[str, Path]:
 
 
 def imports(files: Mapping[str, Path], trees: Mapping[str, ast.Module]) -> Graph:
-    """Returns which modules of a package import which others of it.
+    """Returns the imports between the modules of a package.
 
-    To import a module also imports the packages that it lies in; those that the importing module
-    itself lies in do not count.
+    An import of a module also imports the packages that contain it, except those that contain the
+    importing module itself.
     """
     graph: dict[str, dict[str, int]] = {}
     for module, tree in trees.items():
@@ -96,8 +96,8 @@ def circles(graph: Graph) -> list[list[str]]:
 
 
 def by_name(package: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yields the line and argument of each call that imports a module by its name, where that is of
-    this package or computed.
+    """Yields the line and argument of each call that imports a module by its name, if the module is
+    in this package or the name is computed.
     """
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or _called(node) not in ("import_module", "__import__"):
@@ -153,15 +153,15 @@ def _imported(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple
 
 
 def _nearest(name: str, files: Iterable[str]) -> str | None:
-    """Returns the module that a full name is, or lies in."""
+    """Returns the module with a full name, or the one that contains it."""
     while name and name not in files:
         name = name.rpartition(".")[0]
     return name or None
 
 
 def complaints(folder: Path, exceptions: Mapping[str, str] = BY_NAME) -> Iterator[str]:
-    """Yields what is wrong in a package. `exceptions` are modules that may import modules by name,
-    and must.
+    """Yields the violations in a package. `exceptions` are modules that import modules by name; an
+    unused exception is a violation, too.
     """
     files = modules(folder)
     trees = {
@@ -190,7 +190,7 @@ def complaints(folder: Path, exceptions: Mapping[str, str] = BY_NAME) -> Iterato
 
 
 def main() -> int:
-    """Prints what is wrong, and returns 1 if anything is."""
+    """Prints the violations, and returns 1 if there are any."""
     wrong = list(complaints(SOURCE))
     print(*wrong, sep="\n", end="\n" * bool(wrong))
     return int(bool(wrong))

@@ -1,12 +1,12 @@
 """Feeds damaged files to clew by the hundred thousand, and counts how they end.
 
-    python tools/mutate.py 100000 --out runs/mutants     goes on where a run was stopped
+    python tools/mutate.py 100000 --out runs/mutants     continues a stopped run
     python tools/mutate.py 1 --from 4711 --show          one mutant again, with its traceback
 
-Each mutant is read; a share of what can be read is compiled with small budgets and run behind guard
-pages. Every end but a result or a coded error is a defect: an exception without a code, the death
-of the process, more than five seconds of CPU time, and any file, process or connection outside the
-folder of the model. The files of the first mutant of each defect are kept.
+Each mutant is read; a share of the readable ones is compiled with small budgets and run behind
+guard pages. Every outcome except a result or a coded error is a defect: an exception without a
+code, the death of the process, more than five seconds of CPU time, and any file, process or
+connection outside the folder of the model. The files of the first mutant of each defect are kept.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from hostile.corpus import Seed, seeds
 from hostile.probe import Ending, Probe, Watch, lay_out
 
 LIMIT_S: Final = 5.0
-# Others may use the machine meanwhile, and a process may sleep: what counts is CPU time.
+# Others may use the machine meanwhile, and a process may sleep, so the limit is of CPU time.
 WALL_LIMIT_S: Final = 60.0
 ADDRESS_SPACE_BYTES: Final = 6 << 30
-# A worker is replaced after so many: what leaks in it does not count as a mutant's own.
+# A worker is replaced after this many, so that its leaks are not attributed to a mutant.
 PER_WORKER: Final = 2000
 KEPT_EXAMPLES: Final = 5
 _STATE: Final = struct.Struct("<qdd")
@@ -46,7 +46,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 
 @dataclass
 class Result:
-    """What a run has counted; its file is what the next run goes on from."""
+    """The counts of a run; the next run continues from its file."""
 
     seed: int
     first: int
@@ -101,7 +101,7 @@ def resumed(path: Path, seed: int, first: int, share: float) -> Result:
 
 
 class Shepherd:
-    """Starts workers one after another, watches what they are at, and takes in how it ended."""
+    """Starts workers one after another, watches their work, and records how it ended."""
 
     def __init__(self, corpus: list[Seed], result: Result, out: Path | None) -> None:
         self.result = result
@@ -235,13 +235,15 @@ def _work(probe: Probe, first: int, end: int, into: int, state: mmap.mmap) -> No
 def main() -> int:
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("count", type=int, help="mutants in all, those of earlier runs included")
+    parser.add_argument("count", type=int, help="total mutants, including those of earlier runs")
     parser.add_argument("--out", type=Path, help="folder of the result and of defects' files")
     parser.add_argument("--seed", type=int, default=1, help="which mutants (default: 1)")
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first one's number")
-    parser.add_argument("--share", type=float, default=0.4, help="of what loads, this is compiled")
+    parser.add_argument(
+        "--share", type=float, default=0.4, help="share of loadable mutants to compile"
+    )
     parser.add_argument("--quick", action="store_true", help="a small corpus")
-    parser.add_argument("--show", action="store_true", help="print every end")
+    parser.add_argument("--show", action="store_true", help="print every outcome")
     given = parser.parse_args()
     corpus = seeds(given.quick)
     path = (given.out or Path("none")) / "result.json"

@@ -1,10 +1,10 @@
-"""Writes what is known of each ONNX operator: data for `clew ops --onnx`, and a page of docs.
+"""Writes the facts about each ONNX operator: data for `clew ops --onnx`, and a page of docs.
 
     python tools/onnx_operators.py           writes both
-    python tools/onnx_operators.py --check   fails when they are not what the source says
+    python tools/onnx_operators.py --check   fails if they are out of date
 
-What passes comes from the ratchet file of the backend suite: run `tools/backend_suite.py --update`
-first where that has changed.
+The numbers of passing cases come from the ratchet file of the backend suite: if they have changed,
+run `tools/backend_suite.py --update` first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def texts() -> dict[Any, str]:
-    """Returns what each file is to hold."""
+    """Returns the expected contents of each file."""
     every = facts_of_all(ratchet.read())
     lines = ",\n".join(json.dumps(f, ensure_ascii=False) for f in every)
     version = json.dumps(ratchet.onnx_version())

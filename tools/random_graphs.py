@@ -1,4 +1,4 @@
-"""Random graphs over clew's operators, for tests: each layer under a source of its own."""
+"""Random graphs over clew's operators, for tests: each layer has its own source."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _UNARY = ("nn.relu", "sigmoid", "tanh", "abs", "negative", "nn.gelu", "nn.silu",
 
 
 class Graph:
-    """Grows a graph an operator at a time; what does not fit the shapes at hand is left out."""
+    """Grows a graph one operator at a time; operators that do not fit the available shapes are left
+    out.
+    """
 
     def __init__(self, seed: int, makers: Sequence[Maker] = ()) -> None:
         self.makers = (*MAKERS, *makers)
@@ -81,7 +83,7 @@ class Graph:
 
 
 def close(found: Array, wanted: Array) -> None:
-    """Asserts that a result is what it should be."""
+    """Asserts that a result is close to the expected one."""
     assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
     scale = max(1.0, float(np.abs(wanted).max()))
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5 * scale)

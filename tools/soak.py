@@ -1,15 +1,15 @@
-"""Soak: one process that compiles and runs models for long, and what it holds meanwhile.
+"""Soak test: one process compiles and runs models for a long time, and its resources are recorded.
 
 `python tools/soak.py models --count 10000` compiles that many different small models, one after
 another, runs each and drops it. `python tools/soak.py mixed --minutes 60` keeps a set of models
-alive and does what a long-lived service does, in turns: runs them (also from several threads),
-compiles new ones with and without the disk cache, meets new sizes of symbolic ones, saves and
-loads, asks for traces, and meets models that are refused.
+alive and alternates between the tasks of a long-lived service: it runs them (also from several
+threads), compiles new ones with and without the disk cache, runs symbolic ones at new sizes, saves
+and loads, requests traces, and loads invalid models.
 
-Each line says what the process and its compile workers hold: resident memory, file descriptors,
-threads. Memory is flat when the last half of the run added less than `--slack` MiB to it. Results
-are compared with the interpreter's now and then: a soak of wrong answers proves nothing. Exit 1
-when memory grew, or an answer was wrong.
+Each line has the resources of the process and its compile workers: resident memory, file
+descriptors, threads. Memory counts as flat if the last half of the run added less than `--slack`
+MiB. Results are sometimes compared with the interpreter's, because a soak of wrong results proves
+nothing. The exit code is 1 if memory grew, or a result was wrong.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def @main(%x: f32[rows, 24], %y: f32[rows, 24]) -> (f32[rows, 24],) {
 
 @dataclass(frozen=True)
 class Reading:
-    """What the process and its workers held at a time. Sizes are MiB."""
+    """The resources of the process and its workers at one time. Sizes are MiB."""
 
     seconds: float
     done: int
@@ -67,7 +67,7 @@ class Reading:
 
 
 def reading(start: float, done: int) -> Reading:
-    """Returns what is held now, after Python's garbage is gone."""
+    """Returns the current resources, after a garbage collection."""
     gc.collect()
     own = os.getpid()
     workers = [w.process.pid for w in shared_compiler()._workers]
@@ -126,7 +126,7 @@ def _compare(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 class Service:
-    """What a long-lived process does, one thing a turn."""
+    """The tasks of a long-lived process; each turn runs one."""
 
     def __init__(self, seed: int, folder: Path) -> None:
         self._random = random.Random(seed)
@@ -200,7 +200,7 @@ class Service:
         np.testing.assert_allclose(found, 1 / 24, rtol=1e-5)
 
     def save_and_load(self) -> None:
-        """Saves a model, loads it and runs what was loaded."""
+        """Saves a model, loads it and runs the loaded model."""
         compiled, arrays, wanted = self._random.choice(self._alive)
         path = self._folder / "model.clew"
         compiled.save(path)
@@ -220,13 +220,13 @@ class Service:
                 clew.compile(given)
             except ClewError:
                 continue
-            raise AssertionError("a damaged model was taken")
+            raise AssertionError("a damaged model was accepted")
         compiled, _, _ = self._random.choice(self._alive)
         try:
             compiled.run({"nothing": np.zeros(1)})
         except ClewError:
             return
-        raise AssertionError("a wrong input was taken")
+        raise AssertionError("a wrong input was accepted")
 
 
 def mixed(minutes: float, seed: int, folder: Path) -> Iterator[int]:
@@ -266,18 +266,20 @@ def _said(now: Reading) -> Reading:
 
 
 def main() -> int:
-    """Runs the soak that the command line asks for."""
+    """Runs the soak test selected on the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     kinds = parser.add_subparsers(dest="kind", required=True)
     many = kinds.add_parser("models", help="many different models, one after another")
     many.add_argument("--count", type=int, default=10_000)
-    long = kinds.add_parser("mixed", help="what a long-lived process does")
+    long = kinds.add_parser("mixed", help="the tasks of a long-lived process")
     long.add_argument("--minutes", type=float, default=60.0)
     for each in (many, long):
         each.add_argument("--seed", type=int, default=1)
         each.add_argument("--every", type=float, default=20.0, help="seconds between readings")
-        each.add_argument("--slack", type=float, default=30.0, help="MiB that are no growth")
-        each.add_argument("--json", type=Path, help="where the readings go")
+        each.add_argument(
+            "--slack", type=float, default=30.0, help="MiB that do not count as growth"
+        )
+        each.add_argument("--json", type=Path, help="file for the readings")
     asked = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="clew-soak-"))
     try:

@@ -1,4 +1,4 @@
-"""Writes what clew's own trace says of a model, for the page's tests:
+"""Writes the results of clew's own trace for a model, for the page's tests:
 `frontend/test/thread.test.ts` follows the same refs through the wire format and must come to
 the same.
 
@@ -19,14 +19,14 @@ from clew.explorer.session import Session
 from clew.explorer.wire import to_plain
 from clew.trace.refs import AsmRef, KernelRef, LayerRef, LlvmRef, LoopRef, NodeRef, Reach, Ref
 
-# Of each kind of thing so many are asked for, evenly spread.
+# The number of evenly spaced samples of each kind of thing.
 _MOST: Final = 60
 _MOST_LINES: Final = 12
 
 
 def truth(session: Session) -> dict[str, Any]:
-    """Returns the answers that the page works with, and what refs lead to by `Trace.forward` and
-    `Trace.backward`, in the page's numbers.
+    """Returns the answers that the page works with, and the results of `Trace.forward` and
+    `Trace.backward` for refs, in the page's numbers.
     """
     kernels, stages = range(len(session.kernels)), range(len(session.trace.stages))
     return {

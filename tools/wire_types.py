@@ -78,7 +78,7 @@ def text() -> str:
 
 
 def main() -> int:
-    """Writes the file, or tells whether it is as it should be."""
+    """Writes the file, or checks that it is up to date."""
     if "--check" in sys.argv[1:]:
         return int(not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text())
     TARGET.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-// What a source of answers can do: a server can all of it, a report answers.
+// The capabilities of a source of answers: a server has all of them, a report only answers.
 
 import type { Answers, BuildInfo, Diff, JobEvent, Options, Start } from "./wire";
 
@@ -8,12 +8,12 @@ export interface Job {
 }
 
 export interface Source {
-  /** Whether models can be compiled and measured: not so in a report. */
+  /** Whether models can be compiled and measured; false in a report. */
   readonly live: boolean;
   start(): Promise<Start>;
   /** `path` is a route of src/clew/explorer/routes.py, such as `stage/3`. */
   get<K extends keyof Answers>(build: string, path: K | `${K}/${string}`): Promise<Answers[K]>;
-  /** The iterations that can be asked for of a layer's result, from 0, in order; null for all. */
+  /** The available iterations of a layer's result, from 0, in order; null for all. */
   iterations(build: string, output: number, layer: string): Promise<readonly number[] | null>;
   diff(a: string, b: string): Promise<Diff>;
   /** Starts a build of a known model, or of files: the model, then those of its weights. Its job is in the answer. */

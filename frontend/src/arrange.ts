@@ -1,5 +1,5 @@
-// What is open at first, from left to right: where the time goes, the model as its file has it, and
-// where there is room the loops of the kernel that has most to do. Anything else is a click away.
+// The panes that are open at first, from left to right: the times, the model as in its file, and if
+// there is room the loops of the kernel with the most work. Anything else is a click away.
 
 import { buildOf, builds, value } from "./builds";
 import { countedOf } from "./panes/counted";
@@ -16,7 +16,7 @@ export function arrange(): void {
   const code = innerWidth >= WIDE && overview.kernels.length > 0;
   panes.value = [
     makePane(build.id, "time"),
-    // Without layers, as in a model made from Python, there is the graph that was imported.
+    // A model without layers, such as one made in Python, shows its imported graph.
     overview.layers.length ? makePane(build.id, "model", 0, "graph") : makePane(build.id, "stage", 0, "graph"),
     ...(code ? [makePane(build.id, "loops", countedOf(build, "loops"))] : []),
   ];

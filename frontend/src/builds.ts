@@ -1,5 +1,5 @@
-// The builds that the page knows, and what has been asked of each. Answers are kept: a build never
-// changes; what is measured of it does, and is asked for anew (see heat.ts).
+// The builds that the page knows, and their cached answers. Most answers never change; those that
+// depend on measurements are requested again (see heat.ts).
 
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { Source } from "./answering";
@@ -8,7 +8,7 @@ import { Thread, type CodeLines } from "./thread";
 import type { Ref } from "./refs";
 import type { Answers, BuildInfo, Code, ErrorInfo, Heat, Index, Links, Overview, Source as ModelSource, Stage, Start, Story } from "./wire";
 
-/** Something asked for: not here yet, here, or refused. */
+/** A requested answer: loading, ready, or failed. */
 export type Asked<T> =
   | { readonly state: "loading" }
   | { readonly state: "ready"; readonly value: T }
@@ -35,7 +35,7 @@ export class Build implements CodeLines {
     });
   }
 
-  /** Returns the answer to a route, asked for once; `fresh` asks again. */
+  /** Returns the answer to a route, requested once; `fresh` requests it again. */
   ask<K extends keyof Answers>(path: K | `${K}/${string}`, fresh = false): ReadonlySignal<Asked<Answers[K]>> {
     let found = this.kept.get(path) as Signal<Asked<Answers[K]>> | undefined;
     if (found && !fresh) return found;
@@ -60,7 +60,7 @@ export class Build implements CodeLines {
   }
 
   stage(index: number): ReadonlySignal<Asked<Stage>> {
-    // Stages that change nothing share the text of the one before: ask for that.
+    // Stages that change nothing share the previous stage's text: request that.
     const stages = value(this.overview.peek())?.stages;
     let at = index;
     while (stages && at > 0 && !stages[at]?.changed) at--;
@@ -79,17 +79,17 @@ export class Build implements CodeLines {
     return this.ask("index");
   }
 
-  /** The story of what a ref names. */
+  /** The story of the thing that a ref names. */
   story(ref: string): ReadonlySignal<Asked<Story>> {
     return this.ask(`story/${ref}`);
   }
 
-  /** A figure for all parts of the build, asked for again when it has been measured anew. */
+  /** A figure for all parts of the build, requested again after a new measurement. */
   heat(metric: string): ReadonlySignal<Asked<Heat>> {
     return this.ask(`heat/${metric}`);
   }
 
-  /** Answers that are here, with the paths that they answer. */
+  /** Answers that have arrived, with their paths. */
   loaded(): [path: string, answer: object][] {
     return [...this.kept].flatMap(([path, asked]): [string, object][] => {
       const found = value(asked.peek());
@@ -97,7 +97,7 @@ export class Build implements CodeLines {
     });
   }
 
-  /** The line of the loop nest behind a line of code; 0 where it is unknown or not loaded. */
+  /** The line of the loop nest behind a line of code; 0 if it is unknown or not loaded. */
   loopOf(ref: Ref): number {
     if (ref.kind === "loop") return ref.line;
     if (ref.kind !== "llvm" && ref.kind !== "asm") return 0;
@@ -113,8 +113,8 @@ export class Build implements CodeLines {
 }
 
 /**
- * Resolves when a build is no longer being compiled. Questions that wait at the server would take up
- * the six connections that a browser has, and progress and cancelling would get none.
+ * Resolves when a build is no longer compiling. Requests that wait at the server would occupy the
+ * browser's six connections, and leave none for progress and cancellation.
  */
 function compiled(info: Signal<BuildInfo>): Promise<void> {
   return new Promise((resolve) => {
@@ -135,7 +135,7 @@ export function errorInfo(error: unknown): ErrorInfo {
   return coded("W003", error instanceof Error ? error.message : String(error)).info;
 }
 
-/** All builds, in the order they were made, and whether more can be made. */
+/** All builds, in order of creation, and whether more can be made. */
 export const builds = signal<readonly Build[]>([]);
 export const started = signal<Asked<Start>>(LOADING);
 
@@ -157,7 +157,7 @@ export async function begin(source: Source): Promise<void> {
   }
 }
 
-/** Adds a build, or takes in what is new about a known one. */
+/** Adds a build, or updates a known one. */
 export function addBuild(info: BuildInfo): Build {
   const known = builds.peek().find((b) => b.id === info.id);
   if (known) {

@@ -1,4 +1,4 @@
-// Errors with a code, as clew raises them: the page has its own, W001 and on.
+// Errors with codes, like clew's; those of the page start at W001.
 
 import type { ErrorInfo } from "./wire";
 

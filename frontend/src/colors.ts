@@ -6,7 +6,7 @@
 export const HUES = [250, 65, 205, 105, 345, 160, 300, 30] as const;
 /** Added to the theme's lightness, in per cent. */
 export const STEPS = [0, 11, -11] as const;
-/** As `--layer-light` and `--layer-chroma` in theme.css, for a canvas, which knows no variables. */
+/** The values of `--layer-light` and `--layer-chroma` in theme.css, for canvases, which have no CSS variables. */
 const DARK = { light: 72, chroma: 0.095 } as const;
 const LIGHT = { light: 54, chroma: 0.095 } as const;
 

@@ -1,5 +1,5 @@
-// Everything that the page can be told to do: one table, which the keyboard, the palette and the help
-// are made of. To add a command, add a line. Commands that depend on the model (a stage, a kernel)
+// All commands of the page in one table, from which the keyboard, the palette and the help
+// are made. To add a command, add a line. Commands that depend on the model (a stage, a kernel)
 // are made by `targets`, for the palette only.
 
 import { buildOf, builds, theSource, value, type Build } from "./builds";
@@ -23,7 +23,7 @@ export interface Command {
   readonly id: string;
   readonly group: CommandGroup;
   readonly title: string;
-  /** As keyboard.ts writes them: `ctrl+k`, `/`, `Enter`; the first is shown. */
+  /** In the notation of keyboard.ts: `ctrl+k`, `/`, `Enter`; the first is shown. */
   readonly keys?: readonly string[];
   readonly run: () => void;
   /** Whether it can be done now. */
@@ -42,7 +42,7 @@ function pane(kind: PaneKind, title: string, view?: "" | "graph"): Command {
 function opened(kind: PaneKind, view?: "" | "graph"): void {
   const of = build();
   if (!of) return;
-  // A difference is that of both of its builds.
+  // A difference belongs to both of its builds.
   const same = kind === "diff" ? panes.peek().find((p) => showsDiff(p, of)) : undefined;
   if (same) {
     bringIntoSight(same);
@@ -71,14 +71,14 @@ export const COMMANDS: readonly Command[] = [
   { id: "line.previous", group: "Move", title: "Previous line", keys: ["k", "ArrowUp"], run: () => inPane((keys) => keys.move?.(-1)), when: () => inPane((keys) => keys.move !== undefined) },
   { id: "line.choose", group: "Move", title: "Choose the line: its counterparts, its story", keys: ["Enter"], run: () => inPane((keys) => keys.choose?.()), when: () => inPane((keys) => keys.choose !== undefined) },
   { id: "line.fold", group: "Move", title: "Fold or unfold", keys: ["z"], run: () => inPane((keys) => keys.fold?.()), when: () => inPane((keys) => keys.fold !== undefined) },
-  { id: "place.next", group: "Move", title: "Next place in the pane that belongs to what is chosen", keys: ["n"], run: () => inPane((keys) => keys.step?.(1)), when: () => inPane((keys) => keys.step !== undefined) },
+  { id: "place.next", group: "Move", title: "Next place in the pane that belongs to the selection", keys: ["n"], run: () => inPane((keys) => keys.step?.(1)), when: () => inPane((keys) => keys.step !== undefined) },
   { id: "place.previous", group: "Move", title: "Previous place that belongs to it", keys: ["p"], run: () => inPane((keys) => keys.step?.(-1)), when: () => inPane((keys) => keys.step !== undefined) },
   { id: "line.open", group: "Move", title: "Open the next level down beside", keys: ["o"], run: openCounterpart, when: () => focus.peek() !== null },
   { id: "stage.previous", group: "Move", title: "Previous stage that changed something", keys: ["["], run: () => stepStage(-1) },
   { id: "stage.next", group: "Move", title: "Next stage that changed something", keys: ["]"], run: () => stepStage(1) },
-  { id: "back", group: "Move", title: "Back to what was shown before", keys: ["alt+ArrowLeft"], run: () => history.back() },
+  { id: "back", group: "Move", title: "Back to the previous view", keys: ["alt+ArrowLeft"], run: () => history.back() },
   { id: "forward", group: "Move", title: "Forward again", keys: ["alt+ArrowRight"], run: () => history.forward() },
-  { id: "clear", group: "Move", title: "Choose nothing", keys: ["Escape"], run: clearSelection },
+  { id: "clear", group: "Move", title: "Clear the selection", keys: ["Escape"], run: clearSelection },
 
   { id: "pane.left", group: "Panes", title: "To the pane on the left", keys: ["h"], run: () => focusNeighbor(-1), when: anyPane },
   { id: "pane.right", group: "Panes", title: "To the pane on the right", keys: ["l"], run: () => focusNeighbor(1), when: anyPane },
@@ -119,7 +119,7 @@ export const COMMANDS: readonly Command[] = [
 
   { id: "build.new", group: "Build", title: "Try another build, or another model", keys: ["b"], run: () => (dialog.value = "build"), when: () => theSource().live },
 
-  { id: "share.link", group: "Share", title: "Copy a link to what is shown", keys: ["y"], run: copyLink },
+  { id: "share.link", group: "Share", title: "Copy a link to the current view", keys: ["y"], run: copyLink },
   { id: "share.state", group: "Share", title: "Copy only the state (#…), without the server's token", run: copyState },
   { id: "share.report", group: "Share", title: "Copy the command that writes a report file", run: copyReportCommand, when: live },
   { id: "pane.copy", group: "Share", title: "Copy the pane as text", run: () => void copyPane(), when: anyPane },

@@ -1,5 +1,5 @@
 // Color by a figure: time, FLOPs, bytes, share of peak, error. Panes ask `heatColor`; plots/ shows
-// the scale. Measuring is started here, and what was asked of a build is asked anew after it.
+// the scale. Measurements start here, and affected answers are requested again afterwards.
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import { builds, value, type Build } from "./builds";
@@ -10,10 +10,10 @@ import type { Here } from "./refs";
 import { current, metric, type Metric } from "./state";
 import type { Heat, Profiled } from "./wire";
 
-/** Gives the heat of a thing, as a color, or null where heat is off or nothing is known of it. */
+/** Returns the heat of a thing as a color; null if heat is off or its figure is unknown. */
 export type HeatColor = (here: Here) => string | null;
 
-/** What has to be measured for a metric, as `Overview.measured` has it; "" for what is counted. */
+/** The measurement that a metric needs, named as in `Overview.measured`; "" for counted metrics. */
 export const NEEDS: Readonly<Record<Metric, "" | "profile" | "errors">> = {
   "": "",
   time: "profile",
@@ -23,13 +23,13 @@ export const NEEDS: Readonly<Record<Metric, "" | "profile" | "errors">> = {
   error: "errors",
 };
 
-/** Whether a build's figures of a metric are there to be asked for. */
+/** Whether a build's figures of a metric are available. */
 export function isMeasured(build: Build, by: Metric): boolean {
   const need = NEEDS[by];
   return need === "" || (value(build.overview.value)?.measured.includes(need) ?? false);
 }
 
-/** The figures of a metric, null where they are not here (yet). */
+/** The figures of a metric, null if they are not loaded (yet). */
 export function heatIn(build: Build, by: Metric): Heat | null {
   return by && isMeasured(build, by) ? value(build.heat(by).value) : null;
 }
@@ -67,7 +67,7 @@ export const heatColor: ReadonlySignal<HeatColor> = computed(() => {
   };
 });
 
-/** The figure behind the color, with its unit; "" where there is none. */
+/** The figure behind the color, with its unit; "" if there is none. */
 export const heatText: ReadonlySignal<(here: Here) => string> = computed(() => {
   const known = figures.value;
   const by = metric.value;
@@ -77,7 +77,7 @@ export const heatText: ReadonlySignal<(here: Here) => string> = computed(() => {
   };
 });
 
-/** Chooses what colors mean. What has to be measured for it is offered, not started. */
+/** Selects the meaning of colors. A required measurement is offered, not started. */
 export function setMetric(by: Metric): void {
   metric.value = by;
 }
@@ -109,12 +109,12 @@ export async function compareErrors(id: string = current.peek()): Promise<Heat |
   return done;
 }
 
-/** Measures what the chosen metric needs. */
+/** Runs the measurement that the selected metric needs. */
 export function measureFor(by: Metric, id: string): void {
   void (NEEDS[by] === "errors" ? compareErrors(id) : measure(id));
 }
 
-/** Asks anew for what measuring has changed: figures, stories that tell them, what was measured. */
+/** Requests answers again that a measurement has changed: figures, stories, the list of measurements. */
 function refresh(build: Build, routes: readonly Parameters<Build["ask"]>[0][]): void {
   for (const route of routes) build.ask(route, true);
   for (const [path] of build.loaded()) {

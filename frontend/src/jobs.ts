@@ -1,4 +1,4 @@
-// Work that the server does for the page: compiling, measuring, trying a schedule. Whoever starts
+// Jobs of the server for the page: compiling, measuring, trying a schedule. Code that starts
 // some calls `runJob` (or `followJob` for a job that is under way); the bar shows its progress and
 // cancels it, and an error comes up as a notice unless the caller takes it.
 
@@ -14,9 +14,9 @@ export interface JobState {
   readonly build: string;
   readonly title: string;
   readonly state: "running" | "cancelling" | "done";
-  /** What is at work, in the job's own words. */
+  /** The job's description of its current work. */
   readonly text: string;
-  /** From 0 to 1, null where the end is not known. */
+  /** From 0 to 1, null if the end is unknown. */
   readonly fraction: number | null;
   readonly seconds: number;
 }
@@ -27,11 +27,11 @@ export interface JobOptions {
   readonly onEvent?: (event: JobEvent) => void;
 }
 
-/** Jobs under way, and for some seconds those that are done; oldest first. */
+/** Running jobs, and for some seconds finished ones; oldest first. */
 export const jobs = signal<readonly JobState[]>([]);
 
 const DONE_SHOWN_MS = 4000;
-/** What the server and source.ts call a job that was cancelled. */
+/** The code that the server and source.ts use for a cancelled job. */
 const CANCELLED = new Set(["W002"]);
 let keys = 0;
 
@@ -49,7 +49,7 @@ export async function runJob<T>(
   return watch<T>(add(build, title), () => theSource().act(build, action, params), options);
 }
 
-/** Follows a job that is under way, such as `BuildInfo.job`, and returns its result, else null. */
+/** Follows a running job, such as `BuildInfo.job`, and returns its result, else null. */
 export async function followJob<T>(
   id: string,
   build: string,
@@ -59,7 +59,7 @@ export async function followJob<T>(
   return watch<T>(add(build, title), () => Promise.resolve(id), options);
 }
 
-/** Cancels a job; one that the server has not named yet is cancelled as soon as it has. */
+/** Cancels a job; one without a server name yet is cancelled as soon as it has one. */
 export function cancelJob(key: number): void {
   const job = jobs.peek().find((j) => j.key === key);
   if (!job || job.state !== "running") return;

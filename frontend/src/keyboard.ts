@@ -1,5 +1,5 @@
-// Keys of the page: commands.ts says which. Keys are left to whoever else needs them: fields that one
-// types in, buttons and lists that have the focus, dialogs, and the browser's own shortcuts.
+// Keys of the page, as listed in commands.ts. Keys are left to others that need them: text fields,
+// focused buttons and lists, dialogs, and the browser's own shortcuts.
 
 import { commandOf } from "./commands";
 import { focusedPane } from "./panekeys";
@@ -65,7 +65,7 @@ function isTyping(element: Element): boolean {
   return editable.getAttribute("aria-readonly") !== "true";
 }
 
-/** Notes the pane that has the keyboard. */
+/** Records the pane with the keyboard focus. */
 function entered(event: Event): void {
   const pane = event.target instanceof Element ? event.target.closest<HTMLElement>(".pane[data-key]") : null;
   if (pane) focusedPane.value = Number(pane.dataset["key"]);

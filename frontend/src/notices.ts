@@ -1,9 +1,9 @@
-// Short messages that come up in a corner: what went wrong, and what was done out of sight.
+// Short messages in a corner: errors, and actions without a visible effect.
 
 import { signal } from "@preact/signals";
 import type { ErrorInfo } from "./wire";
 
-/** `error` stays until it is put away; a mere `text` goes by itself. */
+/** An `error` stays until it is dismissed; a mere `text` disappears by itself. */
 export interface Notice {
   readonly key: number;
   readonly text: string;
@@ -15,7 +15,7 @@ export const notices = signal<readonly Notice[]>([]);
 const SHOWN_MS = 5000;
 let keys = 0;
 
-/** Shows a message for some seconds, an error until it is put away. */
+/** Shows a message for some seconds, an error until it is dismissed. */
 export function tell(text: string, error: ErrorInfo | null = null): void {
   const key = ++keys;
   notices.value = [...notices.peek(), { key, text, error }];

@@ -31,7 +31,7 @@ export function format(ref: Ref): string {
   }
 }
 
-/** Returns the ref that a text writes, null for a text that writes none. */
+/** Returns the ref in a text, null if the text is not a ref. */
 export function parse(text: string): Ref | null {
   const at = text.indexOf(":");
   const kind = text.slice(0, at);

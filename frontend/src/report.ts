@@ -1,4 +1,4 @@
-// Answers that a report carries inside its own file: see src/clew/explorer/contents.py, which packs
+// Answers inside a report's own file: see src/clew/explorer/contents.py, which packs
 // them, and report.py.
 
 import type { Source as AnswerSource } from "./answering";
@@ -6,7 +6,7 @@ import { coded, Coded } from "./coded";
 import { parse } from "./refs";
 import type { Answers, BuildInfo, Code, Diff, ErrorInfo, Links, Overview, Part, Sentence, Source, Start, Story } from "./wire";
 
-/** What the file holds: pieces of answers, and answers made of them. */
+/** The file's contents: pieces of answers, and answers made of them. */
 interface Held {
   readonly shared: readonly unknown[];
   readonly answers: Readonly<Record<string, unknown>>;
@@ -30,7 +30,7 @@ export class Report implements AnswerSource {
       return contents.nearestStory(build, path.slice("story/".length)) as Answers[K];
     }
     if (!contents.has(`${build}/${path}`) && path.startsWith("values/")) {
-      throw coded("W004", "the report does not hold this value: one for which the model was run has those of layers in loops that are in memory", "clew explore shows all");
+      throw coded("W004", "the report does not hold this value: a report with a run of the model has only values of layers in loops that are in memory", "clew explore shows all");
     }
     return contents.find<Answers[K]>(`${build}/${path}`);
   }
@@ -133,7 +133,7 @@ class Contents {
     return { ...like, about, title, sections: [own, ...like.sections.slice(first ? 1 : 0)] };
   }
 
-  /** A value with its pieces put in; a piece is made once, and is the same object everywhere. */
+  /** A value with its pieces inserted; a piece is made once, and is the same object everywhere. */
   private whole(value: unknown): unknown {
     if (Array.isArray(value)) return value.map((v) => this.whole(v));
     if (typeof value !== "object" || value === null) return value;

@@ -1,5 +1,5 @@
-// Handing on what is shown. The page's address holds the server's token, which lets whoever has it
-// look at everything the server shows, and have things compiled: so there is the state alone, too.
+// Sharing the current view. The page's address contains the server's token, which lets anyone who has it
+// see everything the server shows, and start compilations: so the state can also be shared alone.
 
 import { buildOf, value } from "./builds";
 import { copy } from "./parts/saving";
@@ -8,12 +8,12 @@ import { write } from "./url";
 
 export function copyLink(): void {
   const live = buildOf(current.peek())?.source.live ?? false;
-  const what = live ? "The link (it holds this server's token: it works on this machine while the server runs)" : "The link";
+  const what = live ? "The link (it contains this server's token; it works on this machine while the server runs)" : "The link";
   void copy(`${location.href.replace(/#.*$/, "")}#${write()}`, what);
 }
 
 export function copyState(): void {
-  void copy(`#${write()}`, "The state (put it behind the address of any page of this model)");
+  void copy(`#${write()}`, "The state (append it to the address of any page of this model)");
 }
 
 export function copyReportCommand(): void {

@@ -1,12 +1,12 @@
-// Where answers come from: a server, or what a report carries inside itself. The rest of the page
-// does not know which.
+// The source of answers: a server, or the contents of a report. The rest of the page
+// does not depend on which.
 
 import type { Source } from "./answering";
 import { Coded, coded } from "./coded";
 import { Report } from "./report";
 import type { Answers, BuildInfo, Diff, ErrorInfo, JobEvent, Options, Start } from "./wire";
 
-/** The source of this page: what the report put into it, else the server it came from. */
+/** The source of this page: the report's contents, else the server. */
 export function source(): Source {
   const embedded = document.getElementById("clew-report");
   return embedded ? new Report(embedded.textContent ?? "") : new Server(base());
@@ -47,7 +47,7 @@ class Server implements Source {
   ): Promise<BuildInfo> {
     if (typeof model === "string") return this.post("api/builds", { model, options });
     const query = new URLSearchParams({ name: model[0]?.name ?? "", options: JSON.stringify(options) });
-    // Files of one model go one after another; the server is told where each ends.
+    // Files of one model are sent one after another, with their sizes.
     if (model.length > 1) query.set("parts", JSON.stringify(model.map((file) => [file.name, file.size])));
     return upload(`${this.root}api/builds?${query}`, new Blob([...model]), onSent, stop);
   }
@@ -70,7 +70,7 @@ class Server implements Source {
         else reject(coded("W002", "cancelled"));
       };
       events.onerror = () => {
-        // The browser tries again by itself while the connection may come back.
+        // The browser reconnects by itself while the connection may come back.
         if (events.readyState === EventSource.CLOSED) reject(coded("W001", "the server is gone", "start it again"));
       };
     });
@@ -110,7 +110,7 @@ async function answer<T>(response: Response): Promise<T> {
   throw new Coded(info);
 }
 
-/** Sends files with progress, which fetch cannot tell. */
+/** Uploads files with progress, which fetch does not support. */
 function upload(url: string, body: Blob, onSent?: (share: number) => void, stop?: AbortSignal): Promise<BuildInfo> {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();

@@ -1,4 +1,4 @@
-// What the page shows and points at: the one place that panes talk through. Panes never hold each
+// The state of the page: panes communicate only through it, and never reference each
 // other. Everything but `hover` is in the URL (url.ts).
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
@@ -6,14 +6,14 @@ import { buildOf, builds, type Build } from "./builds";
 import { format, type Here, type Ref } from "./refs";
 import { NOTHING, union, type Reach } from "./thread";
 
-/** Kinds of panes; panes/registry.ts has what shows each. */
+/** Kinds of panes; panes/registry.ts has their components. */
 export type PaneKind =
   | "model" | "stage" | "kernels" | "loops" | "llvm" | "asm"
   | "time" | "roofline" | "timeline" | "schedule" | "diff";
 
 /**
  * `arg` is the stage or kernel that is shown; `view` is "" for text or the only view, or "graph";
- * `at` is the place inside what is shown, where the pane has such: the step of a schedule.
+ * `at` is the place inside the pane's contents, if it has places: the step of a schedule.
  */
 export interface Pane {
   readonly key: number;
@@ -35,25 +35,25 @@ export const metric = signal<Metric>("");
 export const theme = signal<Theme>("auto");
 export const story = signal(true);
 export const threads = signal(false);
-/** Whether stories of layers show what these computed in a run; which result, and of a loop which
+/** Whether stories of layers show their values in a run; which result, and in a loop which
  * iteration, from 0: null is the last. */
 export const values = signal(false);
 export const result = signal(0);
 export const iteration = signal<number | null>(null);
 export const dialog = signal<Dialog>("");
-/** What was typed into the search: it is there when the search is opened again. */
+/** The query in the search, kept for when the search is opened again. */
 export const searched = signal("");
 /** The build that the film strip shows. */
 export const current = signal("a");
 
-/** A wish to see something: panes that can show `here` scroll to it; `from` is the one it is in. */
+/** A request to show something: panes that can show `here` scroll to it; `from` is the pane of origin. */
 export interface Reveal {
   readonly here: Here;
   readonly from: number;
 }
 export const reveal = signal<Reveal | null>(null);
 
-/** The pane that was opened last, or turned to something else: it comes into sight where panes are many. */
+/** The pane that was opened or changed last: it is scrolled into view. */
 export const opened = signal<{ readonly key: number } | null>(null);
 
 let keys = 0;
@@ -62,7 +62,7 @@ export function makePane(build: string, kind: PaneKind, arg = 0, view: "" | "gra
   return { key: ++keys, build, kind, arg, view };
 }
 
-/** Opens a pane, or brings the one that shows the same kind for this build to what is asked. */
+/** Opens a pane, or reuses the pane of the same kind and build. */
 export function open(build: string, kind: PaneKind, arg = 0, view?: "" | "graph", beside = false): void {
   const known = beside ? undefined : panes.peek().find((p) => p.build === build && p.kind === kind);
   const pane = known ?? makePane(build, kind, arg, view ?? "");
@@ -71,7 +71,7 @@ export function open(build: string, kind: PaneKind, arg = 0, view?: "" | "graph"
   opened.value = { key: pane.key };
 }
 
-/** Has a pane that is open come into sight. */
+/** Scrolls an open pane into view. */
 export function bringIntoSight(pane: Pane): void {
   opened.value = { key: pane.key };
 }
@@ -84,7 +84,7 @@ export function close(key: number): void {
   panes.value = panes.peek().filter((p) => p.key !== key);
 }
 
-/** Points at something, or at nothing. */
+/** Hovers something, or nothing. */
 export function point(here: Here | null): void {
   const was = hover.peek();
   if (was === here) return;
@@ -92,7 +92,7 @@ export function point(here: Here | null): void {
   hover.value = here;
 }
 
-/** Chooses something: every pane that can show it goes there. `from` is the pane that was clicked. */
+/** Selects something: every pane that can show it goes there. `from` is the clicked pane. */
 export function go(here: Here, from = -1): void {
   batch(() => {
     const was = selected.peek();
@@ -107,7 +107,7 @@ export function go(here: Here, from = -1): void {
   });
 }
 
-/** Brings panes of code to a kernel that the ref leads to, where theirs is none of them. */
+/** Switches panes of code to a kernel that the ref leads to, unless they already show one of these. */
 function follow(build: Build, ref: Ref, from: number): void {
   const thread = build.thread.peek();
   if (!thread) return;
@@ -144,12 +144,12 @@ function shows(build: string, kinds: readonly PaneKind[]): boolean {
   return panes.peek().some((pane) => pane.build === build && kinds.includes(pane.kind));
 }
 
-/** What is pointed at, else what is chosen. */
+/** The hovered thing, else the selection. */
 export const focus: ReadonlySignal<Here | null> = computed(() => hover.value ?? selected.value);
 
 const reaches = new Map<string, ReadonlySignal<Reach>>();
 
-/** What the focus leads to in a build. */
+/** The things that the focus leads to in a build. */
 export function reachIn(id: string): ReadonlySignal<Reach> {
   let found = reaches.get(id);
   if (!found) {
@@ -166,7 +166,7 @@ export function reachIn(id: string): ReadonlySignal<Reach> {
   return found;
 }
 
-/** Says what a thing of one build is in another; compare/ sets it. */
+/** Returns the counterpart of a thing in another build; compare/ sets it. */
 export const translation = signal<((here: Here, build: string) => readonly Ref[]) | null>(null);
 
 function translate(here: Here, id: string): readonly Ref[] {

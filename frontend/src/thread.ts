@@ -1,5 +1,5 @@
-// The thread: what a ref leads to, at every level, without asking the server. The rules are those of
-// clew.trace.trace.Trace.forward and backward; tests hold the two together.
+// The thread: the things that a ref leads to, at every level, without the server. The rules are those of
+// clew.trace.trace.Trace.forward and backward; tests compare the two.
 
 import type { KernelInfo, Links, Overview, StageInfo } from "./wire";
 import type { Ref } from "./refs";
@@ -12,7 +12,7 @@ export interface Reach {
   /** Nodes by stage, one set for every stage. */
   readonly nodes: readonly ReadonlySet<number>[];
   readonly kernels: ReadonlyMap<number, Positions>;
-  /** The one line that was meant, where the ref is a line of code; 0 where its loop is unknown. */
+  /** The line itself, if the ref is a line of code; 0 if its loop is unknown. */
   readonly line: { readonly kernel: number; readonly loop: number; readonly ref: Ref } | null;
 }
 
@@ -23,7 +23,7 @@ interface StageIndex {
 
 export const NOTHING: Reach = { layers: new Set(), nodes: [], kernels: new Map(), line: null };
 
-/** Returns all that any of these lead to. */
+/** Returns the union of the things that these lead to. */
 export function union(reaches: readonly Reach[]): Reach {
   const [first = NOTHING, ...rest] = reaches;
   if (!rest.length) return first;
@@ -42,7 +42,7 @@ export function union(reaches: readonly Reach[]): Reach {
   };
 }
 
-/** What a line of code says of its kernel's loop nest: needs the kernel's code (see `loopLine`). */
+/** A line of code's relation to its kernel's loop nest; needs the kernel's code (see `loopLine`). */
 export interface CodeLines {
   loopOf(ref: Ref): number;
   opOf(kernel: number, loop: number): number;
@@ -84,7 +84,7 @@ export class Thread {
     return this.layerIndex.get(name);
   }
 
-  /** Returns all that a ref leads to, in both directions. */
+  /** Returns the things that a ref leads to, in both directions. */
   reach(ref: Ref, code: CodeLines): Reach {
     switch (ref.kind) {
       case "layer": {
@@ -103,7 +103,7 @@ export class Thread {
         const loop = code.loopOf(ref);
         const op = loop ? code.opOf(ref.kernel, loop) : -1;
         const line = { kernel: ref.kernel, loop, ref };
-        // A line that belongs to no loop serves no operator that is known.
+        // A line outside the loop nest serves no known operator.
         if (!loop) return this.ofKernel(ref.kernel, EMPTY, line);
         return this.ofKernel(ref.kernel, op < 0 ? null : new Set([op]), line);
       }
@@ -184,7 +184,7 @@ export class Thread {
     return within && !this.away.get(number)?.some(([first, end]) => first <= stage && stage < end);
   }
 
-  /** Makes now what the first walk would have to: pointing at something should be quick the first time. */
+  /** Prepares the data of the first walk, so that the first hover is fast. */
   warm(): void {
     for (const stage of this.stages) if (stage.changed) this.step(stage.index);
   }

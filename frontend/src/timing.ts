@@ -1,4 +1,4 @@
-// How long the page takes from a move of the mouse to the painted highlight, as measures of the
+// The time from a mouse move to the painted highlight, as measures of the
 // browser's performance timeline (`clew:hover`), which its tools and the tests read.
 
 const NAME = "clew:hover";
@@ -15,7 +15,7 @@ channel.port1.onmessage = () => {
   performance.measure(NAME, { start: started, end });
 };
 
-/** Says that what the mouse does now (event.timeStamp) changes what is highlighted. */
+/** Records that the current mouse event (event.timeStamp) changes the highlight. */
 export function hoverStarts(timeStamp: number): void {
   if (waiting) return;
   waiting = true;

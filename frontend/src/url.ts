@@ -1,4 +1,4 @@
-// The page's state as the hash of its URL, and back. Whoever opens the link sees the same.
+// The page's state as the hash of its URL, and back. A link opens the same view.
 
 import { batch, effect } from "@preact/signals";
 import { format, parse, type Here } from "./refs";
@@ -54,7 +54,7 @@ export function write(): string {
   return query.toString().replace(/%(2F|3A|21|40)/g, decodeURIComponent);
 }
 
-/** Takes on the state that a hash describes; what it does not know it leaves out. */
+/** Applies the state in a hash; unknown parts are ignored. */
 export function read(hash: string): void {
   const query = new URLSearchParams(hash.replace(/^#/, ""));
   const opened = query.getAll("p").map(readPane).filter((p) => p !== null);
@@ -85,7 +85,7 @@ export function connect(): void {
     const now = [...panes.value.map((p) => paneText(p).replace(/@\d+/, "")), selected.value ? hereText(selected.value) : ""].join(" ");
     if (text === written) return;
     written = text;
-    // A step of its own in the history for what one may want to come back to.
+    // A new history entry for states that the user may want to return to.
     if (place && now !== place) history.pushState(null, "", `#${text}`);
     else history.replaceState(null, "", `#${text}`);
     place = now;

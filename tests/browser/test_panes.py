@@ -54,7 +54,7 @@ def test_other_ways_to_open_a_pane_show_the_same_kernel(known: ExplorerPage) -> 
     page.locator("nav.strip [data-frame=llvm]").click()
     expect(known.pane("llvm")).to_have_attribute("data-arg", "3")
     known.open(["a/kernels:0"], at="a/kernel:3")
-    known.pane("kernels").get_by_label("What the pane shows").select_option("loops")
+    known.pane("kernels").get_by_label("Contents of the pane").select_option("loops")
     expect(known.pane("loops")).to_have_attribute("data-arg", "3")
 
 

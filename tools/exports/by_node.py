@@ -21,12 +21,12 @@ _GRAPHS = (AttributeProto.GRAPH, AttributeProto.GRAPHS)
 
 
 def off_by_more(path: Path, feed: Mapping[str, Array], tolerance: float) -> list[str]:
-    """Returns the nodes whose results differ from ONNX Runtime's by more than one, of integers of
-    8 bits, or by more than `tolerance` of the largest value: clew runs each alone, on the inputs
-    that it had there.
+    """Returns the nodes whose results differ from ONNX Runtime's by more than one for 8-bit
+    integers, or by more than `tolerance` of the largest value: clew runs each node alone, on its
+    inputs in ONNX Runtime.
 
-    Left out are nodes with graphs inside, those without tensors, and those that hand on images in
-    blocks, as nothing in a node alone says so.
+    Nodes with subgraphs, nodes without tensors, and nodes that pass on images in blocks (which the
+    node itself does not show) are left out.
     """
     import clew  # noqa: PLC0415 - tools start quicker without
 

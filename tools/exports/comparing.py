@@ -70,10 +70,10 @@ def compare(
     others: Callable[[int], Feed] | None = None,
     phase: Callable[[str], None] = lambda name: None,
 ) -> Result:
-    """Runs both engines in turns on drawn inputs, `draw(seed)`, never twice on the same values.
+    """Runs both engines interleaved on drawn inputs, `draw(seed)`, never twice on the same values.
 
-    `others` draws inputs of other sizes, for models that take them; their times do not count.
-    `phase` is told what is under way.
+    `others` draws inputs of other sizes, for models that accept them; their times do not count.
+    `phase` receives the current phase.
     """
     import clew  # noqa: PLC0415 - a child process tells its parent before it begins
 

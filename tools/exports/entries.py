@@ -1,4 +1,4 @@
-"""What an entry of the list states: how to make a network, and what its inputs look like."""
+"""Entries of the list: how to make a network, and the form of its inputs."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def waveform(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def photograph(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Returns f32 pixels in [0, 1], coarse and fine in space: what detectors take."""
+    """Returns f32 pixels in [0, 1] with coarse and fine structure, as inputs of detectors."""
     height, width = shape[-2:]
     coarse = rng.uniform(0.1, 0.9, (*shape[:-2], -(-height // 16), -(-width // 16)))
     coarse = coarse.repeat(16, axis=-2).repeat(16, axis=-1)[..., :height, :width]

@@ -176,7 +176,7 @@ def _static(form: str) -> Callable[[Case, Path, Path], Path]:
 
 
 def _prepared(source: Path, target: Path) -> Path:
-    """Returns a model with the shapes that quantization asks for."""
+    """Returns a model with the shapes that quantization requires."""
     path = target.with_suffix(".shaped.onnx")
     onnx.save(onnx.shape_inference.infer_shapes(onnx.load(source)), path)
     return path
@@ -219,4 +219,4 @@ VARIANTS: Final = (
     "qoperator+all",
     "4bits",
 )
-"""What is done to a model, one step after the other."""
+"""The transformations of a model, applied in order."""

@@ -31,7 +31,7 @@ class NotThere(Exception):
 
 @dataclass(frozen=True)
 class Packaged:
-    """One model: the package, where in it the model is, and what its inputs look like."""
+    """One model: the package, its path in the package, and the form of its inputs."""
 
     package: str
     member: str

@@ -22,7 +22,7 @@ _EXPORTS_KEPT = 12  # of a process: torch does not free all that an export takes
 
 @dataclass
 class Row:
-    """One model's outcome. `code` is the code of clew's error, where it raised one."""
+    """One model's outcome. `code` is the code of clew's error, if it raised one."""
 
     variant: Variant
     result: Result
@@ -93,9 +93,9 @@ class Runner:
         return Row(which, Result(status, f"{said['phase']}: {said['error']}"), said["code"])
 
     def _judge(self, which: Variant, found: Result, seconds: float) -> None:
-        """Asks torch in f64 who is right, where it can tell.
+        """Compares both engines with torch in f64, if possible.
 
-        Discrete results (an order, a label) may hang on the last bit: who is nearer is right.
+        Discrete results (an order, a label) may depend on the last bit: the closer engine is right.
         """
         with tempfile.TemporaryDirectory() as folder:
             truth = Path(folder) / "truth.npz"
@@ -127,7 +127,9 @@ class _Child:
         )
 
     def ask(self, which: Variant, at: Path, seconds: float) -> tuple[dict[str, Any], str]:
-        """Returns what the child said, later words over earlier ones, and how it died if it did."""
+        """Returns the child's messages, where later values overwrite earlier ones, and the way it
+        died, if it did.
+        """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         late = threading.Event()

@@ -50,9 +50,9 @@ def families() -> list[str]:
 
 
 def selected(names: list[str]) -> list[Entry]:
-    """Returns the entries of the names, where a family stands for its members; all for no names.
+    """Returns the entries with these names, or in these families; all for no names.
 
-    Raises KeyError for a name of neither.
+    Raises KeyError for an unknown name.
     """
     if not names:
         return list(catalog().values())
@@ -72,7 +72,7 @@ def variant(text: str) -> Variant:
 
 
 class NotExported(Exception):
-    """The exporter failed. `lasting` says whether it would again."""
+    """The exporter failed. `lasting` says whether a retry would fail, too."""
 
     def __init__(self, message: str, lasting: bool = True) -> None:
         super().__init__(message)
@@ -80,10 +80,7 @@ class NotExported(Exception):
 
 
 def path(which: Variant, export: Callable[[Variant, Path], None]) -> Path:
-    """Returns the model's file, first written by `export` where it is missing or stale.
-
-    A lasting failure is kept as well, so that it is met once only. Raises NotExported.
-    """
+    """Returns the model's file; `export` writes it first if it is missing or stale."""
     note = which.path.with_suffix(".json")
     fresh = _freshness(which.entry)
     _CACHE.mkdir(parents=True, exist_ok=True)

@@ -13,9 +13,10 @@ from exports.exporting import made
 
 
 def in_f64(entry: Entry, path: Path) -> None:
-    """Writes what torch computes in f64 on the values of `JUDGED` seeds: `SEED.OUTPUT` in a `.npz`.
+    """Writes torch's results in f64 for the values of the `JUDGED` seeds: `SEED.OUTPUT` in a
+    `.npz`.
 
-    Raises whatever torch does where a network names f32 itself.
+    Raises torch's errors if a network names f32 explicitly.
     """
     import torch  # noqa: PLC0415 - optional
 

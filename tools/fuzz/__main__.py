@@ -1,4 +1,4 @@
-"""`python -m fuzz`: run, look again at what failed, make it small, say what is covered."""
+"""`python -m fuzz`: run, replay failures, reduce them, show the coverage."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def run(
     minutes: float = 1.0,
     workers: int = 1,
     folder: Path = Path(".cache/fuzz"),
-    first: Annotated[int | None, typer.Option(help="first seed; else it goes on")] = None,
-    graphs: Annotated[int | None, typer.Option(help="stop after so many")] = None,
+    first: Annotated[int | None, typer.Option(help="first seed; continues by default")] = None,
+    graphs: Annotated[int | None, typer.Option(help="stop after this many")] = None,
     small: Annotated[bool, typer.Option(help="look for smaller cases of failures")] = True,
 ) -> None:
     """Run cases; failures go to FOLDER/failures, counts to FOLDER/summary.json."""
@@ -65,7 +65,7 @@ def seed(number: int, save: Path | None = None) -> None:
 
 @app.command()
 def again(folder: Folder) -> None:
-    """Check a case that was written down: the small one, where there is one."""
+    """Check a saved case: the reduced one, if there is one."""
     engines.quiet()
     small = folder / "small"
     case = Case.load(small if small.exists() else folder)
@@ -81,7 +81,7 @@ def where(folder: Folder) -> None:
         for line in first_differences(Case.load(folder)):
             print(line)
     except ClewError as error:
-        print(f"clew refuses it: {error}")
+        print(f"clew rejects it: {error}")
 
 
 @app.command()
@@ -117,9 +117,9 @@ def files(
 
 @app.command()
 def free(
-    patterns: Annotated[list[str] | None, typer.Argument(help="starts of models' names")] = None,
+    patterns: Annotated[list[str] | None, typer.Argument(help="prefixes of models' names")] = None,
     ways: Annotated[int, typer.Option(help="variants of each model, if it has more")] = 3,
-    minutes: Annotated[float, typer.Option(help="stop after so many")] = 60.0,
+    minutes: Annotated[float, typer.Option(help="stop after this many")] = 60.0,
     part: Annotated[str, typer.Option(help="K/N: every N-th model, from the K-th on")] = "0/1",
     failures: Path = Path(".cache/fuzz/free"),
 ) -> None:

@@ -44,7 +44,7 @@ CHECKS: Final = (
 
 @dataclass(frozen=True)
 class Plan:
-    """How a case is compiled, and what else is asked of it."""
+    """How a case is compiled, and the additional checks on it."""
 
     opt_level: int = 3
     threads: int = 1
@@ -171,7 +171,7 @@ def draw_case(choices: Choices) -> Case:
 def grow(g: Grower, entry: Entry) -> None:
     """Adds an operator.
 
-    Errors: Unfit where it does not suit.
+    Errors: Unfit if the operator does not suit.
     """
     version = g.version(entry.domain)
     if entry.domain != USER_DOMAIN:
@@ -190,8 +190,8 @@ _tables: dict[int, list[Entry]] = {}
 
 
 def entries(opset: int) -> list[Entry]:
-    """Returns the entries of operators that an opset has and clew converts, each as often as its
-    weight says.
+    """Returns the entries of operators that an opset has and clew converts, each repeated by its
+    weight.
     """
     if opset not in _tables:
         known = set(converted())
@@ -209,7 +209,7 @@ def _has(entry: Entry, opset: int, known: set[str]) -> bool:
 
 
 def _outputs(g: Grower, choices: Choices) -> list[Value]:
-    """Returns the model's outputs: what nothing reads, mostly, and some of the rest."""
+    """Returns the model's outputs: mostly the values that no node reads, and some others."""
     read = {n for node in g.top.nodes for n in _reads(node)}
     made = {
         o for node in g.top.nodes if node.op_type != "Constant" or node.name for o in node.output

@@ -1,4 +1,4 @@
-"""Runs one case on all engines and says what came of it."""
+"""Runs one case on all engines and returns the outcome."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ REFUSED: Final = "refused"
 FAILURES: Final = (
     "mismatch", "uncoded", "rejected", "disputed", "metamorphic", "crash", "hang",
 )  # fmt: skip
-"""What counts as a failure. A `refused` case is valid, and clew says with a code that it cannot."""
+"""The kinds of failures. A `refused` case is valid, but clew rejects it with a coded error."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a case. `judges` are the engines that had a say besides clew."""
+    """The outcome of a case. `judges` are the engines besides clew whose results counted."""
 
     kind: str
     what: str = ""
@@ -46,7 +46,7 @@ class Outcome:
 
     @property
     def sort(self) -> str:
-        """What sort of outcome it is: alike for alike causes, mostly."""
+        """A key of the outcome that is mostly equal for equal causes."""
         first = self.what.split("\n")[0]
         match self.kind:
             case "mismatch" | "disputed":
@@ -65,7 +65,7 @@ class Outcome:
 
 
 def check(case: Case, phase: Callable[[str], None] = lambda name: None) -> Outcome:
-    """Returns what comes of a case. `phase` is told what is about to run."""
+    """Returns the outcome of a case. `phase` receives the name of the next phase."""
     try:
         with in_force(Budgets.strict() if case.hostile else None):
             return _checked(case, phase)
@@ -126,7 +126,7 @@ def _others(
     judges: list[str],
     phase: Callable[[str], None],
 ) -> Outcome | None:
-    """Compares with engines of others': a second one is asked where the first disagrees."""
+    """Compares with other engines: a second one is used if the first disagrees."""
     said: dict[str, str] = {}
     whole = Whole(case)
     for name, engine in (("onnxruntime", engines.onnx_runtime), ("reference", engines.reference)):
@@ -190,7 +190,9 @@ def _same(other: Case, wanted: Results, condition: Condition, how: str) -> str:
 
 
 def _trace(case: Case, module: Module, model: Any, found: Results, *_: Any) -> str:
-    """Without a trace; and the trace is whole where there is one."""
+    """Checks that a build without a trace has the same results, and that the trace is
+    consistent.
+    """
     plain = engines.compiled(case, module, trace=False)
     differs = identical(engines.run(plain, case.feeds), found)
     if differs:

@@ -1,11 +1,11 @@
-"""Whether two results are the same computation.
+"""Decides whether two results are the same computation.
 
-Types, shapes, whole numbers and truth values must be equal. A float may be off by what rounding can
-have done to it, and this is not one number for all: the graph is evaluated again with every
-rounding operator's operands moved by an ulp or so, at random, several times. How far a result moves
-is its condition; where it moves far, there is little to compare, and where it does not, there is no
-excuse. An element that changes its kind (finite, infinite, NaN) or its whole value meanwhile lies
-at a jump, and nothing can be said of it.
+Types, shapes, integers and booleans must be equal. The tolerance of a float is the possible effect
+of rounding, which differs from element to element: the graph is evaluated again several times, with
+the operands of every rounding operator perturbed randomly by about an ulp. The movement of a result
+is its condition. If it moves far, little can be compared; if it does not move, an error has no
+excuse. An element that changes its kind (finite, infinite, NaN) or its integral value meanwhile
+lies at a jump and is not judged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from fuzz.dtypes import Array
 
 _FEW: Final = 8
 _BATCHES: Final = (2, 2, 4, 8, 32)
-"""Runs with roundings moved: what two of them allow, more allow, too; a jump is seldom met."""
+"""Sizes of the batches of perturbed runs: more runs only excuse more differences; a jump is rarely
+hit.
+"""
 _SLACK: Final = 12.0
 _EXACT: Final = frozenset({
     "abs", "all", "any", "argmax", "argmin", "broadcast_to", "cast", "ceil", "clip", "compress",
@@ -37,7 +39,7 @@ _EXACT: Final = frozenset({
     "split", "tile", "top_k", "transpose", "trilu", "trunc", "unique", "where",
     "non_max_suppression",
 })  # fmt: skip
-"""Operators that round nothing: what they are given is what decides."""
+"""Operators that round nothing: their operands decide."""
 _LOOSE: Final = frozenset({
     "nn.elu", "nn.selu", "nn.celu", "nn.gelu", "nn.softplus", "nn.mish", "nn.softsign", "nn.silu",
     "tanh", "sinh", "erf", "sigmoid", "asinh", "atanh", "log", "sin", "cos", "tan", "resize",
@@ -63,7 +65,7 @@ _NARROW: Final = {"bf16": 2.0**-8, "f16": 2.0**-11}
 
 @dataclass(frozen=True)
 class Difference:
-    """What two results differ in."""
+    """The difference of two results."""
 
     output: str
     what: str
@@ -113,7 +115,7 @@ class Condition:
         return _NARROW.get(self._precision, 0.0)
 
     def more(self, most: int) -> bool:
-        """Runs again a few times; False where it has run `most` times."""
+        """Runs some more times; False after `most` runs."""
         if self._tried >= most:
             return False
         past = 0
@@ -126,7 +128,7 @@ class Condition:
         return True
 
     def of(self, output: str) -> list[Any]:
-        """Returns one output in all runs until now."""
+        """Returns one output in all runs so far."""
         self.asked = True
         if not self._tried:
             self.more(1)
@@ -292,8 +294,8 @@ def difference(
     condition: Condition,
     few: bool = False,
 ) -> Difference | None:
-    """Returns the first difference of two engines' results, None where they agree. After a `few`
-    runs with roundings moved it may see one that more of them would excuse.
+    """Returns the first difference of two engines' results, None if they agree. After only a `few`
+    perturbed runs it may report a difference that more runs would excuse.
     """
     most = _FEW if few else sum(_BATCHES)
     for name, want in wanted.items():
@@ -335,7 +337,7 @@ def _bits(value: Any) -> Any:
 def _differs(
     found: Any, want: Any, moved: Callable[[], list[Any]], least: float = 0.0, floor: float = 0.0
 ) -> str:
-    """Returns what differs, nothing where two values agree."""
+    """Returns a description of the difference, empty if two values agree."""
     if want is None or found is None:
         return "" if want is found else f"{found!r} for {want!r}"
     if isinstance(want, (list, tuple)):

@@ -1,8 +1,8 @@
-"""Where ONNX Runtime or ONNX's reference is known to disagree with the standard's text.
+"""Known disagreements of ONNX Runtime or ONNX's reference with the standard's text.
 
-One entry each: which engines, why, the page of the standard, and when: a narrow predicate on the
-first node whose results differ and on what this node was given. The engine's results are then left
-aside. Some entries name both engines: there the text leaves open what they do.
+Each entry has the engines, the reason, the page of the standard, and a narrow predicate on the
+first node whose results differ and on its operands. The engine's results are then ignored. Some
+entries name both engines: there the text does not define the behavior.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Predicate = Callable[[Site], bool]
 
 @dataclass(frozen=True)
 class Disagreement:
-    """What some engines do otherwise. `page` is the operator's page of the standard."""
+    """A deviation of some engines. `page` is the operator's page of the standard."""
 
     engines: tuple[str, ...]
     when: Predicate
@@ -35,7 +35,7 @@ class Disagreement:
 
     @property
     def link(self) -> str:
-        """Where the standard says it."""
+        """The link to the standard's page."""
         return f"https://onnx.ai/onnx/operators/onnx__{self.page}.html"
 
 
@@ -53,8 +53,8 @@ def disagree(*names: str, page: str, reason: str) -> Callable[[Predicate], Predi
 
 
 def excuse(engine: str, whole: Whole, few: bool = False) -> str:
-    """Returns why an engine's results do not count in a case, nothing where they do. After a `few`
-    runs with roundings moved, it may not know yet.
+    """Returns why an engine's results do not count in a case, empty if they do. After only a `few`
+    perturbed runs, the answer may be unknown.
     """
     site = whole.differs(_ENGINES[engine], few)
     if site is None:
@@ -98,7 +98,7 @@ def not_finite(value: Any) -> bool:
 
 
 def nearly_constant(site: Site) -> bool:
-    """Whether some of what is normalized together is nearly all the same."""
+    """Whether some values that are normalized together are nearly equal."""
     x = site.operands[0].astype(np.float64)
     if site.is_a("LayerNormalization"):
         axis = site.attribute("axis", -1) % x.ndim
@@ -433,7 +433,9 @@ def _(s: Site) -> bool:
     return any(len(n.input) < 2 or not n.input[1] for n in loops)
 
 
-@disagree(ORT, page="Loop", reason="what no turn was scanned for: sizes of the body that it lost")
+@disagree(
+    ORT, page="Loop", reason="the stacks of a loop of no iterations: it loses the sizes of the body"
+)
 def _(s: Site) -> bool:
     return s.is_a("Loop") and any(0 in np.shape(r)[:1] for r in s.results.values())
 

@@ -27,7 +27,7 @@ Engine = Callable[[Case], Results]
 
 
 class CannotRun(Exception):
-    """An engine has no kernel for something, or fails of its own."""
+    """An engine lacks a kernel, or fails by itself."""
 
 
 def runs(case: Case) -> bool:
@@ -44,7 +44,7 @@ _EXOTIC = (TensorProto.BFLOAT16, *range(17, 27))
 
 
 def onnx_runtime(case: Case) -> Results:
-    """Returns what ONNX Runtime computes, without its optimizer.
+    """Returns ONNX Runtime's results, without its optimizer.
 
     Errors: CannotRun.
     """
@@ -68,7 +68,7 @@ def onnx_runtime(case: Case) -> Results:
 
 
 def reference(case: Case) -> Results:
-    """Returns what ONNX's reference evaluator computes.
+    """Returns the results of ONNX's reference evaluator.
 
     Errors: CannotRun.
     """
@@ -94,7 +94,7 @@ def imported(case: Case) -> Module:
 
 
 def interpreted(case: Case, module: Module, around: Around | None = None) -> Results:
-    """Returns what clew's references compute."""
+    """Returns the results of clew's references."""
     feeds = {name: case.feeds[name] for name in module.input_names}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,7 +1,7 @@
-"""Free axes: models whose inputs' sizes are left open must do what they do with sizes as numbers.
+"""Free axes: models with free input sizes must give the same results as with concrete sizes.
 
-Each variant of a model frees some axes of its inputs in one of the ways that exporters write it.
-It is compiled once and run with several sizes, beside ONNX Runtime on the same file.
+Each variant of a model frees some axes of its inputs, in one of the notations of exporters. It is
+compiled once and run with several sizes, and compared with ONNX Runtime on the same file.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from hostile.codes import OURS
 from onnx_suite.cases import all_cases
 
 MANNERS: Final = ("named", "shared", "missing", "-1", "0")
-"""How a free axis is written: with a name of its own, one name for all axes of a size, no entry at
-all, and the numbers that some exporters write.
+"""Notations of a free axis: its own name, one name for all axes of a size, no entry, and the
+numbers that some exporters write.
 """
 FAILURES: Final = ("refused", "mismatch", "uncoded")
 _CHANCE: Final = ("Random", "Bernoulli", "Multinomial", "Dropout")
@@ -54,12 +54,12 @@ class Free:
 
     @property
     def label(self) -> str:
-        """What tells it from others."""
+        """A label that distinguishes it from other variants."""
         places = ",".join(f"{name}.{axis}" for name, axis in self.axes)
         return f"{self.name} {self.manner} {places}".strip()
 
     def file(self) -> ModelProto:
-        """Returns the model with the axes free, and without what it says of other sizes."""
+        """Returns the model with the axes free, and without its declarations of other sizes."""
         made = ModelProto()
         made.CopyFrom(self.model)
         if not self.axes:
@@ -126,8 +126,8 @@ def models(patterns: Sequence[str]) -> Iterator[Free]:
 
 
 def variants(case: Free, ways: int) -> Iterator[Free]:
-    """Yields a model's variants: all, where there are few subsets of its axes and ways to write
-    them, else so many, all axes free among them; the same ones each time.
+    """Yields a model's variants: all, if it has few subsets of axes and notations, else a fixed
+    selection that includes the one with all axes free.
     """
     given = {t.name for t in case.model.graph.initializer}
     free = []
@@ -204,9 +204,9 @@ def checked(variant: Free) -> Iterator[tuple[str, str]]:
 
 
 def _with_numbers(variant: Free, feeds: Feeds) -> list[Any]:
-    """Returns what clew computes where these sizes are numbers.
+    """Returns clew's results with these concrete sizes.
 
-    Errors: those of compiling and running it: a window that is larger than its image, say.
+    Errors: those of compiling and running it: a window that is larger than its image, for example.
     """
     made = variant.file()
     for value in made.graph.input:
@@ -239,8 +239,8 @@ def _session(made: ModelProto) -> Any:
 
 
 def _expected(session: Any, variant: Free, feeds: Feeds, own: bool) -> list[Any] | None:
-    """Returns what results are due: ONNX Runtime's; with the model's own sizes, where it does not
-    run the variant, clew's with sizes as numbers.
+    """Returns the expected results: ONNX Runtime's; if it does not run the variant at the model's
+    own sizes, clew's with concrete sizes.
     """
     if session is not None:
         try:
@@ -275,7 +275,7 @@ def _difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
 
 
 def save(variant: Free, what: str, folder: Path) -> Path:
-    """Writes a failure's model, inputs and what came of it; returns its folder."""
+    """Writes a failure's model, inputs and outcome; returns its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     at = Path(tempfile.mkdtemp(prefix=f"{variant.name[:60]}-", dir=folder))
     onnx.save(variant.file(), at / "model.onnx")

@@ -1,4 +1,4 @@
-"""Typed ONNX graphs, grown an operator at a time; what each value is, is known all the way."""
+"""Typed ONNX graphs, grown one operator at a time; the facts of each value are known throughout."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ IR_VERSION: Final = 11
 
 
 class Unfit(Exception):
-    """What is at hand does not suit the operator; another one is drawn."""
+    """The available values do not suit the operator; another one is drawn."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Grower:
 
     @property
     def schema(self) -> OpSchema:
-        """What ONNX says of the operator at hand; users' operators have no schema."""
+        """The ONNX schema of the current operator; users' operators have none."""
         assert self._schema is not None
         return self._schema
 
@@ -120,7 +120,7 @@ class Grower:
         self._schema = schema
 
     def version(self, domain: str) -> int:
-        """Returns the version of a domain that the model asks for."""
+        """Returns the opset version of a domain in the model."""
         if domain not in self.opsets:
             self.opsets[domain] = onnx.defs.onnx_opset_version() if not domain else _NEWEST[domain]
         return self.opsets[domain]
@@ -224,9 +224,9 @@ class Grower:
         nonempty: bool = False,
         known: bool = True,
     ) -> Value:
-        """Returns a value that fits: one there is, mostly, or a new leaf.
+        """Returns a suitable value: mostly an existing one, or a new leaf.
 
-        `style` other than usual asks for a leaf with such values. `known` asks for known sizes.
+        `style` other than usual requests a leaf with such values. `known` requests known sizes.
         """
         low, high = ranks
         if style == "usual" and not self.choices.one_in(5):
@@ -333,11 +333,11 @@ class Grower:
         types: Sequence[TypeProto] | None = None,
         **attributes: Any,
     ) -> list[Value]:
-        """Adds a node and returns its results, typed as ONNX infers them (or as `types` says).
+        """Adds a node and returns its results, with the types of ONNX's inference (or `types`).
 
-        Attributes that are None are left out. `outputs` may be less than the operator has.
+        Attributes that are None are omitted. There may be fewer `outputs` than the operator has.
 
-        Errors: Unfit where ONNX finds it wrong, or a result would be too large.
+        Errors: Unfit if ONNX rejects the node, or a result would be too large.
         """
         arguments = list(inputs)
         while arguments and arguments[-1] is None:
@@ -391,13 +391,13 @@ class Grower:
         return [found[n] for n in node.output]
 
     def mark(self) -> tuple[Any, ...]:
-        """Returns where the graph stands, for `back_to`."""
+        """Returns the state of the graph, for `back_to`."""
         s = self.scope
         counts = (len(s.nodes), len(s.values), len(s.leaves), len(self.inputs))
         return (s, *counts, dict(self.functions), dict(self.opsets))
 
     def back_to(self, mark: tuple[Any, ...]) -> None:
-        """Forgets what was added since."""
+        """Removes everything added since."""
         self.scope, nodes, values, leaves, inputs, self.functions, self.opsets = mark
         del self.scope.nodes[nodes:], self.scope.values[values:]
         del self.scope.leaves[leaves:], self.inputs[inputs:]
@@ -435,7 +435,7 @@ class Grower:
 
 
 _OLD_ATTRIBUTES: Final = ("axes", "split", "k", "pads", "min", "max", "value", "scales")
-"""What newer versions take as inputs."""
+"""Attributes that newer versions take as inputs."""
 
 _NEWEST: Final = {
     **{s.domain: 0 for s in onnx.defs.get_all_schemas_with_history()},

@@ -47,7 +47,7 @@ class Site:
 
     @property
     def dtype(self) -> Any:
-        """The first operand's dtype, None where it is no array."""
+        """The first operand's dtype, None if it is not an array."""
         return getattr(self.operands[0], "dtype", None) if self.operands else None
 
     @property
@@ -103,7 +103,7 @@ class Whole:
 
     @cached_property
     def wanted(self) -> Results:
-        """What clew's references say."""
+        """The results of clew's references."""
         return engines.interpreted(self.case, self.module)
 
     @cached_property

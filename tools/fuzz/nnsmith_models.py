@@ -15,7 +15,7 @@ import numpy as np
 
 
 def main() -> None:
-    """Writes models; seeds of which NNSmith or the export make nothing are said and passed over."""
+    """Writes models; seeds for which NNSmith or the export fails are reported and skipped."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--first", type=int, default=0)

@@ -29,7 +29,7 @@ _COMMUTATIVE: Final = (
 
 
 def rewritten(case: Case, salt: int) -> tuple[Case, str] | None:
-    """Returns an equal case and what was done, None where nothing fits."""
+    """Returns an equivalent case and a description of the rewrite, None if none applies."""
     chance = random.Random(salt)
     order = list(REWRITES)
     chance.shuffle(order)

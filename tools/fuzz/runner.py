@@ -1,4 +1,4 @@
-"""Keeps workers going, counts, and writes down what fails."""
+"""Keeps workers running, counts outcomes, and saves failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OTHERS: Final = ("onnxruntime", "reference")
 
 @dataclass
 class Counts:
-    """What has been seen, kept in `summary.json`."""
+    """The counts so far, stored in `summary.json`."""
 
     path: Path
     commit: str = ""
@@ -40,7 +40,7 @@ class Counts:
 
     @classmethod
     def at(cls, path: Path, first: int | None) -> Counts:
-        """Returns the counts to go on with: those of the same commit, or none."""
+        """Returns the counts to continue: those of the same commit, or none."""
         commit = _commit()
         if path.exists() and first is None:
             kept = json.loads(path.read_text())
@@ -63,7 +63,7 @@ class Counts:
         return sum(len(seeds) for seeds in self.failures.values())
 
     def take(self, line: dict[str, Any]) -> None:
-        """Counts what a worker said of a case."""
+        """Counts a worker's message about a case."""
         self.kinds[line["kind"]] += 1
         self.seconds += line["seconds"]
         self.operators.update(line["operators"])
@@ -115,7 +115,7 @@ class _Worker:
         self.rest = b""
 
     def lines(self) -> list[dict[str, Any]] | None:
-        """Returns what the worker has said, None when it is gone."""
+        """Returns the worker's output, None if it has ended."""
         data = os.read(self.output.fileno(), 1 << 20)
         if not data:
             return None
@@ -124,7 +124,7 @@ class _Worker:
         return [json.loads(line) for line in whole]
 
     def last(self) -> tuple[int, str]:
-        """Returns seed and phase of what it was at."""
+        """Returns the seed and phase of its last work."""
         seed, phase = self.at.read_text().split()[:2]
         return int(seed), phase
 
@@ -142,10 +142,10 @@ def run(
     folder: Path, seconds: float, workers: int, first: int | None = None, graphs: int | None = None,
     small: bool = True,
 ) -> Counts:  # fmt: skip
-    """Runs cases for some seconds, or until so many graphs are done; returns what was seen.
+    """Runs cases for some seconds, or up to a number of graphs; returns the counts.
 
-    Goes on where the last run of the same commit ended, unless `first` names a seed. `small` looks
-    for a smaller case of each failure.
+    Continues after the last run of the same commit, unless `first` names a seed. With `small`, each
+    failure is reduced.
     """
     folder.mkdir(parents=True, exist_ok=True)
     counts = Counts.at(folder / "summary.json", first)
@@ -232,7 +232,7 @@ def _show(counts: Counts, new: int, seconds: float) -> None:
 
 
 def _note(folder: Path, counts: Counts, line: dict[str, Any], small: bool) -> None:
-    """Writes a failure's folder; a smaller case is looked for by a process of its own."""
+    """Writes a failure's folder; a separate process reduces the case."""
     seeds = counts.failures.setdefault(line["sort"], [])
     seeds.append(line["seed"])
     place = folder / "failures" / str(line["seed"])

@@ -19,12 +19,12 @@ _LIMIT_S: Final = 20.0
 
 
 def shrunk(case: Case, outcome: Outcome, seconds: float = 40.0, forked: bool = False) -> Case:
-    """Returns a case as small as could be found in some seconds that fails as this one does.
+    """Returns the smallest case found in some seconds that fails in the same way.
 
-    `forked` tries each in a process of its own, for failures that end or hang theirs.
+    `forked` tries each in its own process, for failures that crash or hang.
     """
     database = InMemoryExampleDatabase()
-    # What lies under the key itself hypothesis takes for small already.
+    # Hypothesis considers everything stored under the key itself as small already.
     database.save(_KEY + b".secondary", choices_to_bytes(tuple(case.made)))
     until = time.monotonic() + seconds
 

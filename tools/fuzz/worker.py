@@ -1,4 +1,4 @@
-"""One process that checks the cases of a range of seeds, and says before each what it is at."""
+"""A process that checks the cases of a range of seeds, and announces each before it starts."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fuzz.check import check
 def work(first: int, count: int, at: Path) -> None:
     """Checks cases and writes a JSON line on each to standard output.
 
-    `at` holds seed and phase of what is under way, for who finds the process dead.
+    `at` holds the seed and phase of the current work, in case the process dies.
     """
     engines.quiet()
-    # Compiling makes many small objects and few cycles; what was imported stays anyway.
+    # Compiling makes many small objects and few cycles; imported objects stay anyway.
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
     notes = os.open(at, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -1,5 +1,5 @@
-"""Attacks on clew, from outside: a catalog of hostile files, a mutator, and what watches them.
+"""Attacks on clew from outside: a catalog of hostile files, a mutator, and monitors.
 
-`cases` has the catalog, `nursery` runs each case in a process of its own, `mutants` makes new
-files out of good ones, and `tools/mutate.py` feeds them to clew by the hundred thousand.
+`cases` has the catalog, `nursery` runs each case in its own process, `mutants` makes new files out
+of good ones, and `tools/mutate.py` feeds them to clew by the hundred thousand.
 """

@@ -1,4 +1,4 @@
-"""What a hostile case is, and what most of them are made of."""
+"""Hostile cases, and their building blocks."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def model(
     opset: int = 21,
     functions: Sequence[Any] = (),
 ) -> ModelProto:
-    """Returns a model that takes `x` of f32[2, 3] and gives `y`, unless told otherwise."""
+    """Returns a model with input `x` of f32[2, 3] and output `y`, by default."""
     taken = [value("x", [2, 3])] if inputs is None else list(inputs)
     given = [value("y", None)] if outputs is None else list(outputs)
     graph = helper.make_graph(list(nodes), "g", taken, given, list(initializers))
@@ -104,7 +104,7 @@ def model(
 
 
 def compiled(what: Any, **options: Any) -> Any:
-    """Returns a model compiled as users do, but for one thread and without the cache."""
+    """Returns a model compiled as by users, but for one thread and without the cache."""
     module = clew.load(what) if isinstance(what, Path) else load(what)
     return clew.compile(module, threads=1, cache=False, **options)
 
@@ -117,7 +117,7 @@ def load(what: Any, **options: Any) -> Any:
 
 
 def run(what: Any, *arrays: Any, **options: Any) -> Any:
-    """Returns what a model computes."""
+    """Returns a model's results."""
     return compiled(what, **options)(*arrays)
 
 

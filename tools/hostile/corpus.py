@@ -36,7 +36,7 @@ class Seed:
 
 
 def seeds(quick: bool = False) -> list[Seed]:
-    """Returns the corpus, always in the same order; `quick` leaves out what takes long to make."""
+    """Returns the corpus, always in the same order; `quick` leaves out slow cases."""
     return [*_others(), *_suite(quick)]
 
 

@@ -1,4 +1,4 @@
-"""External data that is elsewhere than it may be, or of another length than it says."""
+"""External data in forbidden places, or of another length than declared."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def stored(location: str, **entries: str) -> ModelProto:
 
 
 def inside(folder: Path) -> Path:
-    """Returns a model's folder, beside which a secret lies."""
+    """Returns a model's folder, with a secret beside it."""
     (folder / "secret.bin").write_bytes(b"\1" * 64)
     (folder / "model").mkdir()
     (folder / "model" / "w.bin").write_bytes(b"\0" * 64)
@@ -173,7 +173,7 @@ def external_range(folder: Path, given: dict[str, str]) -> None:
 
 
 def weight_of(module: Any) -> Any:
-    """Returns what a model adds."""
+    """Returns the weight that a model adds."""
     return module.main.body.fields[0].args[1].data
 
 

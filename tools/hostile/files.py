@@ -1,4 +1,4 @@
-"""Files that are not what they say: damaged, cyclic, contradictory."""
+"""Malformed files: damaged, cyclic, contradictory."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def run_time_range(folder: Path) -> None:
 
 
 def computed_size(op: str, *before: Any, **attributes: Any) -> ModelProto:
-    """Returns a model in which a computed value, known to no pass, says how much there is."""
+    """Returns a model whose amount of data is a computed value that no pass knows."""
     tensors = [numpy_helper.from_array(np.asarray(v), f"i{n}") for n, v in enumerate(before)]
     names = [*(t.name for t in tensors), "n"]
     nodes = [

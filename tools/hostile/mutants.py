@@ -337,7 +337,7 @@ def _version(model: ModelProto, other: ModelProto, draw: random.Random) -> None:
 
 
 def _initializer(model: ModelProto, other: ModelProto, draw: random.Random) -> None:
-    """Makes an input a constant: what it says is known then."""
+    """Makes an input a constant, so that its value is known at import."""
     if not model.graph.input:
         return
     given = draw.choice(list(model.graph.input))

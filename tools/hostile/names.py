@@ -34,7 +34,7 @@ NAMES = {
 
 
 def named(name: str) -> object:
-    """Returns a model in which everything has one strange name, where that may be."""
+    """Returns a model that uses one strange name wherever possible."""
     other = f"{name}2"
     weight = numpy_helper.from_array(np.ones((3, 4), np.float32), f"{name}w")
     nodes = [

@@ -1,4 +1,4 @@
-"""Runs each hostile case in a process of its own, and tells how it ended.
+"""Runs each hostile case in its own process, and reports how it ended.
 
 A process that has clew loaded forks for every case; the child runs it with its time, memory and
 address space limited. What it must not do is end in any other way than with a result or with one
@@ -30,12 +30,12 @@ from hostile.codes import OURS
 
 LIMIT_S = 5.0
 MOST_MB = 1000
-# What happens to processes takes its time; `HOSTILE_ROUNDS` multiplies it.
+# Operations on processes take time; `HOSTILE_ROUNDS` multiplies it.
 PROCESS_LIMIT_S = 30.0 * int(os.environ.get("HOSTILE_ROUNDS", "1"))
 # A child may wait for others' work on the machine; the limit is of its own CPU time.
 _PATIENCE = 12.0
 ADDRESS_SPACE_BYTES = 8 << 30
-"""What stops a child that would take the machine; address space is more than memory used."""
+"""Limits that stop a runaway child; its address space exceeds its used memory."""
 
 
 @dataclass(frozen=True)
@@ -50,8 +50,8 @@ class Ending:
     peak_mb: int
 
     def complaint(self, expected: Sequence[str]) -> str:
-        """Returns what is wrong with this end, "" if nothing is. `expected` are codes, or `ok`;
-        none are any code that does not say that clew is at fault.
+        """Returns the complaint about this ending, "" if there is none. `expected` are codes, or
+        `ok`; if empty, any code that does not blame clew is accepted.
         """
         if self.kind not in ("ok", "coded"):
             return self.kind
@@ -95,7 +95,7 @@ def run_case(
 
 
 def _answer(stream: int, until: float) -> tuple[bytes, bool]:
-    """Returns what a child has written until it ended, and whether it took too long."""
+    """Returns a child's output until it ended, and whether it took too long."""
     answer = b""
     while True:
         left = until - time.perf_counter()
@@ -139,8 +139,8 @@ def processes_of() -> list[Any]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs hostile cases, each in a process of its own, and writes a JSON line for each. Returns 1
-    if one of them ended otherwise than it has to.
+    """Runs hostile cases, each in its own process, and writes a JSON line for each. Returns 1 if
+    one of them ended in an unexpected way.
     """
     from clew import compiler, loading  # noqa: F401, PLC0415  (loaded once, not in every child)
     from clew.cli import app  # noqa: F401, PLC0415
@@ -150,9 +150,9 @@ def main(arguments: Sequence[str]) -> int:
     # What children make of freed memory is theirs; what was there before is shared.
     gc.freeze()
     parser = argparse.ArgumentParser(prog="hostile.nursery", description=main.__doc__)
-    parser.add_argument("names", nargs="*", help="what the names of cases hold (default: all)")
+    parser.add_argument("names", nargs="*", help="parts of the names of cases (default: all)")
     parser.add_argument("--quick", action="store_true", help="without cases that take seconds")
-    parser.add_argument("--processes", action="store_true", help="what may happen to a process")
+    parser.add_argument("--processes", action="store_true", help="cases of disturbed processes")
     asked = parser.parse_args(arguments)
     chosen = [
         case
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str]) -> int:
         and (not asked.names or any(name in case.name for name in asked.names))
     ]
     if not chosen:
-        parser.error(f"no case is called so: {' '.join(asked.names)}")
+        parser.error(f"no case has such a name: {' '.join(asked.names)}")
     defects = 0
     for case in chosen:
         limit_s = PROCESS_LIMIT_S if asked.processes else LIMIT_S

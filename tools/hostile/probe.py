@@ -38,7 +38,7 @@ SECRET: Final = b"SECRETSECRETSECRET" * 8
 
 @dataclass
 class Ending:
-    """How a mutant ended: `key` tells one defect from another."""
+    """How a mutant ended: `key` distinguishes defects."""
 
     kind: str
     code: str = ""
@@ -48,7 +48,7 @@ class Ending:
 
 @dataclass
 class Watch:
-    """An audit hook that notes what a file has clew do outside the folders that are allowed."""
+    """An audit hook that records accesses by clew outside the allowed folders."""
 
     writable: tuple[str, ...]
     readable: tuple[str, ...]
@@ -129,7 +129,7 @@ class Probe:
         self._models = [s.data for s in self.seeds if s.kind == "onnx"]
 
     def files(self, number: int) -> tuple[Seed, dict[str, bytes], random.Random]:
-        """Returns a mutant's files, what they were made of, and the draw that goes on."""
+        """Returns a mutant's files, their origin, and the random state for further draws."""
         draw = random.Random(f"{self.seed}:{number}")
         seed = draw.choice(self.seeds)
         files = dict(seed.files)
@@ -244,7 +244,7 @@ def _keeps_secret(module: Any) -> None:
 
 
 def _inputs(compiled: Any, seed: Seed, draw: random.Random) -> dict[str, Any]:
-    """Returns the case's inputs where they fit; else, and now and then, hostile ones."""
+    """Returns the case's inputs if they fit; otherwise, and sometimes anyway, hostile ones."""
     found: dict[str, Any] = {}
     for given in compiled.inputs:
         known = seed.inputs.get(given.name)

@@ -37,7 +37,7 @@ SMALL: Final = TEXT.replace("  %w: f32[2, 3] = const @c0\n", "").replace("%x, %w
 
 
 def command(*arguments: str | Path) -> None:
-    """Runs `clew`, without what it prints."""
+    """Runs `clew` without showing its output."""
     from clew.cli.app import app  # noqa: PLC0415  (it loads all that prints)
 
     quiet = io.StringIO()
@@ -153,7 +153,7 @@ READS: Final[dict[str, tuple[str, Callable[[Path, Path], Any]]]] = {
     "trace": ("f.json", trace_read),
     "library": ("f.so", library),
 }
-"""Names of files, and what reads them."""
+"""Names of files, and the code that reads them."""
 
 
 def _socket(path: Path) -> None:
@@ -170,7 +170,7 @@ STRANGE: Final[dict[str, Callable[[Path], Any]]] = {
     "empty": lambda path: path.write_bytes(b""),
     "noise": lambda path: path.write_bytes(random.Random(1).randbytes(5000)),
 }
-"""What a name may lead to; nothing comes on top."""
+"""Things that a name may lead to."""
 
 
 def coded(action: Callable[[], Any]) -> ClewError:
@@ -241,7 +241,7 @@ def bomb(blocks: int) -> tuple[bytes, int]:
 
 
 def packed(folder: Path, name: str, blocks: int) -> Path:
-    """Returns a text model, with an archive beside it that has `c0` and a large array."""
+    """Returns a text model, with an archive beside it that contains `c0` and a large array."""
     with zipfile.ZipFile(folder / "model.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         if name != "c0.f32":
             archive.writestr("c0.f32.npy", npy_bytes(X))

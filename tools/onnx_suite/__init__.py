@@ -1,6 +1,6 @@
 """ONNX's own backend tests (`onnx.backend.test`) through `clew.compile`.
 
-`cases.py` has the cases, `running.py` compiles and runs one and compares as ONNX's runner does,
-`ratchet.py` the file of what passes, `pools.py` processes that may be killed by what they run,
-`table.py` what is printed. `tools/backend_suite.py` is the command.
+`cases.py` has the cases; `running.py` compiles and runs one and compares as ONNX's runner does;
+`ratchet.py` has the file of passing cases; `pools.py` has processes that a case may crash;
+`table.py` prints the results. `tools/backend_suite.py` is the command.
 """

@@ -49,7 +49,7 @@ class Case:
 
     @property
     def source(self) -> ModelProto | Path:
-        """What is given to `clew.compile`: a file where the case is one."""
+        """The argument for `clew.compile`: a file if the case is one."""
         if self.light is not None:
             return self.light
         return self.model if self.folder is None else self.folder / "model.onnx"
@@ -72,7 +72,7 @@ class Case:
         return dict(zip((v.name for v in self.model.graph.input), inputs, strict=False))
 
     def _light_data(self) -> tuple[dict[str, Any], list[Any]]:
-        """The runner's made-up inputs, and the outputs that lie beside the model."""
+        """The runner's made-up inputs, and the outputs stored beside the model."""
         assert self.light is not None
         graph = self.model.graph
         constants = {t.name for t in graph.initializer}
@@ -96,7 +96,7 @@ class Case:
 
     @property
     def is_expansion(self) -> bool:
-        """Whether it is the definition of an operator that a case of its own tests."""
+        """Whether it is the definition of an operator that has its own case."""
         return "_expanded" in self.name
 
     @property

@@ -1,7 +1,7 @@
-"""What is known of each ONNX operator: versions, element types, how it runs, tests, and refusals.
+"""Facts about each ONNX operator: versions, element types, implementation, tests, and rejections.
 
-From `onnx.defs`, the converters' own source, and the ratchet file. `tools/onnx_operators.py` writes
-it to where `clew ops --onnx` and the documentation read it.
+They come from `onnx.defs`, the converters' own source, and the ratchet file.
+`tools/onnx_operators.py` writes them to where `clew ops --onnx` and the documentation read them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Facts = dict[str, Any]
 Operator = tuple[str, str]
 
 _ORDER: Final = ("f32", "f64", "f16", "bf16")
-# What a case is made of beside the operator that it is about.
+# Auxiliary operators in a case, beside the operator under test.
 _BESIDE: Final = frozenset({("", "Constant"), ("", "Identity")})
 
 
@@ -125,7 +125,7 @@ def _all_refused(cases: list[Case], ratchet: Mapping[str, str]) -> bool:
 
 
 def _how(domain: str, schema: Any) -> str:
-    """Returns what an operator is imported by."""
+    """Returns how an operator is imported."""
     if find(domain, schema.name, schema.since_version) is not None:
         return "converter"
     if schema.deprecated:
@@ -239,7 +239,7 @@ def _refused_in(function: Any) -> tuple[str, ...]:
 
 
 def _template(node: ast.expr) -> str:
-    """Returns a message with … for what is filled in."""
+    """Returns a message with … in place of its arguments."""
     if isinstance(node, ast.Constant):
         return str(node.value)
     if isinstance(node, ast.JoinedStr):

@@ -1,4 +1,4 @@
-"""Runs cases in processes of their own, which what they run may kill."""
+"""Runs cases in separate processes, which a case may crash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The file that says of each case whether it passes, and if not, why. A case that passed must."""
+"""The file with the expected result of each case: passing, or the reason for a failure. A case that
+passed must keep passing.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ EXPLAINED: Final[Mapping[str, str]] = {
 
 
 def words(key: str, result: Outcome) -> str:
-    """Returns what the file says of a case's outcome."""
+    """Returns a case's outcome as the file writes it."""
     if result.passed or _differs(result):
         for start, why in EXPLAINED.items():
             if key.startswith(start):
@@ -64,7 +66,7 @@ def write(known: Mapping[str, str]) -> None:
 
 
 def complaint(before: str | None, now: Outcome) -> str | None:
-    """Returns what is wrong with a case's outcome after what the file says of it, if anything."""
+    """Returns a complaint if a case's outcome is worse than in the file, else nothing."""
     if before is None:
         return f"a new case: {now.text}"
     if before.startswith("passed"):

@@ -23,10 +23,10 @@ _REASON_CHARACTERS: Final = 160
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
+    """The outcome of a case.
 
-    `how` says how one that passed ran: `native` (kernels, or nothing at all was left to compute),
-    or `host`, where a host operator took part. `reason` says why another did not.
+    `how` describes how a passing case ran: `native` (kernels, or nothing left to compute), or
+    `host` if a host operator took part. `reason` is the reason of a failure.
     """
 
     passed: bool
@@ -49,7 +49,9 @@ class Outcome:
 def outcome(
     case: Case, *, guard: bool | GuardSide = False, interpreted: bool = False, threads: int = 1
 ) -> Outcome:
-    """Returns what becomes of a case. `interpreted`: the graph's meaning by numpy must fit too."""
+    """Returns the outcome of a case. With `interpreted`, the graph evaluated in NumPy must agree
+    too.
+    """
     try:
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
@@ -72,8 +74,8 @@ def reason_of(error: BaseException) -> str:
 def run(
     case: Case, *, guard: bool | GuardSide = False, interpreted: bool = False, threads: int = 1
 ) -> Outcome:
-    """Returns how a case ran; raises whatever goes wrong with it."""
-    # Whole builds are not kept: what is tested is that the passes give the right ones.
+    """Returns how a case ran; raises its error."""
+    # Whole builds are not cached: the test is that the passes produce right ones.
     compiled = clew.compile(case.source, threads=threads, guard=guard, instruments=[Unkept()])
     hosts: list[str] = []
     kernels = 0
@@ -83,7 +85,7 @@ def run(
         _compare(found, expected, case)
         for program in compiled.program_for(compiled.checked(list(feeds.values()))).walk():
             between = [i for i in program.instructions if isinstance(i, RunHost)]
-            # A kernel of sizes that a run tells is compiled then: it is native, too.
+            # A kernel of data-dependent sizes is compiled during the run; it counts as native, too.
             hosts += [i.label for i in between if not isinstance(i.function, DeferredKernel)]
             kernels += sum(isinstance(i, RunSegment) for i in program.instructions)
             kernels += sum(isinstance(i.function, DeferredKernel) for i in between)
@@ -118,7 +120,9 @@ def _compare(
 
 
 def agrees(found: Any, want: Any, rtol: float, atol: float, what: str) -> None:
-    """Asserts what ONNX's runner asserts of an output, and that no tensor is given for None."""
+    """Asserts the conditions of ONNX's runner for an output, and that no tensor is returned for
+    None.
+    """
     if want is None:
         assert found is None, f"{what}: a value, expected none"
         return

@@ -1,4 +1,4 @@
-"""What is printed: a line an operator, and sums."""
+"""The printed table: a line per operator, and sums."""
 
 from __future__ import annotations
 

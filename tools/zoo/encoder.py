@@ -116,7 +116,7 @@ def _build(path: Path) -> None:
 
 
 def _mask(b: _Builder) -> str:
-    """Adds what is added to the scores: very negative where a token is padding."""
+    """Adds the mask that is added to the scores: very negative for padding tokens."""
     wide = b.node("Unsqueeze", "mask.unsqueeze", ["attention_mask", "mask_axes"])
     kept = b.node("Cast", "mask.cast", [wide], to=TensorProto.FLOAT)
     dropped = b.node("Sub", "mask.sub", ["one", kept])

@@ -1,4 +1,4 @@
-"""What the zoo knows about a model: how it is built and what its inputs look like."""
+"""Entries of the zoo: how a model is built, and the form of its inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -27,8 +27,8 @@ class Entry:
     """One model.
 
     `build(path)` writes a self-contained ONNX file. `groups` are the selections it belongs to;
-    `dims` gives each symbolic dimension the size that is drawn unless told otherwise; `sources` are
-    the files whose change makes a cached model stale.
+    `dims` has the default size of each symbolic dimension; `sources` are the files whose change
+    makes a cached model stale.
     """
 
     name: str

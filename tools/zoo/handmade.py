@@ -24,7 +24,7 @@ def entries() -> Iterator[Entry]:
 
 
 def chain(length: int, width: int = 64) -> onnx.ModelProto:
-    """Returns `length` operators in a row on f32[1, width], each with constants of its own.
+    """Returns a chain of `length` operators on f32[1, width], each with its own constants.
 
     Values stay bounded: the chain repeats tanh, add, multiply, subtract.
     """

@@ -1,9 +1,9 @@
-"""The `light_*` networks that ship inside the onnx package, with weights at a realistic scale.
+"""The `light_*` networks of the onnx package, with weights at a realistic scale.
 
-The files hold every weight as one repeated value. Here each weight becomes an initializer, drawn
-according to the *use* the graph makes of it (which operator, which operand). Then convolutions and
-matrix products are scaled to outputs of size one, and every batch normalization gets the mean and
-variance that its input really has, as a trained network's would.
+The files store every weight as one repeated value. Here each weight becomes an initializer, drawn
+according to its *use* in the graph (which operator, which operand). Then convolutions and matrix
+products are scaled to outputs of size one, and every batch normalization gets the mean and variance
+of its actual input, as in a trained network.
 
 Source: Mishkin and Matas, All you need is a good init, 2016 (layer-sequential unit variance).
 """
@@ -74,7 +74,7 @@ def _data_inputs(file: Path) -> list[tuple[str, tuple[int, ...]]]:
 
 
 def _weights_become_initializers(graph: onnx.GraphProto) -> None:
-    """Replaces each ConstantOfShape of a constant shape by an initializer; drops what is unused."""
+    """Replaces each ConstantOfShape of a constant shape by an initializer; drops unused nodes."""
     constants = {tensor.name: tensor for tensor in graph.initializer}
     nodes = []
     for node in graph.node:
@@ -114,7 +114,9 @@ def _drawer(
     name: str,
     shape: tuple[int, ...],
 ) -> Draw | None:
-    """Returns how to draw the weight `name`, or None for what is no weight (a shape, an axis)."""
+    """Returns a function that draws the weight `name`, or None if it is not a weight (a shape, an
+    axis).
+    """
     node, operand = uses[name]
     while node.op_type in _VIEWS and operand == 0:
         node, operand = uses[node.output[0]]
@@ -146,9 +148,9 @@ def _assign(tensor: onnx.TensorProto, value: Array) -> None:
 
 
 def _calibrate(model: onnx.ModelProto, feed: dict[str, Array]) -> None:
-    """Scales products to unit outputs and sets batch norms' statistics, as `feed` shows them.
+    """Scales products to unit outputs and sets batch norms' statistics for the inputs `feed`.
 
-    All in one run of a copy of the graph that divides by what it measures.
+    This takes one run of a copy of the graph that divides by the measured values.
     """
     probe = onnx.ModelProto()
     probe.CopyFrom(model)

@@ -1,8 +1,8 @@
-"""Draws the weights of a torch module at the scale that trained networks have.
+"""Draws the weights of a torch module at the scale of trained networks.
 
 The usual initial values (deviation 0.02, unit scales, zero biases) leave small networks with
-near-zero branches and uniform attention, which hides errors. What is drawn depends on the kind of
-layer only.
+near-zero branches and uniform attention, which hides errors. The drawn values depend only on the
+kind of layer.
 """
 
 import math

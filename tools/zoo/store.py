@@ -49,7 +49,7 @@ def inputs(name: str, seed: int = 0, **sizes: int) -> dict[str, Array]:
 
 
 def path(name: str) -> Path:
-    """Returns the model's ONNX file, built first where it is missing or stale."""
+    """Returns the model's ONNX file, built first if it is missing or stale."""
     entry = _catalog()[name]
     file = _CACHE / _freshness(entry.sources) / f"{name}.onnx"
     if file.is_file():
@@ -67,7 +67,7 @@ def path(name: str) -> Path:
 
 @cache
 def _freshness(sources: tuple[Path, ...]) -> str:
-    """Returns a short hash of what a model depends on: its builder's sources and the exporters."""
+    """Returns a short hash of a model's dependencies: its builder's sources and the exporters."""
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.read_bytes())

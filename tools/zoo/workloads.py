@@ -1,7 +1,7 @@
-"""Networks as they are served and networks that nobody tunes on, made as in `zoo.exported`.
+"""Networks in serving configurations and held-out networks, made as in `zoo.exported`.
 
-`batch`: eight inputs at once. `decode`: one token, with the keys and values of those before it as
-inputs. `heldout`: for figures only; no schedule or pass is chosen with them.
+`batch`: eight inputs at once. `decode`: one token, with the keys and values of earlier tokens as
+inputs. `heldout`: for figures only; no schedule or pass is tuned on them.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-// Chooses what colors mean: the layer only, or a figure.
+// Selects the meaning of colors: the layer only, or a figure.
 
 import { setMetric } from "../heat";
 import { metric, type Metric } from "../state";

@@ -1,4 +1,4 @@
-// Work under way: how far it is, and a way to end it.
+// Running jobs: their progress, and buttons to cancel them.
 
 import { cancelJob, jobs, type JobState } from "../jobs";
 import { Icon } from "../parts/Icon";

@@ -1,4 +1,4 @@
-// Messages in the corner; errors stay until they are put away.
+// Messages in the corner; errors stay until they are dismissed.
 
 import { notices, putAway } from "../notices";
 import { ErrorBox } from "../parts/ErrorBox";

@@ -1,4 +1,4 @@
-// Ways to hand on what is shown.
+// Ways to share the current view.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "../parts/Icon";
@@ -50,8 +50,8 @@ export function ShareMenu({ live }: { readonly live: boolean }) {
       </button>
       {open && (
         <div class="menu-list" role="menu" aria-label="Share">
-          {item("Copy link", live ? "Works on this machine while the server runs. It holds the server's token: whoever has it can use the server." : "Opens this file as it is shown now.", copyLink)}
-          {item("Copy state", "The part behind #, without the token: put it behind the address of any page of this model.", copyState)}
+          {item("Copy link", live ? "Works on this machine while the server runs. It contains the server's token: anyone who has it can use the server." : "Opens this file with the current view.", copyLink)}
+          {item("Copy state", "The part after #, without the token: append it to the address of any page of this model.", copyState)}
           {live && item("Copy report command", "clew report writes this page as one file that opens without a server.", copyReportCommand)}
         </div>
       )}

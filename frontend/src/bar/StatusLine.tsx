@@ -1,4 +1,4 @@
-// The line at the bottom: what is pointed at, in words; where nothing is, what one can do.
+// The status line: a description of the hovered thing, or hints if nothing is hovered.
 
 import { buildOf, value, type Build } from "../builds";
 import { layerColor } from "../colors";
@@ -7,7 +7,7 @@ import { hover, reachIn } from "../state";
 import { percent, shareOf } from "../story/shares";
 import type { Reach } from "../thread";
 
-/** So many layers are named. */
+/** The most layers to name. */
 const NAMED = 4;
 
 export function StatusLine() {

@@ -1,4 +1,4 @@
-// Dark, light, or as the system has it: one button that goes round.
+// One button that cycles through the dark, light and system themes.
 
 import { Icon } from "../parts/Icon";
 import { theme, type Theme } from "../state";

@@ -1,4 +1,4 @@
-// The bar on top: which build is shown, search, color, what can be done, help.
+// The top bar: build, search, color, commands, help.
 
 import { names } from "../parts/names";
 import { builds, value, type Build } from "../builds";
@@ -31,7 +31,7 @@ export function TopBar({ build }: { readonly build: Build | null }) {
         class="icon-only"
         aria-pressed={story.value}
         aria-label="Story"
-        title="Story of what is chosen (s)"
+        title="Story of the selection (s)"
         onClick={() => (story.value = !story.value)}
       >
         <Icon name="story" />
@@ -51,7 +51,7 @@ function Opens({ what, label, keys }: { readonly what: Dialog; readonly label: s
   );
 }
 
-/** The model and how it was built; a choice where there are several builds. */
+/** The model and its options; a menu if there are several builds. */
 function Which({ build }: { readonly build: Build }) {
   const all = builds.value;
   const { options, model, state } = build.info.value;

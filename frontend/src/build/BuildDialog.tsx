@@ -1,4 +1,4 @@
-// The dialog for a new build: which model, and how it is compiled. While it compiles, its progress.
+// The dialog for a new build: its model and options. During compilation, its progress.
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { buildOf, builds, theSource, value } from "../builds";
@@ -33,7 +33,7 @@ function Inside() {
   return <BuildForm offers={offers} />;
 }
 
-/** How the build that was started here gets on. */
+/** The progress of the build that was started here. */
 function Compiling({ offers }: { readonly offers: Choices }) {
   const build = awaited.value;
   if (!build) return null;
@@ -44,7 +44,7 @@ function Compiling({ offers }: { readonly offers: Choices }) {
       <section class="new-build" aria-label="Compiling">
           <h3>{titleOf(build)}</h3>
         {job ? <Progress job={job} /> : <p class="empty">Compiling …</p>}
-        <p class="dim">You may close this: compiling goes on, and the bar on top shows it.</p>
+        <p class="dim">You may close this dialog: the top bar shows the progress.</p>
       </section>
     );
   }
@@ -154,7 +154,7 @@ function BuildForm({ offers, failed }: Props) {
   );
 }
 
-/** Files of passes, fusions and schedules that `clew explore` was given, and schedules that are replayed. */
+/** Extension files given to `clew explore`, and replayed schedules. */
 function Added({ offers, form, change }: { readonly offers: Choices; readonly form: Form; readonly change: (to: Partial<Form>) => void }) {
   const without = (name: string): Form["schedules"] => Object.fromEntries(Object.entries(form.schedules).filter(([key]) => key !== name));
   return (
@@ -180,9 +180,9 @@ function Added({ offers, form, change }: { readonly offers: Choices; readonly fo
   );
 }
 
-const LEVELS: Readonly<Record<number, string>> = { 0: " — only what is needed", 3: " — everything" };
+const LEVELS: Readonly<Record<number, string>> = { 0: " — only required passes", 3: " — everything" };
 
-/** Which model: one that the server knows, or a file. */
+/** Selects the model: one that the server knows, or a file. */
 function Model({ offers, model }: { readonly offers: Choices; readonly model: string | readonly File[] | null }) {
   const files = model === null || typeof model === "string" ? null : model;
   const names = typeof model === "string" && !offers.models.includes(model) ? [...offers.models, model] : offers.models;

@@ -1,4 +1,4 @@
-// What stands in place of panes while a build is not ready: its progress, or why there is none.
+// Shown instead of panes while a build is not ready: its progress or its error.
 
 import { theSource, type Build } from "../builds";
 import { jobs } from "../jobs";
@@ -27,7 +27,7 @@ export function BuildState({ build }: { readonly build: Build }) {
       {state === "cancelled" && (
         <section>
           <h2>{titleOf(build)}: cancelled</h2>
-          <p class="dim">Compiling was stopped before it was done.</p>
+          <p class="dim">Compilation was stopped.</p>
         </section>
       )}
       {live && (state === "failed" || state === "cancelled") && (

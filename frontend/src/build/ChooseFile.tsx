@@ -2,7 +2,7 @@ import { useRef } from "preact/hooks";
 import { takeFiles } from "./builder";
 import { SUFFIXES } from "./files";
 
-/** A button that lets one pick a model's file: dropping without a mouse. */
+/** A button that opens a file chooser for a model, as an alternative to dropping a file. */
 export function ChooseFile({ text, primary }: { readonly text: string; readonly primary?: boolean }) {
   const input = useRef<HTMLInputElement>(null);
   return (

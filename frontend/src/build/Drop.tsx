@@ -1,4 +1,4 @@
-// Models may be dropped anywhere on the page; while one is over it, a zone shows where it would go.
+// Models may be dropped anywhere on the page; a drop zone appears while one is over it.
 
 import { useEffect, useState } from "preact/hooks";
 import { theSource } from "../builds";
@@ -8,7 +8,7 @@ import { choices, takeFiles } from "./builder";
 export function Drop() {
   const [over, setOver] = useState(false);
   useEffect(() => {
-    // Elements inside come and go under the pointer: what has been entered is counted.
+    // The pointer enters and leaves inner elements, so entered elements are counted.
     let depth = 0;
     const isFile = (event: DragEvent): boolean => event.dataTransfer?.types.includes("Files") ?? false;
     const enter = (event: DragEvent): void => {

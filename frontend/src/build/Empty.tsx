@@ -1,4 +1,4 @@
-// The page before there is a model.
+// The page without a model.
 
 import { theSource } from "../builds";
 import { bytesText } from "../parts/figures";

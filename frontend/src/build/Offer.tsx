@@ -1,4 +1,4 @@
-// Says that a new build is shown, and offers to compare it with the one before.
+// Announces a new build, and offers to compare it with the previous one.
 
 import { batch } from "@preact/signals";
 import { letter } from "../compare/Badge";

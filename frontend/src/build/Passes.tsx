@@ -1,4 +1,4 @@
-// The passes of a build: each runs as the opt level has it, is told to run, or told not to.
+// The passes of a build: each is set to run by the opt level, always, or never.
 
 import { useState } from "preact/hooks";
 import { Prose } from "../parts/Prose";
@@ -12,7 +12,7 @@ interface Props {
 }
 
 const WISHES: readonly (readonly [PassWish, string])[] = [
-  ["auto", "as the opt level has it"],
+  ["auto", "by the opt level"],
   ["on", "run"],
   ["off", "do not run"],
 ];
@@ -56,7 +56,7 @@ export function Passes({ offers, wishes, onChange }: Props) {
             </li>
           );
         })}
-        {!found.length && <li class="dim">no pass is called so</li>}
+        {!found.length && <li class="dim">no pass has this name</li>}
       </ul>
     </fieldset>
   );

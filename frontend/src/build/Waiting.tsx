@@ -1,11 +1,11 @@
-// What the page shows while it has no build that panes could show.
+// The page while it has no build to show in panes.
 
 import { started, type Build } from "../builds";
 import { panes } from "../state";
 import { BuildState } from "./BuildState";
 import { Empty } from "./Empty";
 
-/** Whether there is nothing for panes to show yet. */
+/** Whether panes have nothing to show yet. */
 export function waits(build: Build | null): boolean {
   return !build || (!panes.value.length && build.info.value.state !== "ready");
 }

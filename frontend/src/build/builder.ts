@@ -1,4 +1,4 @@
-// Making builds: a model is sent, compiled as a job that all may watch, and becomes the one shown.
+// Makes builds: a model is uploaded, compiled as a job that all clients may follow, and then shown.
 
 import { batch, effect, signal } from "@preact/signals";
 import { addBuild, buildOf, builds, errorInfo, started, theSource, value, type Build } from "../builds";
@@ -13,17 +13,17 @@ import { checked } from "./files";
 import { optionWords } from "./options";
 import { retargeted } from "./retarget";
 
-/** The model that the dialog is about to compile: one that the server knows by name, or files. */
+/** The model in the dialog: one that the server knows by name, or files. */
 export const chosenModel = signal<string | readonly File[] | null>(null);
 /** The options that the dialog starts with; null for those of the current build. */
 export const startOptions = signal<Options | null>(null);
-/** What was wrong with what was dropped, chosen or sent. */
+/** The error about dropped, selected or uploaded files. */
 export const buildError = signal<ErrorInfo | null>(null);
-/** How much of the model has been sent; null while nothing is. */
+/** The uploaded fraction of the model; null if no upload is running. */
 export const sending = signal<number | null>(null);
-/** The build that the dialog made and waits for. */
+/** The build that the dialog started and waits for. */
 export const awaited = signal<Build | null>(null);
-/** A build that has just become the current one, and the one it took the place of. */
+/** A build that has just become the current one, and the previous one. */
 export const offered = signal<{ readonly fresh: Build; readonly before: Build } | null>(null);
 
 export function choices(): Choices | null {
@@ -35,7 +35,7 @@ export function titleOf(build: Build): string {
   return `${model} (${optionWords(options)})`;
 }
 
-/** Opens the dialog for files that were dropped or chosen, or says why they are not taken. */
+/** Opens the dialog for dropped or selected files, or reports why they are rejected. */
 export function takeFiles(files: readonly File[]): void {
   const offers = choices();
   if (!offers) return;
@@ -66,12 +66,12 @@ export function again(build: Build): void {
 
 let stopSending: AbortController | null = null;
 
-/** Stops sending a model. */
+/** Cancels an upload. */
 export function cancelSending(): void {
   stopSending?.abort();
 }
 
-/** Compiles; true when the server has taken it. The rest is told by the build's state. */
+/** Compiles; true if the server has accepted it. The build's state has the progress. */
 export async function compile(model: string | readonly File[], options: Options): Promise<boolean> {
   buildError.value = null;
   sending.value = 0;
@@ -82,7 +82,7 @@ export async function compile(model: string | readonly File[], options: Options)
     const build = addBuild(info);
     batch(() => {
       awaited.value = build;
-      // With nothing else to show, the page itself shows how it gets on.
+      // If there is nothing else to show, the page itself shows the progress.
       if (buildOf(current.peek())?.info.peek().state !== "ready" || current.peek() === build.id) {
         current.value = build.id;
         dialog.value = "";
@@ -99,7 +99,7 @@ export async function compile(model: string | readonly File[], options: Options)
   }
 }
 
-/** Compiles a build's model once more in the same way. */
+/** Compiles a build's model again with the same options. */
 export function retry(build: Build): void {
   const { model, options } = build.info.value;
   void compile(model, options);
@@ -107,7 +107,7 @@ export function retry(build: Build): void {
 
 const watched = new Set<string>();
 
-/** Follows a build that compiles to its end; when it is ready it becomes the current one. */
+/** Follows a compiling build to its end; a ready build becomes the current one. */
 function watch(build: Build): void {
   const { job } = build.info.value;
   if (!job || watched.has(job)) return;
@@ -126,7 +126,7 @@ export function buildTitle(build: Build): string {
   return `Compiling ${build.id.toUpperCase()}`;
 }
 
-/** Takes in how all builds stand. */
+/** Updates the states of all builds. */
 async function refresh(): Promise<void> {
   try {
     const start = await theSource().start();
@@ -135,11 +135,11 @@ async function refresh(): Promise<void> {
       started.value = { state: "ready", value: start };
     });
   } catch {
-    // The server is gone: whatever asks it next says so.
+    // The server is gone: the next request reports it.
   }
 }
 
-/** Makes a build the one that is shown; panes of the one before turn to it. */
+/** Shows a build; panes of the previous build switch to it. */
 export function become(build: Build): void {
   const before = buildOf(current.peek()) ?? builds.peek().find((b) => b !== build) ?? null;
   const unsubscribe = effect(() => {
@@ -164,10 +164,10 @@ export function become(build: Build): void {
   });
 }
 
-/** How much wider than a graph the table of differences is. */
+/** The width of the table of differences, relative to a graph. */
 const TABLE_SHARE = 1.25;
 
-/** Shows two builds side by side: what differs, and the last graph of each. */
+/** Shows two builds side by side: the differences, and the last graph of each. */
 export function besides(one: Build, other: Build, start = true): void {
   const [a, b] = inOrder(one, other);
   batch(() => {
@@ -184,7 +184,7 @@ export function besides(one: Build, other: Build, start = true): void {
   if (start && theSource().live && !isCompared(a.id, b.id)) void compare(a.id, b.id, true, true);
 }
 
-/** Watches builds that compile, whoever started them. */
+/** Watches compiling builds, including those started elsewhere. */
 export function watchBuilds(): void {
   effect(() => {
     for (const build of builds.value) if (build.info.value.state === "compiling") watch(build);

@@ -1,9 +1,9 @@
-// What was dropped or chosen: is it a model that the server takes? Checked before anything is sent.
+// Checks, before an upload, whether dropped or selected files are a model that the server accepts.
 
 import type { ErrorInfo } from "../wire";
 import { bytesText } from "../parts/figures";
 
-/** What a file has to be known of. */
+/** The required facts about a file. */
 export interface Named {
   readonly name: string;
   readonly size: number;
@@ -11,27 +11,27 @@ export interface Named {
 
 export const SUFFIXES = [".onnx", ".txt"] as const;
 
-/** The most files that a model may consist of, as the server has it. */
+/** The server's limit on the number of files of a model. */
 const MOST_FILES = 64;
 
-/** A model's files: itself first, then those that its weights are in. */
+/** A model's files: the model first, then its weights. */
 export type Checked<F> = { readonly files: readonly F[] } | { readonly error: ErrorInfo };
 
-/** Returns the files of the one model among these, or why there is none to send. */
+/** Returns the files of the one model among these, or an error. */
 export function checked<F extends Named>(files: readonly F[], mostBytes: number): Checked<F> {
   const models = files.filter((file) => SUFFIXES.some((suffix) => file.name.toLowerCase().endsWith(suffix)));
   const [model] = models;
   const names = files.map((f) => f.name).join(", ");
   if (!model) return refused("W010", files.length ? `${names}: not a model` : "no file came", `models end in ${SUFFIXES.join(" or ")}`);
   if (models.length > 1) return refused("W011", `${models.length} models at a time: ${names}`, "drop one; the next when it is compiled");
-  if (files.length > MOST_FILES) return refused("W012", `${files.length} files`, `a model is taken with up to ${MOST_FILES - 1} files of weights`);
+  if (files.length > MOST_FILES) return refused("W012", `${files.length} files`, `a model may have up to ${MOST_FILES - 1} files of weights`);
   if (!model.size) return refused("W014", `${model.name} is empty`, "");
   const bytes = files.reduce((sum, file) => sum + file.size, 0);
   if (bytes > mostBytes) {
     return refused(
       "W013",
-      `${model.name} has ${bytesText(bytes)}, more than the ${bytesText(mostBytes)} that are taken`,
-      "clew explore --max-upload MIB takes more; a model of the command line may have any size",
+      `${model.name} has ${bytesText(bytes)}, more than the limit of ${bytesText(mostBytes)}`,
+      "raise the limit with clew explore --max-upload MIB; models on the command line may have any size",
     );
   }
   return { files: [model, ...files.filter((file) => file !== model)] };

@@ -1,15 +1,15 @@
-// How a build is made, as the form has it, and back.
+// Converts between the options of a build and the form's fields.
 
 import type { Options } from "../wire";
 
-/** What a pass is told: as the opt level has it, to run, or not to run. */
+/** The setting of a pass: by the opt level, always, or never. */
 export type PassWish = "auto" | "on" | "off";
 
 export interface Form {
   readonly target: string;
   readonly precision: string;
   readonly optLevel: number;
-  /** "" leaves the number to clew. */
+  /** "" lets clew choose the number. */
   readonly threads: string;
   readonly fuse: boolean;
   readonly passes: ReadonlyMap<string, PassWish>;
@@ -44,7 +44,7 @@ export const DEFAULTS: Options = {
   extend: [], schedules: {}, shapes: {},
 };
 
-/** Returns the options that a form stands for, or what is wrong with it. */
+/** Returns the options in a form, or its error. */
 export function optionsOf(form: Form): Options | string {
   const shapes = readShapes(form.shapes);
   if (typeof shapes === "string") return shapes;
@@ -66,7 +66,7 @@ export function optionsOf(form: Form): Options | string {
   };
 }
 
-/** Reads `image=1x3x224x224 mask=1x8`; shapes may also be written with commas, as the command line has them. */
+/** Reads `image=1x3x224x224 mask=1x8`; shapes may also use commas, as on the command line. */
 export function readShapes(text: string): Record<string, number[]> | string {
   const shapes: Record<string, number[]> = {};
   for (const word of text.split(/[\s;]+/).filter(Boolean)) {
@@ -84,7 +84,7 @@ export function shapesText(shapes: Readonly<Record<string, readonly number[]>>):
   return Object.entries(shapes).map(([name, sizes]) => `${name}=${sizes.join("x")}`).join(" ");
 }
 
-/** What differs from the defaults, in a few words: for titles of builds. */
+/** The options that differ from the defaults, in short, for titles of builds. */
 export function optionWords(options: Options): string {
   const words = [options.precision];
   if (options.target !== "cpu") words.unshift(options.target);

@@ -1,9 +1,9 @@
-// Panes of one build, to show the same in another.
+// Switches panes of one build to the corresponding parts of another.
 
 import type { Pane } from "../state";
 import type { Overview } from "../wire";
 
-/** Returns panes with those of build `from` turned to `to`: stages by their names, kernels by the layers they compute. */
+/** Returns panes with those of build `from` switched to `to`: stages by name, kernels by their layers. */
 export function retargeted(panes: readonly Pane[], from: string, to: string, a: Overview | null, b: Overview): Pane[] {
   return panes.map((pane) => {
     if (pane.build !== from || pane.kind === "diff") return pane;

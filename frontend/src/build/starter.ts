@@ -1,4 +1,4 @@
-// The panes that a page starts with, where its URL names none.
+// The panes that a page starts with if its URL names none.
 
 import { effect } from "@preact/signals";
 import { arrange } from "../arrange";

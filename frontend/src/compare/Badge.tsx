@@ -5,7 +5,7 @@ export function letter(id: string): string {
   return id.toUpperCase();
 }
 
-/** Which build a pane shows, where there is more than one. */
+/** The build that a pane shows, if there are several. */
 export function BuildBadge({ build }: { readonly build: Build }) {
   if (builds.value.length < 2) return null;
   const { model, options } = build.info.value;

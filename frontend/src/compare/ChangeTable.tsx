@@ -1,4 +1,4 @@
-// The layers of two builds, aligned: a table that draws the rows in sight only.
+// The layers of two builds, aligned: a table that renders only visible rows.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Build } from "../builds";
@@ -69,7 +69,7 @@ export function ChangeTable(props: Props) {
     sized.observe(box);
     return () => sized.disconnect();
   }, []);
-  // What is chosen elsewhere comes into sight here.
+  // Scrolls to what was selected elsewhere.
   const wish = reveal.value;
   useEffect(() => {
     if (!wish || wish.from === pane.key) return;
@@ -163,14 +163,14 @@ export function ChangeTable(props: Props) {
             />
           ))}
         </div>
-        {!rows.length && <p class="empty">No layer is like that.</p>}
+        {!rows.length && <p class="empty">No layer matches.</p>}
       </div>
       {chosen && <Detail change={chosen} a={nameA(chosen)} b={nameB(chosen)} />}
     </>
   );
 }
 
-/** The widths of columns, by what there is to show. */
+/** The widths of columns, which depend on the data. */
 function columns(names: boolean, times: boolean, errors: boolean): string {
   return [
     "minmax(90px, 1.5fr)",
@@ -243,7 +243,7 @@ function Line({ change, a, b, top, largest, hot, chosen, renamed, onPoint, onCho
   );
 }
 
-/** All there is to say of one layer. */
+/** All details of one layer. */
 function Detail({ change, a, b }: { readonly change: LayerChange; readonly a: string; readonly b: string }) {
   return (
     <section class="detail" aria-label="What differs">

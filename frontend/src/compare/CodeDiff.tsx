@@ -1,12 +1,12 @@
-// Two texts of code with what differs: side by side, or one below the other. Lines keep the colors
-// of their layers, and what is pointed at is lit, as in all panes.
+// The difference of two texts of code: side by side, or one below the other. Lines keep the colors
+// of their layers, and hovered things are highlighted, as in all panes.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { tokens } from "../schedule/tokens";
 import { diffLines, diffWords, type Piece, type Row } from "./lineDiff";
 
-/** One side. `color` and `lit` are asked with lines from 1; `lit` says how a line is shown. */
+/** One side. `color` and `lit` take line numbers from 1; `lit` returns a line's highlight. */
 export interface Side {
   readonly lines: readonly string[];
   readonly color: (line: number) => string;
@@ -20,14 +20,14 @@ interface Props {
   readonly a: Side;
   readonly b: Side;
   readonly sideBySide: boolean;
-  /** How many same lines are left around a difference; the others fold. All stay where it is absent. */
+  /** The number of equal lines around a difference; others are folded. Without it, nothing is folded. */
   readonly context?: number;
   readonly label: string;
 }
 
-/** From so many rows on the browser lays out those in sight only. */
+/** From this many rows on, the browser lays out only visible rows. */
 const MANY_ROWS = 600;
-/** Lines that may be cut are told in full when pointed at. */
+/** Lines that may be cut off show their full text when hovered. */
 const LONG_LINE = 90;
 
 type Shown = Row | { readonly kind: "fold"; readonly from: number; readonly rows: readonly Row[] };
@@ -38,7 +38,7 @@ export function CodeDiff({ a, b, sideBySide, context, label }: Props) {
   useEffect(() => setOpened(new Set()), [rows]);
   const shown = useMemo(() => (context === undefined ? rows : folded(rows, context, opened)), [rows, context, opened]);
   const box = useRef<HTMLDivElement>(null);
-  // The first difference comes into sight when the texts change.
+  // Scrolls to the first difference when the texts change.
   useEffect(() => {
     const first = box.current?.querySelector<HTMLElement>("[data-first]");
     const scroller = box.current?.closest<HTMLElement>("[data-scrolls]");
@@ -63,7 +63,7 @@ export function CodeDiff({ a, b, sideBySide, context, label }: Props) {
   );
 }
 
-/** Hides same lines that are far from a difference. */
+/** Hides equal lines that are far from a difference. */
 function folded(rows: readonly Row[], context: number, opened: ReadonlySet<number>): Shown[] {
   const near = new Uint8Array(rows.length);
   rows.forEach((row, n) => {
@@ -128,7 +128,7 @@ interface LineProps {
 
 function Line({ side, line, kind, pieces }: LineProps) {
   const text = side.lines[line - 1] ?? "";
-  // Pointing lights lines often; what stands in them stays.
+  // Hovering changes highlights often, but not the contents of lines.
   const inside = useMemo(() => marked(text.trim(), pieces), [text, pieces]);
   if (!line) return <div class="line none" role="cell" />;
   const indent = text.length - text.trimStart().length;
@@ -150,7 +150,7 @@ function Line({ side, line, kind, pieces }: LineProps) {
   );
 }
 
-/** A line's words in their colors, those that differ marked. */
+/** A line's words in their colors, with differing words marked. */
 function marked(text: string, pieces: readonly Piece[] | undefined): ComponentChildren {
   const all = pieces ?? [{ text, differs: false }];
   return all.map((piece, n) => {

@@ -1,4 +1,4 @@
-// Two builds side by side: what differs in a few sentences, then layer by layer.
+// Two builds side by side: a summary of the differences, then layer by layer.
 
 import { useState } from "preact/hooks";
 import { builds, theSource, value, type Build } from "../builds";
@@ -16,11 +16,11 @@ import { ChangeTable } from "./ChangeTable";
 import { Faster } from "./Faster";
 import { compare, diffOf, diffTitle, inOrder, partner, retry } from "./diffs";
 
-/** A difference reads from the earlier build to the later one, whichever of them the pane was opened for. */
+/** A difference goes from the earlier build to the later one, whichever the pane was opened for. */
 export function DiffPane({ pane, build }: PaneProps) {
   const other = partner(build, pane.arg);
   if (!other) {
-    return <p class="empty">There is one build. Compile the model in another way, and compare the two here.</p>;
+    return <p class="empty">There is only one build. Compile the model with other options to compare two builds here.</p>;
   }
   const [a, b] = inOrder(build, other);
   return (
@@ -38,7 +38,7 @@ interface SideProps {
   readonly pane: Pane;
   readonly build: Build;
   readonly beside: Build;
-  /** Whether this is the side that the pane's own build is compared with: it can be chosen. */
+  /** Whether this side is selectable: the one that the pane's own build is compared with. */
   readonly free: boolean;
 }
 
@@ -61,7 +61,7 @@ function Side({ pane, build, beside, free }: SideProps) {
   );
 }
 
-/** How a build is called beside another: the model is named where theirs differ. */
+/** A build's name beside another's: includes the model if the models differ. */
 function nameOf(build: Build, beside: Build): string {
   const { model, options } = build.info.value;
   const words = optionWords(options);

@@ -11,7 +11,7 @@ export class Alignment {
   private readonly toB = new Map<number, number>();
   private readonly toA = new Map<number, number>();
 
-  /** `pairs` are places of layers in A and in B; what a build lacks is left out. */
+  /** `pairs` are places of layers in A and in B; layers in only one build are left out. */
   constructor(pairs: Iterable<readonly [number, number]>) {
     for (const [a, b] of pairs) {
       this.toB.set(a, b);
@@ -19,7 +19,7 @@ export class Alignment {
     }
   }
 
-  /** As a computed difference has it. */
+  /** The alignment of a computed difference. */
   static of(changes: readonly LayerChange[]): Alignment {
     return new Alignment(changes.filter((c) => c.a >= 0 && c.b >= 0).map((c) => [c.a, c.b] as const));
   }
@@ -46,7 +46,7 @@ export class Alignment {
   }
 }
 
-/** Returns what a thing of one build is in the other: its layers' counterparts. `code` knows the lines of the first. */
+/** Returns the counterparts of a thing's layers in the other build. `code` has the lines of the first. */
 export function counterparts(ref: Ref, from: Thread, code: CodeLines, alignment: Alignment, to: Layers): Ref[] {
   const found: Ref[] = [];
   for (const layer of from.reach(ref, code).layers) {

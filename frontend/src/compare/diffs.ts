@@ -1,5 +1,5 @@
-// The differences of pairs of builds: what is known of each, how one is asked for, and what a thing
-// of one build is in the others.
+// The differences of pairs of builds: their states, requests for them, and the counterparts of
+// things in other builds.
 
 import { computed, signal, type ReadonlySignal } from "@preact/signals";
 import { buildOf, builds, errorInfo, LOADING, started, theSource, value, type Asked, type Build } from "../builds";
@@ -9,7 +9,7 @@ import { translation, type Pane } from "../state";
 import type { Diff, ErrorInfo } from "../wire";
 import { Alignment, counterparts } from "./align";
 
-/** Not computed yet, computed, refused; `null` is a difference that nobody has asked for. */
+/** Not computed yet, computed, or failed; `null` is a difference that was not requested. */
 export type DiffState = Asked<Diff | null>;
 
 const known = signal<ReadonlyMap<string, DiffState>>(new Map());
@@ -22,14 +22,14 @@ function put(a: string, b: string, state: DiffState): void {
   known.value = new Map(known.peek()).set(pairOf(a, b), state);
 }
 
-/** What is known of the difference of two builds; asks the source once. */
+/** The state of the difference of two builds; requests it from the source once. */
 export function diffOf(a: string, b: string): DiffState {
   const state = known.value.get(pairOf(a, b));
   if (!state) queueMicrotask(() => void load(a, b));
   return state ?? LOADING;
 }
 
-/** Whether the difference of two builds is here. */
+/** Whether the difference of two builds has been loaded. */
 export function isCompared(a: string, b: string): boolean {
   const state = known.peek().get(pairOf(a, b));
   return !!state && value(state) !== null;
@@ -40,7 +40,7 @@ async function load(a: string, b: string): Promise<void> {
   if (known.peek().has(pairOf(a, b))) return;
   put(a, b, LOADING);
   const [first, second] = builds.peek();
-  // `clew explore A B` has begun to compare these: asking again gives its job, to be followed.
+  // `clew explore A B` already compares these: another request returns its job, to be followed.
   if (theSource().live && value(started.peek())?.diff && first?.id === a && second?.id === b) {
     return compare(a, b, true, true);
   }
@@ -53,14 +53,14 @@ async function load(a: string, b: string): Promise<void> {
   }
 }
 
-/** What the server says of a difference that nobody has asked for, or that was cancelled. */
+/** The server's error for a difference that was not requested, or was cancelled. */
 const NOT_COMPUTED: ReadonlySet<string> = new Set(["I211", "I220"]);
 
 export function diffTitle(a: string, b: string): string {
   return `Comparing ${a.toUpperCase()} and ${b.toUpperCase()}`;
 }
 
-/** Has two builds compared; `time` and `numerics` run both, which takes longer. */
+/** Requests a comparison of two builds; `time` and `numerics` run both, which takes longer. */
 export async function compare(a: string, b: string, time: boolean, numerics: boolean): Promise<void> {
   let failed: ErrorInfo | null = null;
   const found = await runJob<Diff>(a, "diff", { a, b, time, numerics }, diffTitle(a, b), {
@@ -70,7 +70,7 @@ export async function compare(a: string, b: string, time: boolean, numerics: boo
   else put(a, b, failed ? { state: "failed", error: failed } : { state: "ready", value: null });
 }
 
-/** Forgets that a difference failed, so that it can be asked for again. */
+/** Clears a failed difference, so that it can be requested again. */
 export function retry(a: string, b: string): void {
   put(a, b, { state: "ready", value: null });
 }
@@ -85,7 +85,7 @@ export function partner(build: Build, arg: number): Build | null {
   return at && at !== build ? at : (others.find((b) => builds.value.indexOf(b) > builds.value.indexOf(build)) ?? others[0] ?? null);
 }
 
-/** Two builds in the order in which they were made: a difference is told from the first to the second. */
+/** Two builds in order of creation: a difference goes from the first to the second. */
 export function inOrder(x: Build, y: Build): readonly [Build, Build] {
   return builds.value.indexOf(x) <= builds.value.indexOf(y) ? [x, y] : [y, x];
 }
@@ -104,7 +104,7 @@ function ids(x: Build, y: Build | null): readonly [string, string] {
 
 const alignments = new Map<string, ReadonlySignal<Alignment | null>>();
 
-/** How layers of two builds pair: as computed, else by their names; null until both are here. */
+/** The alignment of two builds' layers: as computed, else by name; null until both are loaded. */
 function alignment(a: string, b: string): ReadonlySignal<Alignment | null> {
   const pair = pairOf(a, b);
   let found = alignments.get(pair);
@@ -133,7 +133,7 @@ function overviewOf(id: string) {
   return build?.info.value.state === "ready" ? value(build.overview.value) : null;
 }
 
-/** What a thing of one build is in another one. */
+/** The counterpart of a thing of one build in another. */
 export function translated(here: Here, to: string): readonly Ref[] {
   const from = buildOf(here.build);
   const thread = from?.thread.value;
@@ -142,7 +142,7 @@ export function translated(here: Here, to: string): readonly Ref[] {
   return from && thread && layers && pairs ? counterparts(here.ref, thread, from, pairs, layers) : [];
 }
 
-/** Links what is pointed at in one build with the others, from now on. */
+/** Links hovered things in one build with the others from now on. */
 export function linkBuilds(): void {
   translation.value = translated;
 }

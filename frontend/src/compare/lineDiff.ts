@@ -1,9 +1,9 @@
 // The difference of two texts, line by line and word by word, by Myers' greedy algorithm ("An O(ND)
 // Difference Algorithm and Its Variations", 1986).
 
-/** A row of a difference. Lines count from 1; 0 where a side has none. */
+/** A row of a difference. Lines count from 1; 0 if a side has none. */
 export interface Row {
-  /** `indented` lines differ in nothing but the blanks in front. */
+  /** `indented` lines differ only in leading blanks. */
   readonly kind: "same" | "indented" | "changed" | "removed" | "added";
   readonly a: number;
   readonly b: number;
@@ -15,13 +15,13 @@ export interface Piece {
   readonly differs: boolean;
 }
 
-/** Past so many edits texts have little in common, and a difference says nothing. */
+/** Beyond this many edits texts have little in common, and a difference is useless. */
 const MOST_EDITS = 3000;
-/** Lines that share less than this part of their words are not each other's change. */
+/** Lines that share a smaller fraction of their words are not paired. */
 const ALIKE = 0.5;
 const MOST_PAIRS = 40_000;
 
-/** Returns the rows of two texts. Lines are compared without the blanks in front, which a loop more around them changes. */
+/** Returns the rows of two texts. Lines are compared without leading blanks, which an additional outer loop changes. */
 export function diffLines(a: readonly string[], b: readonly string[]): Row[] {
   const rows: Row[] = [];
   const keysA = a.map((line) => line.trim());
@@ -44,7 +44,7 @@ export function diffLines(a: readonly string[], b: readonly string[]): Row[] {
   return rows;
 }
 
-/** Returns both lines in pieces, those that differ marked. */
+/** Returns both lines in pieces, with differing pieces marked. */
 export function diffWords(a: string, b: string): { a: Piece[]; b: Piece[] } {
   const wordsA = words(a);
   const wordsB = words(b);
@@ -67,7 +67,7 @@ function words(line: string): string[] {
   return line.match(/[\w%.+]+|\s+|[^\w\s]/g) ?? [];
 }
 
-/** Lines of one changed place: those that are alike stand on one row, in order. */
+/** Lines of one changed place: similar lines share a row, in order. */
 function paired(gone: readonly number[], come: readonly number[], a: readonly string[], b: readonly string[]): Row[] {
   const pairs = gone.length * come.length > MOST_PAIRS ? [] : alike(gone, come, a, b);
   const rows: Row[] = [];
@@ -85,7 +85,7 @@ function paired(gone: readonly number[], come: readonly number[], a: readonly st
   return rows;
 }
 
-/** The pairs of like lines, in order, that share most words in all. */
+/** The ordered pairs of similar lines that share the most words in total. */
 function alike(gone: readonly number[], come: readonly number[], a: readonly string[], b: readonly string[]): [number, number][] {
   const bagsA = gone.map((n) => bag(a[n - 1] ?? ""));
   const bagsB = come.map((n) => bag(b[n - 1] ?? ""));
@@ -118,7 +118,7 @@ function bag(line: string): Map<string, number> {
   return counts;
 }
 
-/** How much of their words two lines share, 0 where it is too little. */
+/** The fraction of words that two lines share, 0 if it is too small. */
 function shared(a: Map<string, number> | undefined, b: Map<string, number> | undefined): number {
   if (!a || !b) return 0;
   let common = 0;
@@ -132,7 +132,7 @@ function shared(a: Map<string, number> | undefined, b: Map<string, number> | und
   return share >= ALIKE ? share : 0;
 }
 
-/** The way from `a` to `b`: pairs of places from 1, with 0 on the side that lacks one. */
+/** The edit path from `a` to `b`: pairs of places from 1, with 0 on the side that lacks one. */
 function* edits(a: readonly string[], b: readonly string[]): Generator<readonly [number, number]> {
   let start = 0;
   while (start < a.length && start < b.length && a[start] === b[start]) start++;

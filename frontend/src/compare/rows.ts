@@ -1,4 +1,4 @@
-// Which layers a difference pane lists, and in what order.
+// The layers in a difference pane, and their order.
 
 import type { Diff, LayerChange } from "../wire";
 
@@ -11,7 +11,7 @@ export interface Wanted {
   readonly text: string;
 }
 
-/** Returns the layers to list: of any of the wanted kinds (all where none is), with the text in a name. */
+/** Returns the layers to list: of any wanted kind (all if none is given), with the text in a name. */
 export function listed(diff: Diff, wanted: Wanted, names: (change: LayerChange) => string): LayerChange[] {
   const text = wanted.text.trim().toLowerCase();
   const found = diff.layers.filter((change) => isWanted(change, wanted.kinds) && names(change).toLowerCase().includes(text));
@@ -29,14 +29,14 @@ function isWanted(change: LayerChange, kinds: ReadonlySet<string>): boolean {
   return change.kinds.length ? change.kinds.some((kind) => kinds.has(kind)) : kinds.has(UNCHANGED);
 }
 
-/** The nanoseconds that a layer takes more in B, null where either is unknown; a missing layer takes none. */
+/** The additional nanoseconds of a layer in B, null if either time is unknown; a missing layer takes 0. */
 export function gain(change: LayerChange): number | null {
   const a = change.a < 0 ? 0 : change.a_ns;
   const b = change.b < 0 ? 0 : change.b_ns;
   return a === null || b === null || (change.a_ns === null && change.b_ns === null) ? null : b - a;
 }
 
-/** Kinds with how many layers each has, most first; what did not change last. */
+/** Kinds with their numbers of layers, the most first; unchanged layers last. */
 function kindCounts(diff: Diff): [string, number][] {
   const counts = Object.entries(diff.kinds).filter(([kind, count]) => count > 0 && kind !== UNCHANGED);
   const same = diff.layers.filter((change) => !change.kinds.length).length;
@@ -44,7 +44,7 @@ function kindCounts(diff: Diff): [string, number][] {
   return same ? [...counts, [UNCHANGED, same]] : counts;
 }
 
-/** What a difference has to show in all: columns without figures are left out. */
+/** The columns of a difference; columns without figures are left out. */
 export interface Extent {
   readonly times: boolean;
   readonly errors: boolean;

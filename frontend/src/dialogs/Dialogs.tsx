@@ -1,4 +1,4 @@
-// Whichever dialog is open. A dialog is a line here and a component that stands in a Modal.
+// The open dialog. A dialog is a line here and a component inside a Modal.
 
 import type { ComponentType } from "preact";
 import { BuildDialog } from "../build/BuildDialog";

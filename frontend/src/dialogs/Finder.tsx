@@ -1,5 +1,5 @@
-// A line to type in and a list to choose from: the search and the palette. The list is drawn only
-// where it is seen, so it may be long. The focus stays in the line; the arrows move in the list.
+// A text field and a list of choices: the search and the palette. The list renders only visible
+// rows, so it may be long. The focus stays in the field; the arrows move in the list.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
@@ -15,15 +15,15 @@ interface FinderProps<T> {
   readonly rows: readonly Row<T>[];
   readonly draw: (item: T) => ComponentChildren;
   readonly onChoose: (item: T, beside: boolean) => void;
-  /** Told what the list points at. */
+  /** Called with the highlighted entry. */
   readonly onPoint?: (item: T | null) => void;
-  /** Shown between line and list, and where there is nothing. */
+  /** Shown between field and list, and if the list is empty. */
   readonly above?: ComponentChildren;
   readonly below: ComponentChildren;
   readonly empty: ComponentChildren;
 }
 
-/** The height of a row, as `--row` in theme.css. */
+/** The height of a row, equal to `--row` in theme.css. */
 const ROW = 28;
 const SPARE = 6;
 
@@ -61,7 +61,7 @@ export function Finder<T>(props: FinderProps<T>) {
     onPoint?.(item(to));
     const element = list.current;
     if (!element) return;
-    // A head line above is shown with the first of its group.
+    // A heading is shown with the first entry of its group.
     const above = rows[to - 1] && !item(to - 1) ? 1 : 0;
     if ((to - above) * ROW < element.scrollTop) element.scrollTop = (to - above) * ROW;
     if ((to + 1) * ROW > element.scrollTop + element.clientHeight) element.scrollTop = (to + 1) * ROW - element.clientHeight;

@@ -1,18 +1,18 @@
-// What the page is, and its keys: made of the table of commands, so it cannot be out of date.
+// An introduction to the page, and its keys: generated from the table of commands.
 
 import { COMMANDS, type Command, type CommandGroup } from "../commands";
 import { keyLabel } from "../keyboard";
 import { Modal } from "./Modal";
 
 const GESTURES: readonly (readonly [string, string])[] = [
-  ["Hover a line, a node or a bar", "all its counterparts light up, in all panes"],
-  ["Click it", "the panes go to the counterparts, and its story is told"],
-  ["Ctrl-click a link", "it opens in one more pane"],
+  ["Hover a line, a node or a bar", "highlights its counterparts in all panes"],
+  ["Click it", "moves the panes to its counterparts and shows its story"],
+  ["Ctrl-click a link", "opens it in another pane"],
   ["A color", "is one layer of the model, the same everywhere"],
-  ["The strip on top", "is what became of the model, stage by stage; dimmed stages changed nothing"],
+  ["The strip on top", "shows the model stage by stage; dimmed stages changed nothing"],
 ];
 
-/** Commands that differ by a number only are one line. */
+/** Commands that differ only by a number share a line. */
 const NUMBERED = /^pane\.([2-9])$/;
 
 export function Help() {

@@ -1,4 +1,4 @@
-// A dialog over the page: the browser keeps the focus inside and gives it back.
+// A modal dialog: the browser keeps the focus inside and restores it afterwards.
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";
@@ -7,7 +7,7 @@ import { Icon } from "../parts/Icon";
 
 interface ModalProps {
   readonly label: string;
-  /** A head line with a way out; the palette and the search, which are one line, have none. */
+  /** A heading with a close button; the palette and the search have none. */
   readonly head?: boolean;
   readonly wide?: boolean;
   readonly children: ComponentChildren;
@@ -34,11 +34,11 @@ export function Modal({ label, head = true, wide = false, children }: ModalProps
       class={wide ? "modal wide" : "modal"}
       aria-label={label}
       onCancel={(event) => {
-        // A file chooser inside that is cancelled says so, too.
+        // A cancelled file chooser inside fires the same event.
         if (event.target === element.current) closeDialog();
       }}
       onClick={(event) => {
-        // The dialog itself is hit only outside of what it holds: on the veil.
+        // The dialog element itself is the target only outside its contents: on the backdrop.
         if (event.target === element.current) closeDialog();
       }}
     >

@@ -1,4 +1,4 @@
-// Every command that can be given now, found by its name.
+// All available commands, found by name.
 
 import { useMemo, useState } from "preact/hooks";
 import { COMMANDS, targets, type Command } from "../commands";
@@ -25,7 +25,7 @@ export function Palette() {
         draw={(command) => <CommandRow command={command} query={query} words={words} />}
         onChoose={(command) => {
           closeDialog();
-          // Once the dialog has given the focus back: the command may want it elsewhere.
+          // Run after the dialog has restored the focus: the command may move it.
           setTimeout(command.run);
         }}
         empty="No such command."
@@ -54,7 +54,7 @@ function CommandRow({ command, query, words }: { readonly command: Command; read
   );
 }
 
-/** Commands that match, the best first; those that match alike in the order of the table. */
+/** Matching commands, the best first; equal matches in the order of the table. */
 export function found(commands: readonly Command[], query: string, words: readonly string[]): Row<Command>[] {
   const rated = commands.flatMap((item) => {
     const to = rating(`${item.title} ${item.group}`.toLowerCase(), query, words);

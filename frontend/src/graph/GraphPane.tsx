@@ -23,7 +23,7 @@ import { sayHit, sayItem, sentence, type Said } from "./say";
 import { svgOf } from "./svg";
 import { allClusters, collapsedAtFirst, makeView } from "./visible";
 
-/** What is collapsed in each graph, kept while the page is open. */
+/** The collapsed clusters of each graph, kept while the page is open. */
 const collapsedIn = new Map<string, ReadonlySet<string>>();
 
 const drawn = new Map<number, () => string>();
@@ -38,7 +38,7 @@ export function GraphPane({ pane, build }: PaneProps) {
   const stage = pane.kind === "stage" ? build.stage(pane.arg).value : build.overview.value;
   if (stage.state === "failed") return <p class="empty">{stage.error.message}</p>;
   if (!data) return <p class="empty">Loading …</p>;
-  if (!data.graph.nodes.length) return <p class="empty">There is nothing to draw.</p>;
+  if (!data.graph.nodes.length) return <p class="empty">The graph is empty.</p>;
   return <Drawn key={data.key} pane={pane} build={build} data={data} />;
 }
 
@@ -114,7 +114,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
     };
   }, [view]);
 
-  // What is shown follows the focus, the heat and the theme without rendering anything anew.
+  // The canvas follows the focus, the heat and the theme without a new render.
   useEffect(() => {
     if (!scene) return;
     const layers = layersOf(scene);
@@ -196,7 +196,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
         point(target ? { build: data.build, ref: target } : null);
         if (canvas.current) canvas.current.style.cursor = target || hit?.kind === "item" ? "pointer" : "grab";
       }
-      // What has a label of its own needs no words while the pointer only passes through it.
+      // Things with a label need no tooltip while the pointer passes through them.
       const { said } = at;
       act.current.tip(said && !(hit?.kind === "cluster" && hit.part === "inside") ? { said, x, y } : null);
     };
@@ -265,7 +265,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
     };
   }, []);
 
-  // Goes to what another pane, or the URL, chose.
+  // Moves to the selection of another pane or the URL.
   useEffect(() => {
     if (!scene) return;
     let first = true;
@@ -297,7 +297,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
         <div class="graph-tools" role="toolbar" aria-label="Graph">
           <button title="Zoom in (+)" aria-label="Zoom in" onClick={() => at.view?.camera.zoom(1.3)}>+</button>
           <button title="Zoom out (−)" aria-label="Zoom out" onClick={() => at.view?.camera.zoom(1 / 1.3)}>−</button>
-          <button title="All of it, or its width (0)" aria-label="Fit" onClick={() => whole && at.view?.camera.whole(whole, true)}>⤢</button>
+          <button title="Fit the graph, or its width (0)" aria-label="Fit" onClick={() => whole && at.view?.camera.whole(whole, true)}>⤢</button>
           {anyClusters && (
             <>
               <button title="Open all groups" aria-label="Open all" disabled={!collapsed.size} onClick={() => collapse(new Set())}>⊞</button>
@@ -308,7 +308,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
             <button title="Show constants" aria-label="Constants" aria-pressed={constants} onClick={() => setConstants(!constants)}>c</button>
           )}
           {data.stage && data.stage.index > 0 && (
-            <button title="What this pass added (+) and changed (~)" aria-label="Changes" aria-pressed={differs} onClick={() => setDiffers(!differs)}>±</button>
+            <button title="Nodes that this pass added (+) and changed (~)" aria-label="Changes" aria-pressed={differs} onClick={() => setDiffers(!differs)}>±</button>
           )}
         </div>
         {tip && <Tooltip tip={tip} width={canvas.current?.clientWidth ?? 0} height={canvas.current?.clientHeight ?? 0} />}
@@ -328,7 +328,7 @@ function Drawn({ pane, build, data }: PaneProps & { readonly data: Data }) {
 }
 
 function Tooltip({ tip, width, height }: { readonly tip: Tip; readonly width: number; readonly height: number }) {
-  // On the side where there is room.
+  // On the side with more room.
   const side = tip.x > width / 2 ? { right: `${width - tip.x + 14}px` } : { left: `${tip.x + 14}px` };
   const end = tip.y > height / 2 ? { bottom: `${height - tip.y + 10}px` } : { top: `${tip.y + 14}px` };
   return (
@@ -340,7 +340,7 @@ function Tooltip({ tip, width, height }: { readonly tip: Tip; readonly width: nu
   );
 }
 
-/** Where on the screen something was, to keep it there when what is around it changes. */
+/** The screen position of a thing, to keep it there when its surroundings change. */
 interface Anchor {
   readonly key: string;
   readonly x: number;
@@ -369,7 +369,7 @@ function anchorOf(view: GraphCanvas, scene: Scene, key: string): Anchor | null {
   return at && { key, x: (at.x - camera.x) * camera.scale, y: (at.y - camera.y) * camera.scale };
 }
 
-/** Takes on a new layout: where the reader was, or from the start. */
+/** Switches to a new layout: at the previous position, or at the start. */
 function place(at: Standing, scene: Scene, placed: Placed): void {
   const had = at.scene !== null && at.scene !== scene;
   at.scene = scene;

@@ -1,4 +1,4 @@
-// Which part of the graph is seen, and how large.
+// The visible part of the graph, and its scale.
 
 import type { Box } from "./scene";
 
@@ -10,7 +10,7 @@ const HAIR = 0.1;
 const MOVE_MS = 180;
 
 export class Camera {
-  /** What of the graph is in the pane's left upper corner. */
+  /** The point of the graph in the pane's upper left corner. */
   x = 0;
   y = 0;
   scale = 1;
@@ -20,14 +20,14 @@ export class Camera {
 
   constructor(private readonly changed: () => void) {}
 
-  /** Takes a new size; what was in the middle across stays there. */
+  /** Sets a new size; the horizontal center stays. */
   resize(width: number, height: number): void {
     if (this.width > 1) this.x += (this.width - width) / 2 / this.scale;
     this.width = width;
     this.height = height;
   }
 
-  /** What of the graph is seen. */
+  /** The visible part of the graph. */
   get sight(): Box {
     return { x: this.x, y: this.y, width: this.width / this.scale, height: this.height / this.scale };
   }
@@ -39,7 +39,7 @@ export class Camera {
     this.changed();
   }
 
-  /** Zooms such that what is under a point of the pane stays there. */
+  /** Zooms about a point of the pane. */
   zoom(factor: number, px = this.width / 2, py = this.height / 2): void {
     this.stop();
     const scale = clamp(this.scale * factor);
@@ -49,7 +49,7 @@ export class Camera {
     this.changed();
   }
 
-  /** Sees all of a box, or its width where all of it would be a hair. */
+  /** Fits a box, or its width if the whole box would be too narrow. */
   whole(box: Box, animate: boolean): void {
     const all = Math.min(this.width / (box.width || 1), this.height / (box.height || 1));
     if (all >= HAIR) return this.fit(box, animate);
@@ -59,13 +59,13 @@ export class Camera {
     this.to(box.x + box.width / 2, middle, scale, animate);
   }
 
-  /** Sees all of a box, not larger than life. */
+  /** Fits a box at a scale of at most 1. */
   fit(box: Box, animate = false): void {
     const scale = clamp(Math.min(this.width / (box.width || 1), this.height / (box.height || 1), 1));
     this.to(box.x + box.width / 2, box.y + box.height / 2, scale, animate);
   }
 
-  /** Sees the upper end of a tall box at a size that can be read, with `middle` in the middle. */
+  /** Shows the top of a tall box at a readable scale, with `middle` in the middle. */
   begin(box: Box, middle: number, readable: number): void {
     const all = Math.min(this.width / (box.width || 1), this.height / (box.height || 1));
     if (all >= readable) return this.fit(box);
@@ -74,7 +74,7 @@ export class Camera {
     this.stop();
     this.scale = scale;
     const half = this.width / 2 / scale;
-    // Of what is too wide its middle is shown, but nothing beyond its ends.
+    // Of a box that is too wide, show the middle, but nothing beyond its ends.
     const beyond = half - MARGIN / scale;
     const inside = Math.min(Math.max(middle, box.x + beyond), box.x + box.width - beyond);
     this.x = (whole ? box.x + box.width / 2 : inside) - half;
@@ -83,7 +83,7 @@ export class Camera {
     this.changed();
   }
 
-  /** Brings a box into sight, if it is not, without zooming more than needed. */
+  /** Scrolls a box into view if needed, zooming no more than necessary. */
   show(box: Box, animate: boolean): void {
     const sight = this.sight;
     const margin = 20 / this.scale;

@@ -1,4 +1,4 @@
-// A graph on a canvas: draws it when something changed, and takes the mouse, fingers and keys.
+// A graph on a canvas: draws it on changes, and handles mouse, touch and keys.
 
 import { Camera } from "./camera";
 import { Minimap } from "./minimap";
@@ -11,7 +11,7 @@ export interface Events {
   chosen(hit: Hit, twice: boolean): void;
 }
 
-/** Moves of less than this are clicks. */
+/** Smaller moves are clicks. */
 const STILL = 4;
 
 export class GraphCanvas {
@@ -23,7 +23,7 @@ export class GraphCanvas {
   private readonly fingers = new Map<number, { x: number; y: number }>();
   private moved = 0;
   private readonly watched: ResizeObserver;
-  /** Called with each picture drawn; benchmarks count these. */
+  /** Called after each frame; benchmarks count them. */
   drawn = 0;
 
   constructor(
@@ -109,7 +109,7 @@ export class GraphCanvas {
     const other = [...this.fingers].find(([id]) => id !== event.pointerId)?.[1];
     this.moved += Math.hypot(to.x - from.x, to.y - from.y);
     if (other) {
-      // Two fingers: what is between them stays there.
+      // Two fingers: the point between them stays.
       const before = Math.hypot(from.x - other.x, from.y - other.y);
       const after = Math.hypot(to.x - other.x, to.y - other.y);
       if (before > 0) this.camera.zoom(after / before, (to.x + other.x) / 2, (to.y + other.y) / 2);

@@ -1,5 +1,5 @@
-// What a stage did to nodes: `+` for those it added, `~` for those that it changed. A node that was
-// made anew only because one that it reads was is neither.
+// Changes of a stage: `+` for added nodes, `~` for changed ones. A node that was
+// rebuilt only because an operand was rebuilt is neither.
 
 import type { Links, Stage } from "../wire";
 import type { Change, GraphNode } from "./graph";
@@ -21,7 +21,7 @@ export function changesOf(nodes: readonly GraphNode[], stage: Stage, before: Sta
   });
 }
 
-/** What a node is, in one text: operator, type, attributes. */
+/** A node as one text: operator, type, attributes. */
 function factsOf(stage: Stage): Map<number, string> {
   const { number, title, type, line, kind } = stage.nodes;
   const lines = stage.text.split("\n");

@@ -1,5 +1,5 @@
-// Puts nodes into clusters, and keeps clusters such that a graph with some of them collapsed has no
-// cycles: what leaves a cluster and comes back parts it in two.
+// Puts nodes into clusters, such that a graph with any of them collapsed has no
+// cycles: a path that leaves a cluster and returns splits it in two.
 
 import { neighbors, type Cluster, type GraphNode } from "./graph";
 
@@ -8,7 +8,7 @@ export class ClusterTree {
   readonly clusters: Cluster[] = [];
   private readonly places = new Map<string, number>();
 
-  /** Returns the place of the cluster of that key, made if there is none. */
+  /** Returns the place of the cluster with that key, and creates it if necessary. */
   add(key: string, make: (key: string) => Cluster): number {
     let place = this.places.get(key);
     if (place === undefined) {
@@ -34,12 +34,12 @@ export class ClusterTree {
   }
 }
 
-/** Parts clusters that are not convex, drops ones that hold one thing; nodes' clusters change. */
+/** Splits clusters that are not convex, and drops those with one member; nodes' clusters change. */
 export function tidy(nodes: readonly GraphNode[], edges: readonly number[], clusters: Cluster[]): Cluster[] {
   return compact(nodes, convex(nodes, edges, clusters));
 }
 
-/** Splits every cluster that a path leaves and enters again; what is still tangled is dissolved. */
+/** Splits every cluster that a path leaves and reenters; clusters that stay cyclic are dissolved. */
 function convex(nodes: readonly GraphNode[], edges: readonly number[], clusters: Cluster[]): Cluster[] {
   const order = topological(nodes.length, edges);
   const inputs = neighbors(nodes.length, edges, 1);
@@ -55,11 +55,11 @@ function convex(nodes: readonly GraphNode[], edges: readonly number[], clusters:
   return clusters;
 }
 
-/** The clusters on cycles between things that stand side by side. */
+/** The clusters on cycles between siblings. */
 function tangled(nodes: readonly GraphNode[], edges: readonly number[], clusters: readonly Cluster[]): Set<number> {
   const depth = clusters.map(() => 0);
   clusters.forEach((cluster, at) => (depth[at] = cluster.parent < 0 ? 1 : (depth[cluster.parent] ?? 0) + 1));
-  // Things are numbered: nodes, then clusters. An edge is one between two children of what holds both.
+  // Nodes are numbered first, then clusters. An edge connects two children of their common parent.
   const of = (thing: number) =>
     thing < nodes.length ? (nodes[thing]?.cluster ?? -1) : (clusters[thing - nodes.length]?.parent ?? -1);
   const deep = (thing: number) => {
@@ -93,7 +93,7 @@ function reversed(edges: readonly number[]): number[] {
   return found;
 }
 
-/** Parts a cluster by how often a path has left it before. */
+/** Splits a cluster by how often a path has left it before. */
 function split(
   nodes: readonly GraphNode[], clusters: Cluster[], cluster: number,
   order: readonly number[], inputs: readonly (readonly number[])[],
@@ -136,7 +136,7 @@ function dissolve(nodes: readonly GraphNode[], clusters: Cluster[], cluster: num
   for (const other of clusters) if (other.parent === cluster) other.parent = parent;
 }
 
-/** Says whether a cluster is another, or in it. */
+/** Whether a cluster equals another, or is inside it. */
 function within(clusters: readonly Cluster[], cluster: number): (at: number) => boolean {
   const known = new Map<number, boolean>([[-1, false], [cluster, true]]);
   const inside = (at: number): boolean => {
@@ -193,7 +193,7 @@ function sorted(clusters: readonly Cluster[]): number[] {
   return clusters.map((_, at) => at).sort((a, b) => deep(a) - deep(b) || a - b);
 }
 
-/** An order in which sources come first; with cycles, these and what follows them are left out
+/** A topological order, sources first; nodes on cycles and after them are left out
  * (`strict`) or come last.
  */
 export function topological(count: number, edges: readonly number[], strict = false): number[] {

@@ -1,4 +1,4 @@
-// The graph that a pane shows, from what its build has been asked.
+// The graph that a pane shows, from its build's answers.
 
 import { value, type Build } from "../builds";
 import { shown } from "../parts/names";
@@ -10,7 +10,7 @@ import type { Graph } from "./graph";
 import { remarksOf } from "./remarks";
 
 export interface Data {
-  /** Names the graph among all that the page may show. */
+  /** Identifies the graph among all graphs of the page. */
   readonly key: string;
   readonly build: string;
   readonly graph: Graph;
@@ -22,7 +22,7 @@ export interface Data {
 
 const kept = new Map<string, Data>();
 
-/** Returns what a pane draws, null while it is on its way. Reads signals: call it where they are followed. */
+/** Returns the graph that a pane draws, null while it is loading. Reads signals: call it in an effect or component. */
 export function dataOf(pane: Pane, build: Build): Data | null {
   const overview = value(build.overview.value);
   const first = value(build.stage(0).value);
@@ -52,7 +52,7 @@ function keep(key: string, make: () => Omit<Data, "key">): Data {
   return found;
 }
 
-/** Canvas and SVG draw texts as they are: what cannot be seen in names is written out before. */
+/** Canvas and SVG draw texts unchanged, so invisible characters in names are escaped before. */
 function named(graph: Graph): Graph {
   return {
     ...graph,

@@ -1,4 +1,4 @@
-// The graph of the model as its file has it: a node a layer, an edge a value that one hands another.
+// The graph of the model as in its file: a node per layer, an edge per value between layers.
 
 import type { ModelEdge, Nodes, Overview } from "../wire";
 import { ClusterTree, tidy } from "./clusters";
@@ -46,7 +46,7 @@ function resultTypes(count: number, first: Nodes | null): string[] {
   return found;
 }
 
-/** What layers hand on, read from the import: for builds whose model has no file. */
+/** The edges between layers from the import: for builds whose model has no file. */
 export function edgesOfImport(overview: Overview, first: Nodes): ModelEdge[] {
   const place = new Map(first.number.map((number, at) => [number, at]));
   const names = first.title;

@@ -63,7 +63,7 @@ class Reading {
     const outputs = this.outputs();
     const edges = new Edges(drawn.length + outputs.length);
     at.forEach((place, target) => {
-      // A branch or a loop reads what decides; the rest its functions read, and it hands on their results.
+      // A branch or loop reads its condition; its functions read the rest, and it passes on their results.
       const functions = this.nodes.functions[place] ?? [];
       const handed = Math.max(0, ...functions.map((held) => this.parameters.get(held)?.length ?? 0));
       const own = inputs[place] ?? [];
@@ -81,7 +81,7 @@ class Reading {
     return { nodes, edges: edges.pairs, clusters: tidy(nodes, edges.pairs, tree.clusters) };
   }
 
-  /** What a node is drawn as, "" for what is looked through. */
+  /** A node's kind in the drawing, "" for nodes that are not drawn. */
   private role(place: number): GraphNode["role"] | "" {
     const kind = this.nodes.kind[place];
     if (kind === "Constant") return "constant";
@@ -90,7 +90,7 @@ class Reading {
     return this.opened(place) === null ? "op" : "";
   }
 
-  /** The function that a call applies, where it has operators to show; null for an operator. */
+  /** The function that a call applies, if it has operators to show; null for an operator. */
   private opened(place: number): number | null {
     const held = this.nodes.functions[place] ?? [];
     const called = held[0];
@@ -125,7 +125,7 @@ class Reading {
       return origins.get(number) ?? this.links?.born[number] ?? 0;
     };
     let stage = origin(place);
-    // What a fused function results in is what its call is.
+    // The value of a call is its function's result.
     const owner = this.nodes.parent[place] ?? -1;
     if (this.results.get(owner) === place) for (const holder of this.holders.get(owner) ?? []) stage = Math.min(stage, origin(holder));
     return stage ? (this.overview.stages[stage]?.name ?? "") : "";
@@ -143,7 +143,7 @@ class Reading {
   private cluster(place: number, tree: ClusterTree, paths: readonly (readonly string[])[]): number {
     const owner = this.nodes.parent[place] ?? -1;
     const layers = this.nodes.layers[place] ?? [];
-    // Operators of a function are not parted by layers: colors tell these.
+    // Operators of a function are not grouped by layers: colors distinguish those.
     if (owner >= 0) return this.bodyCluster(owner, tree, paths);
     if (this.nodes.kind[place] === "Var" || !layers.length) return -1;
     const group = tree.path(mainPath(layers, paths));
@@ -172,7 +172,7 @@ class Reading {
     }));
   }
 
-  /** A loop's layer with its number of iterations, "" for what is no loop. */
+  /** A loop's layer with its number of iterations, "" if it is not a loop. */
   private turning(place: number): string {
     const layers = this.nodes.layers[place] ?? [];
     const loop = this.nodes.kind[place] === "While" && this.overview.loops.find((one) => layers.includes(one.layer));
@@ -209,7 +209,7 @@ class Reading {
     }));
   }
 
-  /** The drawn nodes that compute what a node of that number is. */
+  /** The drawn nodes that compute the value of a node, by its number. */
   private sources(number: number): number[] {
     const place = this.place.get(number);
     return place === undefined ? [] : this.from(place);
@@ -244,7 +244,7 @@ class Reading {
         const nth = parameters.indexOf(place);
         return (this.holders.get(owner) ?? []).flatMap((holder) => {
           const given = inputs[holder] ?? [];
-          // The condition of a branch comes before what is handed to its functions.
+          // The condition of a branch precedes the operands of its functions.
           const number = given[nth + given.length - parameters.length];
           return number === undefined ? [] : follow(number, -1);
         });
@@ -254,7 +254,7 @@ class Reading {
     }
   }
 
-  /** What the model results in, each by its name. */
+  /** The model's outputs by name. */
   private outputs(): { node: GraphNode; sources: number[] }[] {
     const result = this.results.get(-1);
     if (result === undefined) return [];
@@ -270,7 +270,7 @@ class Reading {
     }));
   }
 
-  /** Constants stand with the one that reads them, when there is one. */
+  /** A constant with a single reader stands in the reader's cluster. */
   private constants(nodes: readonly GraphNode[], edges: readonly number[]): void {
     const reader = new Map<number, number>();
     for (let at = 0; at < edges.length; at += 2) {
@@ -285,7 +285,7 @@ class Reading {
   }
 }
 
-/** What stands in an operator's call besides its operands: `strides=[2, 2], layout="NCHW"`. */
+/** An operator's attributes as text: `strides=[2, 2], layout="NCHW"`. */
 export function attributes(line: string): string {
   const open = line.indexOf("(", line.indexOf(" = "));
   if (open < 0) return "";
@@ -313,7 +313,7 @@ export function attributes(line: string): string {
   return parts.filter((text) => text && !text.startsWith("%")).join(", ");
 }
 
-/** For nodes of a stage the stage that made what they compute: rewriting alone makes nothing. */
+/** For nodes of a stage, the stage that made their computation; a mere rewrite does not count. */
 export function originStages(links: Links | null, stage: number): Map<number, number> {
   const found = new Map<number, number>();
   if (!links) return found;

@@ -1,4 +1,4 @@
-// What a graph pane shows, before anything is collapsed or has a place: nodes, edges, clusters.
+// The contents of a graph pane before collapsing and layout: nodes, edges, clusters.
 
 import type { Ref } from "../refs";
 
@@ -21,7 +21,7 @@ export interface GraphNode {
   /** Layers whose result this node is. */
   readonly marks: readonly number[];
   readonly kernel: number;
-  /** The pass that made what this node computes, "" for what the model says. */
+  /** The pass that made this node's computation, "" if it comes from the model. */
   readonly by: string;
   /** The innermost cluster, -1 for none. */
   cluster: number;
@@ -35,7 +35,7 @@ export interface Cluster {
   readonly title: string;
   readonly ref: Ref | null;
   readonly kernel: number;
-  /** The layer that colors it, -1 where it holds several. */
+  /** The layer that colors it, -1 if it contains several. */
   readonly layer: number;
   /** For kernels the number of the call's node, else -1. */
   readonly number: number;
@@ -44,13 +44,13 @@ export interface Cluster {
 
 export interface Graph {
   readonly nodes: readonly GraphNode[];
-  /** Clusters stand after the ones that hold them. */
+  /** Clusters stand after their parents. */
   readonly clusters: readonly Cluster[];
-  /** Pairs of places in `nodes`, source and target by turns, without doubles. */
+  /** Pairs of places in `nodes`, source and target alternating, without duplicates. */
   readonly edges: readonly number[];
 }
 
-/** Collects edges without doubles. */
+/** Collects edges without duplicates. */
 export class Edges {
   readonly pairs: number[] = [];
   private readonly seen = new Set<number>();

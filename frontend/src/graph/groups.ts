@@ -28,7 +28,7 @@ export function mainPath(layers: readonly number[], paths: readonly (readonly st
   }
 }
 
-/** What parameters say of a layer: a path; `"next"` for parameters without one; null for none. */
+/** A layer's path from its parameters; `"next"` for parameters without one; null without parameters. */
 type Said = readonly string[] | "next" | null;
 
 function byParameters(count: number, first: Nodes): Said[] {
@@ -79,7 +79,7 @@ function fill(said: readonly Said[]): string[][] {
   });
 }
 
-/** Leaves out what all paths begin with. */
+/** Removes the common prefix of all paths. */
 function shorten(paths: string[][]): string[][] {
   const some = paths.filter((path) => path.length);
   const prefix = some.length ? some.reduce(shared).length : 0;

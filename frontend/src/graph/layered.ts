@@ -1,11 +1,11 @@
-// The layered layout of a graph with clusters: every cluster is laid out for itself, from the inside
+// The layered layout of a graph with clusters: every cluster is laid out separately, from the inside
 // out, and is a box in the one around it. Values that enter or leave a cluster have a place on its
 // border, so that lines cross borders in one spot a value and go around what is inside.
 
 import { placeLevel, type Level, type LevelPlaced } from "./levels";
 import { HEAD, PAD, type Placed, type Progress, type ToPlace } from "./place";
 
-/** A cluster's inside while it is collected. Boxes are items, clusters and border places. */
+/** The contents of a cluster during collection. Boxes are items, clusters and border places. */
 class Inside {
   readonly item: number[] = [];
   readonly cluster: number[] = [];
@@ -76,7 +76,7 @@ export function layered(input: ToPlace, progress: Progress = () => undefined): P
   return compose(input, insides, paths);
 }
 
-/** Notes an edge in every cluster that it passes; returns these, with its number in each. */
+/** Adds an edge to every cluster that it passes; returns these, with its number in each. */
 function route(
   input: ToPlace, inside: (cluster: number) => Inside, depth: Int32Array, source: number, target: number,
 ): [number, number][] {
@@ -216,7 +216,7 @@ function compose(input: ToPlace, insides: readonly Inside[], paths: readonly [nu
   return { ...out, points: Float32Array.from(points), start, width: whole.width, height: whole.height, by: "layered" };
 }
 
-/** Leaves out points on the way straight down, and evens out steps of less than a pixel. */
+/** Removes points on straight vertical lines, and smooths steps of less than a pixel. */
 export function straightened(line: readonly number[]): number[] {
   const kept: number[] = [line[0] as number, line[1] as number];
   for (let at = 2; at < line.length; at += 2) {

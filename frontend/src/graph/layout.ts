@@ -1,4 +1,4 @@
-// Asks for layouts: from what has been laid out before, or from a worker that can be stopped.
+// Returns layouts from a cache, or from a worker that can be stopped.
 
 import text from "worker:./layout.worker.ts";
 import type { Placed, Progress, ToPlace } from "./place";
@@ -12,7 +12,7 @@ const KEPT = 32;
 const kept = new Map<string, Placed>();
 let idle: Worker | null = null;
 
-/** Lays out a graph; `key` names graph and collapse state, under which the answer is kept. */
+/** Lays out a graph; the result is cached under `key`, which names the graph and its collapse state. */
 export function layOut(key: string, make: () => ToPlace, progress: Progress): Pending {
   const known = kept.get(key);
   if (known) {

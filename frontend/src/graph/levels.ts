@@ -1,10 +1,10 @@
 // One level of the layered layout: boxes side by side in a cluster, or in the whole graph.
 //
-// Boxes get layers by longest path; values that span layers get a chain of invisible places, one
-// chain a value however many use it, which keeps skip connections together and the number of places
+// Boxes get layers by longest path; values that span layers get a chain of dummy places, one
+// chain per value however many boxes use it, which keeps skip connections together and the number of places
 // low. Orders within layers come from barycenter sweeps. Coordinates: each box wants to stand below
-// what feeds it, and isotonic regression finds the nearest places to the wishes that keep the order,
-// so that straight chains stay straight. Everything is linear in boxes, places and edges, but for
+// its predecessors, and isotonic regression finds the places nearest to these wishes that keep the order,
+// so that straight chains stay straight. Everything is linear in boxes, places and edges, except
 // sorting within layers.
 
 /** Edges are by columns; `fromX` and `toX` are where they touch, from the box's left side. */
@@ -32,7 +32,7 @@ export interface LevelPlaced {
   readonly x: Float64Array;
   readonly y: Float64Array;
   readonly points: number[][];
-  /** For boxes how long the straight path is that they stand on. */
+  /** The length of the straight path that each box stands on. */
   readonly spine: Int32Array;
   readonly width: number;
   readonly height: number;
@@ -42,7 +42,7 @@ const GAP_X = 18;
 const GAP_WIRE = 10;
 const GAP_Y = 28;
 const SWEEPS = 6;
-/** Longer spans than this of layers in all are drawn straight through, to stay linear. */
+/** If the total span of layers is longer than this, edges are drawn straight through, to stay linear. */
 const MOST_PLACES = 8;
 
 export function placeLevel(level: Level): LevelPlaced {
@@ -58,7 +58,7 @@ export function placeLevel(level: Level): LevelPlaced {
   return finish(level, rows, wires, layer, x, straight.length);
 }
 
-/** Longest paths; sources without inputs stand close to what uses them. */
+/** Longest paths; sources without inputs stand close to their users. */
 function layers(level: Level): Int32Array {
   const { count, source, target, border } = level;
   const out = adjacency(count, source, target);
@@ -69,12 +69,12 @@ function layers(level: Level): Int32Array {
   const queue: number[] = [];
   for (let at = 0; at < count; at++) if (!waiting[at]) queue.push(at);
   const placed = new Uint8Array(count);
-  // What enters a cluster has a row of its own.
+  // Values that enter a cluster have their own row.
   const top = Array.prototype.includes.call(border, 1) ? 1 : 0;
   let last = 0;
   for (let at = 0, started = 0; queue.length < count || at < queue.length; at++) {
     if (at >= queue.length) {
-      // A cycle: goes on with the first box that waits.
+      // A cycle: continue with the first waiting box.
       while (started < count && (placed[started] || !waiting[started])) started++;
       if (started >= count) break;
       waiting[started] = 0;
@@ -174,7 +174,7 @@ function rowsOf(level: Level, layer: Int32Array, wires: Wires): number[][] {
   let last = 0;
   for (const at of layer) last = Math.max(last, at);
   const rows: number[][] = Array.from({ length: last + 1 }, () => []);
-  // Depth first from the top, so that what belongs together starts side by side.
+  // Depth first from the top, so that related boxes start side by side.
   const total = level.count + wires.layer.length;
   const below = adjacency(total, wires.upper, wires.lower);
   const seen = new Uint8Array(total);
@@ -199,7 +199,7 @@ function rowsOf(level: Level, layer: Int32Array, wires: Wires): number[][] {
   return rows;
 }
 
-/** Sorts rows by the means of their neighbors' places, down and up by turns; keeps the best. */
+/** Sorts rows by the means of their neighbors' places, alternating down and up; keeps the best order. */
 function order(rows: number[][], wires: Wires, total: number): void {
   const above = adjacency(total, wires.lower, wires.upper);
   const below = adjacency(total, wires.upper, wires.lower);
@@ -328,7 +328,7 @@ function spines(level: Level, rows: readonly number[][], wires: Wires, total: nu
   const below = new Int32Array(total);
   const length = new Int32Array(total);
   const chosen = new Int32Array(total).fill(-1);
-  // What goes through a cluster goes before what starts in it, such as work on weights.
+  // Values that pass through a cluster precede those that start in it, such as work on weights.
   const box = (thing: number) => (thing >= level.count ? 0 : level.border[thing] ? THROUGH : 1);
   for (const row of [...rows].reverse()) {
     for (const thing of row) {
@@ -345,7 +345,7 @@ function spines(level: Level, rows: readonly number[][], wires: Wires, total: nu
   const down = new Int32Array(total).fill(-1);
   for (const row of rows) {
     for (const thing of row) {
-      // Of the lines that come straight to a thing the longest one goes on.
+      // Of the straight lines into a thing, the longest one continues.
       let most = -1;
       for (const link of into(thing)) {
         const from = wires.upper[link] as number;
@@ -359,7 +359,7 @@ function spines(level: Level, rows: readonly number[][], wires: Wires, total: nu
       if (link >= 0) down[wires.upper[link] as number] = link;
     }
   }
-  // What is long gives way least: a row's other boxes do not push a main path aside.
+  // Long lines move least: a row's other boxes do not push a main path aside.
   for (const row of [...rows].reverse()) {
     for (const thing of row) {
       const link = down[thing] as number;
@@ -371,7 +371,7 @@ function spines(level: Level, rows: readonly number[][], wires: Wires, total: nu
 
 const THROUGH = 1000;
 
-/** By thing the links that should be straight, -1 for none, and how much they should. */
+/** By thing, the links that should be straight (-1 for none), and their weights. */
 interface Spines {
   readonly up: Int32Array;
   readonly down: Int32Array;
@@ -379,7 +379,7 @@ interface Spines {
   weight(thing: number): number;
 }
 
-/** Moves the places of a line between their neighbors such that it bends as seldom as can be. */
+/** Moves the places of a line between their neighbors such that it has as few bends as possible. */
 function straighten(chain: readonly number[], rows: readonly number[][], level: Level, wires: Wires, x: Float64Array): void {
   const { count } = level;
   const width = (thing: number) => (thing < count ? (level.width[thing] as number) : 0);
@@ -402,7 +402,7 @@ function straighten(chain: readonly number[], rows: readonly number[][], level: 
       high = Math.min(high, next[1]);
       end++;
     }
-    // Where the lower end of the run is already, if there is room.
+    // At the lower end of the run, if there is room.
     const wish = x[chain[end - 1] as number] as number;
     for (let n = first; n < end; n++) x[chain[n] as number] = Math.min(high, Math.max(low, wish));
     first = end;
@@ -460,7 +460,7 @@ function finish(level: Level, rows: readonly number[][], wires: Wires, layer: In
   const tops: number[] = [];
   const bottoms: number[] = [];
   const links = wires.upper.map((_, n) => n);
-  // Rows stand further apart where lines go far sideways between them, so that these are not flat.
+  // Rows stand further apart if lines between them go far sideways, so that lines are not flat.
   const reach = new Float64Array(rows.length);
   const rowOf = (thing: number) => (thing < count ? layer[thing] : wires.layer[thing - count]) as number;
   for (const n of links) {

@@ -1,4 +1,4 @@
-// Colors of the page for canvases, which know no CSS variables, and how each thing is colored.
+// Colors of the page for canvases, which have no CSS variables, and the coloring of each thing.
 
 export interface Look {
   readonly dark: boolean;
@@ -31,7 +31,7 @@ function isDark(color: string): boolean {
   return 0.3 * r + 0.6 * g + 0.1 * b < 128;
 }
 
-/** A color of the page as a canvas takes it: variables are put in. */
+/** A color of the page for a canvas, with CSS variables resolved. */
 export function onCanvas(color: string): string {
   if (!color.includes("var(")) return color;
   const style = getComputedStyle(document.documentElement);

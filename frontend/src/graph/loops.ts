@@ -1,4 +1,4 @@
-// Boxes around what belongs to a loop: the layers of its body and the layer that the loop is.
+// Boxes around loops: the layers of the body and the loop's own layer.
 
 import type { Loop, Overview } from "../wire";
 import type { ClusterTree } from "./clusters";
@@ -8,10 +8,10 @@ export function loopTitle(name: string, loop: Loop): string {
   return `${name}: ${loop.iterations === null ? "loop" : `${loop.iterations} ${loop.iterations === 1 ? "iteration" : "iterations"}`}`;
 }
 
-/** Says for each layer in which cluster it stands: in that of its innermost loop, below it in its group. */
+/** The cluster of each layer: that of its innermost loop, and below it that of its group. */
 export function layerClusters(overview: Overview, paths: readonly (readonly string[])[], tree: ClusterTree): (layer: number) => number {
   const { loops, layers } = overview;
-  // Loops stand before those in them, so that the innermost is what stays.
+  // Loops stand before nested ones, so the innermost one overwrites the others.
   const innermost = new Map<number, number>();
   loops.forEach((loop, at) => {
     for (const layer of [...loop.layers, loop.layer]) innermost.set(layer, at);
@@ -36,7 +36,7 @@ export function layerClusters(overview: Overview, paths: readonly (readonly stri
   };
 }
 
-/** A path without what it has in common with another. */
+/** A path without its common prefix with another. */
 function below(path: readonly string[], other: readonly string[]): readonly string[] {
   let shared = 0;
   while (shared < path.length && path[shared] === other[shared]) shared++;

@@ -11,10 +11,10 @@ export const LABEL = 11;
 
 export type Measure = (text: string, size: number, bold: boolean) => number;
 
-/** Widths where no canvas is at hand: of an average letter. */
+/** Approximate widths without a canvas, from the average width of a letter. */
 export const roughly: Measure = (text, size, bold) => text.length * size * (bold ? 0.64 : 0.58);
 
-/** The lines of text in a box: what it is, what it gives, what else is known. */
+/** The lines of text in a box: operator, result, details. */
 export interface Lines {
   readonly title: string;
   readonly second: string;

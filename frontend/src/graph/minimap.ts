@@ -1,4 +1,4 @@
-// The whole graph in a column beside it, with what of it is seen.
+// The whole graph in a column beside it, with a frame around the visible part.
 
 import type { Camera } from "./camera";
 import type { Placed } from "./place";
@@ -6,7 +6,7 @@ import { colorOf, type Shown } from "./shown";
 
 /** How wide the minimap is, in a column of its own (`.graph-side`): it covers no nodes. */
 const WIDTH = 64;
-/** A long graph, as most are, is drawn as so much wider than it is, else it would be a hair. */
+/** The horizontal stretch of long graphs, which would be too narrow otherwise. */
 const STRETCH = 12;
 
 function sizeFor({ width, height }: Placed, camera: Camera): { width: number; height: number } {
@@ -15,7 +15,7 @@ function sizeFor({ width, height }: Placed, camera: Camera): { width: number; he
   return { width: WIDTH, height: Math.round(Math.min(camera.height - 16, Math.max(24, own > 120 ? long : own))) };
 }
 
-/** Draws the graph once a change; the frame of what is seen is put over it. */
+/** Draws the graph once per change, below the frame of the visible part. */
 export class Minimap {
   private readonly picture = document.createElement("canvas");
   private drawn: Shown | null = null;
@@ -67,7 +67,7 @@ export class Minimap {
     context.strokeRect(box.x, box.y, Math.max(3, box.right - box.x), Math.max(3, box.bottom - box.y));
   }
 
-  /** What of the graph is at a point of the minimap. */
+  /** The point of the graph at a point of the minimap. */
   at(px: number, py: number): { x: number; y: number } {
     return { x: (px - this.left) / this.scaleX, y: (py - this.top) / this.scaleY };
   }

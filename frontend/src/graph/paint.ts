@@ -1,5 +1,5 @@
 // Draws a scene onto a canvas. Far off, boxes are rectangles of one color and lines are straight, drawn
-// color by color; near by, they have texts. Only what is in sight is drawn.
+// color by color; near by, they have texts. Only the visible part is drawn.
 
 import type { Camera } from "./camera";
 import { cut, FONT, LABEL, SMALL, TITLE } from "./measure";
@@ -9,7 +9,7 @@ import type { Box, Scene } from "./scene";
 
 type Context = CanvasRenderingContext2D;
 
-/** Below these scales boxes have no texts, and nothing but one color. */
+/** Below these scales boxes have no texts, or only a single color. */
 const TEXT = 0.42;
 const DETAIL = 0.58;
 const FAR = 0.26;

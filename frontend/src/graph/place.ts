@@ -1,4 +1,4 @@
-// What the layout is given and what it answers: plain arrays, which travel to a worker quickly.
+// Inputs and results of the layout: plain arrays, which are quick to send to a worker.
 
 /** Items are boxes; clusters hold items and clusters. Sizes are in pixels at scale 1. */
 export interface ToPlace {
@@ -33,6 +33,6 @@ export interface Placed {
 
 export type Progress = (share: number) => void;
 
-/** Room around what a cluster holds; the upper side has its name as well. */
+/** Padding inside a cluster; the top also has its name. */
 export const PAD = 12;
 export const HEAD = 22;

@@ -1,5 +1,5 @@
-// What passes have to say about nodes of a stage: remarks name nodes that a pass was given, the ones
-// shown are those it made of them.
+// Remarks of passes about a stage's nodes: remarks name nodes of the pass's input, the nodes
+// shown are those made from them.
 
 import type { Links, Stage } from "../wire";
 import type { Graph } from "./graph";
@@ -27,7 +27,7 @@ export function remarksOf(stage: Stage, links: Links | null): Map<number, string
   return found;
 }
 
-/** Why what an edge links stands in two kernels: what was said of its ends, that about both first. */
+/** Why the ends of an edge are in two kernels: the remarks about its ends, those about both first. */
 export function betweenRemarks(graph: Graph, remarks: ReadonlyMap<number, readonly string[]>, source: number, target: number): string[] {
   const from = graph.nodes[source];
   const to = graph.nodes[target];
@@ -36,7 +36,7 @@ export function betweenRemarks(graph: Graph, remarks: ReadonlyMap<number, readon
   const out = apart(remarks.get(from.number) ?? []);
   const about = out.filter((text) => text.includes(`${to.title} not fused into`) || text.includes(`not fused into ${to.title}`) || text.includes("into its user"));
   if (about.length) return about;
-  // What is said of the target is about what follows it, unless it names the source.
+  // A remark about the target concerns its successors, unless it names the source.
   const into = apart(remarks.get(to.number) ?? []).filter((text) => text.includes(`into ${from.title}`));
   return [...out, ...into];
 }

@@ -31,7 +31,7 @@ function channel(linear: number): string {
 
 const known = new Map<number, string>();
 
-/** A layer's color; as many are worked out as there are. */
+/** A layer's color, cached. */
 export function layerRgb(dark: boolean, layer: number): string {
   const key = layer * 2 + (dark ? 1 : 0);
   let found = known.get(key);

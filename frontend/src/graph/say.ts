@@ -1,4 +1,4 @@
-// What a thing of the graph is, in words: for tooltips and screen readers.
+// Descriptions of things in the graph, for tooltips and screen readers.
 
 import { names } from "../parts/names";
 import type { Overview } from "../wire";
@@ -8,7 +8,7 @@ import type { Hit, Scene } from "./scene";
 export interface Said {
   readonly title: string;
   readonly lines: readonly string[];
-  /** Why things are apart: shown with a mark of its own. */
+  /** Why things were not fused: shown with its own mark. */
   readonly remarks: readonly string[];
 }
 

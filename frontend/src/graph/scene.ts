@@ -1,4 +1,4 @@
-// A laid out graph, ready to be drawn and pointed at: boxes and lines found by where they are.
+// A laid-out graph, ready for drawing and hit tests: boxes and lines are found by position.
 
 import type { Placed } from "./place";
 import type { View } from "./visible";
@@ -11,13 +11,13 @@ export interface Box {
   readonly height: number;
 }
 
-/** What is under the pointer. */
+/** The thing under the pointer. */
 export type Hit =
   | { readonly kind: "item"; readonly at: number }
   | { readonly kind: "cluster"; readonly at: number; readonly part: "mark" | "head" | "border" | "inside" }
   | { readonly kind: "edge"; readonly at: number };
 
-/** Bands of this height find what is in sight. */
+/** The height of the bands that index visible things. */
 const BAND = 256;
 
 export class Scene {
@@ -82,7 +82,7 @@ export class Scene {
     this.scan(this.edgeBands, this.edgeSeen, box, each);
   }
 
-  /** What is at a point; `near` is how far off a line may be. */
+  /** The thing at a point; `near` is the largest distance of a line. */
   hit(px: number, py: number, near: number): Hit | null {
     let found: Hit | null = null;
     const spot = { x: px, y: py, width: 0.01, height: 0.01 };

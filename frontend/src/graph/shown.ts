@@ -1,4 +1,4 @@
-// How each box is colored and marked at the moment: worked out when that changes, not at each frame.
+// Current colors and marks of boxes: computed on changes, not in each frame.
 
 import type { HeatColor } from "../heat";
 import type { Reach } from "../thread";
@@ -13,11 +13,11 @@ export interface Shown {
   /** For each item the colors of its layers, and its heat. */
   readonly layers: readonly (readonly number[])[];
   readonly heat: readonly (string | null)[] | null;
-  /** 1 for items and clusters that the focus leads to; null where nothing is focused. */
+  /** 1 for items and clusters that the focus leads to; null without a focus. */
   readonly hits: Uint8Array | null;
   readonly clusterHits: Uint8Array | null;
   readonly changes: readonly Change[] | null;
-  /** The item that keys move, -1 for none, and what the pointer is on. */
+  /** The item selected by keys, -1 for none, and the thing under the pointer. */
   readonly key: number;
   readonly pointed: Hit | null;
 }
@@ -73,7 +73,7 @@ export function hitsOf(scene: Scene, reach: Reach, stage: number | null): { item
 
 /** A color for a box as a whole. */
 export function colorOf(shown: Shown, at: number): string {
-  // With figures shown, a box without one has no color that could be taken for one.
+  // If figures are shown, a box without one has no color that resembles one.
   if (shown.heat) return shown.heat[at] ?? shown.look.dim;
   const layers = shown.layers[at] as readonly number[];
   const item = shown.scene.view.items[at];

@@ -1,4 +1,4 @@
-// What of a graph is seen: collapsed clusters are one item, constants may be left out.
+// The visible items of a graph: collapsed clusters are one item, constants may be left out.
 
 import type { Cluster, Graph, GraphNode } from "./graph";
 import { Edges } from "./graph";
@@ -76,7 +76,7 @@ export function makeView(graph: Graph, collapsed: ReadonlySet<string>, constants
   return { graph, items, clusters, parents, edges: edges.pairs, itemOf };
 }
 
-/** How many boxes a reader takes in at first; kernels are worth opening, to see what is in them. */
+/** The most boxes shown at first; kernels are opened to show their contents. */
 const AT_FIRST = 120;
 const WITH_KERNELS = 260;
 

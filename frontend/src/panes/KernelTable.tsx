@@ -1,4 +1,4 @@
-// The kernels of a build as a table, in order of execution or of what is asked for. Only the rows in
+// The kernels of a build as a table, in order of execution or sorted by a column. Only the rows in
 // view are in the page.
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -74,7 +74,7 @@ export function KernelTable({ pane, build }: PaneProps) {
     ];
     return () => ends.forEach((end) => end());
   }, [build, pane.key]);
-  // What is chosen elsewhere comes into view.
+  // Scrolls to what was selected elsewhere.
   const wish = reveal.value;
   useEffect(() => {
     if (!wish || wish.from === pane.key) return;
@@ -84,7 +84,7 @@ export function KernelTable({ pane, build }: PaneProps) {
 
   if (asked.state === "failed") return <ErrorBox error={asked.error} />;
   if (!overview || !by) return <p class="empty">Loading …</p>;
-  if (!rows.length) return <p class="empty">Nothing is left to run: this model has no kernels.</p>;
+  if (!rows.length) return <p class="empty">This model has no kernels: nothing is computed in a run.</p>;
   const first = Math.max(0, Math.floor(view.top / ROW) - AROUND);
   const shown = rows.slice(first, first + Math.ceil(view.height / ROW) + 2 * AROUND);
   const width = columns.reduce((sum, column) => sum + column.width, 0) + 14;
@@ -198,7 +198,7 @@ function KernelRow({ row, place, columns, isLit, isCursor, isChosen, bar, heat, 
   );
 }
 
-/** Rows in view that belong to what is in focus, for links between panes. */
+/** Visible rows that belong to the focus, for links between panes. */
 function spots(box: HTMLElement | null, rows: readonly Row[], lit: ReadonlyMap<number, unknown>, most: number) {
   const found: Spot[] = [];
   if (!box || !lit.size) return { spots: found, total: 0 };

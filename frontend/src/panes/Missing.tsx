@@ -1,6 +1,6 @@
 import type { PaneProps } from "./props";
 
-/** Stands where a pane's component is not written yet. */
+/** A placeholder for a pane without a component. */
 export function Missing({ pane }: PaneProps) {
   return <p class="empty">{pane.kind} is not shown yet</p>;
 }

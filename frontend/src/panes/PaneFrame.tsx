@@ -1,4 +1,4 @@
-// The frame of a pane: its kind, which stage or kernel it shows, text or graph, what to do with it.
+// The frame of a pane: its kind, its stage or kernel, text or graph, and a menu.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { buildOf, value, type Build } from "../builds";
@@ -62,7 +62,7 @@ export function PaneFrame({ pane, place }: { readonly pane: Pane; readonly place
         {pane.kind !== "diff" && <BuildBadge build={build} />}
         <select
           class="kind"
-          aria-label="What the pane shows"
+          aria-label="Contents of the pane"
           value={pane.kind}
           style={{ width: `calc(${shown.title.length}ch + 34px)` }}
           onChange={(event) => become(pane, event.currentTarget.value as PaneKind)}
@@ -143,7 +143,7 @@ interface MenuProps {
   readonly place: number;
 }
 
-/** What is wanted seldom: saving, moving. */
+/** Rarely used commands: saving, moving. */
 function Menu({ pane, place }: MenuProps) {
   const [opened, setOpened] = useState(false);
   const holder = useRef<HTMLSpanElement>(null);

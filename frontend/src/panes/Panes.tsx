@@ -31,7 +31,7 @@ export function Panes() {
   );
 }
 
-/** Panes that are too many for the window's width stand in a row that scrolls. */
+/** If there are too many panes for the window's width, their row scrolls. */
 function inSight(key: number): void {
   document.querySelector(`.pane[data-key="${key}"]`)?.scrollIntoView({ block: "nearest", inline: "nearest" });
 }

@@ -1,5 +1,5 @@
-// Links drawn between neighboring panes: from each line of what is in focus to those it leads to in
-// the pane beside. Drawn anew in each frame in which something moved.
+// Links drawn between neighboring panes: from each focused line to its counterparts in
+// the next pane. Redrawn in each frame in which something moved.
 
 import { useEffect, useRef } from "preact/hooks";
 import { layerColor } from "../colors";
@@ -7,7 +7,7 @@ import { focus, panes } from "../state";
 import { lines } from "./lines";
 import { linksBetween, type Link } from "./links";
 
-/** Spots of a pane that links are drawn from, at most; and links between two panes. */
+/** The most spots of a pane that links start from, and the most links between two panes. */
 const MOST_SPOTS = 14;
 const MOST_LINKS = 60;
 const SVG = "http://www.w3.org/2000/svg";

@@ -1,11 +1,11 @@
-// Chooses one of many: a button, and a list that is filtered by typing. The list holds in the page
-// only the rows that are in view, so that thousands are no more work than ten.
+// Selects one of many: a button, and a list that is filtered by typing. The list renders only
+// visible rows, so that thousands cost no more than ten.
 
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 
 export interface Choice {
   readonly at: number;
-  /** What is matched by typing. */
+  /** The text matched by typing. */
   readonly text: string;
   readonly detail: string;
   readonly dim: boolean;
@@ -18,7 +18,7 @@ const SHOWN = 14;
 interface Props {
   readonly label: string;
   readonly at: number;
-  /** What is chosen now, and, asked for when the list opens, what there is. */
+  /** The current choice, and a function for the choices, called when the list opens. */
   readonly current: Choice | undefined;
   readonly choices: () => readonly Choice[];
   readonly onChoose: (at: number, beside: boolean) => void;

@@ -1,4 +1,4 @@
-// Which stage or kernel a pane of a kind is about to show: the one place that decides it, for the
+// Decides which stage or kernel a new pane shows, for the
 // palette, the film strip, the menus and the panes a page starts with.
 
 import { timeOf } from "../story/shares";
@@ -6,7 +6,7 @@ import { value, type Build } from "../builds";
 import { panes, reachIn, selected, type PaneKind } from "../state";
 import { COUNTED } from "./kinds";
 
-/** That of what is chosen, else the one that panes show, else the last stage or the hottest kernel. */
+/** The one of the selection, else the one that panes show, else the last stage or the hottest kernel. */
 export function countedOf(build: Build, kind: PaneKind): number {
   const counted = COUNTED[kind];
   return counted === "stage" ? stageOf(build) : counted === "kernel" ? kernelOf(build) : 0;
@@ -25,7 +25,7 @@ function kernelOf(build: Build): number {
   return kernels[0] ?? open ?? hottest(build);
 }
 
-/** The kernels that what is chosen leads to; of a kernel or a layer they are known before the links are here. */
+/** The kernels of the selection; for a kernel or layer they are known before the links are loaded. */
 function chosenKernels(build: Build): readonly number[] {
   const at = selected.peek();
   if (at?.build === build.id) {
@@ -43,7 +43,7 @@ function shown(build: Build, counted: "stage" | "kernel"): number | undefined {
   return panes.peek().find((pane) => pane.build === build.id && COUNTED[pane.kind] === counted)?.arg;
 }
 
-/** The kernel that takes most time; until it is measured the one with most arithmetic. */
+/** The kernel with the most time; before a measurement, the one with the most FLOPs. */
 function hottest(build: Build): number {
   const kernels = value(build.overview.peek())?.kernels ?? [];
   const times = timeOf(build)?.kernels;

@@ -1,4 +1,4 @@
-// The next level down, opened beside the panes there are.
+// Opens the next level down beside the existing panes.
 
 import { buildOf, value } from "../builds";
 import { focus, go, open, panes, type PaneKind } from "../state";
@@ -7,7 +7,7 @@ import { focused } from "./moves";
 /** The ways down from the model to the instructions. */
 const LEVELS: readonly PaneKind[] = ["model", "stage", "loops", "llvm", "asm"];
 
-/** Opens the next level that no pane shows yet, at what is in focus. */
+/** Opens the next level that no pane shows yet, at the focus. */
 export function openCounterpart(): void {
   const pane = focused();
   if (!pane) return;

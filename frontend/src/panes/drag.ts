@@ -1,4 +1,4 @@
-// What is dragged onto a pane: a frame of the film strip, or another pane.
+// Things dragged onto a pane: a frame of the film strip, or another pane.
 
 import type { PaneKind } from "../state";
 

@@ -1,19 +1,19 @@
-// Where panes have on the screen what is in focus: for links drawn between panes. Panes register
-// here and say when something moved; they never hold each other.
+// Screen positions of focused things in panes, for links drawn between panes. Panes register
+// here and report movements; they never reference each other.
 
-/** A thing that belongs to what is in focus, where it is on the screen. */
+/** The screen position of a thing that belongs to the focus. */
 export interface Spot {
   readonly left: number;
   readonly right: number;
   readonly top: number;
   readonly bottom: number;
   readonly layers: readonly number[];
-  /** Greater for what has more to do with it (text/content.ts). */
+  /** Greater for a closer relation (text/content.ts). */
   readonly strength: number;
 }
 
 export interface Screen {
-  /** The spots in view, from top to bottom, at most `most`; and how many there are in all. */
+  /** The visible spots, from top to bottom, at most `most`; and their total number. */
   spots(most: number): { readonly spots: readonly Spot[]; readonly total: number };
 }
 
@@ -21,7 +21,7 @@ class Lines {
   private readonly screens = new Map<number, Screen>();
   private readonly waiting = new Set<() => void>();
 
-  /** `key` is `Pane.key`. Call what it returns when the pane goes. */
+  /** `key` is `Pane.key`. Call the returned function when the pane closes. */
   register(key: number, screen: Screen): () => void {
     this.screens.set(key, screen);
     this.moved();
@@ -35,7 +35,7 @@ class Lines {
     return this.screens.get(key);
   }
 
-  /** Says that something scrolled, or that something else is in focus. */
+  /** Reports that something scrolled, or that the focus changed. */
   moved(): void {
     for (const told of this.waiting) told();
   }

@@ -1,4 +1,4 @@
-// Which spots of two panes are linked.
+// Links between spots of two panes.
 
 import type { Spot } from "./lines";
 
@@ -10,7 +10,7 @@ export interface Link {
   readonly layer: number;
 }
 
-/** Returns links between spots that have a layer in common, strongest first. */
+/** Returns links between spots with a common layer, strongest first. */
 export function linksBetween(left: readonly Spot[], right: readonly Spot[], most: number): { links: Link[]; left: number } {
   const found: Link[] = [];
   for (const a of left) {

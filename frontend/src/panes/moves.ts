@@ -1,4 +1,4 @@
-// Moving between panes, and what the keyboard does to the one that has it.
+// Moves between panes, and keyboard actions of the focused pane.
 
 import { buildOf, value } from "../builds";
 import { focusedPane, keysOf, type PaneKeys } from "../panekeys";
@@ -59,7 +59,7 @@ export function stepStage(by: number): void {
   const stages = build && value(build.overview.peek())?.stages;
   if (!build || !stages) return;
   let at = (pane?.arg ?? stages.length) + by;
-  // The last stage is what is compiled: it counts, even where its pass had nothing to do.
+  // The last stage is the one that is compiled: it counts even if its pass changed nothing.
   while (stages[at] && !stages[at]?.changed && at !== stages.length - 1) at += by;
   if (!stages[at]) return;
   if (pane) update(pane.key, { arg: at });

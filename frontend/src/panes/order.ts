@@ -1,4 +1,4 @@
-// The order of panes, and what a pane shows.
+// The order of panes, and their contents.
 
 import { buildOf, value, type Build } from "../builds";
 import { makePane, panes, update, type Pane, type PaneKind } from "../state";
@@ -22,7 +22,7 @@ export function become(pane: Pane, kind: PaneKind): void {
   const build = buildOf(pane.build);
   const alike = COUNTED[kind] !== "" && COUNTED[kind] === COUNTED[pane.kind];
   const arg = alike ? pane.arg : build ? countedOf(build, kind) : 0;
-  // Another component with another state: a pane of its own, in the old one's place.
+  // Another component with other state: a new pane in the old one's place.
   const made = makePane(pane.build, kind, arg);
   panes.value = panes.peek().map((p) => (p.key === pane.key ? made : p));
 }

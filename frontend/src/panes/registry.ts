@@ -1,4 +1,4 @@
-// What shows each kind of pane. A new kind is a line here and a component of its own.
+// The component of each kind of pane. A new kind is a line here and a component.
 
 import type { ComponentType } from "preact";
 import type { PaneKind } from "../state";

@@ -1,4 +1,4 @@
-// Rows of the table of kernels: what is in each column, sorted, as text.
+// Rows of the table of kernels: columns, sorting, text.
 
 import { short } from "../strip/frames";
 import { names } from "../parts/names";
@@ -19,7 +19,7 @@ export interface Column {
   readonly about: string;
   readonly width: number;
   readonly right: boolean;
-  /** What rows are sorted by: greater first where `right`. */
+  /** The sort key; greater first if `right`. */
   value(row: Row): number | string;
   text(row: Row): string;
 }

@@ -1,7 +1,7 @@
 import type { ErrorInfo } from "../wire";
 import { Prose } from "./Prose";
 
-/** A coded error as clew prints it: what, where, and what to do. */
+/** A coded error as clew prints it: message, location and hint. */
 export function ErrorBox({ error }: { readonly error: ErrorInfo }) {
   return (
     <div class="error" role="alert">

@@ -1,6 +1,6 @@
 import { cancelJob, type JobState } from "../jobs";
 
-/** What a job is doing, how far it is, and a way to stop it. */
+/** A job's current work, its progress, and a button to cancel it. */
 export function Progress({ job }: { readonly job: JobState }) {
   const share = job.fraction === null ? undefined : job.fraction;
   return (

@@ -1,4 +1,4 @@
-// A link to something of a build: hovering points at it, choosing goes there.
+// A link to a thing of a build: hovering focuses it, a click goes there.
 
 import type { ComponentChildren } from "preact";
 import { format, parse } from "../refs";

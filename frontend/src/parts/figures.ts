@@ -20,7 +20,7 @@ export function iterationsText(ns: number | null | undefined, runs: number | nul
   return `${Math.round(runs).toLocaleString("en")} iterations of ${timeText(ns / runs)}`;
 }
 
-/** `b` against `a`, as a factor; empty where one of them is nothing. */
+/** `b` relative to `a`, as a factor; empty if one of them is 0. */
 export function ratioText(a: number | null, b: number | null): string {
   return a && b ? `${digits(b / a)}×` : "";
 }

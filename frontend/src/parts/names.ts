@@ -1,20 +1,20 @@
-// Texts of a model on the page. A layer may be named anything: characters that run text the other way
-// or draw nothing are written out, and names in scripts that run from right to left stand by
-// themselves, so that none of them turns what is written around it.
+// Texts of a model on the page. Layer names may contain anything: bidirectional controls and
+// invisible characters are escaped, and names in right-to-left scripts are isolated,
+// so that they do not reorder the text around them.
 
 import { Fragment, h, options, type ComponentChild, type VNode } from "preact";
 
-/** What draws nothing: control and format characters, but for line breaks and tabs; separators of lines. */
+/** Invisible characters: control and format characters except line breaks and tabs; line separators. */
 const UNSEEN = /(?![\n\t])[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu;
 const ANY_UNSEEN = new RegExp(UNSEEN.source, "u");
 /** Letters of Hebrew, Arabic and their like. */
 const RIGHT_TO_LEFT = /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
 
 const [ISOLATE, POP] = ["\u2066", "\u2069"];
-/** What `names` makes: nothing inside can end it early. */
+/** The isolate that `names` makes; nothing inside can end it early. */
 const ISOLATED = new RegExp(`${ISOLATE}([^${ISOLATE}${POP}]*)${POP}`);
 
-/** A text with what cannot be seen written out, as `\u202e`: as clew's own messages have it. */
+/** A text with invisible characters escaped, such as `\u202e`, as in clew's messages. */
 export function visible(text: string): string {
   return ANY_UNSEEN.test(text) ? text.replace(UNSEEN, escaped) : text;
 }
@@ -29,7 +29,7 @@ export function isRightToLeft(text: string): boolean {
   return RIGHT_TO_LEFT.test(text);
 }
 
-/** Names in a row, as one text: each stands by itself. */
+/** Names joined into one text, each isolated. */
 export function names(all: readonly string[], between = ", "): string {
   return all.map((name) => (isRightToLeft(name) ? ISOLATE + visible(name) + POP : visible(name))).join(between);
 }
@@ -45,7 +45,7 @@ const ATTRIBUTES = ["title", "aria-label", "aria-valuetext", "placeholder", "alt
 /** Elements that hold text alone. */
 const PLAIN: ReadonlySet<unknown> = new Set(["option", "textarea", "title", "script", "style"]);
 
-/** Has all text that the page draws shown so, from now on, wherever it comes from. */
+/** Applies this to all text that the page renders from now on. */
 export function guardTexts(): void {
   const before = options.vnode;
   options.vnode = (vnode) => {

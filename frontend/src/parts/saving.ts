@@ -1,4 +1,4 @@
-// Handing things out of the page: to the clipboard, and as files.
+// Exports from the page: to the clipboard, and as files.
 
 import { tell } from "../notices";
 
@@ -6,7 +6,7 @@ export async function copy(text: string, what: string): Promise<void> {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Pages opened from disk, and some browsers, have no clipboard: the old way is left.
+    // Pages opened from disk, and some browsers, have no clipboard API: use the old way.
     const area = document.createElement("textarea");
     area.value = text;
     document.body.append(area);

@@ -1,4 +1,4 @@
-// The row that says what colors mean: the scale with its numbers, what figures rest on, and notes.
+// The legend of the colors: the scale with its numbers, the basis of the figures, and notes.
 
 import { buildOf, builds } from "../builds";
 import { heatIn, isMeasured, setMetric, wholeScale } from "../heat";
@@ -12,7 +12,7 @@ const TITLES: Readonly<Record<Metric, string>> = {
   time: "Time",
   flops: "Arithmetic",
   bytes: "Memory traffic",
-  peak: "Share of the roof",
+  peak: "Share of peak",
   error: "Error against f32",
 };
 

@@ -1,4 +1,4 @@
-// Stands where a figure would, before it is measured: says what it takes, and starts it.
+// A placeholder for a figure before its measurement: describes the measurement and starts it.
 
 import type { Build } from "../builds";
 import { COMPARING, MEASURING, measureFor, NEEDS } from "../heat";
@@ -15,18 +15,18 @@ export function NotMeasured({ build, what }: { readonly build: Build; readonly w
           <MeasureButton build={build} what={what} />
           <p class="dim">
             {errors
-              ? "Compiles the model once more at opt level 0 in f32, runs both on inputs drawn from a seed, and compares each layer's value that is in memory."
+              ? "Compiles the model again at opt level 0 in f32, runs both on inputs drawn from a seed, and compares each layer's value that is in memory."
               : "Runs the model for some seconds on inputs drawn from a seed, with timers and sampled instructions."}
           </p>
         </>
       ) : (
-        <p class="dim">This report was written without measurements: clew report --profile measures.</p>
+        <p class="dim">This report was written without measurements; clew report --profile includes them.</p>
       )}
     </div>
   );
 }
 
-/** Measures what a metric needs; says so while it is at it. */
+/** A button that runs a metric's measurement, and shows when it is running. */
 export function MeasureButton({ build, what, again = false }: { readonly build: Build; readonly what: Metric; readonly again?: boolean }) {
   const errors = NEEDS[what] === "errors";
   const running = isRunning(build.id, errors ? COMPARING : MEASURING);

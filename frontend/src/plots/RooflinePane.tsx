@@ -1,4 +1,4 @@
-// Kernels under the machine's roofs: how much each computes for a byte, how quickly, what limits it.
+// Kernels under the machine's roofline: arithmetic intensity, throughput, and limit of each.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { value, type Build } from "../builds";
@@ -177,7 +177,7 @@ function Points({ build, plot, over, enter, choose }: PointsProps) {
   );
 }
 
-/** A disc for what its arithmetic limits, a diamond for what waits for memory: not color alone. */
+/** A disc for compute-bound kernels, a diamond for memory-bound ones: not color alone. */
 function Mark({ point: { x, y, radius, limit } }: { readonly point: Point }) {
   if (limit === "compute") return <circle cx={x} cy={y} r={radius} />;
   const r = radius * 1.2;

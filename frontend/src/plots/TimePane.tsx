@@ -1,4 +1,4 @@
-// Where the time goes: kernels, layers or types of operators, what takes most first.
+// Where the time goes: kernels, layers or types of operators, the slowest first.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { effect } from "@preact/signals";
@@ -15,7 +15,7 @@ import { fewest, ranked, WAYS, type Row, type Way } from "./ranking";
 import { figureText } from "./scale";
 import { plural } from "./words";
 
-/** Rows that are shown at first, and how many more at once. */
+/** The number of rows shown at first, and of further rows per step. */
 const SHOWN = 150;
 const DOTS = 4;
 
@@ -124,7 +124,7 @@ function Ranking({ pane, build, overview, heat, measured }: RankingProps) {
   );
 }
 
-/** What a run takes, and how much of it is outside kernels. */
+/** The time of a run, and the part of it outside kernels. */
 function Wall({ build, heat }: { readonly build: Build; readonly heat: Heat }) {
   const line = value(build.ask("timeline").value);
   const total = heat.total ?? 0;
@@ -134,7 +134,7 @@ function Wall({ build, heat }: { readonly build: Build; readonly heat: Heat }) {
   return <>{`One run takes ${figureText("time", line.wall_ns)}, ${where}. `}</>;
 }
 
-/** Lights the rows that belong to what is pointed at, without drawing the table anew. */
+/** Highlights the rows that belong to the focus, without rendering the table again. */
 function light(list: HTMLElement | null, build: Build, overview: Overview, rows: readonly Row[]): () => void {
   const places = new Map(overview.layers.map((layer, n) => [layer.name, n]));
   return effect(() => {

@@ -122,7 +122,7 @@ function Run({ pane, build, overview, timeline }: RunProps) {
         <span class="grow" />
         <button aria-label="Zoom out" title="Zoom out (wheel)" disabled={whole} onClick={() => setView(zoomed(view, (view.from + view.to) / 2, 0.5, span))}>−</button>
         <button aria-label="Zoom in" title="Zoom in (wheel)" onClick={() => setView(zoomed(view, (view.from + view.to) / 2, 2, span))}>+</button>
-        <button disabled={!chosen} title="Zoom to what is chosen" onClick={() => chosen && zoomTo(chosen)}>Chosen</button>
+        <button disabled={!chosen} title="Zoom to the selection" onClick={() => chosen && zoomTo(chosen)}>Chosen</button>
         <button disabled={whole} onClick={() => setView({ from: 0, to: span })}>All</button>
       </div>
       <div
@@ -212,7 +212,7 @@ function Lane({ build, overview, track, y, pieces, enter, choose }: LaneProps) {
         {pieces.map((piece, n) => {
           const ref = piece.slice ? parse(piece.slice.ref) : null;
           const layers = ref ? layersOf(ref, overview, thread?.links.layers ?? [], (name) => thread?.layer(name)) : [];
-          // Each slice has its own time; other figures are those of what it shows.
+          // Each slice has its own time; other figures are those of the thing it shows.
           const level = piece.slice && ref && timed ? scale.level(piece.slice.ns) : null;
           const hot = level === null ? ref && heat({ build: build.id, ref }) : colorAt(palette.value, level);
           const color = hot ?? (layers[0] !== undefined ? layerColor(layers[0]) : null);
@@ -236,7 +236,7 @@ function Lane({ build, overview, track, y, pieces, enter, choose }: LaneProps) {
   );
 }
 
-/** How often a kernel of a loop ran, and what an iteration took. */
+/** How often a kernel in a loop ran, and the time of an iteration. */
 function Iterations({ build, slice }: { readonly build: Build; readonly slice: Slice }) {
   const text = iterationsOf(build, slice);
   return text ? <p>{text}</p> : null;
@@ -247,7 +247,7 @@ function iterationsOf(build: Build, slice: Slice): string {
   return ref?.kind === "kernel" ? iterationsText(slice.ns, value(build.heat("time").value)?.runs[ref.kernel]) : "";
 }
 
-/** A name in a slice, as much of it as fits, on a ground of its own so that it reads on any color. */
+/** A name in a slice, cut to fit, on its own background so that it is readable on any color. */
 function Name({ text, x, width }: { readonly text: string; readonly x: number; readonly width: number }) {
   const left = Math.max(0, x);
   const room = Math.floor((x + width - left - 8) / LETTER);

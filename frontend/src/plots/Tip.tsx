@@ -1,4 +1,4 @@
-// What is shown beside the mouse in a plot; it stays within the plot.
+// A tooltip beside the mouse in a plot; it stays within the plot.
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef } from "preact/hooks";

@@ -20,7 +20,7 @@ export interface AxisTick {
   readonly text: string;
 }
 
-/** Powers of ten within an axis, and 2 and 5 times these where there are few. */
+/** Powers of ten within an axis, and 2 and 5 times these if there are few. */
 export function ticksOf(axis: Axis): AxisTick[] {
   const found: AxisTick[] = [];
   const few = Math.log10(axis.high / axis.low) < 2;

@@ -1,4 +1,4 @@
-// The figure of each thing of a build, by a metric: what colors and tables show.
+// The figure of each thing of a build, by metric, for colors and tables.
 
 import { value, type Build } from "../builds";
 import type { Ref } from "../refs";
@@ -9,7 +9,7 @@ import { adds, scaleOf, type Scale } from "./scale";
 
 type Figures = readonly (number | null)[];
 
-/** Least and most of what layers and kernels have. */
+/** The range of the figures of layers and kernels. */
 export interface Range {
   readonly least: number;
   readonly most: number;
@@ -39,7 +39,7 @@ export class FiguresOf {
     private readonly whole: Scale,
   ) {}
 
-  /** From 0 (cold) to 1 (hot); null where nothing is known, or nothing is there. */
+  /** From 0 (cold) to 1 (hot); null if the figure is unknown or absent. */
   level(ref: Ref): number | null {
     const figure = this.of(ref);
     if (figure === null || (figure === 0 && adds(this.metric))) return null;
@@ -55,7 +55,7 @@ export class FiguresOf {
       case "loop":
         return this.heat.lines[ref.kernel]?.[ref.line - 1] ?? null;
       case "llvm":
-        // What a line of LLVM text takes is not told apart from others of its line of the loop nest.
+        // Lines of LLVM text share the figure of their line of the loop nest.
         return this.heat.lines[ref.kernel]?.[this.build.loopOf(ref) - 1] ?? null;
       case "asm":
         return this.heat.instructions[ref.kernel]?.[ref.line - 1] ?? null;

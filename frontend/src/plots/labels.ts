@@ -1,4 +1,4 @@
-// Finds places for labels beside points, so that none lies on another, on a point or over the edge.
+// Finds places for labels beside points, without overlaps with labels, points or the edge.
 
 export interface Box {
   readonly x: number;
@@ -18,7 +18,7 @@ export interface Wanted {
 
 const GAP = 3;
 
-/** Returns for each wish, the most important first, where its label's box goes; null: nowhere. */
+/** Returns the box of each requested label, the most important first; null if there is no room. */
 export function place(wanted: readonly Wanted[], taken: readonly Box[], inside: Box): (Box | null)[] {
   const full: Box[] = [...taken];
   return wanted.map((want) => {

@@ -1,4 +1,4 @@
-// What a node has of a figure, at a stage: an operator its own share, a kernel's call the kernel's.
+// A node's figure at a stage: an operator's own share, or for a kernel's call that of the kernel.
 
 import type { Heat, Overview } from "../wire";
 
@@ -10,7 +10,7 @@ const calls = new WeakMap<Overview, Table>();
 export function nodeFigure(overview: Overview, heat: Heat, stage: number, number: number): number | null {
   const kernel = callsOf(overview).get(number);
   if (kernel !== undefined) return heat.kernels[kernel] ?? null;
-  // A stage that changed nothing has the figures of the one before.
+  // A stage that changed nothing has the figures of the previous stage.
   let at = stage;
   while (at > 0 && !overview.stages[at]?.changed) at--;
   return tableOf(heat, at).get(number) ?? null;

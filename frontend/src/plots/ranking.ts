@@ -1,4 +1,4 @@
-// What has most of a figure: layers, kernels, or types of operators, in order.
+// Layers, kernels or types of operators, ranked by a figure.
 
 import { iterationsText } from "../parts/figures";
 import type { Ref } from "../refs";

@@ -1,4 +1,4 @@
-// Where things are on a roofline: roofs, points, labels.
+// The geometry of a roofline plot: roofs, points, labels.
 //
 // Source: Williams, Waterman and Patterson, Roofline: An Insightful Visual Performance Model for
 // Multicore Architectures, 2009.
@@ -48,7 +48,7 @@ export interface Plot {
   /** Of the diagonals, in degrees. */
   readonly angle: number;
   readonly points: readonly Point[];
-  /** What computes nothing, and so has no place. */
+  /** Kernels without arithmetic, which have no place in the plot. */
   readonly rest: readonly Group[];
 }
 
@@ -120,7 +120,7 @@ export function plotted(overview: Overview, roofline: Roofline, heat: Figures, w
   return { x, y, inside, roofs, angle: (angle * 180) / Math.PI, points: points(shown, total, x, y, inside, roofs), rest: all.filter((g) => !shown.includes(g)) };
 }
 
-/** The peaks that matter here: that of the matrix unit only where something may reach it. */
+/** The relevant peaks: that of the matrix unit only if a kernel may reach it. */
 function peaksOf(roofline: Roofline, shown: readonly Group[]): [string, number][] {
   const peaks: [string, number][] = [["f32", roofline.peak_gflops]];
   const tiles = roofline.tile_gflops;

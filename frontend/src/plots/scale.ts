@@ -13,12 +13,12 @@ export interface Tick {
 }
 
 export interface Scale {
-  /** Where a figure stands, from 0 to 1. */
+  /** The position of a figure, from 0 to 1. */
   readonly level: (figure: number) => number;
   readonly ticks: readonly Tick[];
 }
 
-/** Figures that add up over layers and kernels; 0 of them is nothing to be colored. */
+/** Figures that add up over layers and kernels; those of 0 are not colored. */
 export function adds(metric: Metric): boolean {
   return metric === "time" || metric === "flops" || metric === "bytes";
 }
@@ -84,7 +84,7 @@ export function colorAt(colors: readonly string[], level: number): string {
   return colors[Math.round(Math.min(1, Math.max(0, level)) * (colors.length - 1))] ?? "";
 }
 
-/** What can be read on a color of the scale (`rgb(r g b)`): black or white. */
+/** The text color that is readable on a color of the scale (`rgb(r g b)`): black or white. */
 export function inkOn(color: string): string {
   const [r = 0, g = 0, b = 0] = (color.match(/\d+/g) ?? []).map((text) => {
     const c = Number(text) / 255;
@@ -115,7 +115,7 @@ function rgb(hex: string): Rgb {
 }
 
 if (typeof document !== "undefined") {
-  // After the theme has been put on the page, whoever does that.
+  // After the theme has been applied to the page.
   const refresh = (): void => queueMicrotask(() => (palette.value = read()));
   effect(() => {
     void theme.value;

@@ -1,4 +1,4 @@
-// How large an element is, for what is drawn to fill it.
+// The size of an element, for drawings that fill it.
 
 import { useLayoutEffect, useState } from "preact/hooks";
 import type { RefObject } from "preact";

@@ -1,4 +1,4 @@
-// A drawing of the page as a document of its own: what style sheets say is written into it.
+// A drawing of the page as a standalone SVG document, with its styles inlined.
 
 const PROPERTIES = [
   "fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-opacity", "fill-opacity", "opacity",

@@ -1,4 +1,4 @@
-// Which slices of a timeline are drawn at a zoom, and where: what is narrower than a pixel is drawn
+// The slices of a timeline to draw at a zoom, and their places: slices narrower than a pixel are drawn
 // together, so that a model of ten thousand layers costs no more than the width of the screen.
 
 import type { Slice, Timeline } from "../wire";
@@ -14,7 +14,7 @@ export interface View {
 export interface Drawn {
   readonly x: number;
   readonly width: number;
-  /** Null where several slices are drawn together. */
+  /** Null if several slices are drawn together. */
   readonly slice: Slice | null;
   readonly count: number;
 }
@@ -29,12 +29,12 @@ export function tracksOf(timeline: Timeline): ReadonlyMap<Track, readonly Slice[
   return found;
 }
 
-/** The end of all slices: what the timeline spans. */
+/** The end of all slices. */
 export function spanOf(timeline: Timeline): number {
   return timeline.slices.reduce((end, slice) => Math.max(end, slice.start_ns + slice.ns), timeline.wall_ns || 1);
 }
 
-/** Returns what is drawn of a track, whose slices follow each other, over `width` pixels. */
+/** Returns the drawn slices of a track, whose slices follow each other, over `width` pixels. */
 export function drawn(slices: readonly Slice[], view: View, width: number): Drawn[] {
   const scale = width / (view.to - view.from);
   const found: Drawn[] = [];
@@ -91,7 +91,7 @@ function kept(view: View, span: number): View {
   return { from, to: from + width };
 }
 
-/** Times to mark: some five, round. */
+/** About five round times for ticks. */
 export function marks(view: View): number[] {
   const rough = (view.to - view.from) / 4;
   const power = 10 ** Math.floor(Math.log10(rough));

@@ -1,15 +1,15 @@
-// Kernels and layers in the model's own words.
+// Names of kernels and layers in terms of the model.
 
 import { names } from "../parts/names";
 import type { KernelInfo, Overview } from "../wire";
 
-/** What a kernel does: the types of its layers, in order; its own name where it serves none. */
+/** A kernel's description: the types of its layers, in order; its own name if it serves none. */
 export function doing(overview: Overview, kernel: KernelInfo): string {
   const types = [...new Set(kernel.layers.map((place) => overview.layers[place]?.op ?? "").filter(Boolean))];
   return types.length ? types.join(" + ") : kernel.name;
 }
 
-/** The names of a kernel's layers, so many of them. */
+/** The names of the first layers of a kernel. */
 export function layersText(overview: Overview, kernel: KernelInfo, most: number): string {
   const own = kernel.layers.slice(0, most).map((place) => overview.layers[place]?.name ?? "");
   const more = kernel.layers.length - own.length;

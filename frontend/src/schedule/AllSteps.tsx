@@ -1,11 +1,11 @@
-// All steps of an edited schedule as one text, a step a line, with what is wrong at its line.
+// All steps of an edited schedule as one text, one step per line, with errors at their lines.
 
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { StepError, type Failure } from "./StepError";
 
 interface Props {
   readonly steps: readonly string[];
-  /** The step that is wrong, from 0, and why. */
+  /** The step with an error, from 0, and the error. */
   readonly failed: number;
   readonly failure: Failure | null;
   readonly onText: (text: string) => void;
@@ -20,7 +20,7 @@ export function AllSteps({ steps, failed, failure, onText }: Props) {
   useEffect(() => setTyped(text), [text]);
   const error = failure?.error;
   const wrong = failure && !failure.stale ? failed : -1;
-  // What was tried is what stands in the field: the line that failed comes into sight.
+  // The field still has the tried text: scroll to the line that failed.
   useEffect(() => {
     if (wrong < 0 || !field.current || !numbers.current) return;
     const line = numbers.current.children[wrong] as HTMLElement | undefined;

@@ -1,4 +1,4 @@
-// Editing a schedule: its steps as fields, or all of it as text. What is tried is what stands here.
+// Edits a schedule: its steps as fields, or all of it as text. A trial uses the current text.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Build } from "../builds";
@@ -34,8 +34,8 @@ export function Editor({ build, view, kept, at, onStep }: Props) {
     kept.edit.value = next;
   };
   const error = tried.state === "failed" ? tried.error : null;
-  // An error stays where it is until steps are tried anew. Were it to go when a field is left, the
-  // button that was pressed would no longer be below the pointer.
+  // An error stays until steps are tried again. If it disappeared when a field loses focus, the
+  // pressed button would move away from the pointer.
   const of = tried.state === "failed" ? tried.steps : [];
   const failed = error ? failedStep(error) : -1;
   const failure: Failure | null = error && failed >= 0 ? { error, text: of[failed] ?? "", stale: !sameSteps(of, edit.steps) } : null;
@@ -172,7 +172,7 @@ function StepField({ n, step, edit, view, isNew, isCurrent, failure, to, onStep 
   );
 }
 
-/** An empty field at the end, for one step more. */
+/** An empty field at the end, for another step. */
 function Fresh({ onText }: { readonly onText: (text: string) => void }) {
   const [typed, setTyped] = useState("");
   const take = (): void => {
@@ -185,7 +185,7 @@ function Fresh({ onText }: { readonly onText: (text: string) => void }) {
       <input
         value={typed}
         list="primitives"
-        aria-label="a step more"
+        aria-label="another step"
         placeholder="add a step, as split(loop='i', factor=8)"
         spellcheck={false}
         onInput={(event) => setTyped(event.currentTarget.value)}

@@ -41,10 +41,10 @@ export function NestDiff({ pane, build, view, steps, at, beside, mine }: Props) 
   );
 }
 
-/** Says what the step is: its text, the primitive's signature and what it does. */
+/** Describes the step: its text, and the primitive's signature and description. */
 function StepHead({ view, step, at }: { readonly view: ScheduleView; readonly step: ScheduleStep; readonly at: number }) {
-  if (at === 0) return <p class="step-head">The loop nest as its operators are written, before all steps.</p>;
-  if (!step.primitive) return <p class="step-head">The nest simplified, as code generation takes it.</p>;
+  if (at === 0) return <p class="step-head">The loop nest of the operators' definitions, before all steps.</p>;
+  if (!step.primitive) return <p class="step-head">The simplified nest, the input of code generation.</p>;
   const { signature, text } = about(view, step.primitive);
   return (
     <p class="step-head">

@@ -29,7 +29,7 @@ interface PlayerProps {
 }
 
 const PLAY_MS = 1100;
-/** How wide two nests want to be, in pixels. */
+/** The preferred width of two nests, in pixels. */
 const ROOM_FOR_TWO = 780;
 
 function Player({ pane, build, view }: PlayerProps) {

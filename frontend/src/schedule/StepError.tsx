@@ -1,6 +1,6 @@
 import type { ErrorInfo } from "../wire";
 
-/** A step that was tried and refused. */
+/** A step that was tried and failed. */
 export interface Failure {
   readonly error: ErrorInfo;
   readonly text: string;
@@ -10,12 +10,12 @@ export interface Failure {
 
 interface Props {
   readonly failure: Failure;
-  /** Named where the error does not stand at its step. */
+  /** Shown if the error is not displayed at its step. */
   readonly step?: number | undefined;
   readonly id?: string;
 }
 
-/** Why a step is refused. */
+/** Shows a step's error. */
 export function StepError({ failure, step, id }: Props) {
   const { error, text, stale } = failure;
   return (

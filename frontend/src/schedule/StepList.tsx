@@ -52,7 +52,7 @@ function StepText({ step }: { readonly step: ScheduleStep }) {
   );
 }
 
-/** How many lines a step changes, but for their blanks in front. */
+/** The number of lines that a step changes, ignoring leading blanks. */
 function touches(before: readonly string[], after: readonly string[]): number {
   return diffLines(before, after).filter((row) => row.kind !== "same" && row.kind !== "indented").length;
 }

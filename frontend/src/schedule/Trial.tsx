@@ -1,4 +1,4 @@
-// What an edited schedule did: times, results, and the nest and the instructions that it gave.
+// The effect of an edited schedule: times, results, and its nest and instructions.
 
 import { useMemo, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
@@ -87,7 +87,7 @@ function Compared({ build, view, trial, beside, tab }: ComparedProps) {
     return { a: side(code), b: side(trial.code) };
   }, [code, trial, tab]);
   if (!sides) return <p class="empty">Loading the recorded code …</p>;
-  if (sides.a.lines.join("\n") === sides.b.lines.join("\n")) return <p class="empty">Both are the same, line by line.</p>;
+  if (sides.a.lines.join("\n") === sides.b.lines.join("\n")) return <p class="empty">Both are equal, line by line.</p>;
   return (
     <div class="nest" data-scrolls>
       <p class="totals dim">

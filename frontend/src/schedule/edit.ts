@@ -1,4 +1,4 @@
-// An edited schedule: its steps as text, with what they were before, to undo.
+// An edited schedule: its steps as text, with earlier versions, to undo.
 
 export interface Edit {
   readonly steps: readonly string[];
@@ -23,7 +23,7 @@ export function replace(edit: Edit, at: number, text: string): Edit {
   return to(edit, edit.steps.toSpliced(at, 1, ...lines(text)));
 }
 
-/** Puts steps in front of the one at a place. */
+/** Inserts steps before the one at a place. */
 export function insert(edit: Edit, at: number, text: string): Edit {
   return to(edit, edit.steps.toSpliced(at, 0, ...lines(text)));
 }
@@ -40,7 +40,7 @@ export function move(edit: Edit, at: number, by: number): Edit {
   return to(edit, edit.steps.toSpliced(at, 1).toSpliced(target, 0, step));
 }
 
-/** Takes a schedule as text, one step a line, instead of all steps. */
+/** Replaces all steps by a text with one step per line. */
 export function write(edit: Edit, text: string): Edit {
   return to(edit, lines(text));
 }
@@ -59,13 +59,13 @@ function lines(text: string): string[] {
   return text.split("\n").map((line) => line.trim()).filter(Boolean);
 }
 
-/** A step in parts, as `split`, and `relu.i3`, `11`, `balance` with their names. */
+/** A step in parts, such as `split`, and `relu.i3`, `11`, `balance` with their names. */
 export interface Call {
   readonly name: string;
   readonly values: readonly { readonly name: string; readonly value: string }[];
 }
 
-/** Reads a step for display; what is not a step is all name. */
+/** Parses a step for display; text that is not a step becomes a name only. */
 export function readCall(text: string): Call {
   const found = /^\s*(\w+)\((.*)\)\s*$/s.exec(text);
   if (!found) return { name: text, values: [] };

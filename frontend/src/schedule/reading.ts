@@ -1,15 +1,15 @@
-// What a recorded schedule says: its steps as they are written, its primitives, its lines' layers.
+// Facts from a recorded schedule: its steps as text, its primitives, its lines' layers.
 
 import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
 import type { ScheduleStep, ScheduleView } from "../wire";
 
-/** The steps that a schedule is written with: without the nest they start from, and what code generation simplifies. */
+/** The steps of a schedule's text, without the initial nest and the final simplification. */
 export function written(steps: readonly ScheduleStep[]): string[] {
   return steps.filter((step) => step.primitive).map((step) => step.text);
 }
 
-/** What a primitive is, in a line, as `ScheduleView.primitives` has it: its signature, then what it does. */
+/** A primitive's line in `ScheduleView.primitives`: its signature, then its description. */
 export function about(view: ScheduleView, primitive: string): { signature: string; text: string } {
   const known = view.primitives[primitive] ?? "";
   const [signature = "", ...text] = known.split("\n");

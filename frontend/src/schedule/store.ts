@@ -1,11 +1,11 @@
-// What the page keeps of a kernel's schedule while panes come and go: edits, and what they gave.
+// The state of a kernel's schedule that outlives panes: edits and their results.
 
 import { signal, type Signal } from "@preact/signals";
 import { runJob } from "../jobs";
 import type { ErrorInfo, ScheduleTrial } from "../wire";
 import { begin, type Edit } from "./edit";
 
-/** What became of trying an edited schedule; `steps` are those that were tried. */
+/** The outcome of a trial of an edited schedule; `steps` are the tried ones. */
 export type Tried =
   | { readonly state: "none" | "running" }
   | { readonly state: "done"; readonly steps: readonly string[]; readonly trial: ScheduleTrial }
@@ -33,7 +33,7 @@ export function trialTitle(kernel: number): string {
   return `Trying a schedule of kernel ${kernel}`;
 }
 
-/** Recompiles a kernel with other steps, and has both run. */
+/** Recompiles a kernel with other steps, and runs both versions. */
 export async function trySteps(of: Kept, build: string, kernel: number, steps: readonly string[]): Promise<void> {
   let error: ErrorInfo | null = null;
   of.tried.value = { state: "running" };
@@ -44,7 +44,7 @@ export async function trySteps(of: Kept, build: string, kernel: number, steps: r
   else of.tried.value = error ? { state: "failed", steps, error } : { state: "none" };
 }
 
-/** The step that an error is about, from 0; -1 where it does not say. */
+/** The step that an error is about, from 0; -1 if the error names none. */
 export function failedStep(error: ErrorInfo): number {
   const found = /^step (\d+)$/.exec(error.stage);
   return found ? Number(found[1]) - 1 : -1;

@@ -1,8 +1,8 @@
-// A text with what was found in it marked. Of a long one the piece around the match is shown.
+// A text with its matches marked. A long text is cut to the part around the match.
 
 import type { Mark } from "./rank";
 
-/** So much is shown before the first match where the text is long. */
+/** The number of characters shown before the first match of a long text. */
 const BEFORE = 24;
 const LONG = 48;
 

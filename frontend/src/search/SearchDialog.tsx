@@ -1,4 +1,4 @@
-// Search over everything that a build has: see corpus.ts for how, sources.ts for what.
+// Search over all contents of a build: corpus.ts has the algorithm, sources.ts the contents.
 
 import { useEffect, useMemo } from "preact/hooks";
 import { buildOf, type Build } from "../builds";
@@ -19,7 +19,7 @@ const ICONS: Partial<Record<Kind, IconName>> = {
   "model line": "source", "graph line": "pass", "loop line": "loops", "LLVM line": "code", instruction: "code",
 };
 
-/** So many of a kind are shown at first. */
+/** The number of entries of a kind shown at first. */
 const FEW = 6;
 
 /** A row that shows more of a kind. */
@@ -97,7 +97,7 @@ function Search({ build }: { readonly build: Build }) {
   );
 }
 
-/** Rows of all groups. Where there are several, each shows its first few and a row that shows more. */
+/** Rows of all groups. If there are several, each shows its first few and a row that shows more. */
 function rowsOf(groups: readonly Group[], narrowed: boolean): Row<Choice>[] {
   return groups.flatMap(({ kind, items, total }): Row<Choice>[] => {
     const few = groups.length > 1 && !narrowed ? distinct(items).slice(0, total > FEW + 1 ? FEW : total) : items;
@@ -108,7 +108,7 @@ function rowsOf(groups: readonly Group[], narrowed: boolean): Row<Choice>[] {
   });
 }
 
-/** Without those that read like one before, such as a shape that many nodes have. */
+/** Without entries that read like an earlier one, such as a shape that many nodes have. */
 function distinct(items: readonly Item[]): Item[] {
   const seen = new Set<string>();
   return items.filter(({ text, kind, detail }) => {
@@ -140,7 +140,7 @@ function Result({ item, layer, needle, words }: ResultProps) {
   );
 }
 
-/** What a search can be narrowed to, as buttons that type it. */
+/** The filters of a search, as buttons that type them. */
 function Filters({ active }: { readonly active: string }) {
   return (
     <div class="filters" role="group" aria-label="Narrow the search">

@@ -1,10 +1,10 @@
-// All that is searched through, as columns: lower-case texts are made once, so that a key press costs
+// All searched entries, as columns: lower-case texts are made once, so that a key press costs
 // a pass over an array.
 
 import { EXACT, FUZZY, NONE, PREFIX, rank, rankWords, span, SUBSTRING, WORD, type Rank } from "./rank";
 import { KINDS, type Kind, type Query } from "./query";
 
-/** Something that can be found. `ref` is a text, parsed when it is gone to. */
+/** An entry. `ref` is a text, parsed when the entry is opened. */
 export interface Item {
   readonly kind: Kind;
   readonly text: string;
@@ -15,7 +15,7 @@ export interface Item {
 export interface Part {
   readonly items: readonly Item[];
   readonly lower: readonly string[];
-  /** What stands beside, where that is searched: "" elsewhere. */
+  /** The text shown beside it, if that is searched, else "". */
   readonly beside: readonly string[];
   /** Places in `KINDS`. */
   readonly kinds: Uint8Array;
@@ -24,15 +24,15 @@ export interface Part {
 export interface Group {
   readonly kind: Kind;
   readonly items: readonly Item[];
-  /** How many there are; `items` are the best of them. */
+  /** The total number; `items` are the best of them. */
   readonly total: number;
 }
 
-/** So many results of a kind are shown; whoever wants more types more. */
+/** The most results of a kind. */
 export const MOST = 500;
-/** Fuzzy matches are looked for only where there are fewer than so many others. */
+/** Fuzzy matches are searched only if there are fewer other matches than this. */
 const ENOUGH = 30;
-/** Above so many of equal rank, shorter texts no longer come first: it would take too long. */
+/** Above this many entries of equal rank, shorter texts are not sorted first: that would take too long. */
 const SORTED = 1500;
 /** A layer's type and a kernel's schedule rules are searched; places and counts are not. */
 const BESIDE: ReadonlySet<Kind> = new Set<Kind>(["layer", "kernel"]);
@@ -49,7 +49,7 @@ export function part(items: readonly Item[]): Part {
   };
 }
 
-/** Returns what matches a query, in groups of a kind, the group with the best match first. */
+/** Returns the matches of a query, grouped by kind, the group with the best match first. */
 export function search(corpus: readonly Part[], query: Query): Group[] {
   const found = new Found();
   for (const one of corpus) match(one, query, found);
@@ -77,7 +77,7 @@ function match(one: Part, query: Query, found: Found): void {
   }
 }
 
-/** For each kind whether it is looked for. */
+/** For each kind, whether it is searched. */
 function wantedBy({ filter }: Query): boolean[] {
   return KINDS.map((kind) => filter?.kinds.includes(kind) ?? true);
 }
@@ -132,7 +132,7 @@ function best(ranks: readonly (Item[] | undefined)[]): Item[] {
   const items: Item[] = [];
   ranks.forEach((matches, rated) => {
     if (!matches || items.length >= MOST) return;
-    // What merely holds the query stays in the order of the model.
+    // Entries that merely contain the query stay in the order of the model.
     if (rated !== SUBSTRING && matches.length <= SORTED) matches.sort((a, b) => a.text.length - b.text.length);
     items.push(...matches.slice(0, MOST - items.length));
   });

@@ -1,4 +1,4 @@
-// What was typed, read: a filter such as `layer:`, and what to look for.
+// Parses a query: a filter such as `layer:`, and the text to search for.
 
 /** Kinds of things that can be found: those of schema.Entry, and lines of text. */
 export const KINDS = [
@@ -7,7 +7,7 @@ export const KINDS = [
 ] as const;
 export type Kind = (typeof KINDS)[number];
 
-/** What groups of results are headed with. */
+/** The headings of groups of results. */
 export const HEADS: Readonly<Record<Kind, string>> = {
   layer: "Layers",
   kernel: "Kernels",
@@ -39,14 +39,14 @@ export const FILTERS: readonly Filter[] = [
   { prefix: "shape:", about: "shapes, as 1x64x56x56", kinds: ["shape"] },
   { prefix: "attr:", about: "attributes, as strides=", kinds: ["attribute"] },
   { prefix: "param:", about: "weights and constants", kinds: ["parameter"] },
-  { prefix: "remark:", about: "why a pass did something or not", kinds: ["remark"] },
+  { prefix: "remark:", about: "reasons given by passes", kinds: ["remark"] },
   { prefix: "stage:", about: "stages and passes", kinds: ["stage"] },
   { prefix: "line:", about: "lines of text and code", kinds: ["model line", "graph line", "loop line", "LLVM line", "instruction"] },
 ];
 
 export interface Query {
   readonly filter: Filter | null;
-  /** What is looked for, in lower case, in one piece. */
+  /** The searched text, in lower case, in one piece. */
   readonly needle: string;
   readonly words: readonly string[];
 }

@@ -1,11 +1,11 @@
-// How well a text matches what was typed. All of it works on lower-case text.
+// Ranks texts by their match with a query. All functions take lower-case text.
 
 /** From best to worst; `NONE` is no match. */
 export const EXACT = 0;
 export const PREFIX = 1;
 export const WORD = 2;
 export const SUBSTRING = 3;
-/** All words of the query, but not in one piece; or in what stands beside the text. */
+/** All words of the query, but not in one piece; or in the text beside it. */
 export const SCATTERED = 4;
 /** All characters in order, near each other. */
 export const FUZZY = 5;
@@ -28,7 +28,7 @@ export function rank(text: string, needle: string): Rank {
   return SUBSTRING;
 }
 
-/** Ranks a text and what stands beside it by the words of a query. */
+/** Ranks a text and the text beside it by the words of a query. */
 export function rankWords(text: string, beside: string, words: readonly string[]): Rank {
   return words.every((word) => text.includes(word) || beside.includes(word)) ? SCATTERED : NONE;
 }

@@ -1,4 +1,4 @@
-// What there is to search through in a build: its index, and the lines of whatever text is loaded.
+// The searchable contents of a build: its index, and the lines of loaded texts.
 
 import { value, type Build } from "../builds";
 import type { Code, Index, Overview, Source, Stage } from "../wire";
@@ -8,7 +8,7 @@ import { KINDS, type Kind } from "./query";
 /** Parts by the answer they were made of: they are made once. */
 const made = new WeakMap<object, Part>();
 
-/** Returns all that can be searched through now; grows as answers come in. Loads what is always searched. */
+/** Returns the entries that can be searched now; grows as answers arrive. Loads those that are always searched. */
 export function corpusOf(build: Build): Part[] {
   const overview = value(build.overview.value);
   if (!overview) return [];
@@ -37,7 +37,7 @@ function entries(index: Index): Item[] {
   return index.entries.filter((entry) => known.has(entry.kind)).map((entry) => ({ ...entry, kind: entry.kind as Kind }));
 }
 
-/** What the overview has, for as long as the index is not here. */
+/** The entries from the overview, until the index is loaded. */
 function names(overview: Overview): Item[] {
   return [
     ...overview.layers.map((l): Item => ({ kind: "layer", text: l.name, detail: l.op, ref: `layer:${l.name}` })),

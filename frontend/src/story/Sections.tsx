@@ -1,4 +1,4 @@
-// A story's sections: a head with an icon, and sentences whose parts lead to what they speak of.
+// A story's sections: a heading with an icon, and sentences whose parts are links.
 
 import { isIcon, Icon } from "../parts/Icon";
 import { Prose } from "../parts/Prose";

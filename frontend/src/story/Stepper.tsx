@@ -22,7 +22,7 @@ export function Stepper({ iterations, at, onIteration }: StepperProps) {
       class="quiet"
       title={`${step[0]?.toUpperCase()}${step.slice(1)} iteration`}
       aria-label={`${step[0]?.toUpperCase()}${step.slice(1)} iteration`}
-      // Not `disabled`, which would take the keyboard from whoever steps to the end.
+      // Not `disabled`, which would remove the focus at the end.
       aria-disabled={stepped(iterations, at, step) === at}
       onClick={() => to(step)}
     >

@@ -1,4 +1,4 @@
-// The story of what is chosen, in a panel that can be folded away and made wider.
+// The story of the selection, in a panel that can be folded and resized.
 
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";

@@ -1,4 +1,4 @@
-// What the story panel says before anything is chosen: what takes the time, and which layers that is.
+// The story panel without a selection: the slowest kernels and their layers.
 
 import { value, type Build } from "../builds";
 import { layerColor } from "../colors";
@@ -10,7 +10,7 @@ import type { KernelInfo, Overview } from "../wire";
 import { count, percent, sum, timeOf } from "./shares";
 
 const TOP = 8;
-/** So many layers of a kernel are named. */
+/** The most layers of a kernel to name. */
 const NAMED = 3;
 
 /** Kernels of equal code, such as those of a block that the model repeats. */
@@ -89,7 +89,7 @@ function Kernels({ build, overview, row, total, most }: KernelsProps) {
         <span class="hottest-name" title={first.name}>
           <RefLink build={build} to={`kernel:${first.index}`}>{doing(overview, first)}</RefLink>
         </span>
-        {more.length > 0 && <span class="dim" title={`${row.kernels.length} kernels of equal code`}>×{row.kernels.length}</span>}
+        {more.length > 0 && <span class="dim" title={`${row.kernels.length} kernels with equal code`}>×{row.kernels.length}</span>}
         <span class="grow" />
         <b>{percent(total ? row.figure / total : 0)}</b>
       </div>
@@ -101,7 +101,7 @@ function Kernels({ build, overview, row, total, most }: KernelsProps) {
   );
 }
 
-/** What a kernel does in the model's own words: the types of its layers, in order. */
+/** A kernel's description in terms of the model: the types of its layers, in order. */
 function doing(overview: Overview, kernel: KernelInfo): string {
   const types = [...new Set(kernel.layers.map((place) => overview.layers[place]?.op ?? "").filter(Boolean))];
   return types.length ? types.join(" + ") : kernel.name;

@@ -1,5 +1,5 @@
 // The value that a layer computed in a run: statistics and first elements, in loops per iteration.
-// Nothing is asked for before someone wants to see values: the model runs for them.
+// Values are requested only when the user opens them, because the model must run.
 
 import { useEffect, useState } from "preact/hooks";
 import { errorInfo, LOADING, value, type Asked, type Build } from "../builds";
@@ -23,7 +23,7 @@ export function Values({ build, layer }: { readonly build: Build; readonly layer
   );
 }
 
-/** Iterations of a result that are held; `null` stands for all. */
+/** The available iterations of a result; `null` stands for all. */
 interface Known {
   readonly output: number;
   readonly held: readonly number[] | null;
@@ -51,7 +51,7 @@ interface ValueProps {
 function Value({ build, layer, output, held }: ValueProps) {
   const [attempt, setAttempt] = useState(0);
   const [asked, setAsked] = useState<Asked<Shown>>(LOADING);
-  // What was there stays until the next iteration is: stepping does not flicker.
+  // The old value stays until the next one arrives, so stepping does not flicker.
   const [last, setLast] = useState<Shown | null>(null);
   const wished = iteration.value;
   const which = wished === null ? "last" : held ? (held.length ? nearest({ total: 0, held }, wished) : "last") : wished;

@@ -8,7 +8,7 @@ export interface Iterations {
 
 export type Step = "first" | "previous" | "next" | "last";
 
-/** The iteration that a step leads to, the same one where it leads nowhere. */
+/** The iteration that a step leads to; the same one at the ends. */
 export function stepped({ total, held }: Iterations, at: number, step: Step): number {
   const all = held ?? null;
   const last = all ? (all.at(-1) ?? at) : Math.max(0, total - 1);
@@ -18,13 +18,13 @@ export function stepped({ total, held }: Iterations, at: number, step: Step): nu
   return all ? (all.findLast((iteration) => iteration < at) ?? at) : Math.max(0, at - 1);
 }
 
-/** The iteration that can be shown and is nearest to one that is asked for. */
+/** The available iteration nearest to a requested one. */
 export function nearest({ total, held }: Iterations, iteration: number): number {
   if (!held) return Math.max(0, Math.min(total - 1, iteration));
   return held.reduce((best, one) => (Math.abs(one - iteration) < Math.abs(best - iteration) ? one : best), held[0] ?? iteration);
 }
 
-/** The iteration that was typed, counted from 1; null for what is no number. */
+/** The typed iteration, counted from 1; null if the text is not a number. */
 export function typed(text: string): number | null {
   return /^\s*\d{1,15}\s*$/.test(text) && Number(text) >= 1 ? Number(text) - 1 : null;
 }

@@ -1,4 +1,4 @@
-// Figures that stand beside a story: its share of the time, and the stages in which it changed.
+// Figures beside a story: the share of the time, and the stages with changes.
 
 import { value, type Build } from "../builds";
 import { digits, timeText, iterationsText } from "../parts/figures";
@@ -13,11 +13,11 @@ export interface Share {
   readonly iterations: string;
   /** Such as "1.24 ms of 31.8 ms". */
   readonly text: string;
-  /** What the figure rests on: measured time, or arithmetic where nothing was measured. */
+  /** The basis of the figure: measured time, or arithmetic if nothing was measured. */
   readonly basis: "time" | "work";
 }
 
-/** The measured time of a build's parts; null where nothing was measured. */
+/** The measured time of a build's parts; null if nothing was measured. */
 export function timeOf(build: Build): Heat | null {
   const overview = value(build.overview.value);
   return overview?.measured.includes("profile") ? value(build.heat("time").value) : null;
@@ -63,7 +63,7 @@ function timeAt(heat: Heat, overview: Overview, ref: Ref): number | null {
   }
 }
 
-/** For each stage whether the nodes that something leads to are others than in the stage before. */
+/** For each stage, whether the nodes that a thing leads to differ from those in the previous stage. */
 export function changes(reach: Reach): boolean[] {
   return reach.nodes.map((nodes, stage) => {
     const before = reach.nodes[stage - 1];

@@ -1,4 +1,4 @@
-// The story that is told: that of what is chosen. Hovering changes nothing here.
+// The shown story: that of the selection. Hovering does not change it.
 
 import { computed, type ReadonlySignal } from "@preact/signals";
 import { buildOf, LOADING, value, type Asked, type Build } from "../builds";
@@ -12,7 +12,7 @@ export interface Told {
   readonly story: Asked<Story>;
 }
 
-/** What is told now; null where nothing is chosen. */
+/** The thing whose story is shown; null without a selection. */
 export const told: ReadonlySignal<Told | null> = computed(() => {
   const here = selected.value;
   const build = here && buildOf(here.build);
@@ -21,7 +21,7 @@ export const told: ReadonlySignal<Told | null> = computed(() => {
   return ref ? { build, ref, story: build.story(format(ref)).value } : { build, ref: here.ref, story: LOADING };
 });
 
-/** A line of the model pane stands for the layer it is about. Null while that is not known. */
+/** A line of the model pane stands for its layer. Null while that is unknown. */
 function subject(build: Build, ref: Ref): Ref | null {
   if (ref.kind !== "source") return ref;
   const model = value(build.model.value);

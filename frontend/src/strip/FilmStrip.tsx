@@ -1,4 +1,4 @@
-// The film strip: every stage from the model to the instructions, with what changed. Stages that
+// The film strip: every stage from the model to the instructions, with its changes. Stages that
 // change nothing are slivers, so that all fit; a click shows a stage, Shift opens it beside.
 
 import { signal } from "@preact/signals";
@@ -54,7 +54,7 @@ export function FilmStrip({ build }: { readonly build: Build }) {
         <button
           class="pane-icon"
           aria-pressed={expanded.value}
-          title={expanded.value ? "Stages that change nothing as slivers" : "Write out stages that change nothing"}
+          title={expanded.value ? "Stages that change nothing as slivers" : "Show stages that change nothing in full"}
           onClick={() => (expanded.value = !expanded.value)}
         >
           ⟷
@@ -68,7 +68,7 @@ interface CardProps {
   readonly frame: Frame;
   readonly build: Build;
   readonly share: number;
-  /** The color of what is chosen, where its nodes changed here. */
+  /** The color of the selection, if its nodes changed here. */
   readonly mark: string;
 }
 
@@ -144,7 +144,7 @@ function describe(frame: Frame): string {
   return [frame.name, frame.summary, facts.filter(Boolean).join(", ")].filter(Boolean).join("\n");
 }
 
-/** A frame is of one stage, but code is of whichever kernel is meant. */
+/** A frame belongs to one stage, but code belongs to the current kernel. */
 function argOf(frame: Frame, build: Build): number {
   return frame.kind === "stage" ? frame.arg : countedOf(build, frame.kind);
 }
@@ -159,7 +159,7 @@ function showFrame(frame: Frame, build: Build, beside: boolean): void {
   else open(build.id, frame.kind, arg);
 }
 
-/** How much code there is: asked for when the page is at rest, as it takes scheduling to know. */
+/** The amount of code: requested when the page is idle, because it requires scheduling. */
 function useTotals(build: Build, ready: boolean) {
   const [wanted, setWanted] = useState("");
   useEffect(() => {

@@ -5,18 +5,18 @@ import type { PaneKind } from "../state";
 import type { Reach } from "../thread";
 
 export interface Frame {
-  /** What shows it: a kind of pane and, for stages, which. */
+  /** The pane that shows it: a kind and, for stages, the number. */
   readonly kind: PaneKind;
   readonly arg: number;
   readonly name: string;
   readonly summary: string;
   readonly changed: boolean;
-  /** Whether it is drawn as a sliver, where there is little room. */
+  /** Whether it may be drawn as a sliver to save room. */
   readonly sliver: boolean;
-  /** Null while it is not known. */
+  /** Null while it is unknown. */
   readonly count: number | null;
   readonly unit: string;
-  /** Null where it is part of another frame's. */
+  /** Null if it is part of another frame's. */
   readonly seconds: number | null;
   readonly added: number;
   readonly removed: number;
@@ -26,7 +26,7 @@ export interface Frame {
 
 const PLAIN = { arg: 0, summary: "", changed: true, sliver: false, seconds: null, added: 0, removed: 0, rewritten: 0, remarks: 0 };
 
-/** A stage in plain words: the last one is what kernels are made of, whatever its pass is called. */
+/** A stage's name: the last one is the input of kernels, whatever its pass is called. */
 export function stageTitle({ stages }: Overview, index: number): string {
   const name = stages[index]?.name ?? String(index);
   return index > 0 && index === stages.length - 1 ? `as compiled (${name})` : name;
@@ -41,7 +41,7 @@ export function framesOf(overview: Overview, totals: CodeTotals | null): Frame[]
       kind: "stage",
       arg: stage.index,
       name: last && !stage.changed ? "as compiled" : stage.name,
-      summary: first ? "The model as the importer took it." : last ? `What kernels are made of, after the last pass (${stage.name}).` : stage.summary,
+      summary: first ? "The model as imported." : last ? `The graph that kernels are made from, after the last pass (${stage.name}).` : stage.summary,
       changed: stage.changed,
       sliver: !stage.changed && !last,
       count: stage.nodes,
@@ -59,7 +59,7 @@ export function framesOf(overview: Overview, totals: CodeTotals | null): Frame[]
     {
       ...PLAIN, kind: "kernels", name: "kernels", count: overview.kernels.length, unit: "calls",
       seconds: overview.seconds["kernels"] ?? null,
-      summary: `${overview.kernels.length} kernels are run, ${distinct} of them distinct; the time is that of scheduling and compiling them.`,
+      summary: `${overview.kernels.length} kernels run, ${distinct} of them distinct; the time is that of scheduling and compiling them.`,
     },
     { ...PLAIN, kind: "loops", name: "loops", count: totals?.loop_lines ?? null, unit: "lines", summary: "Loop nests, over distinct kernels." },
     { ...PLAIN, kind: "llvm", name: "LLVM", count: totals?.llvm_lines ?? null, unit: "lines", summary: "LLVM text, over distinct kernels." },
@@ -71,7 +71,7 @@ export function framesOf(overview: Overview, totals: CodeTotals | null): Frame[]
   ];
 }
 
-/** Stages at which the nodes of a reach are others than before. */
+/** Stages at which the nodes of a reach change. */
 export function touchedStages(reach: Reach): ReadonlySet<number> {
   const found = new Set<number>();
   reach.nodes.forEach((nodes, stage) => {

@@ -43,7 +43,7 @@ export function TextPane({ pane, build }: PaneProps) {
   );
 }
 
-/** Stands for lines to come. */
+/** A placeholder for lines that are loading. */
 function Waiting() {
   return (
     <div class="waiting" role="status" aria-label="Loading">
@@ -60,7 +60,7 @@ interface StatusProps {
   readonly session: TextSession;
 }
 
-/** How many places there are, and in which other kernels there are more. */
+/** The number of places, and the other kernels with more of them. */
 function Status({ pane, build, session }: StatusProps) {
   const { lines, at } = session.places.value;
   const isCode = pane.kind === "loops" || pane.kind === "llvm" || pane.kind === "asm";

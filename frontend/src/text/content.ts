@@ -1,5 +1,5 @@
-// What a pane of text shows, line by line: which thing a line is, whose work it is, and which lines
-// a thing leads to. The rules are those of clew.trace (see thread.ts); nothing here draws.
+// The contents of a pane of text, line by line: each line's thing and layers, and the lines
+// that a thing leads to. The rules are those of clew.trace (see thread.ts); nothing here draws.
 
 import type { Asked, Build } from "../builds";
 import { visible } from "../parts/names";
@@ -10,7 +10,7 @@ import type { Code, KernelInfo, Links, Nodes, Overview, Source, Stage } from "..
 
 export type Language = "model" | "graph" | "loops" | "llvm" | "asm";
 
-/** How much a line has to do with a thing: it serves more than that, is of it, or is the thing. */
+/** A line's relation to a thing: it serves more than the thing, belongs to it, or is it. */
 export const WEAK = 1;
 export const OWN = 2;
 export const EXACT = 3;
@@ -20,7 +20,7 @@ export interface Content {
   readonly text: string;
   readonly language: Language;
   refOf(line: number): Ref | null;
-  /** The line of a thing that has one in this text, else 0. */
+  /** The line of a thing in this text, else 0. */
   lineOf(ref: Ref): number;
   layersOf(line: number): readonly number[];
   /** Whether a line serves all that its kernel computes, as heads of loops do. */
@@ -36,7 +36,7 @@ export interface Content {
 const NONE: readonly number[] = [];
 const NOTHING: Touched = new Map();
 
-/** Returns what a pane shows, as far as it is here. */
+/** Returns a pane's contents, as far as they are loaded. */
 export function contentOf(pane: Pane, build: Build): Asked<Content> {
   const overview = build.overview.value;
   if (overview.state !== "ready") return overview;
@@ -187,7 +187,7 @@ class StageContent implements Content {
     return found;
   }
 
-  /** A function's head stands for all that is computed in it. */
+  /** A function's head stands for all operators inside. */
   private isHead(line: number): boolean {
     return this.nodes.kind[this.at.get(line)?.[0] ?? -1] === "Function";
   }
@@ -258,7 +258,7 @@ class CodeContent implements Content {
     });
     const exact = focus ? this.lineOf(focus) : 0;
     if (exact) {
-      // Other lines of the same loop line are of it, this one is what is meant.
+      // Other lines of the same loop line belong to it; this one is the thing itself.
       for (const [line, strength] of found) if (strength === EXACT) found.set(line, OWN);
       found.set(exact, EXACT);
     }
@@ -273,7 +273,7 @@ class CodeContent implements Content {
 }
 
 /**
- * Returns how much each line of a nest has to do with operators: `Trace.forward` of what the
+ * Returns the relation of each line of a nest to operators: `Trace.forward` of the sources that the
  * operators are gives exactly those that are not 0.
  */
 export function loopStrengths(code: Code, kernel: KernelInfo | undefined, positions: Positions): number[] {
@@ -283,14 +283,14 @@ export function loopStrengths(code: Code, kernel: KernelInfo | undefined, positi
   return code.loop_op.map((op) => (op < 0 || op >= numbers.length ? WEAK : wanted.has(numbers[op]) ? OWN : 0));
 }
 
-/** Places to step through: the first line of each run of lines that a thing has most to do with. */
+/** Places to step through: the first line of each run of lines with the closest relation to a thing. */
 export function placesOf(touched: Touched): number[] {
   const best = [...touched].filter(([, strength]) => strength >= OWN);
   const lines = (best.length ? best : [...touched]).map(([line]) => line).sort((a, b) => a - b);
   return lines.filter((line, n) => lines[n - 1] !== line - 1);
 }
 
-/** The layer that stands for a line: one that is pointed at where it has such. */
+/** The layer that stands for a line: a focused one, if it has any. */
 export function first(layers: readonly number[], wanted: ReadonlySet<number>): number {
   return layers.find((layer) => wanted.has(layer)) ?? layers[0] ?? 0;
 }

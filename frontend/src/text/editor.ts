@@ -1,4 +1,4 @@
-// A read-only CodeMirror for one text: made anew for another text, lit anew for what is pointed at.
+// A read-only CodeMirror for one text: recreated for another text, with highlights of the focus.
 
 import { codeFolding, foldGutter, foldedRanges, foldEffect, unfoldEffect, foldable, unfoldAll } from "@codemirror/language";
 import { closeSearchPanel, openSearchPanel, search, searchKeymap } from "@codemirror/search";
@@ -10,7 +10,7 @@ import { lit, look, marks, redraw, setLit, type Lit, type Look } from "./marks";
 import { Ruler } from "./ruler";
 import { theme } from "./theme";
 
-/** A mouse that moved so far between press and release, in pixels, has dragged. */
+/** The least distance between press and release of a drag, in pixels. */
 const DRAG = 4;
 
 /** Has whatever scrolls a line into sight, such as the browser, leave it beside the gutters that cover the left edge. */
@@ -86,13 +86,13 @@ export class Editor {
     return this.view.state.field(lit);
   }
 
-  /** Draws heat and colors anew. */
+  /** Redraws heat and colors. */
   redraw(): void {
     this.view.dispatch({ effects: redraw.of(null) });
     this.ruler.draw();
   }
 
-  /** Brings a line to the middle, unfolding what hides it; `how` says to move less. */
+  /** Scrolls a line to the middle, unfolding it if necessary; `how` may limit the movement. */
   scrollTo(line: number, how: "center" | "nearest" | "unseen" = "center"): void {
     const { doc } = this.view.state;
     if (line < 1 || line > doc.lines) return;
@@ -121,7 +121,7 @@ export class Editor {
     return closeSearchPanel(this.view);
   }
 
-  /** Folds what begins on a line, or unfolds it. */
+  /** Folds or unfolds the range that begins on a line. */
   fold(line: number): void {
     const { state } = this.view;
     const at = state.doc.line(Math.max(1, Math.min(line, state.doc.lines)));
@@ -134,7 +134,7 @@ export class Editor {
     if (range) this.view.dispatch({ effects: foldEffect.of(range) });
   }
 
-  /** Folds what stands at this depth of nesting (from 1) and deeper, or with 0 unfolds all. */
+  /** Folds everything at this depth of nesting (from 1) or deeper; 0 unfolds all. */
   foldLevel(level: number): void {
     unfoldAll(this.view);
     if (!level) return;
@@ -152,7 +152,7 @@ export class Editor {
     this.view.dispatch({ effects: found });
   }
 
-  /** Where a line stands on the screen, null where it is out of view. */
+  /** The screen position of a line, null if it is out of view. */
   lineBox(line: number): { readonly left: number; readonly right: number; readonly top: number; readonly bottom: number } | null {
     const { view } = this;
     if (line < 1 || line > view.state.doc.lines) return null;
@@ -185,7 +185,7 @@ export class Editor {
       return view.state.doc.lineAt(view.lineBlockAtHeight(height).from).number;
     };
     scrollDOM.addEventListener("mousemove", (event) => {
-      // A drag selects text; the mouse points at nothing else meanwhile.
+      // A drag selects text; nothing is hovered meanwhile.
       if (event.buttons) return;
       const line = lineAt(event.clientY);
       if (line === last) return;
@@ -205,7 +205,7 @@ export class Editor {
     });
     view.dom.addEventListener("keydown", (event) => {
       const target = event.target instanceof Element ? event.target : null;
-      // What is typed into the search panel is no key of the page.
+      // Typing into the search panel triggers no keys of the page.
       if (target?.closest(".cm-panels") && event.key !== "Escape") event.stopPropagation();
     });
   }

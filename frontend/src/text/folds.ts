@@ -1,11 +1,11 @@
-// What can be folded: everything that stands deeper than the line above it. Works for all the
+// Foldable ranges: lines that are indented deeper than the line above. This works for all
 // languages of the page, as all are written indented.
 
 import { foldService } from "@codemirror/language";
 import type { Extension, Text } from "@codemirror/state";
 import type { Language } from "./content";
 
-/** Returns by line (from 1) the last line of what can be folded under it, 0 for nothing. */
+/** Returns by line (from 1) the last line of the foldable range below it, 0 for none. */
 export function foldEnds(lines: readonly string[], language: Language): Int32Array {
   const depth = lines.map((line) => depthOf(line, language));
   const ends = new Int32Array(lines.length + 2);

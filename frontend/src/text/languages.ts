@@ -1,5 +1,5 @@
 // Tokens of the texts that panes show, found line by line: every language of the page keeps a token
-// on its line, so that a text of any length is colored where it is looked at.
+// on its line, so that only the visible lines of a text need coloring.
 
 import { StreamLanguage, syntaxHighlighting, type StreamParser, type StringStream } from "@codemirror/language";
 import type { Extension } from "@codemirror/state";

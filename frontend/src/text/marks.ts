@@ -1,4 +1,4 @@
-// What stands beside the lines: whose work they are, heat, what yields a layer's output, who made
+// Marks beside the lines: layers, heat, outputs of layers, and the passes that made
 // them. Made for the lines in view only.
 
 import { Facet, RangeSetBuilder, StateEffect, StateField, type Extension } from "@codemirror/state";
@@ -21,14 +21,14 @@ export interface Look {
 
 export interface Lit {
   readonly touched: Touched;
-  /** The line of what is chosen, 0 for none. */
+  /** The line of the selection, 0 for none. */
   readonly chosen: number;
-  /** The layers that are pointed at. */
+  /** The focused layers. */
   readonly layers: ReadonlySet<number>;
 }
 
 export const setLit = StateEffect.define<Lit>();
-/** Asks for the gutter to be drawn anew, as after a change of heat. */
+/** Requests a redraw of the gutter, such as after a change of heat. */
 export const redraw = StateEffect.define<null>();
 
 const DARK: Lit = { touched: new Map(), chosen: 0, layers: new Set() };

@@ -1,5 +1,5 @@
-// The strip at the right edge of a pane of text: where in the whole text the lines are that belong to
-// what is pointed at. A click goes there.
+// The strip at the right edge of a pane of text: the positions, in the whole text, of the lines that
+// belong to the focus. A click goes there.
 
 import type { EditorView } from "@codemirror/view";
 import { layerColorOn } from "../colors";
@@ -21,7 +21,7 @@ export class Ruler {
     style.width = `${WIDTH}px`;
     style.height = "100%";
     style.cursor = "pointer";
-    this.dom.title = "Where the lines are that belong to what is pointed at; click to go there";
+    this.dom.title = "Lines that belong to the focus; click to go there";
     this.dom.dataset["ruler"] = "";
     this.dom.addEventListener("pointerdown", (event) => {
       this.dom.setPointerCapture(event.pointerId);

@@ -1,5 +1,5 @@
-// What happens in one pane of text: which lines are lit, where it scrolls, what its keys do. The
-// editor draws, state.ts says what is pointed at.
+// The behavior of one pane of text: highlights, scrolling, keys. The
+// editor draws, state.ts has the focus.
 
 import { effect, signal, untracked, type ReadonlySignal } from "@preact/signals";
 import { buildOf, value, type Asked, type Build } from "../builds";
@@ -12,7 +12,7 @@ import { hoverStarts } from "../timing";
 import { placesOf, type Content } from "./content";
 import { Editor } from "./editor";
 
-/** Places that belong to what is in focus, and at which of them the pane stands. */
+/** Places that belong to the focus, and the current one of the pane. */
 export interface Places {
   readonly lines: readonly number[];
   readonly at: number;
@@ -68,7 +68,7 @@ export class TextSession {
     this.editor?.foldLevel(level);
   }
 
-  /** Shows another text; what is the same text keeps its place. */
+  /** Shows another text; an equal text keeps its position. */
   private take(content: Content | null): void {
     if (!content || content === this.content) return;
     const same = this.content?.text === content.text;
@@ -106,7 +106,7 @@ export class TextSession {
     if (focused) this.focus();
   }
 
-  /** Lights what belongs to what is pointed at, here or in another pane. */
+  /** Highlights lines that belong to the focus, here or in another pane. */
   private light(content: Content | null): void {
     const reach = reachIn(this.build.id).value;
     const at = focus.value;
@@ -124,7 +124,7 @@ export class TextSession {
     screens.moved();
   }
 
-  /** Scrolls to what someone wishes to see, once for each wish and text. */
+  /** Scrolls to a requested thing, once for each request and text. */
   private reveal(content: Content | null): void {
     const wish = reveal.value;
     const thread = this.build.thread.value;
@@ -155,7 +155,7 @@ export class TextSession {
     if (at) go(at, this.key);
   }
 
-  /** Moves the cursor, which points as the mouse does. */
+  /** Moves the cursor, which focuses lines as hovering does. */
   private move(by: number): void {
     const { editor, content } = this;
     if (!editor || !content) return;
@@ -197,7 +197,7 @@ export class TextSession {
   }
 }
 
-/** Of a line's layers those that are pointed at, where it has such: links take their colors. */
+/** The focused ones of a line's layers, if any: links take their colors. */
 function wanted(layers: readonly number[], pointed: ReadonlySet<number>): readonly number[] {
   const found = layers.filter((layer) => pointed.has(layer));
   return found.length ? found : layers;

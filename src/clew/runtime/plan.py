@@ -78,7 +78,7 @@ class ArenaBuffer:
 
 
 class FlowKind(enum.Enum):
-    """The action of a step of control flow; `codegen.driver.flow` describes the arguments."""
+    """The kind of a step of control flow; `codegen.driver.flow` defines each and its arguments."""
 
     BEGIN = native_flow.BEGIN
     TEST = native_flow.TEST

@@ -261,7 +261,7 @@ def test_text_tensor():
     bad = tensor([1], dtype=TensorProto.STRING)
     made = model([node("Add", ["x", "w"], ["y"])], initializers=[bad])
     error = fails(ModelError, "M006", made)
-    assert "text" in error.message
+    assert "string" in error.message
 
 
 # --- external data

@@ -84,7 +84,7 @@ def test_gradients_that_are_refused():
     inputs = {"a": draw(3, 4, dtype="f8")}
     axis = ("Constant", "", "n", {"value_int": 0})
     summed = [axis, ("CumSum", "a n", "y", {})]
-    with pytest.raises(ClewError, match="no derivative of cumsum"):
+    with pytest.raises(ClewError, match="cumsum has no derivative rule"):
         chain(summed, ["a"], "y", inputs)
     with pytest.raises(ClewError, match="not a value before it"):
         chain([("Exp", "a", "y", {})], ["a"], "z", inputs)

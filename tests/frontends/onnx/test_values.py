@@ -441,7 +441,7 @@ def test_functions_with_attributes_absent_inputs_and_control_flow() -> None:
     same([y, z, u], [-(2 * X + w), -3 * X, X + w + w])
 
 
-# --- sizes with data-dependent pads ---
+# -- sizes with data-dependent pads ---------------------------------------------------------------
 
 LATE = [
     """(float[?,?] y) { rows = ReduceSum<keepdims=0>(x, a) nz = NonZero(rows) i = Squeeze(nz, z)

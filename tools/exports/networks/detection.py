@@ -60,7 +60,7 @@ def _torchvision() -> Iterator[Entry]:
 
 
 def _single(model: Any) -> Any:
-    """Returns a module from one image f32[3, h, w] to what is found on it."""
+    """Returns a module from one image f32[3, h, w] to its detections."""
     from torch import nn  # noqa: PLC0415 - optional
 
     class Single(nn.Module):  # type: ignore[misc]  # torch is not followed by the type check

@@ -27,10 +27,11 @@ def timm() -> Any:
 
 
 def named(model: str, keep: tuple[str, ...] = (), **config: Any) -> Callable[[], Any]:
-    """Returns what makes a model of transformers from its class's name and configuration.
+    """Returns a function that makes a model of transformers from its class's name and
+    configuration.
 
     Values of the configuration that are functions are called first. `keep` names the outputs that
-    count; all are tensors otherwise.
+    count; the default is all outputs that are tensors.
     """
     return partial(_named, model, keep, **config)
 
@@ -48,7 +49,9 @@ def outputs(model: Any, names: tuple[str, ...]) -> Any:
 
 
 def mapped(model: Any, change: Callable[[Any], Any], **always: Any) -> Any:
-    """Returns a module that applies `change` to what a model returns; `always` is passed to it."""
+    """Returns a module that applies `change` to a model's results; `always` is passed to the
+    model.
+    """
     from torch import nn  # noqa: PLC0415 - optional
 
     class Mapped(nn.Module):  # type: ignore[misc]  # torch is not followed by the type check

@@ -338,7 +338,7 @@ _FOLDER = Path(__file__).with_name("torch_modules")
 
 
 def _made(kind: str, name: str, *arguments: Any) -> Callable[[], Any]:
-    """Returns what makes the network `name` of the file `kind` in `torch_modules`."""
+    """Returns a function that makes the network `name` of the file `kind` in `torch_modules`."""
     return partial(_make, kind, name, arguments, fingerprint=_fingerprint(kind, name))
 
 

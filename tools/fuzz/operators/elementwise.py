@@ -27,7 +27,7 @@ _UNARY: Final[dict[str, dict[str, tuple[Any, ...]]]] = {
     "Swish": {"alpha": (None, 0.7)},
     "ThresholdedRelu": {"alpha": (None, 0.2)},
 }  # fmt: skip
-# Of a limited domain: what leaves are drawn from, now and then; else there are NaNs.
+# Operators with a limited domain: leaves are sometimes drawn from it, to avoid NaNs.
 _LIMITED: Final = {
     "Acos": "unit", "Asin": "unit", "Atanh": "unit", "Acosh": "positive", "Log": "positive",
     "Sqrt": "positive",
@@ -62,7 +62,7 @@ def of_two(g: Grower) -> object:
 
 @operator("Div")
 def divide(g: Grower) -> object:
-    """Whole numbers are divided by what cannot be zero: the standard leaves that undefined."""
+    """Integer divisors cannot be zero: the standard leaves that undefined."""
     x = g.tensor()
     y = g.partner(x, "positive" if x.dtype in INTEGERS else "usual")
     return g.emit("Div", [x, y])
@@ -147,7 +147,7 @@ def cast_like(g: Grower) -> object:
 
 
 def _castable(g: Grower, x: Value, to: int) -> Value:
-    """Returns what can be cast to a type without leaving its range, which is undefined."""
+    """Returns a value that a cast to a type keeps within its range; other casts are undefined."""
     if x.dtype not in FLOATS or to not in INTEGERS:
         return x
     if g.version("") < 12:

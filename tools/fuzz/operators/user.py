@@ -1,6 +1,6 @@
-"""Operators of a user's, bound to ONNX names, and what they mean as functions of the standard's.
+"""User operators bound to ONNX names, and their definitions as functions of standard operators.
 
-clew meets the bound operator; the other engines meet a model with the functions in it.
+clew uses the bound operator; the other engines get a model that contains the functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ F32 = TensorProto.FLOAT
 
 @clew.register_op("fuzz.squared_relu", onnx=f"{USER_DOMAIN}::SquaredRelu", overwrite=True)
 def squared_relu(x: te.Tensor) -> te.Tensor:
-    """The square of what is positive."""
+    """The square of the positive part."""
 
     def element(*i: Any) -> Any:
         positive = te.maximum(x[i], 0.0)
@@ -54,7 +54,7 @@ energy.reference(lambda x: np.asarray(np.square(x).sum(-1), np.float32))
 
 @clew.register_op("fuzz.ends", onnx=f"{USER_DOMAIN}::Ends", overwrite=True)
 def ends(x: te.Tensor) -> tuple[te.Tensor, te.Tensor]:
-    """The largest along the last axis, and what each element is below it."""
+    """The largest element along the last axis, and each element's distance below it."""
     k = te.reduce_axis(x.shape[-1], "k")
     top = te.compute(x.shape[:-1], lambda *i: te.max(x[(*i, k)], k), "top")
     return te.compute(x.shape, lambda *i: top[i[:-1]] - x[i], "below"), top

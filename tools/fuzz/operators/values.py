@@ -35,7 +35,7 @@ def _item(g: Grower, sequence: Value) -> Value:
 
 
 def _filled(g: Grower) -> Value:
-    """Returns a sequence of one element at least: what was erased from may have none."""
+    """Returns a sequence of at least one element: after an erase it may be empty."""
     sequence = _sequence(g)
     (longer,) = g.emit("SequenceInsert", [sequence, _item(g, sequence)])
     return longer

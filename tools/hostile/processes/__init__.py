@@ -1,5 +1,5 @@
-"""What may happen to a process: threads, forks, kills, full and foreign disks, little memory, odd
-inputs. Results have to be right all the same, or one coded error says why there is none.
+"""Disturbances of a process: threads, forks, kills, full and foreign disks, little memory, odd
+inputs. Results must still be right, or one coded error must give the reason.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def in_child(work: Callable[[], Any], patience_s: float = 30.0) -> None:
 
 
 def ended(child: int, patience_s: float) -> int:
-    """Returns how a forked process ended; ends it, and fails, where it takes too long."""
+    """Returns how a forked process ended; kills it and fails if it takes too long."""
     until = time.monotonic() + patience_s
     while time.monotonic() < until:
         done, status = os.waitpid(child, os.WNOHANG)

@@ -18,7 +18,7 @@ from hostile.processes.setting import case, compiled, right
 
 @case()
 def a_disk_that_takes_no_byte(folder: Path) -> None:
-    """Files end at 0 bytes: what writes past it gets EFBIG."""
+    """Files are limited to 0 bytes: writes beyond that fail with EFBIG."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     right()

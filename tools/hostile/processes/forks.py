@@ -54,7 +54,7 @@ def forks_while_threads_run(folder: Path) -> None:
 
 @case()
 def forks_while_threads_build(folder: Path) -> None:
-    """The child asks for a size that another thread of the parent may be building."""
+    """The child requests a size that another thread of the parent may be building."""
     built = compiled(symbolic())
     stop = threading.Event()
     sizes = iter(range(10, 100_000))

@@ -1,4 +1,4 @@
-"""Arrays of every kind and size as inputs, and what is none."""
+"""Arrays of every kind and size as inputs, and inputs that are not arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches and compiled models that somebody else could have changed: native code that is not run."""
+"""Caches and compiled models that others could have changed: native code that must not run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STRANGER = 12345
 
 
 def of_zeros(op: str) -> float:
-    """Returns what an operator makes of 0, compiled as users do."""
+    """Returns an operator's result for 0, compiled as by users."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         built = compiled(model([node(op, ["x"], ["y"])], inputs=[value("x", [64])]), threads=1)
@@ -49,7 +49,7 @@ def poisoned(cache: Path) -> None:
 
 @case()
 def the_poison_works(folder: Path) -> None:
-    """What the other cases refuse is run where it is the user's own."""
+    """The code that the other cases reject does run if it is the user's own."""
     poisoned(folder / "cache")
     assert of_zeros("Sin") == 1
 

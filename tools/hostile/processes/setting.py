@@ -1,7 +1,7 @@
-"""What the cases of processes are made of: how one is registered, models, and a compile and run
-that has to go well whatever happens around it.
+"""Building blocks of the process cases: their registration, models, and a compilation and run that
+must succeed under any disturbance.
 
-`HOSTILE_ROUNDS` says how often those are repeated that meet chance (default 1).
+`HOSTILE_ROUNDS` is the number of repetitions of cases that depend on chance (default 1).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def weight() -> Any:
 
 
 def late() -> Any:
-    """Returns a model whose shapes only a run tells."""
+    """Returns a model with data-dependent shapes."""
     nodes = [
         node("NonZero", ["x"], ["places"]),
         node("Cast", ["places"], ["f"], to=1),
@@ -73,7 +73,7 @@ def compiled(what: Any, threads: int = 2, **options: Any) -> Any:
 
 
 def right(**options: Any) -> None:
-    """Compiles and runs, whatever the disk does."""
+    """Compiles and runs, whatever happens to the disk."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         built = compiled(network(), threads=1, **options)

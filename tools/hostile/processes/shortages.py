@@ -1,4 +1,4 @@
-"""Too little memory, files, processes; a working folder that is gone."""
+"""Too little memory, files or processes; a working folder that no longer exists."""
 
 from __future__ import annotations
 

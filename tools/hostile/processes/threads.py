@@ -18,7 +18,7 @@ from hostile.processes.setting import IMAGE, ROUNDS, case, compiled, late, symbo
 
 
 def together(count: int, work: Callable[[int], Any]) -> list[Any]:
-    """Returns what calls from as many threads gave, all begun at once."""
+    """Returns the results of calls from as many threads, all started at once."""
     gate = threading.Barrier(count)
 
     def begin(number: int) -> Any:

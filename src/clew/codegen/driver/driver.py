@@ -9,8 +9,8 @@ Functions:
   of control flow do nothing.
 - `i32 clew_run_segment(segment, bases, pool, watch)`: puts the addresses of this call's buffers
   into the argument tables, then runs the steps, round loops and along branches. Returns `PAUSED`
-  after the iteration of a loop where that takes longer than the segment's slice: called once more,
-  it goes on there.
+  after an iteration of a loop if the call has taken longer than the segment's slice; the next call
+  continues there.
 - `i64 clew_go_on(step, next)`: executes a step of control flow, and returns the step after one
   that has run, which is `next` by default (`codegen.driver.flow`).
 - `void clew_clock(now)`: writes the clock's nanoseconds, then the ticks that a watch counts.

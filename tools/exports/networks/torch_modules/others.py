@@ -1,4 +1,4 @@
-"""Blocks of vision, points, graphs, tables, and networks in which data decide what is computed."""
+"""Blocks of vision, points, graphs, tables, and networks with data-dependent computation."""
 
 from __future__ import annotations
 
@@ -350,7 +350,7 @@ def unique() -> nn.Module:
 
 
 def suppression() -> nn.Module:
-    """Suppression of boxes, then a network on what is left."""
+    """Suppression of boxes, then a network on the remaining ones."""
     torchvision()
 
     class Suppressed(nn.Module):
