@@ -76,7 +76,9 @@ def test_every_command_that_compiles_has_every_option(name: str) -> None:
 def test_every_option_of_compiling_is_an_option_of_commands() -> None:
     """What `clew.compile` takes is offered, but for what no text can say."""
     taken = {f.name for f in fields(CompileOptions)}
-    no_text = {"model", "passes", "instruments", "on_progress", "trace", "guard", "budgets"}
+    no_text = {"model", "passes", "instruments", "on_progress", "trace", "guard", "budgets"} | {
+        "backends"
+    }
     code = clew.compile.__code__
     every = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
     names = {"inputs": "shapes"}

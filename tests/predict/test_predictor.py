@@ -150,7 +150,7 @@ def test_a_loop_that_a_value_ends_has_times_of_one_iteration(lawful: Path, tmp_p
     made = train(lawful, host(), 1, checked=False)
     found = forecast(onnx.load(loops.ended(tmp_path / "e.onnx")), [made], threads=1)
     assert {k.iterations for k in found.kernels} == {None}
-    assert any("times are those of one iteration" in note for note in found.notes)
+    assert any("times are of one iteration" in note for note in found.notes)
 
 
 def test_unfamiliar_kernels_are_named(lawful: Path, small_module: Any) -> None:
