@@ -84,7 +84,7 @@ def test_every_option_of_compiling_is_an_option_of_commands() -> None:
     names = {"inputs": "shapes"}
     assert {names.get(n, n) for n in every - no_text} <= taken
     typed = {f.name for f in fields(Compiling)}
-    renamed = {"schedules": "schedule", "shapes": "shape"}
+    renamed = {"schedules": "schedule", "choices": "choose", "shapes": "shape"}
     assert {renamed.get(n, n) for n in taken} | {"budget"} == typed
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from clew.machine.target import Target
 
-_BITS_PER_BYTE = 8
-
 
 def region_seconds(flops: float, moved_bytes: float, target: Target) -> float:
     """Returns the seconds that one core takes for a number of operations of f32 and a number of
@@ -14,5 +12,5 @@ def region_seconds(flops: float, moved_bytes: float, target: Target) -> float:
     costs = target.costs
     multiply_adds = costs.vector_multiply_adds * target.vector_lanes("f32")
     arithmetic = flops / (2 * multiply_adds)
-    memory = moved_bytes / (target.vector_bits / _BITS_PER_BYTE) * costs.move
+    memory = moved_bytes / target.vector_lanes("u8") * costs.move
     return costs.ns(max(arithmetic, memory)) * 1e-9

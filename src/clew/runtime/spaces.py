@@ -18,6 +18,9 @@ class MemorySpace(ABC):
 
     name: str
 
+    def __repr__(self) -> str:
+        return f"<MemorySpace {self.name}>"
+
     @abstractmethod
     def from_host(self, array: Array) -> Any:
         """Returns a buffer with the elements of an array, which may be overwritten afterwards."""
