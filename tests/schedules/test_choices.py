@@ -138,8 +138,8 @@ def test_naming_a_rule_selects_it() -> None:
     [
         ("matmull: rows=4", "S061", "no schedule rule 'matmull'"),
         ("matmul: row=4", "S062", "no choice 'row'"),
-        ("matmul: rows=400", "S063", "rows=400 is no option"),
-        ("matmul: rows=a", "S063", "rows=a is no option"),
+        ("matmul: rows=400", "S063", "rows=400 is not an option"),
+        ("matmul: rows=a", "S063", "rows=a is not an option"),
         ("conv: lines=2", "S065", "the rule conv matches no stage of matmul_relu"),
     ],
 )

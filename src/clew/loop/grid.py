@@ -1,4 +1,4 @@
-"""The grid of a nest for a device: block and thread loops, shared memory and barriers, checked."""
+"""Checks the device grid of a nest: block and thread loops, shared memory and barriers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ def has_grid(nest: Nest) -> bool:
 
 
 def check_grid(nest: Nest) -> None:
-    """Checks that block loops are outermost, that thread loops stand directly in them, each along
-    an axis of its own; that shared memory is written in block loops; and that all threads of a
-    block reach each barrier equally often.
+    """Checks the rules of a grid: block loops are outermost, thread loops are nested directly in
+    them, and each has a different axis; only block loops contain writes to shared memory; all
+    threads of a block reach each barrier equally often.
 
     Errors: S015 (loops), S016 (barriers), S017 (shared memory).
     """
@@ -27,8 +27,8 @@ def check_grid(nest: Nest) -> None:
 
 
 def _check(stmt: Stmt, around: tuple[For, ...], divergent: str | None) -> None:
-    """Checks a statement. `around` are the loops around it, outermost first; `divergent` names what
-    may make threads take different ways to it.
+    """Checks a statement. `around` holds the loops around it, outermost first. `divergent` is the
+    condition around it that may differ between threads, if there is one.
     """
     match stmt:
         case Block():
@@ -62,9 +62,9 @@ def _check_loop(loop: For, around: tuple[For, ...]) -> None:
     chain = all(outer.body is inner for outer, inner in pairwise((*around, loop)))
     if misplaced or not chain or (loop.kind == "thread" and not around):
         where = (
-            "is no outermost loop"
+            "is not an outermost loop"
             if loop.kind == "block"
-            else "does not stand directly in block or thread loops"
+            else "is not nested directly in block or thread loops"
         )
         raise ScheduleError(
             "S015",
@@ -74,8 +74,8 @@ def _check_loop(loop: For, around: tuple[For, ...]) -> None:
     if any((outer.kind, outer.axis) == (loop.kind, loop.axis) for outer in around):
         raise ScheduleError(
             "S015",
-            f"two loops, the inner one {loop.name}, are bound to {loop.kind}.{loop.axis}",
-            hint="fuse them, or take another axis",
+            f"loop {loop.name} and a loop around it are both bound to {loop.kind}.{loop.axis}",
+            hint="fuse the loops, or bind one to another axis",
         )
 
 
@@ -88,26 +88,26 @@ def _check_barrier(around: tuple[For, ...], divergent: str | None) -> None:
     if lanes is not None:
         raise ScheduleError(
             "S016",
-            f"a barrier is among the lanes of loop {lanes}",
-            hint="vectorize a loop beside the barrier",
+            f"a barrier is inside the vectorized loop {lanes}",
+            hint="vectorize a loop that does not contain the barrier",
         )
     if divergent is not None:
         raise ScheduleError(
             "S016",
-            f"not all threads need reach a barrier under `{divergent}`",
-            hint="put the barrier before or after the condition",
+            f"some threads may not reach the barrier under `{divergent}`",
+            hint="move the barrier before or after the condition",
         )
 
 
 def _varies(stmt: If, around: tuple[For, ...]) -> bool:
-    """Whether a condition may differ among the threads of a block."""
+    """Whether a condition may differ between the threads of a block."""
     threads = [loop.index for loop in around if loop.kind == "thread"]
     reads = next(buffer_loads(stmt.cond), None) is not None
     return reads or any(contains(stmt.cond, index) for index in threads)
 
 
 def first_of_grid(nest: Nest) -> str:
-    """Returns in words what a nest has that only a device with a grid runs; "" if nothing."""
+    """Returns a description of the first construct that needs a device grid; "" if there is none."""
     found = _first(nest.body)
     match found:
         case For():

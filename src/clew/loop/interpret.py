@@ -1,4 +1,4 @@
-"""Runs a loop nest with numpy, element by element: what every schedule of it must still compute.
+"""Interprets a loop nest element by element. Every schedule of a nest must compute these results.
 
 Parallel, vector and unrolled loops run one iteration after another, but what makes those kinds of
 loop wrong is asserted: that iterations of a parallel loop stay out of each other's elements, and

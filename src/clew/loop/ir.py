@@ -7,20 +7,20 @@ Stmt  = For(index, kind, body)                      index runs from 0 to its ext
       | Store(buffer, indices, value, stage, combiner)
                                                     combiner "": buffer = value,
                                                     else buffer = combiner(buffer, value);
-                                                    nontemporal: past the caches
+                                                    nontemporal: bypasses the caches
       | If(cond, body)
       | Prefetch(buffer, indices, stage)
-      | TileProduct(rows, columns, depth, body)     body, done by a matrix unit
-      | Barrier()                                   no thread of a block passes before all are here
+      | TileProduct(rows, columns, depth, body)     body, computed by a matrix unit
+      | Barrier()                                   waits for all threads of a block
 kind  = serial | parallel | vector | unroll | dot   dot: one step of a sum of products, in a vector
       | block | thread                              a device's grid, along an axis x, y or z
 ```
 
-Block loops are a nest's outermost loops. Thread loops stand directly in them, and all they hold is
-done by each thread (`check_grid`).
+Block loops are the outermost loops of a nest. Thread loops are nested directly in them, and each
+thread runs the whole body of the innermost one (`check_grid`).
 
 Values are scalar expressions (`clew.te.expr`) whose loads name buffers. Statements are immutable; a
-schedule primitive returns a new nest. `stage` names the te stage whose work a statement does.
+schedule primitive returns a new nest. `stage` names the te stage that a statement computes.
 """
 
 from __future__ import annotations
@@ -41,11 +41,12 @@ Axis: TypeAlias = Literal["", "x", "y", "z"]
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory of a kernel. `input`/`output` are its arguments, `workspace` is shared by its threads,
-    `scratch` belongs to one thread, `shared` to the threads of one block, `register` is a tile that
-    never touches memory: every index into it must be a literal once loops are unrolled, but for the
-    vector lane. One that has `memory` is another view of that buffer. `role` is the role of the
-    stage that writes it (`te.roles`).
+    """Memory of a kernel. `role` is the role of the stage that writes it (`te.roles`).
+
+    Scopes: `input` and `output` are the kernel's arguments. `workspace` is shared by its threads,
+    `scratch` belongs to one thread, and `shared` to the threads of one block. `register` is a tile
+    that is never in memory: after unrolling, every index into it must be a literal, except for the
+    vector lane. A buffer with `memory` set is another view of that buffer.
     """
 
     name: str
@@ -57,12 +58,12 @@ class Buffer:
 
     @property
     def root(self) -> Buffer:
-        """The buffer that has the memory."""
+        """The buffer that owns the memory."""
         return self if self.memory is None else self.memory
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Elements from one index to the next, an axis."""
+        """The stride of each axis, in elements."""
         steps, step = [], 1
         for extent in reversed(self.shape):
             steps.append(step)
@@ -71,7 +72,7 @@ class Buffer:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of memory (`bool` takes one)."""
+        """The size in bytes (a `bool` takes one)."""
         return math.prod(self.shape) * memory_bytes(self.dtype)
 
     def __repr__(self) -> str:
@@ -80,7 +81,9 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class For:
-    """A loop over `index`, whose extent is an int. `axis` is that of a block or thread loop."""
+    """A loop over `index`, whose extent is an int. `axis` is the grid axis of a block or thread
+    loop.
+    """
 
     index: Index
     kind: Kind
@@ -101,15 +104,15 @@ class For:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Statements one after another."""
+    """A sequence of statements."""
 
     stmts: tuple[Stmt, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """`buffer[indices] = value`, or `combiner(buffer[indices], value)`; past the caches, if
-    `nontemporal` and possible.
+    """`buffer[indices] = value`, or `combiner(buffer[indices], value)`. A `nontemporal` store
+    bypasses the caches where possible.
     """
 
     buffer: Buffer
@@ -122,7 +125,7 @@ class Store:
 
 @dataclass(frozen=True, eq=False)
 class If:
-    """`body` where `cond` holds."""
+    """Runs `body` if `cond` holds."""
 
     cond: Scalar
     body: Stmt
@@ -130,7 +133,7 @@ class If:
 
 @dataclass(frozen=True, eq=False)
 class Prefetch:
-    """Asks for the cache line of an element."""
+    """Prefetches the cache line of an element."""
 
     buffer: Buffer
     indices: tuple[Scalar, ...]
@@ -139,15 +142,16 @@ class Prefetch:
 
 @dataclass(frozen=True, eq=False)
 class Barrier:
-    """Holds each thread of a block until all of them are here; writes before it are seen after."""
+    """Holds each thread of a block until all have reached it. Earlier writes are visible after it."""
 
 
 @dataclass(frozen=True, eq=False)
 class TileProduct:
-    """`body`, a sum of products, computed by a matrix unit: zeros and all steps, or further steps.
+    """A sum of products, `body`, that a matrix unit computes: either from zeros with all steps, or
+    further steps of a sum.
 
-    `rows`, `columns` and `depth` name the loops that are a tile's; the reduction loops outside of
-    them go round the tiles, and other loops are tiles side by side.
+    `rows`, `columns` and `depth` name the loops within a tile. Of the loops outside them, reduction
+    loops accumulate into the same tiles, and other loops enumerate tiles.
     """
 
     rows: str
@@ -174,7 +178,7 @@ class Nest(Brief):
 
     @property
     def temporaries(self) -> tuple[Buffer, ...]:
-        """Buffers that are neither inputs nor outputs, in order of first use."""
+        """The buffers that are neither inputs nor outputs, in order of first use."""
         known = {id(b) for b in (*self.inputs, *self.outputs)}
         found: dict[int, Buffer] = {}
         for stmt in walk(self.body):
@@ -195,7 +199,7 @@ def block(*stmts: Stmt) -> Block:
 
 
 def single(stmts: Sequence[Stmt]) -> Stmt:
-    """Returns one statement for several: itself, or a block."""
+    """Returns a sequence of statements as one: the only statement, or a block."""
     flat = block(*stmts)
     return flat.stmts[0] if len(flat.stmts) == 1 else flat
 
@@ -256,7 +260,9 @@ def map_expressions(stmt: Stmt, rewrite: Callable[[Scalar], Scalar]) -> Stmt:
 
 
 def buffer_loads(expr: Scalar, without: Container[int] = ()) -> Iterator[Load]:
-    """Yields the loads in an expression, each shared one once; none of parts left out by id."""
+    """Yields the loads in an expression, shared ones once. `without` holds the ids of expressions
+    to skip.
+    """
     seen: set[int] = set()
     stack = [expr]
     while stack:
@@ -270,7 +276,7 @@ def buffer_loads(expr: Scalar, without: Container[int] = ()) -> Iterator[Load]:
 
 
 def expressions(stmt: Stmt) -> Iterator[Scalar]:
-    """Yields the expressions of one statement (not of those below it)."""
+    """Yields the expressions of a statement, without those of nested statements."""
     match stmt:
         case Store():
             yield from stmt.indices
@@ -282,7 +288,7 @@ def expressions(stmt: Stmt) -> Iterator[Scalar]:
 
 
 def reads(stmt: Stmt) -> Iterator[tuple[Stmt, Load]]:
-    """Yields the loads below a statement with the statement that performs each."""
+    """Yields the loads in a statement, each with the statement that performs it."""
     for node in walk(stmt):
         for expr in expressions(node):
             for load in buffer_loads(expr):
@@ -290,13 +296,13 @@ def reads(stmt: Stmt) -> Iterator[tuple[Stmt, Load]]:
 
 
 def statements(stmt: Stmt) -> tuple[Stmt, ...]:
-    """Returns a block's statements, or the one statement that it is."""
+    """Returns the statements of a block; any other statement as a tuple of one."""
     return stmt.stmts if isinstance(stmt, Block) else (stmt,)
 
 
 def parallel_lines(stmt: Stmt) -> list[For]:
-    """Returns the parallel loops, copies of one that was peeled, that are all that a parallel loop
-    does: its *lines*.
+    """Returns the *lines* of a parallel loop: the parallel loops that make up its whole body. There
+    are several if one loop was peeled into copies.
     """
     if not isinstance(stmt, For) or stmt.kind != "parallel":
         return []

@@ -64,7 +64,7 @@ class Step:
             raise TextError(
                 "P020",
                 f"not a schedule step: {text.strip()[:80]!r}",
-                hint="write one primitive per line, such as split(loop='mm.i', factor=12)",
+                hint="write one primitive per line, as in split(loop='mm.i', factor=12)",
             ) from None
         return Step(tree.func.id, args)
 
@@ -85,7 +85,7 @@ class Schedule(Shown):
         return f"of {self.nest.name}, {counted(len(self.steps), 'step')}"
 
     def copy(self) -> Schedule:
-        """Returns the same schedule, to be continued on its own."""
+        """Returns an independent copy."""
         made = Schedule.__new__(type(self))
         made._simplifier = self._simplifier
         made.history, made.steps = list(self.history), list(self.steps)
@@ -104,14 +104,16 @@ class Schedule(Shown):
         function = PRIMITIVES.get(name)
         if function is None:
             raise ScheduleError(
-                "S030", f"no primitive {name!r}", hint=f"there are {', '.join(sorted(PRIMITIVES))}"
+                "S030",
+                f"unknown primitive {name!r}",
+                hint=f"primitives: {', '.join(sorted(PRIMITIVES))}",
             )
         signature = inspect.signature(function)
         try:
             signature.bind(self.nest, self._simplifier, **args)
         except TypeError as error:
             taken = ", ".join(list(signature.parameters)[2:])
-            raise ScheduleError("S031", f"{name}: {error}", hint=f"it takes {taken}") from None
+            raise ScheduleError("S031", f"{name}: {error}", hint=f"parameters: {taken}") from None
         new = function(self.nest, self._simplifier, **args)
         check_kinds(new)
         self.history.append(new)
@@ -132,7 +134,7 @@ class Schedule(Shown):
 
     @staticmethod
     def replay(nest: Nest, steps: str | Sequence[Step | str]) -> Schedule:
-        """Returns a schedule of `nest` with recorded steps, or their text, applied."""
+        """Returns a schedule of `nest` after applying recorded steps, or their text."""
         if isinstance(steps, str):
             steps = [line for line in steps.splitlines() if line.strip()]
         schedule = Schedule(nest)
@@ -146,7 +148,7 @@ class Schedule(Shown):
         return simplified(self.nest, self._simplifier)
 
     def extent(self, loop: str) -> int:
-        """Returns a loop's extent, the largest if there are copies; 0 if there is none."""
+        """Returns a loop's extent, the largest if it has copies; 0 if there is no such loop."""
         return max((n.extent for n in loops(self.nest.body) if n.name == loop), default=0)
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
-"""Schedule rules: which primitives for which kernel, with tile sizes as choices.
+"""Schedule rules: they choose the primitives for each kernel and leave tile sizes as choices.
 
-`rule.py` says what a rule is, `rules/` holds one per file, `library/` what they share, and
-`plan.py` assigns the stages of a kernel to rules.
+`rule.py` defines a rule, `rules/` holds one rule per file, `library/` holds code that rules share,
+and `plan.py` assigns the stages of a kernel to rules.
 """
 
 from clew.schedules.plan import Decision, Plan, schedule_kernel, schedule_melted

@@ -1,4 +1,4 @@
-"""The facts that rules demand, from what operators and layouts state about stages and axes."""
+"""The demands of rules: facts derived from the roles of stages and axes, and from their loads."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BLOCKED_IMAGE: Final = Demand(
 )
 IMAGE: Final = Demand("an image", lambda work, target: image_of(work.reduction) is not None)
 OWN_CHANNELS: Final = Demand(
-    "each channel by itself", lambda work, target: reads_own_channels(work.reduction)
+    "channels computed separately", lambda work, target: reads_own_channels(work.reduction)
 )
 
 
@@ -66,7 +66,7 @@ def _tile_unit(work: Work, target: Target) -> bool:
 
 TILE_UNIT: Final = Demand("a matrix unit for the operands", _tile_unit)
 IN_PARTS: Final = Demand(
-    "numbers in parts", lambda work, target: roles.TERM in work.reduction.reduction_roles
+    "operands split into parts", lambda work, target: roles.TERM in work.reduction.reduction_roles
 )
 IN_TILES: Final = Demand(
     "data in tiles of the matrix unit",

@@ -1,6 +1,4 @@
-"""Assigns the stages of a kernel to rules: which to inline, which to keep, and which rule schedules
-what is left.
-"""
+"""Assigns the stages of a kernel to rules: inlines some stages, and finds a rule for the others."""
 
 from __future__ import annotations
 
@@ -19,16 +17,16 @@ from clew.schedules.rule import Scope, Work
 from clew.schedules.space import Settings, Space
 from clew.support.errors import ScheduleError
 
-# Of so many operations a value is not computed anew where it is read so often.
+# A value of at least `_LONG` operations that is read at least `_AGAIN` times is stored.
 _LONG: Final = 16
 _AGAIN: Final = 64
 EMPTY: Final = "empty"
-"""Stands for a rule where there are no iterations to arrange."""
+"""Takes the place of a rule's name if a root has no iterations."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A rule that was used, for which stage, and the values of its choices."""
+    """A rule that was applied, its root, and the values of its choices."""
 
     rule: str
     root: str
@@ -41,9 +39,10 @@ class Decision:
 
 @dataclass(frozen=True)
 class Plan:
-    """The schedule of a kernel and the decisions that led to it, a root each.
+    """The schedule of a kernel and its decisions, one per root.
 
-    A root is a stage with loops of its own at the end: an output, or what several outputs share.
+    A root is a stage that keeps its own loops, such as an output or a stage that several outputs
+    read.
     """
 
     schedule: Schedule
@@ -58,7 +57,7 @@ class Plan:
 def schedule_kernel(
     nest: Nest, target: Target, rules: Registry = RULES, request: Request = NO_REQUEST
 ) -> Plan:
-    """Returns the plan of a kernel. `request` are a user's rules and choices.
+    """Returns the plan of a kernel. `request` holds a user's rules and choices.
 
     Errors: S061 to S065 for a request that does not fit the kernel.
     """
@@ -71,7 +70,7 @@ def schedule_melted(
 ) -> Plan:
     """Returns the plan of a kernel whose stages are computed at tiles of its result.
 
-    Errors: S050 where it has several results; S061 to S065 as `schedule_kernel`.
+    Errors: S050 if it has several results; S061 to S065 as in `schedule_kernel`.
     """
     planner = Planner(target, rules, request)
     return planner.finished(nest, planner.melted(nest))
@@ -89,7 +88,7 @@ class Planner:
         request.check(rules.names())
 
     def kernel(self, nest: Nest) -> Schedule:
-        """Returns the schedule of a kernel: by a rule for all of it, or root by root."""
+        """Returns the schedule of a kernel: from a rule for all of it, or root by root."""
         whole = Work.whole(Schedule(nest))
         wanted = [rule for rule, _ in self.request.wishes]
         apart = any(self.rules[rule].scope == "root" for rule in wanted)
@@ -99,7 +98,8 @@ class Planner:
         schedule = Schedule(nest)
         _inline(schedule)
         roots = _roots(schedule)
-        # Stages that a rule may take into the loops of their reader come last, if they still stand.
+        # A rule may move some stages into the loops of their reader. These come last, and only if
+        # they still have their own loops.
         roles = {role for rule in self.rules for role in rule.takes}
         infos = stage_infos(schedule)
         late = [root for root in roots if infos[root].role in roles]
@@ -121,9 +121,9 @@ class Planner:
         return made
 
     def finished(self, nest: Nest, schedule: Schedule) -> Plan:
-        """Returns the plan, once all of the kernel is scheduled.
+        """Returns the plan, after the whole kernel has been scheduled.
 
-        Errors: S065 for a rule that was asked for and matches nothing.
+        Errors: S065 if a requested rule matches no stage.
         """
         used = {decision.rule for decision in self.decisions}
         for rule, _ in self.request.wishes:
@@ -131,12 +131,12 @@ class Planner:
                 raise ScheduleError(
                     "S065",
                     f"the rule {rule} matches no stage of {nest.name}",
-                    hint=f"without it the rules are {', '.join(used)}",
+                    hint=f"its stages match {', '.join(used)}",
                 )
         return Plan(schedule, tuple(self.decisions))
 
     def _root(self, schedule: Schedule, infos: dict[str, StageInfo], root: str) -> Schedule:
-        """Returns the schedule with a root, and what is computed in its loops, scheduled."""
+        """Schedules a root and the stages computed in its loops."""
         work = Work(schedule, tuple(_members(infos, root)))
         if work.is_empty:
             self.decisions.append(Decision(EMPTY, root, Space(), Settings({})))
@@ -146,7 +146,9 @@ class Planner:
         return made
 
     def _taken(self, scope: Scope, work: Work) -> Schedule | None:
-        """Returns the schedule of the rule that has some stages; None where there is none."""
+        """Returns the schedule by the rule that matches some stages; None if none matches.
+        Requested rules come first.
+        """
         wished = (
             (self.rules.find(scope, work, self.target, only=name), changes)
             for name, changes in self.request.wishes
@@ -165,10 +167,10 @@ class Planner:
 
 
 def _inline(schedule: Schedule) -> None:
-    """Inlines what is cheap to compute where it is read.
+    """Inlines stages that are cheap to compute where they are read.
 
-    Kept are reductions, outputs, operands of a sum of products (each is read many times), costly
-    values that are read more than once, quotients of what a row was reduced to, and tables.
+    It keeps reductions, outputs, operands of a sum of products (each is read many times), costly
+    values with several readers, quotients of a row's reduced value, and tables.
     """
     for name in reversed(list(stage_infos(schedule))):
         infos = stage_infos(schedule)
@@ -187,7 +189,7 @@ def _inline(schedule: Schedule) -> None:
 
 
 def _is_row_value(infos: dict[str, StageInfo], info: StageInfo) -> bool:
-    """Whether a value made of a reduction's result takes some time, and is for many elements."""
+    """Whether a value computed from a reduction's result is costly, and many elements read it."""
     if not (info.is_costly or info.divides):
         return False
     if not any(infos[n].is_reduction for n in infos if info.name in infos[n].readers):
@@ -197,7 +199,9 @@ def _is_row_value(infos: dict[str, StageInfo], info: StageInfo) -> bool:
 
 
 def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
-    """Whether a few values that take long are read again and again: they are made first."""
+    """Whether a stage is a table: few values, each of many operations, read many times. A table is
+    computed before its readers.
+    """
     if info.is_reduction or info.is_output or info.operations < _LONG:
         return False
     points = _AGAIN * math.prod(loop.extent for loop in info.loops)
@@ -205,8 +209,8 @@ def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
 
 
 def _roots(schedule: Schedule) -> list[str]:
-    """Returns the stages that keep loops of their own: those not computed inside one reader's
-    loops.
+    """Returns the stages that keep their own loops, as they are not computed within the loops of
+    a single root.
     """
     infos = stage_infos(schedule)
     roots: list[str] = []

@@ -1,4 +1,4 @@
-"""The rules, in the order in which they are asked: by what they demand."""
+"""The registry of rules. The number of their demands determines the order of matching."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ AnyRule = Rule[Any]
 
 
 class Registry:
-    """A set of rules. Of two that match a kernel, the one with more demands has it."""
+    """A set of rules. If two match a kernel, the one with more demands schedules it."""
 
     def __init__(self, rules: Iterable[AnyRule]) -> None:
-        """Errors: S060 for two rules of one name, or with the same demands."""
+        """Errors: S060 if two rules have the same name, or the same scope and demands."""
         self._rules: dict[str, AnyRule] = {}
         for rule in rules:
             self._add(rule)
@@ -47,7 +47,7 @@ class Registry:
                 raise ScheduleError(
                     "S060",
                     f"the rules {other.name} and {rule.name} have the same demands",
-                    hint="add to the demands of the rule that is for fewer kernels",
+                    hint="add a demand to the rule for fewer kernels",
                 )
         self._rules[rule.name] = rule
 
@@ -65,7 +65,7 @@ class Registry:
         return sorted(self._rules)
 
     def extended(self, rules: Sequence[AnyRule]) -> Registry:
-        """Returns these rules and others.
+        """Returns a registry of these rules and `rules`.
 
         Errors: S060.
         """
@@ -74,10 +74,10 @@ class Registry:
     def find(
         self, scope: Scope, work: Work, target: Target, only: str = ""
     ) -> tuple[AnyRule, Match] | None:
-        """Returns the rule for some stages and its match; None where none matches. `only` names
-        the rule to ask.
+        """Returns the rule for some stages and its match; None if none matches. With `only`, tries
+        only the rule of that name.
 
-        Errors: S064 where two rules with as many demands match.
+        Errors: S064 if two rules with equally many demands match.
         """
         found: tuple[AnyRule, Match] | None = None
         for rule in self._ordered(scope):
@@ -92,8 +92,8 @@ class Registry:
                 raise ScheduleError(
                     "S064",
                     f"the rules {found[0].name} and {rule.name} both match "
-                    f"{', '.join(work.members)} and demand as much",
-                    hint="add to the demands of the one that should have it",
+                    f"{', '.join(work.members)} and have as many demands",
+                    hint="add a demand to the rule that should schedule it",
                 )
             found = rule, match
         return found

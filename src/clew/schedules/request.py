@@ -14,18 +14,17 @@ _WISH: Final = re.compile(r"(\w+)\s*(?::\s*(.*))?")
 
 @dataclass(frozen=True)
 class Request:
-    """Rules to use, each with the values of some of its choices. Of several rules that match the
-    same stages, the first has them.
+    """Rules to use, each with values for some of its choices. If several match the same stages, the
+    first one schedules them.
     """
 
     wishes: tuple[tuple[str, Mapping[str, str]], ...] = ()
 
     @staticmethod
     def parse(text: str) -> Request:
-        """Returns the request that `text` writes: `rule: choice=value ...`, several separated by
-        semicolons or lines.
+        """Parses a request: `rule: choice=value ...`, several separated by semicolons or newlines.
 
-        Errors: P021 when it does not read so.
+        Errors: P021 if `text` does not have this form.
         """
         wishes: list[tuple[str, Mapping[str, str]]] = []
         for part in filter(None, (p.strip() for p in re.split(r"[;\n]", text))):
@@ -35,12 +34,16 @@ class Request:
             if found is None or not all(name and value for name, _, value in pairs):
                 raise TextError(
                     "P021",
-                    f"not a choice of a rule: {part[:80]!r}",
-                    hint="write a rule and its choices, such as matmul: rows=6 vectors=2",
+                    f"{part[:80]!r} does not have the form `rule: choice=value ...`",
+                    hint="write a rule and its choices, as in matmul: rows=6 vectors=2",
                 )
             wishes.append((found[1], {name: value for name, _, value in pairs}))
         if not wishes:
-            raise TextError("P021", "no rule is named", hint="such as matmul: rows=6 vectors=2")
+            raise TextError(
+                "P021",
+                "the text names no rule",
+                hint="write a rule and its choices, as in matmul: rows=6 vectors=2",
+            )
         return Request(tuple(wishes))
 
     def check(self, known: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a schedule rule is: demands, a match, choices, and a schedule that follows from both.
+"""The interface of a schedule rule: demands, a match, choices, and a schedule made from both.
 
 ```python
 class Columns(Rule[Match]):
@@ -29,9 +29,9 @@ Scope: TypeAlias = Literal["root", "kernel", "melt"]
 
 @dataclass(frozen=True)
 class Work:
-    """The stages that a rule is asked to schedule, and the schedule so far.
+    """The stages to schedule, and the schedule so far.
 
-    `members` are in order, the last one being the root: the stage whose loops hold all others.
+    `members` are in order. The last is the root, the stage whose loops hold all others.
     """
 
     start: Schedule
@@ -44,7 +44,7 @@ class Work:
 
     @cached_property
     def infos(self) -> dict[str, StageInfo]:
-        """All stages of the kernel that have loops of their own, by name."""
+        """All stages of the kernel that have their own loops, by name."""
         return stage_infos(self.start)
 
     @property
@@ -80,13 +80,13 @@ class Work:
 
     @cached_property
     def is_empty(self) -> bool:
-        """Whether a stage has no elements: there is nothing to arrange."""
+        """Whether a stage has no elements, and thus no iterations to schedule."""
         return any(loop.extent == 0 for info in self.stages for loop in info.loops)
 
 
 @dataclass(frozen=True)
 class Demand:
-    """A fact that a rule needs. The more a rule demands, the earlier it is asked."""
+    """A condition that a rule requires. Rules with more demands are tried first."""
 
     name: str
     holds: Callable[[Work, Target], bool]
@@ -96,13 +96,15 @@ class Demand:
 
 
 def stage_role(role: str) -> Demand:
-    """Returns the demand that a stage of the kernel has a role."""
+    """Returns the demand that some stage of the kernel has this role."""
     return Demand(role, lambda work, target: role in work.by_role)
 
 
 @dataclass(frozen=True)
 class Match:
-    """What a rule found: the schedule it starts from, never changed, and the machine."""
+    """The result of a rule's match: the schedule to start from, which is never changed, and the
+    target.
+    """
 
     start: Schedule
     target: Target
@@ -115,7 +117,7 @@ class Match:
 
 @dataclass(frozen=True)
 class TailMatch(Match):
-    """A reduction, and the stage that writes its result: an elementwise tail, or itself."""
+    """A reduction and the stage that writes its result: an elementwise tail, or the reduction."""
 
     anchor: str
     root: str
@@ -126,7 +128,9 @@ class TailMatch(Match):
         return stage_infos(self.start)[self.anchor]
 
     def result(self, schedule: Schedule) -> str:
-        """Returns the stage that writes the result; a reduction is copied out of registers."""
+        """Returns the stage that writes the result. A reduction without a tail gets one that copies
+        it out of registers.
+        """
         return schedule.cache_write(self.anchor) if self.root == self.anchor else self.root
 
 
@@ -136,10 +140,10 @@ M = TypeVar("M", bound=Match)
 class Rule(ABC, Generic[M]):
     """Schedules the kernels it matches.
 
-    The registry asks rules in the order of their demands, most first: of the rules whose demands
-    hold, the first that matches has the kernel. `scope` says what a rule schedules: all of a kernel
-    (`kernel`), all of one that a user's fusion melts (`melt`), or a root with what is computed in
-    its loops (`root`).
+    The registry tries rules by their number of demands, most first. Of the rules whose demands
+    hold, the first that matches schedules the kernel. `scope` is the part of a kernel that a rule
+    schedules: a whole kernel (`kernel`), a whole kernel from a user's fusion with `mode="melt"`
+    (`melt`), or a root and the stages computed in its loops (`root`).
     """
 
     name: ClassVar[str]
@@ -150,21 +154,23 @@ class Rule(ABC, Generic[M]):
 
     @abstractmethod
     def match(self, work: Work, target: Target) -> M | None:
-        """Returns what the rule needs to know of a kernel whose demands hold; None to decline."""
+        """Returns what the rule needs to know about stages that meet its demands; None to decline
+        them.
+        """
 
     def choices(self, match: M) -> Space:
-        """Returns what is left open, with the defaults for this kernel on this machine."""
+        """Returns the choices, with the defaults for this kernel on this machine."""
         return Space()
 
     @abstractmethod
     def schedule(self, match: M, settings: Settings) -> Schedule:
-        """Returns the schedule for some settings. It depends on nothing else, and changes
+        """Returns the schedule for a match and settings. It depends on nothing else, and modifies
         neither.
         """
 
     def applied(self, work: Work, target: Target) -> Schedule:
-        """Returns the schedule with defaults of stages that the rule is known to match, for rules
-        that leave a stage to another.
+        """Returns the schedule of `work` with default choices. Rules call this to have another rule
+        schedule a stage; that rule must match.
         """
         match = self.match(work, target)
         assert match is not None, f"{self.name} does not match {work.members[-1]}"

@@ -1,4 +1,4 @@
-"""What a rule leaves open: named choices with a few options each, and a selection of them."""
+"""The choices of a rule: named numbers with a few options each, and settings that select one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _WORDS: Final = {"no": 0, "false": 0, "off": 0, "yes": 1, "true": 1, "on": 1}
 class Choice:
     """One number that a rule leaves open: a tile size, a count, or 0 and 1 for no and yes.
 
-    `options` are the values a search tries, in ascending order; `default` is the cost model's.
+    `options` are the values that a search tries, in ascending order. `default` is the option that
+    the rule computes for the kernel and target.
     """
 
     name: str
@@ -34,8 +35,8 @@ def flag(name: str, default: bool, meaning: str) -> Choice:
 
 
 def tile_size(name: str, default: int, most: int, meaning: str, unit: int = 1) -> Choice:
-    """Returns a choice of a tile size of up to `most`: every number where these are few, otherwise
-    powers of two of units, the default and the largest.
+    """Returns a choice of a tile size up to `most`. The options are all multiples of `unit` if
+    `most` is small; otherwise powers of two times `unit`, the default and `most`.
     """
     options = {default, most}
     if most <= _FEW:
@@ -85,7 +86,7 @@ class Space:
     def settings(self, rule: str, changes: Mapping[str, int | str]) -> Settings:
         """Returns the defaults with some values changed. `rule` names the rule in errors.
 
-        Errors: S062 for a name that is no choice of it; S063 for a value that is no option.
+        Errors: S062 if a name is not a choice; S063 if a value is not an option.
         """
         known = {c.name: c for c in self.choices}
         values = dict(self.default)
@@ -95,13 +96,13 @@ class Space:
                 raise ScheduleError(
                     "S062",
                     f"the rule {rule} has no choice {name!r} for this kernel",
-                    hint=f"it has {', '.join(known) or 'none'}",
+                    hint=f"choices: {', '.join(known) or 'none'}",
                 )
             values[name] = _value(rule, choice, given)
         return Settings(values)
 
     def neighbors(self) -> Iterable[Settings]:
-        """Returns the default with one choice changed, for each other option of each choice."""
+        """Returns all settings that differ from the default in exactly one choice."""
         for choice in self.choices:
             for option in choice.options:
                 if option != choice.default:
@@ -119,7 +120,7 @@ def _value(rule: str, choice: Choice, given: int | str) -> int:
     if value not in choice.options:
         raise ScheduleError(
             "S063",
-            f"{choice.name}={given} is no option of the rule {rule}",
-            hint=f"{choice.meaning}: {', '.join(map(str, choice.options))}",
+            f"{choice.name}={given} is not an option of the rule {rule}",
+            hint=f"options ({choice.meaning}): {', '.join(map(str, choice.options))}",
         )
     return value

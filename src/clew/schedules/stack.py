@@ -1,5 +1,5 @@
-"""Kernels in one: groups of stages, each scheduled as a kernel of its own would be, one after the
-other.
+"""Stacked kernels: groups of stages in one kernel, each scheduled like a separate kernel and run
+one after the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clew.schedules.request import NO_REQUEST, Request
 from clew.schedules.space import Settings, Space
 
 STACK: Final = "stack"
-"""Stands among the rules of a kernel for the stacking itself."""
+"""Represents the stacking among the rules of a kernel."""
 
 
 def schedule_stack(
@@ -29,7 +29,7 @@ def schedule_stack(
 ) -> Plan:
     """Returns the plan of a kernel whose stages come in groups.
 
-    Errors: S061 to S065 for a request that fits no group.
+    Errors: S061 to S065 if the request fits no group.
     """
     whole = Schedule(nest)
     planner = Planner(target, rules, request)
@@ -39,7 +39,7 @@ def schedule_stack(
         for step in planner.kernel(part).steps:
             args = dict(step.args)
             if step.primitive == "nontemporal" and _result_of(part, args["stage"]) in shared:
-                continue  # it is read at once
+                continue  # a later group reads it soon
             if step.primitive == "flatten":
                 args["keep"] = tuple(sorted(shared))
             whole.apply(step.primitive, **args)

@@ -1,7 +1,7 @@
-"""Roles: what an axis, or a stage, stands for in a computation.
+"""Roles: the meanings of axes and stages in a computation.
 
-Operators state them where they define a computation, and blocked layouts imply them. Schedule rules
-match kernels by roles, so that a tensor is never taken for an image because of its rank.
+Operators state roles in their tensor expressions, and image layouts imply them. Schedule rules
+match kernels by roles, so that no rule takes a tensor for an image because of its rank.
 
 An axis without a role has the role `""`.
 """
@@ -17,7 +17,7 @@ CHANNEL: Final = "channel"
 BLOCK: Final = "block"
 """Blocks of channels of a blocked image."""
 LANE: Final = "lane"
-"""Channels within a block: they lie side by side in memory."""
+"""Channels within a block, contiguous in memory."""
 FRAME: Final = "frame"
 """The outermost of three spatial axes."""
 LINE: Final = "line"
@@ -25,7 +25,7 @@ LINE: Final = "line"
 PIXEL: Final = "pixel"
 """Pixels of a line, or of a whole image whose lines were merged."""
 HEAD: Final = "head"
-"""Heads of an attention."""
+"""Heads of an attention operator."""
 QUERY: Final = "query"
 KEY: Final = "key"
 ELEMENT: Final = "element"
@@ -34,9 +34,9 @@ ELEMENT: Final = "element"
 TAP: Final = "tap"
 """A reduction over the positions of a window along one spatial axis."""
 DEPTH: Final = "depth"
-"""A reduction over what a product sums: input channels, columns of a matrix."""
+"""A reduction over the summed axis of a product: input channels, or columns of a matrix."""
 TERM: Final = "term"
-"""A reduction over pairs of parts of two numbers (bf16x3)."""
+"""A reduction over pairs of parts of the two operands (bf16x3)."""
 
 _OF_LETTER: Final = {
     "N": BATCH, "C": CHANNEL, "c": LANE, "D": FRAME, "H": LINE, "W": PIXEL,
@@ -57,7 +57,7 @@ def of_layout(layout: str) -> tuple[str, ...]:
 
 
 def merged(*roles: str) -> str:
-    """Returns the role of one axis made of adjacent ones: lines and pixels are pixels."""
+    """Returns the role of an axis fused from adjacent ones; lines and pixels become pixels."""
     if len(set(roles)) == 1:
         return roles[0]
     return PIXEL if set(roles) == {LINE, PIXEL} else ""

@@ -1,4 +1,4 @@
-"""The primitive that binds loops to a device's grid."""
+"""The primitive that binds loops to the grid of a device."""
 
 from __future__ import annotations
 
@@ -17,20 +17,22 @@ AXES: Final[dict[str, tuple[Kind, Axis]]] = {f"{k}.{a}": (k, a) for k in _KINDS 
 
 @primitive
 def bind(nest: Nest, simplifier: Simplifier, *, loop: str, axis: str) -> Nest:
-    """`for i in n` becomes `block.x i in n`: its iterations are blocks, or threads of a block, of a
-    device's grid. Block loops are bound from the outermost inwards, then thread loops.
+    """`for i in n` becomes `block.x i in n`: each iteration is a block of the device's grid, or a
+    thread of a block. Block loops are bound from the outermost inwards, then thread loops.
 
     Errors: S001; S014 for an unknown axis; S006 for a loop that is not serial; S009 for iterations
-    that write the same elements; S015 where the grid does not allow it.
+    that write the same elements; S015 if the grid does not allow it.
     """
     if axis not in AXES:
-        raise ScheduleError("S014", f"axis is {axis!r}", hint=f"it is one of {', '.join(AXES)}")
+        raise ScheduleError("S014", f"unknown axis {axis!r}", hint=f"axes: {', '.join(AXES)}")
     kind, along = AXES[axis]
 
     def rewrite(found: For) -> For:
         if found.kind != "serial":
             raise ScheduleError(
-                "S006", f"loop {loop} is {found.kind} already", hint="bind it first"
+                "S006",
+                f"loop {loop} is already {found.kind}",
+                hint="bind the loop before other primitives change its kind",
             )
         return replace(found, kind=kind, axis=along)
 

@@ -1,1 +1,1 @@
-"""What schedule rules share."""
+"""Code that schedule rules share."""

@@ -1,7 +1,8 @@
-"""The depth of a sum of products, where its two innermost loops are walked as one.
+"""Fuses the two innermost reduction loops of a sum of products into one depth.
 
-In an image of few channels, or in short blocks of them, the columns of a filter and the channels
-are neighbors. Together they fill what a tile or an instruction sums up; channels alone do not.
+If an image has few channels, or short blocks of them, the channels alone do not fill the depth of a
+tile or of a dot product instruction. Filter columns and channels are adjacent in memory, and
+together they do.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from clew.te.walk import substitute
 
 
 def joined(info: StageInfo) -> StageInfo:
-    """Returns a stage with its two innermost reduction loops as one, if one operand is contiguous
-    along both and the other packed in groups along both; else the stage as it is.
+    """Returns a stage with its two innermost reduction loops fused, if one operand is contiguous
+    along both and the other is packed in groups along both; otherwise the stage unchanged.
     """
     if len(info.reduction_axes) < 2 or product_of(info.store) is None:
         return info
@@ -48,6 +49,6 @@ def joined(info: StageInfo) -> StageInfo:
 
 
 def join(schedule: Schedule, info: StageInfo) -> StageInfo:
-    """Makes the two innermost reduction loops of a stage one; returns the stage as it is then."""
+    """Fuses the two innermost reduction loops of a stage; returns the new stage."""
     schedule.fuse(*info.reduction_axes[-2:])
     return stage_infos(schedule)[info.name]

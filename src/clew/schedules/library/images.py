@@ -1,4 +1,4 @@
-"""Images: stages whose axes have the roles of one, in blocks of channels or plain."""
+"""Images: stages whose axes have the roles of an image, blocked by channels or plain."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _PLAIN: Final = (roles.BATCH, roles.CHANNEL, roles.LINE, roles.PIXEL)
 
 @dataclass(frozen=True)
 class Image:
-    """The axes of an image: names of loops. A plain image has no `lane`; its `block` is the axis of
-    its channels.
+    """The axes of an image, as names of loops. In a plain image, `lane` is empty and `block` is the
+    channel axis.
     """
 
     batch: str
@@ -30,27 +30,27 @@ class Image:
 
     @property
     def blocks(self) -> int:
-        """How many blocks of channels there are, or channels."""
+        """The number of blocks of channels; of channels in a plain image."""
         return self.shape[1]
 
     @property
     def height(self) -> int:
-        """How many lines there are."""
+        """The number of lines."""
         return self.shape[2]
 
     @property
     def width(self) -> int:
-        """How many pixels a line has."""
+        """The number of pixels in a line."""
         return self.shape[3]
 
     @property
     def lanes(self) -> int:
-        """How many channels a block has; 1 in a plain image."""
+        """The number of channels in a block; 1 in a plain image."""
         return self.shape[4] if self.lane else 1
 
 
 def blocked_image(info: StageInfo) -> Image | None:
-    """Returns the axes of an image in blocks of channels; None where a stage is none."""
+    """Returns the axes of an image in blocks of channels; None if the stage is not one."""
     if info.axis_roles != _BLOCKED:
         return None
     batch, block, line, pixel, lane = info.axes
@@ -58,7 +58,7 @@ def blocked_image(info: StageInfo) -> Image | None:
 
 
 def image_of(info: StageInfo) -> Image | None:
-    """Returns the axes of an image, in blocks or plain; None where a stage is none."""
+    """Returns the axes of an image, blocked or plain; None if the stage is not an image."""
     if info.axis_roles == _PLAIN:
         batch, channel, line, pixel = info.axes
         return Image(batch, channel, line, pixel, "", info.store.buffer.shape)
@@ -66,7 +66,10 @@ def image_of(info: StageInfo) -> Image | None:
 
 
 def reads_own_channels(info: StageInfo) -> bool:
-    """Whether every operand depends on the output channel (depthwise): channels share no loads."""
+    """Whether every operand depends on the output channel, as in depthwise convolutions.
+
+    Channels then share no loads.
+    """
     wanted = roles.LANE if roles.LANE in info.axis_roles else roles.CHANNEL
     channel = next((n.index for n in info.loops if n.index.role == wanted), None)
     return channel is not None and all(
@@ -75,7 +78,7 @@ def reads_own_channels(info: StageInfo) -> bool:
 
 
 def is_padding(info: StageInfo) -> bool:
-    """Whether a stage is a tensor within zeros."""
+    """Whether a stage pads a tensor with zeros."""
     value: Scalar = info.store.value
     while isinstance(value, Inlined):
         value = value.value

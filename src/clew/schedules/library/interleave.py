@@ -1,7 +1,7 @@
-"""Short blocks of channels made of images with channels apart: vectors over pixels and channels.
+"""Conversion of plain images to short blocks of channels, in vectors over pixels and channels.
 
-An operand is contiguous along the pixels, the result along the few channels of a block. Vectors
-along both read a run of pixels from each channel, and shuffles put them in order.
+The operands are contiguous along the pixels, the result along the few channels of a block. Vectors
+over both axes read a run of pixels from each channel; shuffles interleave them.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.stages import StageInfo, lane_stride
 
-# Of channels: longer blocks are vectors by themselves, or tiles of a transpose.
+# In channels: longer blocks fill a vector by themselves, or use the tiles of a transpose.
 _MOST = 8
 _LEAST_RUN = 4
 
 
 def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
-    """Whether the last axis is a short part of a vector, and all operands are contiguous along the
-    one before it.
+    """Whether the last axis is shorter than a vector, and all operands are contiguous along the
+    axis before it.
     """
     if len(axes) < 2:
         return False
@@ -38,7 +38,7 @@ def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
 
 
 def schedule(schedule: Schedule, info: StageInfo, axes: list[str], target: Target) -> None:
-    """Makes the last two axes one, in vectors; what lies inside borders asks nothing."""
+    """Fuses the last two axes and vectorizes them; the interior of the image needs no checks."""
     *outer, pixels, last = axes
     schedule.partition(pixels)
     together = schedule.fuse(pixels, last)

@@ -1,4 +1,4 @@
-"""Sums of products of numbers in parts, in panels of two tiles of columns."""
+"""Products of operands split into parts (bf16x3), in panels of two tiles of columns."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from clew.schedules.library.stages import StageInfo, flatten_axes, stage_infos
 from clew.schedules.rule import TailMatch, Work
 
 HIGH: Final = 2
-"""Tiles of sums at once, down the rows."""
+"""Tiles of sums computed together along the rows."""
 WIDE: Final = 2
-"""Tiles of sums at once, across the columns."""
+"""Tiles of sums computed together along the columns."""
 _SHARE_OF_ROWS: Final = 0.5
 
 
 @dataclass(frozen=True)
 class PartsMatch(TailMatch):
-    """Products of parts whose rows and depth fill tiles. A `tile` has rows, columns and a depth."""
+    """Products of parts whose rows and depth fill tiles. `tile` is rows, columns and depth."""
 
     tile: tuple[int, int, int]
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return self.info.store.buffer.shape[-2]
 
 
 def match_parts(work: Work, target: Target) -> PartsMatch | None:
-    """Returns products of parts; None where their rows or their depth fill no tiles."""
+    """Returns products of parts; None if their rows or their depth do not fill whole tiles."""
     anchor, root = work.reduction.name, work.root.name
     extents = work.root.store.buffer.shape
     schedule = work.start.copy()
@@ -51,8 +51,9 @@ def match_parts(work: Work, target: Target) -> PartsMatch | None:
 
 
 def rows_of_band(match: PartsMatch) -> int:
-    """Returns how many rows of the data stay in the second-level cache while panels of weights pass
-    by, a multiple of two tiles. Several bands are an even number, for threads to share.
+    """Returns the number of data rows that stay in the second-level cache while panels of weights
+    stream by, a multiple of two tiles. If there are several bands, their number is even, so that
+    threads get equal shares.
     """
     info, unit = match.info, HIGH * match.tile[0]
     product = product_of(info.store)
@@ -72,10 +73,10 @@ def rows_of_band(match: PartsMatch) -> int:
 
 @dataclass(frozen=True)
 class Panels:
-    """Columns in panels of two tiles, all rows or a band of them for each.
+    """The loops of columns in panels of two tiles; each panel covers all rows, or a band of them.
 
-    `outer` are the loops down to that over panels, `row` that over rows, `inside` that over a
-    panel's columns.
+    `outer` holds the loops down to the loop over panels. `row` is the loop over rows, and `inside`
+    the loop over the columns of a panel.
     """
 
     outer: list[str]
@@ -84,18 +85,18 @@ class Panels:
     inside: str
 
     def write_vectors(self, schedule: Schedule, target: Target) -> None:
-        """Makes a panel's columns vectors of the stage that writes them."""
+        """Vectorizes the columns of a panel in the stage that writes them."""
         vector, lane = schedule.split(self.inside, target.vector_lanes("f32"), tail="guard")
         schedule.unroll(vector)
         schedule.vectorize(lane)
 
 
 def arrange_panels(schedule: Schedule, match: PartsMatch, root: StageInfo, band: int) -> Panels:
-    """Arranges the stage that holds the sums in panels, rows in bands of `band`."""
+    """Splits the stage that holds the sums into panels, and its rows into bands of `band`."""
     *batch, row, across = root.axes_in(match.result(schedule))
     bands: list[str] = []
     if band < schedule.extent(row):
-        schedule.reorder(row, *batch, across)  # outermost: the last band may be lower
+        schedule.reorder(row, *batch, across)  # outermost: the last band may be shorter
         outer, row = schedule.split(row, band)
         bands = [outer]
     schedule.reorder(across, *batch, row)

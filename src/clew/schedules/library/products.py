@@ -1,4 +1,4 @@
-"""Sums of products of narrow operands, as dot product instructions and matrix units take them."""
+"""Products of narrow operands, for dot product instructions and matrix units."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from clew.te import roles
 
 
 def packed(info: StageInfo) -> bool:
-    """Whether a stage sums products of narrow operands: one contiguous along the depth, the other
-    packed in groups beside its columns.
+    """Whether a stage sums products of two narrow operands, one contiguous along the depth and the
+    other packed in dot groups.
     """
     product = product_of(info.store)
     if product is None or not info.axes:
@@ -35,7 +35,7 @@ def packed(info: StageInfo) -> bool:
 
 
 def dot_lanes(product: Product | None, target: Target) -> int:
-    """Returns the lanes of a dot product instruction for these operands; 0 where there is none."""
+    """Returns the lanes of the dot product instruction for these operands; 0 if there is none."""
     if product is None:
         return 0
     a, b = product.a.dtype, product.b.dtype
@@ -43,9 +43,10 @@ def dot_lanes(product: Product | None, target: Target) -> int:
 
 
 def dot_tile(schedule: Schedule, info: StageInfo, lanes: int, group: int, unroll: int = 0) -> None:
-    """Orders an anchor that was moved into registers: groups outside, its tile unrolled inside.
+    """Orders the loops of an anchor that was moved into registers: dot groups outside, its unrolled
+    tile inside.
 
-    `unroll` steps of the reduction are written out; 0 leaves it to the size of the tile.
+    `unroll` is the number of reduction steps to unroll; with 0, the tile's size determines it.
     """
     *others, column = info.axes
     *outer, depth = info.reduction_axes
@@ -65,8 +66,8 @@ def dot_tile(schedule: Schedule, info: StageInfo, lanes: int, group: int, unroll
 
 
 def parts_in_tiles(info: StageInfo, target: Target) -> bool:
-    """Whether a stage sums products of parts whose data lie in tiles of the matrix unit, over
-    nothing but the terms and the depth.
+    """Whether a stage sums products of parts over the terms and the depth only, with data laid out
+    in tiles of the matrix unit.
     """
     product = product_of(info.store)
     if product is None or len(info.axes) < 2:

@@ -1,4 +1,4 @@
-"""Register tiles of reductions, the loops around them, and how threads share these."""
+"""Register tiles of reductions, and the loops around them that threads share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clew.schedules.library.stages import StageInfo
 from clew.schedules.library.tile_sizes import balanced, reduction_unroll
 from clew.support.errors import ScheduleError
 
-# Fewer rows would have a panel pass by for too little work.
+# With fewer rows, a panel is loaded for too little work.
 _LEAST_ROWS = 56
 
 
@@ -23,17 +23,17 @@ def register_tile(
     blocks: str | None = None,
     unroll: int = 0,
 ) -> list[str]:
-    """Orders an anchor that was moved into registers: reduction outside, its tile unrolled inside.
-    Returns the reduction's loops, outermost first.
+    """Orders the loops of an anchor that was moved into registers: the reduction outside, its
+    unrolled tile inside. Returns the reduction loops, outermost first.
 
-    `blocks` is the axis whose steps are further vectors of the same pixel: it goes innermost, so
-    that a broadcast is used up at once. `unroll` steps of the reduction are written out; 0 leaves
-    it to the size of the tile.
+    `blocks` names the axis over more vectors of the same pixel. It goes innermost, so that all uses
+    of a broadcast follow each other. `unroll` is the number of reduction steps to unroll; with 0,
+    the tile's size determines it.
     """
     *others, column = info.axes
     if blocks is not None:
         others = [*(a for a in others if a != blocks), blocks]
-    # Peeling repeats what is inside: the order is set before any loop is split.
+    # Peeling copies the loops inside, so reorder before splitting any loop.
     schedule.reorder(*info.reduction_axes, *others, column)
     vector, lane = schedule.split(column, lanes, tail="guard")
     deepest = info.reduction_axes[-1]
@@ -50,10 +50,10 @@ def register_tile(
 
 
 def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:
-    """Makes the outermost loops, as far as they nest directly, one parallel loop.
+    """Fuses the outermost loops, as far as they are perfectly nested, into one parallel loop.
 
-    `lines`, if there are any, are the loop inside of them that goes down the image, or the rows:
-    threads may share these instead, so that each reads what it has written itself.
+    `lines`, if given, is the loop inside them over image lines or rows. Threads may share it
+    instead, so that each reads the values it wrote.
     """
     name = outer[0]
     for following in outer[1:]:
@@ -63,15 +63,15 @@ def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:
             break
     if lines:
         schedule.parallel(name)
-        with contextlib.suppress(ScheduleError):  # it may not be all there is inside
+        with contextlib.suppress(ScheduleError):  # other statements may be beside it
             schedule.parallel(lines)
     elif schedule.extent(name) > 1:
         schedule.parallel(name)
 
 
 def split_bands(schedule: Schedule, axes: list[str], rows: int) -> tuple[list[str], str]:
-    """Splits rows (the last axis but one) into bands of `rows`. Returns the loops outside of a
-    band, outermost first, and the loop over its rows.
+    """Splits rows (the second-to-last axis) into bands of `rows`. Returns the loops outside a band,
+    outermost first, and the loop over the rows of a band.
     """
     *batch, row, column = axes
     if rows >= schedule.extent(row):
@@ -82,8 +82,8 @@ def split_bands(schedule: Schedule, axes: list[str], rows: int) -> tuple[list[st
 
 
 def rows_in_cache(info: StageInfo, target: Target, share: float) -> int:
-    """Returns how many rows of the first operand stay in `share` of the second-level cache while
-    panels of the second pass by.
+    """Returns the number of rows of the first operand that fit in `share` of the second-level
+    cache, where they stay while panels of the second operand stream by.
     """
     extents = {n.name: n.extent for n in info.loops}
     depth = math.prod(extents[name] for name in info.reduction_axes)

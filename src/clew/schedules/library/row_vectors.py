@@ -1,4 +1,4 @@
-"""Vectors along rows: of partial results of a reduction, and of elements."""
+"""Vectors along rows, for partial results of reductions and for elements."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from clew.schedules.library.stages import StageInfo, lane_stride, largest_load
 from clew.te.expr import Index, Load
 
 PARTIAL_VECTORS: Final = 4
-"""Vectors of partial results of a reduction, so that none waits for its own last addition."""
+"""Independent vectors of partial results of a reduction; they hide the latency of additions."""
 
 
 def reduce_in_vectors(
     schedule: Schedule, info: StageInfo, target: Target, partial: int = PARTIAL_VECTORS
 ) -> None:
-    """Reduces in vectors along the contiguous axis: a reduction axis, or the stage's own last one.
-    A long reduction has `partial` vectors of partial results.
+    """Vectorizes a reduction along its innermost reduction axis, with partial results in the lanes.
+    A long reduction keeps `partial` vectors of partial results.
     """
     lanes = target.vector_lanes(info.store.buffer.dtype)
     deepest = info.reduction_axes[-1]
@@ -46,7 +46,9 @@ def reduce_in_vectors(
 
 
 def _regular_lanes(load: Load, index: Index, most: int) -> int:
-    """Returns how many neighbors along a loop lie evenly in memory: blocks are that long."""
+    """Returns the number of neighbors along a loop that are evenly spaced in memory, at most
+    `most`; in a blocked layout, the length of a block.
+    """
     simplifier = Simplifier()
     while most > 1 and lane_stride(load, index, most, simplifier) is None:
         most //= 2
@@ -54,7 +56,7 @@ def _regular_lanes(load: Load, index: Index, most: int) -> int:
 
 
 def vectorize_last(schedule: Schedule, last: list[str], target: Target, info: StageInfo) -> None:
-    """Makes the last of a stage's loops vector lanes."""
+    """Vectorizes a stage's last loop."""
     if not last or schedule.extent(last[0]) < 2:
         return
     lanes = min(target.vector_lanes(info.store.buffer.dtype), schedule.extent(last[0]))

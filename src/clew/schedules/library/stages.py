@@ -1,4 +1,4 @@
-"""What rules ask of a nest: stages and their roles, which axes accesses are contiguous in."""
+"""Queries of a nest: its stages, their roles, and the strides of their accesses."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from clew.te.walk import nodes, substitute
 
 @dataclass
 class StageInfo:
-    """A stage as it stands at the top of a nest: its loops, its store, who reads it."""
+    """A stage at the top of a nest: its loops, its store, and the stages that read it."""
 
     name: str
     loops: list[For]
@@ -46,7 +46,7 @@ class StageInfo:
 
     @property
     def role(self) -> str:
-        """What the stage is within its operator (`te.roles`)."""
+        """The role of the stage in its operator (`te.roles`)."""
         return self.store.buffer.role
 
     @property
@@ -73,7 +73,7 @@ class StageInfo:
         return [n.name for n in self.loops if id(n.index) in kept]
 
     def axes_in(self, stage: str) -> list[str]:
-        """Returns the names that the same loops have in another stage, such as its copy."""
+        """Returns the names of the corresponding loops in another stage, such as a copy."""
         return [f"{stage}.{name.rsplit('.', 1)[-1]}" for name in self.axes]
 
     @property
@@ -96,7 +96,7 @@ class StageInfo:
 
     @property
     def divides(self) -> bool:
-        """Whether the value is, or has in it, a quotient of floats."""
+        """Whether the value contains a floating-point division."""
         return any(
             isinstance(node, Binary) and node.op == "div" and node.dtype != INDEX
             for node in nodes(self.store.value)
@@ -104,7 +104,7 @@ class StageInfo:
 
     @property
     def case_axes(self) -> list[str]:
-        """Names of the axes whose number chooses among expressions: they have to be unrolled."""
+        """Names of the axes whose index selects among expressions; they must be unrolled."""
         compared: set[int] = set()
         stack: list[Scalar] = [self.store.value]
         seen: set[int] = set()
@@ -121,15 +121,13 @@ class StageInfo:
 
     @property
     def operations(self) -> int:
-        """How many operations the value takes, about."""
+        """The approximate number of operations in the value."""
         made = (Binary, Unary, Select, Cast, Intrinsic)
         return sum(isinstance(node, made) for node in nodes(self.store.value))
 
     @property
     def is_costly(self) -> bool:
-        """Whether the value takes more than a few instructions, so that computing it twice
-        hurts.
-        """
+        """Whether the value contains an intrinsic or a power, which are costly to compute twice."""
         return any(
             isinstance(node, Intrinsic) or (isinstance(node, Binary) and node.op == "pow")
             for node in nodes(self.store.value)
@@ -137,8 +135,8 @@ class StageInfo:
 
 
 def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
-    """Returns the stages that have loops of their own, in order; a reduction by its combining
-    nest.
+    """Returns the stages that have their own loops, in order. The entry of a reduction describes
+    the nest that combines, not the one that initializes.
     """
     infos: dict[str, StageInfo] = {}
     owner: dict[int, str] = {}
@@ -165,8 +163,8 @@ def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
 
 
 def flatten_axes(schedule: Schedule, *stages: str) -> int:
-    """Makes neighboring axes one wherever all accesses walk them so: pixels, images of a batch.
-    Returns how many steps that took.
+    """Fuses adjacent axes, such as the lines and pixels of an image, wherever all accesses allow
+    it. Returns the number of schedule steps this took.
     """
     before, position = len(schedule.steps), 0
     while position + 1 < len(stage_infos(schedule)[stages[0]].axes):
@@ -178,16 +176,14 @@ def flatten_axes(schedule: Schedule, *stages: str) -> int:
 
 
 def stride(load: Load, index: Index, simplifier: Simplifier) -> int | None:
-    """Returns how many elements a load moves when a loop variable moves by one; None if
-    irregular.
-    """
+    """Returns the stride of a load along a loop, in elements; None if it is not constant."""
     return offset_stride(load.source, load.indices, index, simplifier)
 
 
 def offset_stride(
     buffer: Buffer, indices: tuple[Scalar, ...], index: Index, simplifier: Simplifier
 ) -> int | None:
-    """Returns the step in elements of an access along a loop; None where it is not constant."""
+    """Returns the stride of an access along a loop, in elements; None if it is not constant."""
     total: Scalar = Imm(0, INDEX)
     for position, step in zip(indices, buffer.strides, strict=True):
         total = binary("add", total, binary("mul", position, Imm(step, INDEX)))
@@ -199,14 +195,15 @@ def offset_stride(
 
 
 def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) -> int | None:
-    """Returns how many elements a load moves from lane to lane once a loop is split by `lanes`.
+    """Returns the stride of a load from lane to lane, in elements, after a loop is split by
+    `lanes`; None if it is not constant.
 
-    A packed operand, indexed by `j // 32` and `j % 32`, is side by side within 32 and not beyond.
+    A packed operand, indexed by `j // 32` and `j % 32`, is contiguous only within each 32.
     """
     assert isinstance(index.extent, int)
     inner = (within for i in load.indices for within in buffer_loads(i))
     if any(simplifier.uses(within, index) for within in inner):
-        return None  # wherever memory says
+        return None  # a gather: the address is itself loaded
     outer, lane = Index("o", -(-index.extent // lanes)), Index("l", lanes)
     split = binary("add", binary("mul", outer, Imm(lanes, INDEX)), lane)
     indices = tuple(substitute(i, {id(index): split}) for i in load.indices)

@@ -1,4 +1,4 @@
-"""Operands too large for the caches come from memory while the panel before is at work."""
+"""Prefetches operands too large for the caches: the next panel loads while one is in use."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from clew.schedules.library.stages import StageInfo
 from clew.schedules.library.tile_sizes import passes_caches
 from clew.support.errors import ScheduleError
 
-# The most cache lines asked for at once: more would wait for each other and hold up loads.
+# The most cache lines requested at once. More would queue and delay other loads.
 _MOST_LINES = 8
-# Steps of a reduction between two requests, where each step would ask for less than a line.
+# Reduction steps between two requests, if a request at each step would be less than a line.
 _STEPS = 16
 
 
 def stream(
     schedule: Schedule, info: StageInfo, panel: str, levels: list[str], target: Target
 ) -> None:
-    """Prefetches the next panel of each operand that has one run of memory for each.
+    """Prefetches the next panel of each operand whose panels are contiguous.
 
-    `levels` are the loops inside `panel`, outermost first; the requests go to the outermost one
-    that keeps them few at a time.
+    `levels` are the loops inside `panel`, outermost first. The requests go into the outermost of
+    them that issues only a few at a time.
     """
     if schedule.extent(panel) < 2:
         return
@@ -37,11 +37,11 @@ def stream(
         try:
             schedule.prefetch(buffer.name, panel, at)
         except ScheduleError:
-            continue  # its panels are no runs of memory
+            continue  # its panels are not contiguous
 
 
 def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:
-    """Whether a buffer's first long axis is the panel loop itself."""
+    """Whether the panel loop indexes the first axis of a buffer that is longer than 1."""
     simplifier = Simplifier()
     for loop in loops(schedule.nest.body):
         if loop.name != panel:
@@ -57,7 +57,7 @@ def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:
 
 
 def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str:
-    """Returns the loop whose iterations ask for lines, the last reduction loop split if needed."""
+    """Returns the loop whose iterations request lines; splits the last reduction loop if needed."""
     body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
     for name in levels:
         steps = iterations(body, name)
@@ -72,6 +72,6 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
 
 
 def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:
-    """Has a large output written past the caches, so that it need not be read first."""
+    """Writes a large output with nontemporal stores, which do not read its lines first."""
     if info.is_output and passes_caches(target, info.store.buffer.size_bytes):
         schedule.nontemporal(info.name)

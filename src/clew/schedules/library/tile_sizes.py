@@ -1,8 +1,8 @@
-"""Tile sizes from what the target has: the one place that states them.
+"""Tile sizes from the registers and caches of the target.
 
 A register tile of `rows x vectors` keeps rows*vectors accumulators, `vectors` operands and one
-broadcast in registers. More vectors amortize broadcasts, more rows amortize loads; on 32 registers
-14x2 and 6x4 reach the FMA limit, on 16 registers 6x2.
+broadcast in registers. More vectors amortize broadcasts, and more rows amortize loads. With 32
+registers, 14x2 and 6x4 reach the FMA limit; with 16 registers, 6x2.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 from clew.machine.target import Target
 
 UNROLLED: Final = (0, 1, 2, 4)
-"""Options for the steps of a reduction that are written out; 0 leaves it to the tile's size."""
+"""Options for the number of reduction steps to unroll; with 0, the tile's size determines it."""
 MOST_ROWS: Final = 14
 _BROADCASTS = 1
 _ENOUGH_ACCUMULATORS = 8
@@ -23,30 +23,30 @@ _LARGE_OUTPUT = 8  # times the second-level cache
 
 
 def vectors_of_tile(extent: int, lanes: int) -> int:
-    """Returns how many vectors wide a register tile is: two where the extent has them."""
+    """Returns the width of a register tile in vectors: two if the extent is longer than one."""
     return 2 if extent > lanes else 1
 
 
 def rows_of_tile(target: Target, vectors: int) -> int:
-    """Returns how many rows high a register tile may be beside its operands."""
+    """Returns the most rows of a register tile that leave registers for its operands."""
     registers = target.vector_registers
     rows = (registers - vectors - _BROADCASTS) // vectors
     return max(1, min(rows, MOST_ROWS))
 
 
 def reduction_unroll(accumulators: int) -> int:
-    """Returns how many reduction steps of a tile to unroll.
+    """Returns the number of reduction steps of a tile to unroll.
 
-    A large tile keeps the arithmetic units busy by itself; LLVM would load the operands of several
-    steps together, and spill. A small one unrolls, so that the loop itself and requests for memory
-    cost less: tiles of 4x2 vectors were up to 1.6 times as fast (16 registers, 8x1024x4096).
+    A large tile keeps the arithmetic units busy without unrolling; unrolled, LLVM would load the
+    operands of several steps together and spill. Unrolling a small tile amortizes loop control and
+    prefetches: tiles of 4x2 vectors were up to 1.6 times as fast (16 registers, 8x1024x4096).
     """
     return _MOST_UNROLLED if accumulators <= _ENOUGH_ACCUMULATORS else 1
 
 
 def window_tile(target: Target, height: int, width: int) -> tuple[int, int]:
-    """Returns lines and columns of a tile of windows: accumulators take less than half of the
-    registers, beside the elements and weights of a line of taps.
+    """Returns the lines and columns of a tile of windows. Its accumulators take less than half of
+    the registers; the others hold the elements and weights of a line of taps.
     """
     most = max(2, target.vector_registers // 2 - 2)
     columns = balanced(width, most // 2 if width > most else most)
@@ -54,15 +54,15 @@ def window_tile(target: Target, height: int, width: int) -> tuple[int, int]:
 
 
 def passes_caches(target: Target, size_bytes: int) -> bool:
-    """Whether an output is so large that little of it would be in a cache when it is read.
+    """Whether an output is so large that little of it would still be in a cache when it is read.
 
-    The last cache's own size says little: other programs share it.
+    The size of the last-level cache does not count, because other programs share it.
     """
     return size_bytes >= _LARGE_OUTPUT * target.l2_bytes
 
 
 def balanced(extent: int, most: int) -> int:
-    """Returns the tile size that covers `extent` in the fewest tiles, as evenly as can be."""
+    """Returns the tile size that covers `extent` in the fewest tiles, as evenly as possible."""
     tiles = -(-extent // most)
     return -(-extent // tiles)
 
@@ -73,12 +73,12 @@ def vector_factor(target: Target, dtype: str, extent: int) -> int:
 
 
 def lanes_of_chains(target: Target, extent: int, lanes: int) -> int:
-    """Returns the lanes to use where each of `lanes` takes a long chain of instructions: several
-    vectors, as far as the axis divides into them.
+    """Returns the lanes to compute together if each of `lanes` needs a long dependent chain of
+    instructions: several vectors, if the axis divides into them.
 
-    A chain as long as a GELU's leaves room for one or two more in what a core looks ahead. Vectors
-    whose instructions alternate wait for each other less: with four of them a GELU took 0.7 of its
-    time, Mish 0.5 (Zen 3, 16 registers, 64 KiB).
+    A core's reorder window holds only one or two more chains as long as a GELU's. If the
+    instructions of several vectors alternate, their latencies overlap: with four vectors, a GELU
+    took 0.7 of its time and Mish 0.5 (Zen 3, 16 registers, 64 KiB).
     """
     if lanes != target.vector_lanes("f32"):
         return lanes

@@ -1,12 +1,13 @@
-"""Two matrix products with a softmax between (attention), melted at tiles of queries.
+"""Attention: two matrix products with a softmax between them, fused at tiles of queries.
 
-Lanes are queries: scores lie in scratch as [key, query], so that a key's element is one broadcast
-for all of them, softmax goes down columns without any reduction across lanes, and only a tile's own
-queries are transposed. Nothing is shared between tiles, which are therefore what threads take.
-Values that do not lie side by side are put in order once, ahead of all tiles.
+Lanes are queries. Scores are stored in scratch as [key, query], so that one broadcast of a key's
+element serves all lanes, softmax needs no reduction across lanes, and only the queries of a tile
+are transposed. Tiles are independent, and threads share them. Values whose elements are not
+contiguous are copied once, before all tiles.
 
-For each (batch, head, tile): queries, scores a register tile of keys by queries at a time, softmax,
-and the weighted sum a register tile of queries by elements of the values at a time.
+For each (batch, head, tile), the kernel computes the queries, the scores in register tiles of keys
+by queries, the softmax, and the weighted sum in register tiles of queries by elements of the
+values.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _NAMES: Final = (
 
 @dataclass(frozen=True)
 class Parts(Match):
-    """Names of the stages by what they are; `bias` is kept only where it differs by query, `apart`
-    is the stage of values that do not lie side by side. `axes` are the result's loops over batch,
-    head, query and element.
+    """Names of the stages by their roles. `bias` is set only if the bias differs by query, and
+    `apart` only if the elements of the values are not contiguous. `axes` are the loops of the
+    result over batch, head, query and element.
     """
 
     queries: str
@@ -60,13 +61,13 @@ class Parts(Match):
 
     @property
     def lanes(self) -> int:
-        """Lanes of a vector of scores."""
+        """The lanes of a vector of scores."""
         stage = stage_infos(self.start)[self.weighted]
         return self.target.vector_lanes(stage.store.buffer.dtype)
 
 
 class Attention(Rule[Parts]):
-    """The stages of `nn.attention`, with a tail that may move its result."""
+    """The stages of `nn.attention`, with a tail that may permute the axes of the result."""
 
     name = "attention"
     scope = "kernel"
@@ -149,8 +150,8 @@ class Attention(Rule[Parts]):
 
 
 def _values_apart(work: Work, weighted: str, kept: set[str], target: Target) -> str:
-    """Returns the stage of the values where their elements lie apart in memory, as those of images
-    with channels first do; "" where vectors of them can be loaded.
+    """Returns the stage of the values if their elements are not contiguous in memory, as in images
+    with channels first; "" if vectors of them can be loaded.
     """
     simplifier = Simplifier()
     read = {x.source.name for x in buffer_loads(work.infos[weighted].store.value)}
@@ -166,7 +167,9 @@ def _values_apart(work: Work, weighted: str, kept: set[str], target: Target) -> 
 
 
 def _result_axes(infos: dict[str, StageInfo], result: str, weighted: str) -> tuple[str, ...] | None:
-    """Returns the result's loops over batch, head, query and element, in this order."""
+    """Returns the result's loops over batch, head, query and element, in this order; None if the
+    result does not read the weighted sums once per element, by its loops.
+    """
     root = infos[result]
     sums = infos[weighted].store.buffer
     loads = [x for x in buffer_loads(root.store.value) if x.source is sums]
@@ -175,7 +178,7 @@ def _result_axes(infos: dict[str, StageInfo], result: str, weighted: str) -> tup
         return None
     indices = loads[0].indices
     used = {id(i) for i in indices}
-    # Of a loop of one step only its number is left.
+    # A loop with one iteration appears in the indices only as a constant.
     single = [n.name for n in root.loops if n.extent == 1 and id(n.index) not in used]
     numbers = [i for i in indices if not isinstance(i, Index)]
     if len(numbers) != len(single) or not all(isinstance(i, Imm) for i in numbers):
@@ -186,17 +189,17 @@ def _result_axes(infos: dict[str, StageInfo], result: str, weighted: str) -> tup
 
 
 def _tile_of_queries(schedule: Schedule, axes: tuple[str, ...], size: int) -> str:
-    """Splits the result's rows outside all else; returns the loop over tiles."""
+    """Splits the result's rows into tiles; returns the loop over tiles."""
     batch, head, row, depth = axes
     schedule.reorder(row, batch, head, depth)
     tile, inner = schedule.split(row, size)
-    # A head's keys and values stay in cache from tile to tile.
+    # The keys and values of a head stay in cache from tile to tile.
     schedule.reorder(batch, head, tile, inner, depth)
     return tile
 
 
 def _down_columns(schedule: Schedule, info: StageInfo, lanes: int) -> None:
-    """Makes a stage's last axis lanes, its vectors one after another."""
+    """Vectorizes a stage's last axis and unrolls its vectors."""
     column = info.axes[-1]
     vector, lane = schedule.split(column, min(lanes, schedule.extent(column)), tail="guard")
     schedule.unroll(vector)

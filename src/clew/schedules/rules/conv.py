@@ -1,8 +1,8 @@
-"""Convolutions in a blocked layout [n, co, oh, ow, ci]: lanes are channels of a block, a register
-tile is pixels by channel blocks; an odd block is left for a nest of its own.
+"""Convolutions in a blocked layout [n, co, oh, ow, ci]: lanes are the channels of a block, and a
+register tile is pixels by channel blocks. An odd block gets a separate nest.
 
-Channel blocks are outermost, so that their weights stay in cache while the image streams by. Frames
-outside of a clip are left out of the reduction.
+Channel blocks are outermost, so that their weights stay in cache while the image streams by. The
+reduction skips frames outside a clip.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from clew.support.errors import ScheduleError
 from clew.te import roles
 from clew.te.expr import Load
 
-# The panels of weights at work and on their way take the rest of the second-level cache.
+# The current panel of weights and the next one take the rest of the second-level cache.
 _SHARE_OF_IMAGE: Final = 0.4
 _FEW_PANELS: Final = 4
 _VECTORS_OF_BLOCK: Final = 2
-# Of the tiles of an image as one line to those of its lines: from here on these stay.
+# An image becomes one line only if that takes less than this share of the tiles of its lines.
 _GOOD_FIT: Final = 0.95
 
 
 @dataclass(frozen=True)
 class Convolution(TailMatch):
-    """A convolution that gives a blocked image. `flat` is the schedule with the image as one line,
-    where no tap reaches beyond a pixel.
+    """A convolution whose result is a blocked image. `flat` is the schedule with the image as one
+    line; None if the accesses do not allow it.
     """
 
     image: Image
@@ -49,12 +49,12 @@ class Convolution(TailMatch):
 
     @property
     def wide(self) -> int:
-        """How many vectors a block of channels is."""
+        """The number of vectors in a block of channels."""
         return -(-self.image.lanes // self.lanes)
 
 
 class Conv(Rule[Convolution]):
-    """Convolutions that give images in blocks of one or two vectors."""
+    """Convolutions whose results are images in channel blocks of one or two vectors."""
 
     name = "conv"
     demands = (REDUCES, TAILED, PRODUCTS, BLOCKED_IMAGE)
@@ -67,7 +67,7 @@ class Conv(Rule[Convolution]):
         if not 1 < image.lanes <= _VECTORS_OF_BLOCK * lanes or not info.reduction_axes:
             return None
         if not any(_has_lines(info, load) for load in buffer_loads(info.store.value)):
-            return None  # a pool of whole images, not line by line
+            return None  # a reduction of whole images, not line by line
         own, lanes = reads_own_channels(info), min(image.lanes, lanes)
         flat: Schedule | None = work.start.copy()
         try:
@@ -92,9 +92,9 @@ class Conv(Rule[Convolution]):
                 "columns", columns, min(width, MOST_ROWS), "pixels of a line in a register tile"
             ),
             tile_size("lines", lines, min(height, MOST_ROWS), "lines in a register tile"),
-            tile_size("band", kept, image.height, "lines that panels of weights pass by at once"),
-            Choice("unroll", 0, UNROLLED, "reduction steps written out; 0: by the tile's size"),
-            flag("prefetch", True, "request the next panel while one is at work"),
+            tile_size("band", kept, image.height, "lines that each panel of weights serves"),
+            Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
+            flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
         if match.flat is not None:
             choices.append(flag("flat", flat, "the image as one line"))
@@ -108,7 +108,7 @@ class Conv(Rule[Convolution]):
         out = match.result(schedule)
         n, co, *rows, ow, ci = infos[match.root].axes_in(out)
         outer = [n]
-        schedule.reorder(co, n, *rows, ow, ci)  # outermost: a block left over is its own nest
+        schedule.reorder(co, n, *rows, ow, ci)  # outermost: an odd block is a separate nest
         co_outer, co_inner = schedule.split(co, vectors)
         down, *across = [*rows, ow]
         kept = settings["band"] * (match.image.width if flat else 1)
@@ -154,8 +154,8 @@ def _fits_better_flat(image: Image, most: int) -> bool:
 
 
 def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) -> int:
-    """Returns how many lines of the result read a part of the image that stays in the second-level
-    cache while panels of weights pass by; all of them where few pass.
+    """Returns the number of result lines whose part of the image stays in the second-level cache
+    while panels of weights stream by; all lines if there are only a few panels.
     """
     load = next(x for x in buffer_loads(info.store.value) if _has_lines(info, x))
     if panels < _FEW_PANELS:

@@ -1,9 +1,9 @@
-"""Convolutions of numbers in parts (`nn.conv2d_parts`) on a matrix unit: a block of pixels by two
-blocks of filters, whose sums stay in tiles from zeros to the last step.
+"""Convolutions of operands split into parts (`nn.conv2d_parts`, bf16x3) on a matrix unit: a block
+of pixels by two blocks of filters. Sums stay in tile registers for the whole reduction.
 
-Where all weights stay in the second-level cache, lines go through in bands: a band's image is split
-right before its products, and never leaves that cache. Otherwise weights pass by once for as much
-of the image as stays there.
+If all weights stay in the second-level cache, the image is processed in bands of lines. Each band
+is split into parts right before its products, and the parts never leave that cache. Otherwise, each
+band is as large as fits in that cache, and the weights are read once per band.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _SUMS: Final = "conv_parts.sums"
 _IMAGE: Final = "conv_parts.image"
 _HIGH: Final = 2
 _WIDE: Final = 2
-# Of the second-level cache: all weights, and the band of an image beside them; the image beside
-# panels of weights that pass by.
+# Shares of the second-level cache: all weights, and a band of the image beside them; and the image
+# if panels of weights stream by.
 _SHARE_OF_WEIGHTS: Final = 0.5
 _SHARE_OF_BAND: Final = 0.3
 _SHARE_OF_IMAGE: Final = 0.5
-# For threads to share; as many for each of two.
+# The fewest bands for threads to share, and the factor of larger numbers of bands.
 _LEAST_BANDS: Final = 4
 _EVEN: Final = 2
-# Lines of a band for each line above and below that is split with it.
+# The fewest lines of a band per line above and below it that is split again with it.
 _LINES_A_REACH: Final = 2
 
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages by their work; `pixels` and `split` are None where the image comes in parts."""
+    """The stages by their roles; `pixels` and `split` are None if the image comes in parts."""
 
     pixels: StageInfo | None
     split: StageInfo | None
@@ -58,7 +58,7 @@ class Stages:
 
 @dataclass(frozen=True)
 class InParts(Match):
-    """A convolution of numbers in parts, its tail inlined into `root`."""
+    """A convolution of operands in parts, with its tail inlined into `root`."""
 
     stages: Stages
     root: str
@@ -74,7 +74,7 @@ def _takes_unit(work: Work, target: Target) -> bool:
 
 
 class ConvParts(Rule[InParts]):
-    """The stages of `nn.conv2d_parts`, what its image is made of, and an elementwise tail."""
+    """The stages of `nn.conv2d_parts`, the stages that split its image, and an elementwise tail."""
 
     name = "conv_parts"
     scope = "kernel"
@@ -108,11 +108,11 @@ class ConvParts(Rule[InParts]):
         bands = _choose_bands(stages, _line_step(stages), match.target)
         height = stages.image.store.buffer.shape[2]
         choices = [
-            tile_size("band", bands.lines, height, "lines of the result that pass together"),
-            flag("prefetch", True, "request the next panel while one is at work"),
+            tile_size("band", bands.lines, height, "lines of the result in a band"),
+            flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
         if stages.split is not None:
-            choices.append(flag("inside", bands.inside, "a band is split right before its sums"))
+            choices.append(flag("inside", bands.inside, "split a band right before its sums"))
         return Space(tuple(choices))
 
     def schedule(self, match: InParts, settings: Settings) -> Schedule:
@@ -123,7 +123,7 @@ class ConvParts(Rule[InParts]):
         n, co, oh, ow, ci = infos[match.root].axes
         outer = [n]
         if not inside:
-            schedule.reorder(co, n, oh, ow, ci)  # a panel that is left is a nest of its own
+            schedule.reorder(co, n, oh, ow, ci)  # an odd panel is a separate nest
         if settings["band"] < schedule.extent(oh):
             schedule.reorder(oh, n, co, ow, ci)  # bands may differ in height
             band, oh = schedule.split(oh, settings["band"], tail="balance")
@@ -159,7 +159,7 @@ class ConvParts(Rule[InParts]):
 
 
 def _line_step(stages: Stages) -> int:
-    """Returns how many rows of sums are from one line of pixels to the next."""
+    """Returns the number of rows of sums from one line of pixels to the next."""
     (load,) = buffer_loads(stages.image.store.value)
     line = stages.image.store.indices[2]
     step = Simplifier().linear(load.indices[2]).coefficient(line)
@@ -168,14 +168,14 @@ def _line_step(stages: Stages) -> int:
 
 @dataclass(frozen=True)
 class _Bands:
-    """How many `lines` of the result go through together; `inside`, a band is split by itself."""
+    """The number of result `lines` in a band; with `inside`, each band is split separately."""
 
     lines: int
     inside: bool
 
 
 def _choose_bands(stages: Stages, step: int, target: Target) -> _Bands:
-    """Returns the bands by what stays in the second-level cache."""
+    """Returns bands whose data stay in the second-level cache."""
     product = product_of(stages.sums.store)
     assert product is not None
     data, weight = product.a.source, product.b.source
@@ -193,15 +193,15 @@ def _choose_bands(stages: Stages, step: int, target: Target) -> _Bands:
 
 
 def _times(size_bytes: int, target: Target, share: float) -> int:
-    """Returns in how many pieces a size fits a share of the second-level cache."""
+    """Returns the number of pieces of a size that each fit a share of the second-level cache."""
     return -(-size_bytes // int(target.l2_bytes * share))
 
 
 def _blocks_of_pixels(
     schedule: Schedule, oh: str, ow: str, block: str, ci: str, step: int
 ) -> tuple[str, list[str]]:
-    """Splits lines and columns into blocks of as many rows as tiles have. Returns the loop over
-    blocks, and all loops over pixels outside of it and it.
+    """Splits lines and columns into blocks of at most as many rows as two tiles. Returns the loop
+    over blocks, and the loops over pixels from the outermost to that one.
     """
     most = _HIGH * TILE_ROWS
     columns = schedule.extent(ow)
@@ -217,7 +217,7 @@ def _blocks_of_pixels(
 
 
 def _multiply(schedule: Schedule, sums: StageInfo) -> list[str]:
-    """Tiles from zeros to the last step. Returns the loops around them, outermost first."""
+    """Computes the sums in tile registers. Returns the loops around them, outermost first."""
     *around, terms, depth = sums.reduction_axes
     *others, row, lane = sums.axes
     schedule.reorder(*around, terms, *others, row, lane, depth)
@@ -227,8 +227,8 @@ def _multiply(schedule: Schedule, sums: StageInfo) -> list[str]:
 
 
 def _accumulate(schedule: Schedule, sums: StageInfo, *, prefetch: bool) -> None:
-    """A step of the depth, all taps, for all rows before the next: its weights come from afar once,
-    while the step before is at work.
+    """Computes a step of the depth with all its taps for all rows, then the next step. The weights
+    of a step are loaded once, while the previous step is computed.
     """
     depth, high, wide, terms, inner = sums.reduction_axes
     *others, row, lane = sums.axes
@@ -242,14 +242,14 @@ def _accumulate(schedule: Schedule, sums: StageInfo, *, prefetch: bool) -> None:
     product = product_of(sums.store)
     assert product is not None
     if prefetch:
-        with contextlib.suppress(ScheduleError):  # one step of depth has none before it
+        with contextlib.suppress(ScheduleError):  # a single step has no previous step
             schedule.prefetch(product.b.source.name, depth, wide)
 
 
 def _split(
     schedule: Schedule, split: StageInfo, pixels: StageInfo, step: int, target: Target
 ) -> list[str]:
-    """An image in parts, pixel by pixel, all parts of one at once. Returns the outer loops."""
+    """Splits an image into parts, all parts of a pixel at once. Returns the outer loops."""
     n, co, _, _, pixel, part, channel = split.axes
     schedule.split(pixel, step)
     vector, lane = schedule.split(channel, target.vector_lanes(split.store.buffer.dtype))

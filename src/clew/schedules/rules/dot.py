@@ -1,5 +1,5 @@
-"""Sums of products of narrow operands by dot product instructions: the register tiles of matrix
-products and convolutions, a reduction step being a group of 2 or 4 neighbors.
+"""Products of narrow operands with dot product instructions: the register tiles of matrix products
+and convolutions, where a reduction step is a dot group of 2 or 4 neighbors.
 
 Weights are packed so that a group lies side by side in each lane (`NK32n2k`, `OHWI32o2i`).
 """
@@ -23,8 +23,8 @@ from clew.schedules.space import Choice, Settings, Space, tile_size
 
 @dataclass(frozen=True)
 class Sums(TailMatch):
-    """Sums of products of groups; `image` is set where blocks of channels are short enough to be
-    one register tile wide.
+    """Sums of products of dot groups. `image` is set if a block of channels is at most as wide as a
+    register tile.
     """
 
     lanes: int
@@ -33,7 +33,7 @@ class Sums(TailMatch):
 
 
 class Dot(Rule[Sums]):
-    """Sums of products that dot product instructions take."""
+    """Sums of products that dot product instructions can compute."""
 
     name = "dot"
     demands = (REDUCES, TAILED, PRODUCTS, PACKED, DOT_UNIT)
@@ -49,7 +49,7 @@ class Dot(Rule[Sums]):
 
     def choices(self, match: Sums) -> Space:
         shape, lanes, target = match.info.store.buffer.shape, match.lanes, match.target
-        unroll = Choice("unroll", 0, UNROLLED, "steps written out; 0: by the tile's size")
+        unroll = Choice("unroll", 0, UNROLLED, "unrolled steps; 0: by the tile's size")
         if match.image is not None:
             most = rows_of_tile(target, -(-match.image.lanes // lanes))
             columns = balanced(match.image.width, most)
@@ -85,7 +85,7 @@ class Dot(Rule[Sums]):
 def _rows(
     schedule: Schedule, info: StageInfo, axes: list[str], lanes: int, settings: Settings
 ) -> list[str]:
-    """Tiles of rows by vectors of columns, panels of columns outside."""
+    """Arranges tiles of rows by vectors of columns, with panels of columns outside."""
     *batch, column = axes
     row = batch.pop() if batch else ""
     schedule.reorder(column, *axes[:-1])
@@ -105,7 +105,7 @@ def _rows(
 def _image(
     schedule: Schedule, info: StageInfo, axes: list[str], lanes: int, settings: Settings
 ) -> list[str]:
-    """Tiles of pixels by one block of channels."""
+    """Arranges tiles of pixels by one block of channels."""
     n, co, oh, ow, ci = axes
     oh_outer, oh_inner = schedule.split(oh, settings["lines"], tail="balance")
     schedule.reorder(oh_outer, ow, oh_inner, ci)

@@ -26,7 +26,7 @@ from clew.support.errors import ScheduleError
 
 _TILE: Final = 16
 _NEAR_BYTES: Final = 256
-# Two vectors of the result are as much as memory moves at once.
+# Memory moves two vectors of the result at once.
 _VECTORS_OF_BLOCK: Final = 2
 _LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
 _MOST_CHOICES: Final = 4
@@ -35,10 +35,11 @@ _LEAST_LANES: Final = 4
 
 @dataclass(frozen=True)
 class Elements(Match):
-    """A stage whose axes are merged as far as all accesses allow.
+    """A stage whose axes are fused as far as all accesses allow.
 
-    `way` says how it goes on: one element (`scalar`), in lanes along the last axis, in tiles across
-    one that an operand is contiguous along, or in vectors along two axes (`interleave`).
+    `way` is the way to vectorize it: not at all (`scalar`), in lanes along the last axis (`lanes`),
+    in tiles with an axis that an operand is contiguous along (`tiles`), or in vectors along two
+    axes (`interleave`).
     """
 
     root: str
@@ -52,12 +53,12 @@ class Elements(Match):
 
     @property
     def info(self) -> StageInfo:
-        """The stage as it is now."""
+        """The stage after its axes were fused."""
         return stage_infos(self.start)[self.root]
 
 
 class Elementwise(Rule[Elements]):
-    """Stages that reduce nothing."""
+    """Stages without a reduction."""
 
     name = "elementwise"
 
@@ -71,7 +72,7 @@ class Elementwise(Rule[Elements]):
         image = blocked_image(info)
         vector = target.vector_lanes(info.store.buffer.dtype)
         blocked = image is not None and 1 < image.lanes <= vector
-        least = _LINES_APART if blocked else 1  # the image's lines stay apart
+        least = _LINES_APART if blocked else 1  # the image's lines stay separate
         while len(axes) > least and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
             axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
         info = stage_infos(schedule)[root]
@@ -121,11 +122,11 @@ class Elementwise(Rule[Elements]):
 
 
 def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) -> None:
-    """Vectors along the last axis; the others are one loop, or two for a blocked image."""
+    """Vectorizes the last axis. The others become one loop, or two for a blocked image."""
     selectors, info = list(match.selectors), match.info
     if selectors:
         schedule.reorder(*axes, *selectors)
-        schedule.partition(axes[0])  # what is whole asks nothing
+        schedule.partition(axes[0])  # whole parts need no checks
     if match.blocked:
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     while len(axes) > 2 and not match.blocked:
@@ -135,8 +136,8 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         if selectors:
             schedule.reorder(outer, *selectors, inner)
         elif len(axes) > 1 and _conditions_use(info, tuple(n.index for n in info.loops[-1:])):
-            with contextlib.suppress(ScheduleError):  # a short axis is lanes alone
-                schedule.partition(outer)  # vectors that lie on one side ask nothing
+            with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
+                schedule.partition(outer)  # vectors on one side of a border need no checks
         schedule.vectorize(inner)
         axes[-1] = outer
     for name in selectors:
@@ -154,9 +155,9 @@ def _is_chain_of_floats(info: StageInfo) -> bool:
 
 
 def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str, int] | None:
-    """Returns the axis that is contiguous in an operand whose lanes lie apart, as in a transpose,
-    and how far apart in bytes (0 where irregular); None where there is none, or it is the next one
-    out anyway.
+    """Returns the axis that is contiguous in an operand whose lanes are not, as in a transpose, and
+    the distance between its lanes in bytes (0 if irregular). Returns None if there is no such axis,
+    or if it is the next outer loop of an axis that fits one vector.
     """
     simplifier = Simplifier()
     indices = {n.name: n.index for n in info.loops}
@@ -176,8 +177,8 @@ def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str,
 
 
 def _regular_lanes(info: StageInfo, axis: str, most: int) -> int:
-    """Returns how many neighbors along a loop lie evenly in all operands: blocks of channels of
-    another size are that long; `most` where there is no such number.
+    """Returns the number of neighbors along a loop that are evenly spaced in all operands, such as
+    the length of an operand's channel blocks; `most` if there is no such number.
     """
     simplifier = Simplifier()
     index = next(n.index for n in info.loops if n.name == axis)
@@ -193,8 +194,9 @@ def _regular_lanes(info: StageInfo, axis: str, most: int) -> int:
 
 
 def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -> None:
-    """Walks tiles, so that cache lines of the operand are used up while they are there: along its
-    rows, several at once, where these lie far apart; along the result's, where they are near.
+    """Arranges the loops in tiles, so that all elements of an operand's cache line are used while
+    it is in cache. If the rows of the operand are far apart, tiles follow one another along them,
+    several rows at once; if they are near each other, along the rows of the result.
     """
     *outer, last = axes
     across = match.across
@@ -224,8 +226,8 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
 
 
 def _selects(info: StageInfo, axis: str) -> bool:
-    """Whether a short axis only chooses between values that share their operands: unrolled, what
-    they share is read once.
+    """Whether a short axis only selects between values that share their operands. Unrolled, such an
+    axis reads shared operands once.
     """
     loop = next(n for n in info.loops if n.name == axis)
     inputs = [load for _, load in reads(info.store)]
@@ -234,7 +236,7 @@ def _selects(info: StageInfo, axis: str) -> bool:
 
 
 def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
-    """Whether every access moves along two nested loops as along one."""
+    """Whether two nested loops are equivalent to a single loop for every access."""
     simplifier = Simplifier()
     by_name = {n.name: n for n in info.loops}
     a, b = by_name[outer], by_name[inner]

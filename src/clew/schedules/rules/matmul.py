@@ -1,4 +1,5 @@
-"""Matrix products: a register tile of rows by vectors, the whole reduction in registers.
+"""Matrix products in register tiles of rows by vectors. Sums stay in registers for the whole
+reduction.
 
 Panels of columns are outermost, so that a panel of the second operand stays in cache while the rows
 of the first stream by.
@@ -34,14 +35,14 @@ from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.te.expr import Binary, Imm
 from clew.te.walk import nodes
 
-# The panel at work and the one on its way take the rest of the second-level cache.
+# The current panel and the next one take the rest of the second-level cache.
 _SHARE_OF_ROWS: Final = 0.4
 
 
 @dataclass(frozen=True)
 class Product(TailMatch):
-    """A product whose columns are contiguous in one operand; `together` rows share the second
-    operand, 0 for all.
+    """A product whose columns are contiguous in one operand. `together` is the number of rows that
+    share the second operand; 0 if all do.
     """
 
     lanes: int
@@ -50,13 +51,13 @@ class Product(TailMatch):
 
     @property
     def height(self) -> int:
-        """How many rows there are that share the second operand; 0 for a vector."""
+        """The number of rows that share the second operand; 0 for a vector."""
         shape = self.info.store.buffer.shape
         return self.together or (shape[-2] if len(shape) > 1 else 0)
 
 
 class Matmul(Rule[Product]):
-    """Products of matrices whose columns lie side by side."""
+    """Products of matrices whose columns are contiguous."""
 
     name = "matmul"
     demands = (REDUCES, TAILED, PRODUCTS)
@@ -84,12 +85,12 @@ class Matmul(Rule[Product]):
         vectors = vectors_of_tile(match.columns, match.lanes)
         choices = [
             Choice("vectors", vectors, (1, 2, 3, 4), "vectors of columns in a register tile"),
-            Choice("unroll", 0, UNROLLED, "reduction steps written out; 0: by the tile's size"),
-            flag("prefetch", True, "request the next panel while one is at work"),
+            Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
+            flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
         if height and not match.together:
             band = rows_in_cache(match.info, target, _SHARE_OF_ROWS)
-            choices.append(tile_size("band", band, height, "rows that panels pass by at once", 8))
+            choices.append(tile_size("band", band, height, "rows that each panel serves", 8))
             height = balanced(height, band)
         if height:
             rows = balanced(height, rows_of_tile(target, vectors))
@@ -109,8 +110,8 @@ class Matmul(Rule[Product]):
             batch.append(outer)
         elif row:
             batch, row = split_bands(schedule, [*batch, row, columns], settings["band"])
-        # Columns go outermost before they are split: a peeled last panel is then a nest beside the
-        # main one.
+        # Columns go outermost before they are split, so that a peeled last panel is a nest beside
+        # the main one.
         rows = [row] if row else []
         schedule.reorder(columns, *batch, *rows)
         panel, column = schedule.split(columns, lanes * settings["vectors"])
@@ -133,7 +134,9 @@ class Matmul(Rule[Product]):
 
 
 def _rows_together(info: StageInfo) -> int:
-    """Returns how many rows, as in a group of a convolution, share the second operand; 0: all."""
+    """Returns the number of rows that share the second operand, such as those of a convolution
+    group; 0 if all do.
+    """
     row = next(n.index for n in info.loops if n.name == info.axes[-2])
     assert isinstance(row.extent, int)
     for load in buffer_loads(info.store.value):

@@ -1,7 +1,7 @@
-"""Products of one row with a matrix: bound by how fast the matrix comes.
+"""Products of one row with a matrix, limited by memory bandwidth.
 
-Several panels of columns go side by side: that many streams of memory are on their way at once, and
-that many sums are, so that none waits for its own last addition.
+Several vectors of columns are computed together. This keeps as many memory streams and sums in
+flight, and hides the latency of additions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STEPS = 2
 
 @dataclass(frozen=True)
 class Row(TailMatch):
-    """A row of results, whose columns lie side by side in the matrix."""
+    """A row of results whose columns are contiguous in the matrix."""
 
     lanes: int
 
@@ -50,8 +50,8 @@ class Matvec(Rule[Row]):
     def choices(self, match: Row) -> Space:
         return Space(
             (
-                Choice("vectors", _VECTORS, (1, 2, 4, 8), "vectors of columns side by side"),
-                Choice("unroll", _STEPS, (1, 2, 4), "reduction steps written out"),
+                Choice("vectors", _VECTORS, (1, 2, 4, 8), "vectors of columns computed together"),
+                Choice("unroll", _STEPS, (1, 2, 4), "unrolled reduction steps"),
             )
         )
 

@@ -1,9 +1,9 @@
-"""Several stages at each other's tiles: whatever a kernel computes on the way to its result is
-computed where a tile of the result needs it, in the memory of one thread.
+"""compute_at fusion of all stages of a kernel: each is computed where a tile of the result needs
+it, in the scratch memory of one thread.
 
-Places are found, not given: each stage goes to the loop of the result at which least of it is
-alive, as long as little is computed twice. What no loop divides (weights, say) is computed before.
-Sums of products get register tiles, reductions go in vectors along their rows.
+The rule chooses the loop for each stage: the loop of the result that keeps the fewest elements of
+the stage live without recomputing many. A stage that no loop divides, such as weights, is computed
+before. Sums of products get register tiles, and reductions are vectorized along their rows.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from clew.schedules.rules.elementwise import Elementwise
 from clew.schedules.space import Choice, Settings, Space
 from clew.support.errors import ScheduleError
 
-# How often a value may be computed where tiles overlap.
+# The most times that a value is computed on average, as tiles may overlap.
 _MOST_AGAIN: Final = 1.5
 
 
 class Melt(Rule[Match]):
-    """Kernels of a user's fusion with `mode="melt"`, whose cheap stages are inlined already."""
+    """Kernels of a user's fusion with `mode="melt"`, after cheap stages have been inlined."""
 
     name = "melt"
     scope = "melt"
@@ -42,29 +42,29 @@ class Melt(Rule[Match]):
     def match(self, work: Work, target: Target) -> Match | None:
         """Matches every kernel with one result.
 
-        Errors: S050 where the kernel has several results.
+        Errors: S050 if the kernel has several results.
         """
         if len(work.outputs) != 1:
             names = ", ".join(o.name for o in work.outputs)
             raise ScheduleError(
                 "S050",
-                f"{work.start.nest.name} has {len(work.outputs)} results ({names}), and melting "
-                "tiles one",
-                hint="end the pattern where one value leaves it, or use mode='stack'",
+                f"{work.start.nest.name} has {len(work.outputs)} results ({names}); mode='melt' "
+                "supports one",
+                hint="choose a pattern that has one result, or use mode='stack'",
             )
         return Match(work.start, target)
 
     def choices(self, match: Match) -> Space:
         options = tuple(range(1, MOST_ROWS + 1))
         most = rows_of_tile(match.target, 2)
-        return Space((Choice("rows", most, options, "rows of the result in a tile, at most"),))
+        return Space((Choice("rows", most, options, "most rows of the result in a tile"),))
 
     def schedule(self, match: Match, settings: Settings) -> Schedule:
         schedule, found = match.begin()
         infos, target = dict(found), match.target
         (root,) = (info for info in infos.values() if info.is_output)
         if any(loop.extent == 0 for info in infos.values() for loop in info.loops):
-            return schedule  # no iterations to arrange
+            return schedule  # no iterations to schedule
         holders = _holders(schedule, infos, target)
         out = holders.get(root.name, root.name)
         if root.is_reduction and root.name not in holders:
@@ -86,8 +86,8 @@ class Melt(Rule[Match]):
 
 
 def _holders(schedule: Schedule, infos: dict[str, StageInfo], target: Target) -> dict[str, str]:
-    """Returns for each sum of products that takes register tiles the stage that writes what they
-    give: the elementwise one that reads it, or a copy.
+    """Returns the holders of sums of products. A holder is the stage that writes the results of
+    register tiles: the elementwise stage that reads the sum, or a copy.
     """
     holders: dict[str, str] = {}
     for name, info in infos.items():
@@ -109,7 +109,7 @@ def _holders(schedule: Schedule, infos: dict[str, StageInfo], target: Target) ->
 
 
 def _in_vectors(info: StageInfo, target: Target) -> bool:
-    """Whether neighbors along a sum of products' last axis are neighbors in its operands."""
+    """Whether the operands of a sum of products can be loaded in vectors along its last axis."""
     if not info.axes:
         return False
     last = next(n for n in info.loops if n.name == info.axes[-1])
@@ -122,8 +122,8 @@ def _in_vectors(info: StageInfo, target: Target) -> bool:
 def _loops_of_result(
     schedule: Schedule, root: StageInfo, out: str, tiled: bool, most: int
 ) -> list[str]:
-    """Returns the result's loops that stages may go to, outermost first: those over its rows, the
-    last in steps of a register tile.
+    """Returns the loops of the result in which stages may be computed, outermost first: the loops
+    over its rows, the last one in steps of a register tile.
     """
     axes = root.axes_in(out)
     if not root.is_reduction or root.is_anchor:
@@ -144,8 +144,8 @@ def _place(
     places: list[str],
     target: Target,
 ) -> set[str]:
-    """Moves each stage to its place, and sums of products into the tiles of their holders; returns
-    the stages that were moved, the result among them.
+    """Moves each stage to its loop, and each sum of products into the tiles of its holder. Returns
+    the moved stages, including the result.
     """
     held_by = {holder: name for name, holder in holders.items()}
     out = holders.get(root.name, root.name)
@@ -159,7 +159,7 @@ def _place(
     for name in reversed(list(infos)):
         held = holders.get(name, name)
         if name == root.name or (held != name and not held.endswith("@out")):
-            continue  # it went with its holder
+            continue  # moved with its holder
         place, alive = _best(schedule, infos[name], held, places)
         if place is not None:
             moved.add(name)
@@ -174,8 +174,8 @@ def _place(
 def _best(
     schedule: Schedule, info: StageInfo, held: str, places: list[str]
 ) -> tuple[str | None, int]:
-    """Returns the outermost of the loops at which least of a stage is alive, and how many elements
-    that is; None where it is best computed before.
+    """Returns the loop in which a stage has the fewest live elements, the outermost of several, and
+    their number. The loop is None if the stage is better computed before.
     """
     whole = math.prod(info.store.buffer.shape)
     best, least, times = None, whole, 1.0
@@ -201,8 +201,8 @@ def _best(
 def _tile(
     schedule: Schedule, info: StageInfo, axes: list[str], outer: list[str], target: Target
 ) -> None:
-    """Computes a sum of products in register tiles of the stage that holds its values, which has
-    loops `axes`; those in `outer` are arranged already.
+    """Computes a sum of products in register tiles of its holder, whose loops are `axes`; the loops
+    in `outer` are already arranged.
     """
     lanes = min(target.vector_lanes(info.store.buffer.dtype), info.store.buffer.shape[-1])
     *above, column = axes
@@ -210,7 +210,7 @@ def _tile(
     if outer and outer[-1].endswith(".o"):
         inside = [f"{outer[-1][:-2]}.i"]
     vectors = vectors_of_tile(schedule.extent(column), lanes)
-    # Outermost before it is split: a peeled last panel is then a nest beside the main one.
+    # The column goes outermost before it is split, so that a peeled last panel is a separate nest.
     schedule.reorder(column, *inside)
     panel, column = schedule.split(column, lanes * vectors)
     vector, lane = schedule.split(column, lanes, tail="guard")

@@ -1,8 +1,8 @@
-"""Sums over neighboring channels of an image in blocks (local response normalization): lanes are
-channels of a block, and neighbors of its first and last ones lie in other blocks.
+"""Sums over neighboring channels of a blocked image (local response normalization).
 
-So what is summed is laid out channel beside channel first, some pixels at a time: a sum then reads
-whole vectors at any offset.
+Lanes are the channels of a block, and the first and last channels have neighbors in other blocks.
+The kernel therefore copies a few pixels at a time to scratch with all their channels contiguous.
+Sums then load vectors at any channel offset.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from clew.support.errors import ScheduleError
 
 _LINE: Final = "neighbors.line"
 _SUMS: Final = "neighbors.sums"
-# So many that a sum reads what left the store buffer a while ago, few enough for the first cache.
+# Enough that sums read values that have left the store buffer, few enough for the L1 cache.
 _PIXELS: Final = 8
 
 
 @dataclass(frozen=True)
 class Stages(Match):
-    """Names of the stages: `line` has the channels of a pixel side by side, `sums` reads them."""
+    """Names of the stages: in `line`, the channels of a pixel are contiguous; `sums` reads it."""
 
     line: str
     sums: str
@@ -61,7 +61,7 @@ class Neighbors(Rule[Stages]):
     def choices(self, match: Stages) -> Space:
         pixels = balanced(match.width, _PIXELS)
         most = min(match.width, 4 * _PIXELS)
-        return Space((tile_size("pixels", pixels, most, "pixels laid out at once"),))
+        return Space((tile_size("pixels", pixels, most, "pixels copied at a time"),))
 
     def schedule(self, match: Stages, settings: Settings) -> Schedule:
         schedule, found = match.begin()
@@ -86,14 +86,14 @@ class Neighbors(Rule[Stages]):
         along = min(lanes(dtype), schedule.extent(column))
         vectors, side = schedule.split(column, along, tail="guard")
         schedule.vectorize(side)
-        with contextlib.suppress(ScheduleError):  # zeros are vectors of their own
+        with contextlib.suppress(ScheduleError):  # separates vectors of zeros
             schedule.partition(vectors)
         spread(schedule, [n, oh])
         return schedule
 
 
 def _slides(sums: StageInfo) -> bool:
-    """Whether a sum walks along the axis that its lanes are on, and no other."""
+    """Whether a sum reduces along the axis of its lanes, and along no other."""
     if sums.is_anchor or len(sums.reduction_axes) != 1:
         return False
     indices = {n.name: n.index for n in sums.loops}

@@ -1,8 +1,8 @@
-"""Products of numbers in parts (`split_parts`) on a matrix unit: as `tiles`, on data that lies in
-tiles already, all products of parts at once.
+"""Products of operands split into parts (`split_parts`, bf16x3) on a matrix unit. Like `tiles`, but
+the data are already laid out in tiles, and each step computes the products of all parts.
 
-Two by two tiles of sums take 24 products for each 12 tiles that are loaded, so what is loaded comes
-from the second-level cache without holding the unit up.
+A step of two by two tiles of sums computes 24 products from 12 loaded tiles. The second-level cache
+can deliver tiles at that rate without stalling the matrix unit.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Parts(Rule[PartsMatch]):
         return Space(
             (
                 tile_size("band", band, max(band, match.rows // unit * unit),
-                          "rows that panels of weights pass by at once", unit),
-                flag("prefetch", True, "request the next panel while one is at work"),
+                          "rows that each panel of weights serves", unit),
+                flag("prefetch", True, "prefetch the next panel while one is in use"),
             )
         )  # fmt: skip
 

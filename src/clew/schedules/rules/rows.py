@@ -1,8 +1,7 @@
-"""Row kernels (softmax, norms, reductions over trailing axes): every stage of one row, then the
-next row.
+"""Row kernels (softmax, norms, reductions over trailing axes): all stages are computed row by row.
 
-The row is the leading axes that all stages share. Reductions run along the row in vectors of
-partial results, values that several stages need stay in a scratch row.
+The leading axes that all stages share select a row. Reductions run along the row in vectors of
+partial results. Values that several stages read stay in a scratch row.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from clew.schedules.space import Choice, Settings, Space
 
 @dataclass(frozen=True)
 class RowStages(Match):
-    """The stages of a row, the root last."""
+    """The stages computed per row, the root last."""
 
     members: tuple[str, ...]
 
 
 class Rows(Rule[RowStages]):
-    """Reductions with all that is computed in the loops of their result."""
+    """Reductions and the stages computed in the loops of their result."""
 
     name = "rows"
     demands = (REDUCES,)
@@ -73,8 +72,8 @@ class Rows(Rule[RowStages]):
 
 
 def _row_rank(infos: dict[str, StageInfo], members: list[str], root: StageInfo) -> int:
-    """Returns how many leading axes all stages walk alike, reading only their own row of each
-    other.
+    """Returns the number of leading axes that all stages share, such that each stage reads only its
+    own row of the others.
     """
     names = set(members)
     rank = len(root.axes) if root.is_reduction else max(len(root.axes) - 1, 0)

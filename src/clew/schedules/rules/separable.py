@@ -1,7 +1,7 @@
-"""Depthwise convolutions melted with the pointwise ones before and after them, at bands of lines.
+"""Depthwise convolutions fused with the pointwise ones before and after them, at bands of lines.
 
-What lies between is computed where it is used, in the scratch memory of one thread, and never
-leaves the second-level cache:
+Values between the convolutions are computed where they are used, in the scratch memory of one
+thread, and never leave the second-level cache:
 
 ```
 for each band of lines of the result:
@@ -11,8 +11,8 @@ for each band of lines of the result:
     the last convolution, which sums over all channels
 ```
 
-A band's windows overlap those of its neighbors: those lines are computed twice. Without a first
-convolution, windows read their image; without a last one, they are the result.
+The windows of adjacent bands overlap, and the lines they share are computed twice. Without a first
+convolution, the windows read their image; without a last one, they are the result.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from clew.support.errors import ScheduleError
 from clew.te import roles
 
 _VECTORS: Final = 2
-# What a band touches takes this share of the second-level cache.
+# The memory that a band touches may take this share of the second-level cache.
 _SHARE_OF_CACHE: Final = 0.7
-# Bands that an image gives, for threads to share: so many if they have pixels enough.
+# The fewest bands of an image for threads to share, tried in order; each needs enough pixels.
 _FEWEST_BANDS: Final = (4, 2)
-# Lines that windows read beyond a band's own, about.
+# The approximate number of lines that windows read outside a band.
 _FEW_LINES: Final = 2
 
 
 @dataclass(frozen=True)
 class Link:
-    """A convolution and the last stage of its tail, which is itself where it has none."""
+    """A convolution and the last stage of its tail, or the convolution itself if it has none."""
 
     anchor: StageInfo
     root: StageInfo
@@ -56,7 +56,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Chain(Match):
-    """The convolutions by their place; `before` or `after` may be missing."""
+    """The convolutions by position; `before` or `after` may be missing."""
 
     before: Link | None
     windows: Link
@@ -64,12 +64,12 @@ class Chain(Match):
 
     @property
     def links(self) -> list[Link]:
-        """Those that are there, the first first."""
+        """The convolutions that exist, in order."""
         return [x for x in (self.before, self.windows, self.after) if x is not None]
 
     @property
     def result(self) -> Buffer:
-        """What the last convolution gives."""
+        """The result of the last convolution."""
         return self.links[-1].anchor.store.buffer
 
 
@@ -120,7 +120,7 @@ class Separable(Rule[Chain]):
         lines = -(-height // _bands(match))
         tiles = tuple(range(MOST_ROWS + 1))
         choices = [
-            tile_size("band", lines, height, "lines of the result that pass together"),
+            tile_size("band", lines, height, "lines of the result in a band"),
             Choice("window_lines", 0, tiles, "lines in a tile of windows; 0: by the registers"),
             Choice("window_columns", 0, tiles, "pixels in a tile of windows; 0: by the registers"),
         ]
@@ -154,20 +154,20 @@ class Separable(Rule[Chain]):
 
 @dataclass(frozen=True)
 class _Tiles:
-    """Sizes of register tiles. They are of one line where the last band is not `whole`."""
+    """Sizes of register tiles. Unless all bands are `whole`, tiles default to one line."""
 
     settings: Settings
     target: Target
     whole: bool
 
     def of_windows(self, height: int, width: int) -> tuple[int, int]:
-        """Returns lines and columns of a tile of windows over lines of a band."""
+        """Returns the lines and columns of a tile of windows in a band."""
         lines, columns = window_tile(self.target, height if self.whole else 1, width)
         chosen = self.settings["window_lines"], self.settings["window_columns"]
         return min(chosen[0], height) or lines, min(chosen[1], width) or columns
 
     def of_pixels(self, height: int, width: int, vectors: int) -> tuple[int, int]:
-        """Returns lines and columns of a register tile of pixels by `vectors` of channels."""
+        """Returns the lines and columns of a register tile of pixels by `vectors` of channels."""
         most = rows_of_tile(self.target, vectors)
         columns = min(self.settings["columns"], width) or balanced(width, most)
         lines = balanced(height, max(1, most // columns)) if self.whole else 1
@@ -175,7 +175,7 @@ class _Tiles:
 
 
 def _is_image(info: StageInfo, target: Target) -> bool:
-    """Whether a stage is an image in blocks of a vector, of operands of its own dtype."""
+    """Whether a stage is an image in channel blocks of one vector, with operands of its dtype."""
     image, dtype = blocked_image(info), info.store.buffer.dtype
     return (
         image is not None
@@ -185,8 +185,8 @@ def _is_image(info: StageInfo, target: Target) -> bool:
 
 
 def _operand(infos: dict[str, StageInfo], here: StageInfo, following: StageInfo) -> str | None:
-    """Returns the end of a convolution's tail, which the following one reads as it is or within
-    padding; None where the two are no chain.
+    """Returns the end of a convolution's tail, which the following convolution reads, directly or
+    padded; None if the two do not form a chain.
     """
     after = {here.name}
     for name, info in infos.items():  # in order: producers first
@@ -203,22 +203,22 @@ def _operand(infos: dict[str, StageInfo], here: StageInfo, following: StageInfo)
 
 
 def _moved(schedule: Schedule, link: Link, loop: str) -> str:
-    """Computes a link's result in an iteration of a loop; returns the stage that holds it."""
+    """Computes a link's result within a loop; returns the stage that holds it."""
     out = _copied_out(schedule, link)
     schedule.compute_at(out, loop, "scratch")
     return out
 
 
 def _copied_out(schedule: Schedule, link: Link) -> str:
-    """Returns the stage that writes what a convolution's register tiles give."""
+    """Returns the stage that writes the results of a convolution's register tiles."""
     if link.root is link.anchor:
         return schedule.cache_write(link.anchor.name)
     return link.root.name
 
 
 def _bands(chain: Chain) -> int:
-    """Returns how many bands an image has: of equal height if that gives a number for threads to
-    share, each with pixels enough that weights are used for some time.
+    """Returns the number of bands of an image. Bands have equal height if there are then enough for
+    threads to share, each with enough pixels per loaded weight.
     """
     _, _, height, width, _ = chain.result.shape
     room = chain.target.l2_bytes * _SHARE_OF_CACHE
@@ -233,7 +233,7 @@ def _bands(chain: Chain) -> int:
 
 
 def _band_bytes(chain: Chain, lines: int) -> float:
-    """Returns how many bytes of the cache a band of so many lines of the result takes."""
+    """Returns the bytes of cache that a band of this many result lines takes."""
     slid = chain.windows.anchor.store.buffer
     image = _image(chain.windows.anchor)
     read = lines * image.shape[2] / slid.shape[2] + _FEW_LINES
@@ -246,7 +246,7 @@ def _band_bytes(chain: Chain, lines: int) -> float:
 
 
 def _line_bytes(image: Buffer) -> float:
-    """Returns the bytes of a line of all channels of an image."""
+    """Returns the bytes of one line of an image, with all channels."""
     return image.size_bytes / image.shape[0] / image.shape[2]
 
 
@@ -280,8 +280,8 @@ def _pointwise(schedule: Schedule, link: Link, out: str, oh: str, tiles: _Tiles)
 
 
 def _windows(schedule: Schedule, chain: Chain, out: str, tiles: _Tiles) -> str:
-    """Arranges the windows, and what they read where that is computed; returns the loop over panels
-    of channels.
+    """Arranges the windows and the first convolution, if any; returns the loop over panels of
+    channels.
     """
     info = chain.windows.anchor
     kh, kw = info.reduction_axes
@@ -317,8 +317,8 @@ def _windows(schedule: Schedule, chain: Chain, out: str, tiles: _Tiles) -> str:
 
 
 def _expand(schedule: Schedule, link: Link, out: str, target: Target) -> None:
-    """Arranges the first convolution for a panel of channels: lines outside, so that one beyond the
-    image is left out as a whole.
+    """Arranges the first convolution for a panel of channels. Its lines are outermost, so that
+    lines outside the image are skipped as a whole.
     """
     info = link.anchor
     _, co, oh, ow, ci = link.root.axes_in(out)

@@ -1,5 +1,5 @@
 """Reductions whose output's last axis is contiguous in the input (pooling, sums over leading axes):
-lanes are that axis, a few neighbors along the axis before it share a register tile.
+lanes run along that axis, and a few neighbors along the axis before it share a register tile.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MOST_UNROLLED: Final = 64
 
 
 class Spatial(Rule[TailMatch]):
-    """Reductions along axes that are not contiguous, or not long."""
+    """Reductions along axes that are not contiguous, or are short."""
 
     name = "spatial"
     demands = (REDUCES, TAILED)
@@ -41,7 +41,7 @@ class Spatial(Rule[TailMatch]):
         lanes = target.vector_lanes(info.store.buffer.dtype)
         along = (n for n in info.loops if n.name in info.reduction_axes)
         if steps[last.name] != 1 and any(steps[n.name] == 1 and n.extent >= lanes for n in along):
-            return None  # lanes along the reduction read side by side
+            return None  # lanes along the reduction are contiguous
         schedule = work.start.copy()
         flatten_axes(schedule, info.name, work.root.name)
         return TailMatch(schedule, target, info.name, work.root.name)
@@ -76,7 +76,7 @@ class Spatial(Rule[TailMatch]):
             schedule.unroll(inner)
         schedule.compute_at(match.anchor, attach, "register")
         taps = register_tile(schedule, info, lanes)
-        with contextlib.suppress(ScheduleError):  # windows need not lie inside
+        with contextlib.suppress(ScheduleError):  # there may be no padding
             schedule.skip_padding(match.anchor, lanes=info.axes[-1])
             schedule.partition(attach)
             if schedule.extent(taps[-1]) * max(neighbors, _NEIGHBORS) <= _MOST_UNROLLED:

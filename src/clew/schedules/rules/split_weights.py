@@ -1,8 +1,8 @@
-"""Products of numbers in parts on a matrix unit whose weights lie whole in memory: the part of a
-panel that tiles need next is taken apart between the products of this one.
+"""Products of operands in parts (bf16x3) on a matrix unit, with weights stored unsplit: the kernel
+splits the next chunk of a panel's depth between the products of the current chunk.
 
-Weights are read once, at four bytes each, and their parts never leave the first-level cache. The
-sums of a panel wait in memory from one part of its depth to the next.
+Weights are read once, as `f32`, and their parts never leave the first-level cache. The sums of a
+panel are stored in memory between chunks.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from clew.schedules.rule import Demand, Rule, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 
 _WEIGHT_PARTS: Final = "weight_parts"
-# Steps of the depth whose parts lie side by side, twice, in the first-level cache.
+# Steps of the depth in a chunk. The parts of two chunks fit in the first-level cache.
 _STEPS: Final = (2, 3, 1)
-# With more rows taking apart is little beside the products, and shares of it would be too small.
+# With more rows, splitting takes little of the time, and the share of each step would be too small.
 _MOST_PAIRS: Final = 16
-# A hardware prefetcher follows what it has seen begin: of a share's lines, one in so many is asked
-# for, two pages ahead. Asking for all would take the buffers that tiles are loaded through.
+# A hardware prefetcher continues a stream once it has started: one in this many lines of a share is
+# requested, two pages ahead. Requests for all lines would occupy the buffers for tile loads.
 _LINES_A_REQUEST: Final = 4
 _DISTANCE_BYTES: Final = 8192
 _PAIR_BYTES: Final = 8
 
 
 def _operand(work: Work, target: Target) -> StageInfo | None:
-    """Returns the stage that takes the weight of the products in tiles apart, for them alone."""
+    """Returns the stage that splits the weight, if only the products in tiles read it."""
     anchor = work.reduction
     product = product_of(anchor.store)
     pieces = [i for i in work.infos.values() if product and i.store.buffer is product.b.source]
@@ -65,13 +65,13 @@ def _operand(work: Work, target: Target) -> StageInfo | None:
 
 @dataclass(frozen=True)
 class WeightMatch(PartsMatch):
-    """Products of parts, and the stage `pieces` that takes their weight apart."""
+    """Products of parts, and the stage `pieces` that splits their weight."""
 
     pieces: str
 
 
 class SplitWeights(Rule[WeightMatch]):
-    """Products of parts in tiles whose weights are taken apart in the same kernel."""
+    """Products of parts in tiles, with weights that the same kernel splits."""
 
     name = "split_weights"
     takes = (_WEIGHT_PARTS,)
@@ -83,7 +83,7 @@ class SplitWeights(Rule[WeightMatch]):
         TILE_UNIT,
         IN_PARTS,
         IN_TILES,
-        Demand("whole weights", lambda work, target: _operand(work, target) is not None),
+        Demand("unsplit weights", lambda work, target: _operand(work, target) is not None),
     )
 
     def match(self, work: Work, target: Target) -> WeightMatch | None:
@@ -100,10 +100,10 @@ class SplitWeights(Rule[WeightMatch]):
         return Space(
             (
                 tile_size("band", band, max(band, match.rows // unit * unit),
-                          "rows that panels of weights pass by at once", unit),
+                          "rows that each panel of weights serves", unit),
                 Choice("steps", steps, tuple(s for s in (1, 2, 3, 4) if deep % s == 0),
-                       "steps of the depth whose parts lie side by side"),
-                flag("overlap", overlap, "take apart the next part between products"),
+                       "steps of the depth in a chunk"),
+                flag("overlap", overlap, "split the next chunk between products"),
             )
         )  # fmt: skip
 
@@ -127,8 +127,8 @@ class SplitWeights(Rule[WeightMatch]):
 def _multiply(
     schedule: Schedule, info: StageInfo, tile: tuple[int, int], chunk: int
 ) -> tuple[str, str]:
-    """Chunks of the depth, all rows for each, two by two tiles at a time. Returns the loops over
-    chunks, and over steps in a chunk.
+    """Computes chunk by chunk of the depth, all rows for each, in two by two tiles. Returns the
+    loop over chunks and the loop over the steps of a chunk.
     """
     height, deep = tile
     terms, depth = info.reduction_axes
@@ -146,14 +146,16 @@ def _multiply(
 
 
 def _lines_of_share(schedule: Schedule, pair: str, chunks: str, steps: str, width: int) -> int:
-    """Returns how many cache lines of weights each step takes apart."""
+    """Returns the number of cache lines of weights that each step splits."""
     body = next(n for n in loops(schedule.nest.body) if n.name == chunks).body
     share = math.ceil(schedule.extent(pair) / iterations(body, steps))
     return share * WIDE * width * _PAIR_BYTES // CACHE_LINE_BYTES
 
 
 def _take_apart(schedule: Schedule, info: StageInfo, chunks: str, target: Target) -> None:
-    """All parts of a vector of weights together, as each is what those before have left."""
+    """Splits weights a vector at a time, all parts together: each part is the remainder of the
+    previous ones.
+    """
     schedule.compute_at(info.name, chunks, "scratch")
     panel, pair, part, column, group = info.axes
     element = schedule.fuse(column, group)

@@ -1,8 +1,8 @@
-"""Sums of products of narrow operands on a matrix unit: two by two tiles at a time, the sums of a
-block copied out of scratch by the stages that follow.
+"""Products of narrow operands on a matrix unit, in two by two tiles. The following stages read the
+sums of a block from scratch.
 
-Rows of the left operand are contiguous along the depth; weights are packed in groups (`NK32n2k`,
-`OHWI32o2i`).
+Rows of the left operand are contiguous along the depth. Weights are packed in dot groups
+(`NK32n2k`, `OHWI32o2i`).
 """
 
 from __future__ import annotations
@@ -28,32 +28,30 @@ from clew.te import roles
 
 _TILES_HIGH: Final = 2
 _TILES_WIDE: Final = 2
-# Below this many rows, or this part of the depth, a tile is too empty to pay.
+# With fewer rows, or a smaller share of the depth, a tile is too empty to be profitable.
 _LEAST_ROWS: Final = 5
 _LEAST_DEPTH: Final = 0.25
-# Of the first-level cache: the rest is for rows that pass by, and sums.
+# Share of the first-level cache; the rest is for sums and for rows that stream by.
 _SHARE_OF_PANEL: Final = 0.34
-# So few blocks of rows do not make up for sums that go to memory and back with each chunk.
+# With this many blocks of rows or fewer, storing and loading sums for each chunk costs too much.
 _FEW_BLOCKS: Final = 2
-# Of the second-level cache: weights that pass by twice cost more than rows that are fetched again.
+# Share of the second-level cache. Reading weights twice costs more than fetching rows again.
 _SHARE_OF_ROWS: Final = 0.75
 
 Tile = tuple[int, int, int]
-"""Rows, columns and depth."""
+"""The rows, columns and depth of a tile."""
 
 
 @dataclass(frozen=True)
 class Tiled(TailMatch):
-    """Sums in tiles. `is_image` says that blocks of channels are short enough for a tile of pixels
-    to be one block wide.
-    """
+    """Sums in tiles. `is_image` is set if a block of channels is at most as wide as two tiles."""
 
     tile: Tile
     is_image: bool
 
 
 class Tiles(Rule[Tiled]):
-    """Sums of products that a matrix unit takes, if its tiles are full enough."""
+    """Sums of products that a matrix unit can compute, if its tiles are full enough."""
 
     name = "tiles"
     demands = (
@@ -80,7 +78,7 @@ class Tiles(Rule[Tiled]):
         return Tiled(schedule, target, anchor, root, tile, narrow)
 
     def choices(self, match: Tiled) -> Space:
-        prefetch = flag("prefetch", True, "request the next panel while one is at work")
+        prefetch = flag("prefetch", True, "prefetch the next panel while one is in use")
         if match.is_image:
             return Space((prefetch,))
         info, tile = match.info, match.tile
@@ -88,14 +86,12 @@ class Tiles(Rule[Tiled]):
         height, depth = extents[info.axes[-2]], extents[info.reduction_axes[-1]]
         choices = [
             tile_size("band", rows_in_cache(info, match.target, _SHARE_OF_ROWS), height,
-                 "rows that panels of weights pass by at once", _TILES_HIGH * tile[0]),
+                 "rows that each panel of weights serves", _TILES_HIGH * tile[0]),
             prefetch,
         ]  # fmt: skip
         if len(info.reduction_axes) == 1:
             chunk = _depth_in_cache(info, tile, match.target) or depth
-            choices.append(
-                tile_size("depth", chunk, depth, "depth of a panel that stays near", tile[2])
-            )
+            choices.append(tile_size("depth", chunk, depth, "depth of a chunk of a panel", tile[2]))
         return Space(tuple(choices))
 
     def schedule(self, match: Tiled, settings: Settings) -> Schedule:
@@ -126,8 +122,8 @@ class Tiles(Rule[Tiled]):
 
 
 def _fullest(info: StageInfo, target: Target) -> tuple[StageInfo, Tile] | None:
-    """Returns a stage and its tile, its two innermost reduction loops being one where that takes
-    fewer tiles; None where none would do.
+    """Returns a stage and its tile. The stage has its two innermost reduction loops fused if that
+    takes fewer tiles. Returns None if no tile fits.
     """
     best: tuple[StageInfo, Tile] | None = None
     fewest = math.inf
@@ -142,7 +138,7 @@ def _fullest(info: StageInfo, target: Target) -> tuple[StageInfo, Tile] | None:
 
 
 def _tile(info: StageInfo, target: Target) -> Tile | None:
-    """Returns rows, columns and depth of a tile of the stage; None where none would do."""
+    """Returns the tile of a stage; None if no tile would be full enough."""
     product = product_of(info.store)
     shape = target.tile_shape(product.a.dtype, product.b.dtype) if product else None
     if product is None or shape is None or len(info.axes) < 2:
@@ -163,8 +159,8 @@ def _tile(info: StageInfo, target: Target) -> Tile | None:
 
 
 def _depth_in_cache(info: StageInfo, tile: Tile, target: Target) -> int:
-    """Returns the depth of which a panel stays in the first-level cache while rows pass by; 0 where
-    it is the whole depth, or few rows pass.
+    """Returns the depth of a chunk of a panel that stays in the first-level cache while rows stream
+    by; 0 if the panel is not worth splitting.
     """
     product = product_of(info.store)
     assert product is not None
@@ -182,7 +178,7 @@ def _depth_in_cache(info: StageInfo, tile: Tile, target: Target) -> int:
 
 
 def _block(schedule: Schedule, info: StageInfo, tile: Tile) -> list[str]:
-    """Tiles from zeros to the last step. Returns the loops around them, outermost first."""
+    """Computes the sums in tile registers. Returns the loops around them, outermost first."""
     *others, row, column = info.axes
     *around, depth = info.reduction_axes
     schedule.reorder(*around, depth, *others, row, column)
@@ -193,7 +189,9 @@ def _block(schedule: Schedule, info: StageInfo, tile: Tile) -> list[str]:
 
 
 def _chunks(schedule: Schedule, info: StageInfo, tile: Tile, chunk: int) -> list[str]:
-    """Chunks of the depth, all rows for each. Returns the loops around tiles, outermost first."""
+    """Computes chunk by chunk of the depth, all rows for each. Returns the loops around tiles,
+    outermost first.
+    """
     *others, row, column = info.axes
     (depth,) = info.reduction_axes
     schedule.reorder(depth, *others, row, column)
@@ -216,10 +214,10 @@ def _rows(
     whole: bool,
     target: Target,
 ) -> tuple[list[str], str, list[str]]:
-    """Blocks of rows by columns, panels of columns outside. The sums in scratch are those of a
-    block, or of a `whole` panel.
+    """Arranges blocks of rows by columns, with panels of columns outside. Scratch holds the sums of
+    a block, or of a `whole` panel.
 
-    Returns the loops to spread, the loop over panels of weights, and those inside it.
+    Returns the loops that threads share, the loop over panels of weights, and the loops inside it.
     """
     column = axes[-1]
     batch, row = split_bands(schedule, axes, band)
@@ -242,9 +240,10 @@ def _image(
     tile: Tile,
     target: Target,
 ) -> tuple[list[str], str, list[str]]:
-    """Blocks of pixels by one block of channels: parts of a line, or of two lines.
+    """Arranges blocks of pixels by one block of channels. A block of pixels is a part of a line, or
+    of two lines. The pixels of 1x1 convolutions are one line.
 
-    The pixels of 1x1 convolutions are one line.
+    Returns the loops that threads share, the loop over panels of weights, and the loops inside it.
     """
     if roles.LINE not in info.axis_roles:
         *batch, pixels, ci = axes

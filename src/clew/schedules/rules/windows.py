@@ -1,10 +1,11 @@
-"""Windows that slide over each channel by itself, as in depthwise convolutions and pooling: a
-register tile is lines by columns of one channel's image (or of one block's, [n, co, oh, ow, ci]),
-and each element is loaded once for all taps of the tile that read it. Lanes are channels of a
-block; in a plain image they are neighbors along a line.
+"""Sliding windows that read each channel separately, as in depthwise convolutions and pooling.
 
-Padding is computed in place: the tiles inside the image ask nothing, those at its edges leave out
-the taps that lie in the padding.
+A register tile is lines by columns of the image of one channel, or of one block of channels
+([n, co, oh, ow, ci]). It loads each element once for all taps that read it. Lanes are the channels
+of a block; in a plain image, they are neighbors along a line.
+
+Padding is not stored: tiles inside the image need no checks, and tiles at its edges skip the taps
+in the padding.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import Load
 
 MOST_UNROLLED: Final = 256
-"""Products of a tile that are written out one by one; of more, lines of taps are a loop."""
+"""The most products of a tile to unroll completely; with more, the lines of taps are a loop."""
 _VECTORS_OF_BLOCK: Final = 2
 
 
@@ -49,7 +50,7 @@ def _slides(work: Work, target: Target) -> bool:
 
 @dataclass(frozen=True)
 class Sliding(TailMatch):
-    """Windows over an image. With `shared`, lines of a tile read lines of each other."""
+    """Windows over an image. With `shared`, adjacent result lines read some of the same lines."""
 
     image: Image
     lanes: int
@@ -57,13 +58,13 @@ class Sliding(TailMatch):
 
     @property
     def across(self) -> int:
-        """How many pixels, or vectors of a plain image, a line has."""
+        """The number of pixels in a line; of vectors in a plain image."""
         width = self.image.width
         return width if self.image.lane else -(-width // self.lanes)
 
 
 class Windows(Rule[Sliding]):
-    """Reductions over windows of an image, each channel's by itself."""
+    """Reductions over windows of an image, for each channel separately."""
 
     name = "windows"
     demands = (
@@ -96,7 +97,7 @@ class Windows(Rule[Sliding]):
         unroll = taps * lines * (columns if image.lane else 1) <= MOST_UNROLLED
         choices = [
             tile_size("lines", lines, min(image.height, MOST_ROWS), "lines in a register tile"),
-            flag("unroll", unroll, "lines of taps written out"),
+            flag("unroll", unroll, "unroll the lines of taps"),
         ]
         if image.lane:
             most = min(image.width, MOST_ROWS)
@@ -141,7 +142,7 @@ class Windows(Rule[Sliding]):
 
 
 def _is_block(channels: int, lanes: int) -> bool:
-    """Whether so many channels are a vector, or a few whole ones."""
+    """Whether a block of this many channels is at most a vector, or a few whole ones."""
     return 1 < channels <= lanes or channels in range(lanes, _VECTORS_OF_BLOCK * lanes + 1, lanes)
 
 
@@ -153,7 +154,7 @@ def _moving_load(info: StageInfo) -> Load | None:
 
 
 def _step(info: StageInfo, loop: str) -> int | None:
-    """Returns how far the image is read from one iteration of a loop to the next."""
+    """Returns the stride of the image's load along a loop, in elements."""
     load = _moving_load(info)
     index = next(n.index for n in info.loops if n.name == loop)
     return None if load is None else stride(load, index, Simplifier())

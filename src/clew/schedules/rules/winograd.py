@@ -1,7 +1,7 @@
-"""Convolutions between transforms of tiles (Winograd): transforms in registers, then products.
+"""Winograd convolutions: tiles are transformed in registers, multiplied, and transformed back.
 
-A large image goes through in groups of tiles, all in the scratch memory of one thread; a small one
-as a whole, panel by panel of output channels, so that each weight is read once.
+A large image is processed in groups of tiles, each in the scratch memory of one thread. A small
+image is processed as a whole, panel by panel of output channels, so that each weight is read once.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, row
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 
-# How many groups of tiles an image must give to go through in groups, for threads to share.
+# The fewest groups of tiles, for threads to share; with fewer, the image is processed as a whole.
 _FEWEST_GROUPS: Final = 4
-# Rows that a register tile of the products should have.
+# The fewest rows of products in a group, for a register tile.
 _FEWEST_ROWS: Final = 6
-# Tiles that a weight must be used for, once it comes from behind the second-level cache.
+# The fewest tiles per weight, if weights do not stay in the second-level cache.
 _ROWS_A_WEIGHT: Final = 28
 
 
 @dataclass(frozen=True)
 class Stages:
-    """The stages by their work. A patch is loaded, transformed along one axis and the other, in
-    parts and whole; products are transformed back the same way.
+    """The stages by their roles. A patch is loaded and transformed along one axis, then the other;
+    each transform has a stage for partial sums. Products are transformed back the same way.
     """
 
     patch: StageInfo
@@ -49,7 +49,7 @@ class Stages:
 
     @property
     def panel(self) -> int:
-        """How many output channels of the weight lie together."""
+        """The number of output channels in a panel of the weight."""
         tiles = self.data_tiles.store.buffer
         loads = buffer_loads(self.products.store.value)
         (weight,) = (x.source for x in loads if x.source is not tiles)
@@ -58,12 +58,12 @@ class Stages:
 
     @property
     def blocks_together(self) -> int:
-        """How many blocks of output channels a panel is."""
+        """The number of blocks of output channels in a panel."""
         return self.panel // self.image.store.buffer.shape[-1]
 
     @property
     def tiles(self) -> tuple[int, int]:
-        """How many rows of tiles an image has, and columns."""
+        """The numbers of rows and columns of tiles in an image."""
         _, _, height, width, _ = self.image.store.buffer.shape
         side = self.out_columns.store.buffer.shape[2]
         return -(-height // side), -(-width // side)
@@ -74,7 +74,7 @@ _NAMES: Final = tuple(Stages.__dataclass_fields__)
 
 @dataclass(frozen=True)
 class Transformed(Match):
-    """A convolution between transforms, its tail inlined into `root`."""
+    """A Winograd convolution with its tail inlined into `root`."""
 
     stages: Stages
     root: str
@@ -115,11 +115,11 @@ class Winograd(Rule[Transformed]):
         options = tuple(n for n in range(rows + 1) if n == 0 or rows % n == 0)
         return Space(
             (
-                Choice("group", group, options, "rows of tiles that pass together; 0: the image"),
+                Choice("group", group, options, "rows of tiles in a group; 0: the whole image"),
                 tile_size("rows", balanced(together, most), min(together, MOST_ROWS),
                           "tiles in a register tile of the products"),
-                Choice("unroll", 0, UNROLLED, "reduction steps written out; 0: by the tile's size"),
-                flag("prefetch", True, "request the next panel while one is at work"),
+                Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
+                flag("prefetch", True, "prefetch the next panel while one is in use"),
             )
         )  # fmt: skip
 
@@ -140,7 +140,7 @@ class Winograd(Rule[Transformed]):
 
 def _rows_in_cache(stages: Stages, target: Target) -> int:
     """Returns the fewest rows of tiles that keep the arithmetic units busy and stay in the
-    second-level cache; 0 where there are none: each weight is read once for the whole image then.
+    second-level cache; 0 if there are none, so that each weight is read once for the whole image.
     """
     batch, blocks, _, _, lanes = stages.image.store.buffer.shape
     points = stages.out_columns.store.buffer.shape[3]
@@ -161,8 +161,8 @@ def _rows_in_cache(stages: Stages, target: Target) -> int:
 
 
 def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int) -> str:
-    """Orders the loops over the image, a tile's pixels unrolled; returns the loop of a group, or
-    "" where there are none.
+    """Orders the loops over the image and unrolls the pixels of a tile. Returns the loop over
+    groups, or "" if there are no groups.
     """
     tile = stages.out_columns.store.buffer.shape[2]
     n, co, oh, ow, ci = stage_infos(schedule)[root].axes
@@ -189,7 +189,7 @@ def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int) -> 
 
 
 def _transform_back(schedule: Schedule, stages: Stages) -> None:
-    """A column's sums, then what they add up to, column by column."""
+    """Transforms the products back, column by column: first the partial sums, then the results."""
     ob, t, i, j, oi = stages.out_columns.axes
     schedule.reorder(ob, t, j, i, oi)
     schedule.compute_at(stages.out_column_parts.name, j, "register")
@@ -202,7 +202,9 @@ def _transform_back(schedule: Schedule, stages: Stages) -> None:
 def _multiply(
     schedule: Schedule, stages: Stages, group: str, settings: Settings, target: Target
 ) -> None:
-    """The matrix products: register tiles of tiles by output channels, weights in their order."""
+    """Computes the matrix products in register tiles of tiles by output channels, in the order of
+    the weights in memory.
+    """
     info = stages.products
     out = schedule.cache_write(info.name)
     if group:
@@ -225,7 +227,7 @@ def _multiply(
 
 
 def _transform(schedule: Schedule, stages: Stages) -> list[str]:
-    """Reads and transforms a patch column by column, then row by row. Returns the outer loops."""
+    """Loads and transforms a patch column by column, then row by row. Returns the outer loops."""
     i, j, cb, t, ci = stages.data_tiles.axes
     row, column = schedule.split(t, stages.tiles[1])
     schedule.reorder(cb, row, column, i, j, ci)
