@@ -212,8 +212,8 @@ def test_shared_memory_needs_a_block() -> None:
 @pytest.mark.parametrize(
     ("kinds", "says"),
     [
-        (("serial", "block.x"), "is no outermost loop"),
-        (("thread.x", "serial"), "does not stand directly in block or thread loops"),
+        (("serial", "block.x"), "is not an outermost loop"),
+        (("thread.x", "serial"), "is not nested directly in block or thread loops"),
         (("block.x", "block.x"), "bound to block.x"),
     ],
 )

@@ -268,7 +268,7 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
         "S027", "chain", "has already been changed",
         lambda s: (s.split("out.i", 2), s.flatten("out", first=0)),
     ),
-    ("S030", "matmul", "no primitive 'melt'", lambda s: s.apply("melt", stage="out")),
+    ("S030", "matmul", "unknown primitive 'melt'", lambda s: s.apply("melt", stage="out")),
     ("S031", "matmul", "missing a required argument", lambda s: s.apply("split", axis="out.i")),
 ]  # fmt: skip
 

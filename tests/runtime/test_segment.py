@@ -81,7 +81,7 @@ def test_wrong_inputs_and_outputs() -> None:
     segment = segment_of(chain(16, 3))
     x = np.ones(16, np.float32)
     cases: list[tuple[str, str, list[np.ndarray], list[np.ndarray] | None]] = [
-        ("I030", "1 inputs given, the model has 2", [x], None),
+        ("I030", "the call passes 1 inputs, but the model has 2", [x], None),
         ("I031", r"'y' has shape \[4, 4\], expected \[16\]", [x, x.reshape(4, 4)], None),
         ("I032", "'x' has dtype float64, expected float32", [x.astype("f8"), x], None),
         ("I032", "has dtype >f4", [x.astype(">f4"), x], None),

@@ -107,7 +107,7 @@ def _varies(stmt: If, around: tuple[For, ...]) -> bool:
 
 
 def first_of_grid(nest: Nest) -> str:
-    """Returns a description of the first construct that needs a device grid; "" if there is none."""
+    """Returns a description of the first thing that needs a device grid; "" if there is none."""
     found = _first(nest.body)
     match found:
         case For():

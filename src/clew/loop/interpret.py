@@ -1,15 +1,15 @@
 """Interprets a loop nest element by element. Every schedule of a nest must compute these results.
 
-Parallel, vector and unrolled loops run one iteration after another, but what makes those kinds of
-loop wrong is asserted: that iterations of a parallel loop stay out of each other's elements, and
-that nothing is read before it is set. An index outside of its buffer is an assertion too.
+Parallel, vector and unrolled loops run one iteration after another. Assertions check that no
+iteration of a parallel loop uses an element that another one writes, that every element is set
+before it is read, and that every index is inside its buffer.
 
-Block loops run like parallel ones. The threads of a block run one after another from barrier to
-barrier; between two barriers they, too, must stay out of each other's elements. Shared memory is
-unset when a block begins.
+Block loops run like parallel loops. The threads of a block run one after another from barrier to
+barrier; between two barriers, no thread may use an element that another one writes. Shared memory
+is unset when a block begins.
 
-Each statement becomes a Python function once, which then runs for every element; `scalar_code.py`
-does the same for the expressions in it.
+Each statement is translated once to a Python function, which runs for every element.
+`scalar_code.py` translates the expressions.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from clew.te.expr import Load, Scalar
 Array: TypeAlias = "np.ndarray[Any, Any]"
 Step: TypeAlias = "Callable[[], object]"
 Run: TypeAlias = "Callable[[], Iterator[None]]"
-"""A statement with barriers: it stops at each."""
+"""Runs a statement with barriers; yields at each barrier."""
 
 
 def interpret(nest: Nest, inputs: Sequence[Array]) -> list[Array]:
     """Returns the outputs of a nest for its inputs, which may have another shape of the same size.
 
-    Asserts that every access lies in its buffer, that what is read has been set, and that
-    iterations of a parallel loop do not write what another one reads or writes.
+    Asserts that every access is inside its buffer, that every element is set before it is read, and
+    that no iteration of a parallel loop writes an element that another one reads or writes.
     """
     run = _Run()
     for buffer, array in zip(nest.inputs, inputs, strict=True):
-        assert array.size == prod(buffer.shape), f"{buffer} is given {array.shape}"
+        assert array.size == prod(buffer.shape), f"{buffer}: the input has shape {array.shape}"
         run.memory[id(buffer)] = _Memory(array.reshape(-1), bytearray(b"\1" * array.size))
     step = run.statement(nest.body, _Place())
     with np.errstate(all="ignore"):
@@ -64,16 +64,16 @@ def interpret(nest: Nest, inputs: Sequence[Array]) -> list[Array]:
     return [run.of(b).values.reshape(b.shape) for b in nest.outputs]
 
 
-# Among readers: more threads than one.
+# In the table of reading threads: several threads.
 _SEVERAL: Final = -2
 _ENDED: Final = object()
 
 
 class _Memory:
-    """The elements of a buffer and its views, one after another, and which of them have been set.
+    """The elements of a buffer and its views, flat, and flags for those that have been set.
 
-    `written` and `read` are elements that iterations of a parallel loop have used, and which did;
-    `of_threads` has the same of the threads of a block since the last barrier.
+    `written` and `read` map elements to the iteration of a parallel loop that used them.
+    `of_threads` holds the same two maps for the threads of a block since the last barrier.
     """
 
     def __init__(self, values: Array, is_set: bytearray, scope: Scope = "input") -> None:
@@ -86,11 +86,11 @@ class _Memory:
         self.of_threads: tuple[dict[int, int], dict[int, int]] = {}, {}
 
     def save(self) -> tuple[Array, bytearray]:
-        """Returns the elements as they are."""
+        """Returns a copy of the elements and their flags."""
         return self.values.copy(), bytearray(self.is_set)
 
     def restore(self, saved: tuple[Array, bytearray] | None) -> None:
-        """Puts elements back; None has nothing set."""
+        """Restores saved elements; with None, unsets all."""
         if saved is None:
             self.is_set[:] = bytes(len(self.is_set))
         else:
@@ -99,7 +99,7 @@ class _Memory:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a statement is: the loops around it, with the number that each is at."""
+    """The place of a statement: the loops around it, each with its current iteration."""
 
     loops: tuple[tuple[For, list[int]], ...] = ()
     stmt: Stmt | None = None
@@ -107,7 +107,7 @@ class _Place:
     threads: bool = False
 
     def say(self, what: str) -> str:
-        """Returns what is wrong, in which statement and iteration."""
+        """Returns a message with the statement and the iteration."""
         values = ", ".join(f"{loop.name}={at[0]}" for loop, at in self.loops)
         match self.stmt:
             case Store() as store:
@@ -123,11 +123,11 @@ class _Place:
 class _Run:
     def __init__(self) -> None:
         self.memory: dict[int, _Memory] = {}
-        self.iteration = [-1]  # of the outermost parallel loop and those in it
+        self.iteration = [-1]  # of the outermost parallel loop, counting those inside it
         self.thread = [-1]  # of a block
 
     def of(self, buffer: Buffer) -> _Memory:
-        """Returns a buffer's memory, nothing of it set at first."""
+        """Returns a buffer's memory; creates it with no element set."""
         if buffer.memory is not None:
             return self.of(buffer.memory)
         found = self.memory.get(id(buffer))
@@ -140,7 +140,7 @@ class _Run:
     # --- statements ---
 
     def statement(self, stmt: Stmt, place: _Place) -> Step:
-        """Returns what runs a statement."""
+        """Returns the function that runs a statement."""
         match stmt:
             case Block():
                 return _one_after_another([self.statement(s, place) for s in stmt.stmts])
@@ -153,7 +153,7 @@ class _Run:
             case TileProduct():
                 return self.statement(stmt.body, place)
             case Prefetch():
-                return _nothing  # a hint: any address will do
+                return _nothing  # a hint, valid for any address
             case Barrier():
                 raise AssertionError(place.say("a barrier outside thread loops"))
 
@@ -191,7 +191,9 @@ class _Run:
     # --- threads of a block ---
 
     def _threads(self, loop: For, place: _Place) -> Step:
-        """Returns what runs thread loops, directly nested: all threads from barrier to barrier."""
+        """Returns the function that runs perfectly nested thread loops: all threads from barrier to
+        barrier.
+        """
         chain: list[tuple[For, list[int]]] = [(loop, [0])]
         stmt = loop.body
         while isinstance(stmt, For) and stmt.kind == "thread":
@@ -227,7 +229,7 @@ class _Run:
         return run
 
     def _run(self, stmt: Stmt, place: _Place) -> Run:
-        """Returns what runs a statement from barrier to barrier."""
+        """Returns the function that runs a statement from barrier to barrier."""
         match stmt:
             case Barrier():
                 return lambda: iter((None,))
@@ -254,7 +256,7 @@ class _Run:
                 at[0] = n
                 for _ in body():
                     yield
-                    at[0] = n  # other threads have been in the loop meanwhile
+                    at[0] = n  # other threads have changed it since
 
         return run
 
@@ -398,7 +400,9 @@ def _one_after_another(steps: Sequence[Step]) -> Step:
 
 
 def _element(buffer: Buffer, indices: Sequence[Code], place: _Place) -> Callable[[], int]:
-    """Returns what tells where an element lies, and asserts that it is one of the buffer's."""
+    """Returns the function that computes the flat index of an element and asserts that it is inside
+    the buffer.
+    """
     axes = list(zip(indices, buffer.shape, buffer.strides, strict=True))
 
     def outside() -> AssertionError:

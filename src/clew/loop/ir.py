@@ -142,7 +142,7 @@ class Prefetch:
 
 @dataclass(frozen=True, eq=False)
 class Barrier:
-    """Holds each thread of a block until all have reached it. Earlier writes are visible after it."""
+    """Holds each thread of a block until all have reached it; earlier writes are visible then."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,18 +49,18 @@ Json: TypeAlias = "Mapping[str, Any]"
 
 
 class Regions(Protocol):
-    """What reads the regions of a saved model back."""
+    """Loads the regions of a saved model."""
 
     def region(self, step: Json, record: bytes) -> RegionCall:
-        """Returns a region."""
+        """Returns the region of a saved step."""
         ...
 
     def space(self, name: str) -> MemorySpace:
-        """Returns a memory space by its name."""
+        """Returns the memory space of this name."""
         ...
 
 
-# Makes the function of a host step from the step's saved form.
+# Returns the function of a host step, given its saved form.
 HostResolver = Callable[[Json, ThreadPool], Callable[..., Any]]
 
 
@@ -68,7 +68,7 @@ HostResolver = Callable[[Json, ThreadPool], Callable[..., Any]]
 class LoadedKernel(Brief):
     """One use of a kernel in a saved model.
 
-    `layers` are the model's layers that it works for, and `ops` its operators, both in order;
+    `layers` are the model's layers that it serves, and `ops` its operators, both in order.
     `segment` and `step` locate it in the program.
     """
 
@@ -82,7 +82,7 @@ class LoadedKernel(Brief):
 
 @dataclass(frozen=True)
 class LoadedBuild:
-    """A model at some sizes, ready to run."""
+    """A model for concrete sizes, ready to run."""
 
     key: SizesKey
     program: Program
@@ -91,7 +91,7 @@ class LoadedBuild:
 
 
 def has_host_steps(text: Json) -> bool:
-    """Whether any build of a saved model calls operators between its kernels."""
+    """Whether any build of a saved model has host steps."""
     return any(_does(build["program"], "host") for build in text["builds"])
 
 
@@ -129,7 +129,7 @@ def read_needs(text: Json) -> MachineNeeds:
 
 
 class BuildReader:
-    """Makes the builds of a saved model. Constants stay in the mapped file."""
+    """Creates the builds of a saved model. Constants stay in the mapped file."""
 
     def __init__(
         self,
@@ -185,7 +185,7 @@ class BuildReader:
     def _step(self, record: Json) -> Step:
         args = _refs(record["args"])
         code, checked = self._codes[record["kernel"]], tuple(record["checked"])
-        assert len(checked) == len(code.checks), f"{record['label']} checks other indices"
+        assert len(checked) == len(code.checks), f"{record['label']}: wrong index checks"
         return Step(code, args, record["label"], checked)
 
     def _array(self, record: Json) -> np.ndarray:
@@ -250,7 +250,7 @@ def _refs(records: Sequence[Any]) -> tuple[BufferRef, ...]:
 
 
 def _flow(record: Json) -> Flow:
-    """Returns a step of control flow; invalid ones fail the checks of plans."""
+    """Returns a step of control flow. The checks of the plan reject invalid ones."""
     kind = FlowKind[record["do"].upper()]
     target, loop, size_bytes = (int(record[name]) for name in ("target", "loop", "size_bytes"))
     return Flow(kind, _refs(record["args"]), target, loop, size_bytes)

@@ -1,4 +1,4 @@
-"""Buffers with known alignment, and the static plan of the arena."""
+"""Aligned buffers, and the static plan of the arena."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from clew.runtime.plan import (
 from clew.support.arrays import ALIGNMENT_BYTES
 
 HUGE_PAGE_BYTES = 2 << 20
-# From here on a buffer gets its own mapping, which the kernel may back with huge pages.
+# From this size, a buffer gets its own mapping, which the OS may back with huge pages.
 _MAPPED_FROM_BYTES = 2 * HUGE_PAGE_BYTES
 
 
 def round_up(value: int, multiple: int) -> int:
-    """Returns the least multiple of `multiple` that is not below `value`."""
+    """Returns the smallest multiple of `multiple` that is at least `value`."""
     return -(-value // multiple) * multiple
 
 
@@ -39,21 +39,21 @@ _no_bytes_from = (ctypes.c_char * 0).from_buffer
 
 def address_of(array: np.ndarray) -> int:
     """Returns the address of an array's first element."""
-    try:  # three times as quick as what numpy offers
+    try:  # three times as fast as NumPy's own way
         return ctypes.addressof(_no_bytes_from(array))  # type: ignore[arg-type]
     except (TypeError, ValueError, BufferError):  # read-only, strided, or a dtype without a code
         return array.ctypes.data
 
 
 def private_pages(size_bytes: int) -> mmap.mmap:
-    """Returns zeroed pages of this process's own: a forked child gets a copy."""
+    """Returns zeroed private pages; a forked child gets a copy."""
     return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def aligned_bytes(size_bytes: int, *, zero: bool = False) -> np.ndarray:
-    """Returns u8[size_bytes] that starts at a multiple of 64, zeroed only if asked.
+    """Returns u8[size_bytes] that starts at a multiple of 64, zeroed if `zero`.
 
-    The array owns its memory. Large ones start at a huge page and are zero anyway.
+    The array owns its memory. Large arrays start at a huge page and are always zeroed.
     """
     if size_bytes >= _MAPPED_FROM_BYTES:
         pages = private_pages(size_bytes + HUGE_PAGE_BYTES)
@@ -70,7 +70,7 @@ def aligned_bytes(size_bytes: int, *, zero: bool = False) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A buffer of the arena and the steps, both ends included, between which it holds a value."""
+    """The size of an arena buffer, and the first and last step during which it holds a value."""
 
     size_bytes: int
     first_step: int
@@ -80,9 +80,9 @@ class Lifetime:
 def plan_arena(lifetimes: Sequence[Lifetime]) -> tuple[list[int], int]:
     """Returns an offset for each buffer, and the bytes of the arena.
 
-    Buffers go one after another into the smallest gap between those that are alive together with
-    them, else behind them: the largest first or, where that ends smaller, those that take most
-    bytes for most steps first. Offsets are multiples of 64. Deterministic.
+    Each buffer in turn goes into the smallest sufficient gap between the buffers that are live at
+    the same time, or behind them. The order is by size or, if that gives a smaller arena, by size
+    times steps, largest first. Offsets are multiples of 64. Deterministic.
 
     Source: Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
     """
@@ -100,7 +100,7 @@ def _steps(lifetime: Lifetime) -> int:
 
 
 def most_alive_bytes(lifetimes: Sequence[Lifetime]) -> int:
-    """Returns the most bytes that are alive at any one step: no arena can be smaller."""
+    """Returns the most bytes that are live at any step, a lower bound for the arena."""
     changes: dict[int, int] = {}
     for lifetime in lifetimes:
         size = round_up(lifetime.size_bytes, ALIGNMENT_BYTES)
@@ -129,7 +129,7 @@ def _place_in_order(lifetimes: Sequence[Lifetime], order: Sequence[int]) -> tupl
 
 
 def _best_fit(size: int, starts: np.ndarray, ends: np.ndarray) -> int:
-    """Returns where the smallest gap of `size` bytes between ranges begins, or their end.
+    """Returns the start of the smallest gap of at least `size` bytes between ranges, or their end.
 
     `starts` ascends. Ranges may overlap each other.
     """
@@ -143,10 +143,10 @@ def _best_fit(size: int, starts: np.ndarray, ends: np.ndarray) -> int:
 
 
 def arena_lifetimes(entries: Sequence[Step | Flow], sizes_bytes: Sequence[int]) -> list[Lifetime]:
-    """Returns the lifetime of each arena buffer: from its first to its last use.
+    """Returns the lifetime of each arena buffer, from its first to its last use.
 
-    What a loop uses that was there before it lives until the loop is over, as do the buffers that
-    its states move between. A buffer that nothing uses gets no bytes.
+    A buffer that was set before a loop and is used in it lives until the loop ends; so do the
+    buffers that the loop's states move between. Unused buffers get no bytes.
     """
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -159,7 +159,7 @@ def arena_lifetimes(entries: Sequence[Step | Flow], sizes_bytes: Sequence[int]) 
         if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
             began[entry.loop] = position
         elif isinstance(entry, Flow) and entry.kind is FlowKind.END and entry.loop >= 0:
-            begin = began[entry.loop]  # loops inside have ended, and are done
+            begin = began[entry.loop]  # inner loops have already ended
             for index, used in last.items():
                 if used >= begin and first[index] <= begin:
                     last[index] = position
@@ -178,10 +178,11 @@ def plan_segment(
     order: Sequence[int | Flow] = (),
     loops: Sequence[LoopPlan] = (),
 ) -> SegmentPlan:
-    """Returns the plan of a segment whose arena references count buffers of the given sizes.
+    """Returns the plan of a segment. Arena references in `steps` are indices into
+    `arena_sizes_bytes`.
 
-    Each value, and each kernel's workspace, is an arena buffer of its own here; which of them share
-    memory is decided by their lifetimes.
+    Each value and each kernel's workspace is a separate arena buffer there. Buffers share memory if
+    their lifetimes do not overlap.
     """
     plan = SegmentPlan(
         tuple(steps),
@@ -200,7 +201,7 @@ def plan_segment(
 
 
 def check_plan(plan: SegmentPlan) -> None:
-    """Asserts that references exist, and that no two arena buffers share bytes while alive."""
+    """Asserts that all references are valid, and that no two live arena buffers overlap."""
     limits = {
         BufferKind.INPUT: [spec.size_bytes for spec in plan.inputs],
         BufferKind.OUTPUT: [spec.size_bytes for spec in plan.outputs],
@@ -222,7 +223,7 @@ def check_plan(plan: SegmentPlan) -> None:
 
 
 def _check_overlaps(plan: SegmentPlan) -> None:
-    """Asserts that arena buffers lie inside the arena, aligned, and apart while alive."""
+    """Asserts that arena buffers are aligned, inside the arena, and disjoint while live."""
     entries = plan.entries
     lifetimes = arena_lifetimes(entries, [buffer.size_bytes for buffer in plan.arena])
     begin: list[list[int]] = [[] for _ in entries]

@@ -1,7 +1,7 @@
-"""A compiled function: native segments, and between them what only the host can do.
+"""A compiled function: native segments and, between them, steps that only the host can run.
 
-Values live in numbered slots. A fully static graph is one `RunSegment`; control flow, host
-operators and shapes that only the run tells come between segments.
+Values are in numbered slots. A fully static graph is one `RunSegment`. Host operators, kernels with
+data-dependent shapes, and the control flow around them run between segments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class Runnable(Protocol):
-    """What runs as a segment."""
+    """A callable that runs as a segment."""
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
         """Returns the outputs for the inputs."""
@@ -47,10 +47,10 @@ class RunSegment:
 
 @dataclass(frozen=True)
 class RunHost:
-    """Runs a function of numpy arrays (and sequences); its results go to `outputs`.
+    """Runs a function of NumPy arrays (and sequences); its results go to `outputs`.
 
-    `label` and `layers` say what it is: an operator, and the model's layers that it works for.
-    `node` is the graph's node, as long as there is a graph.
+    `label` names the operator, and `layers` the model's layers that it serves. `node` is its node
+    in the executor graph, or `NO_NODE` if the program has none.
     """
 
     function: Callable[..., Any]
@@ -63,7 +63,9 @@ class RunHost:
 
 @dataclass(frozen=True)
 class RunRegion(RunHost):
-    """Runs a region of the graph on a backend, in whose memory space its inputs and outputs are."""
+    """Runs a region of the graph on a backend. Its inputs and outputs are in the backend's memory
+    space.
+    """
 
     function: RegionCall
     backend: str = ""
@@ -93,7 +95,7 @@ class Copy:
 
 @dataclass(frozen=True)
 class View:
-    """The same memory, or a piece of it that begins at element `offset`, under another shape."""
+    """A view of a value's memory, or of its part from element `offset`, with another shape."""
 
     source: int
     target: int
@@ -102,18 +104,20 @@ class View:
 
     @property
     def inputs(self) -> tuple[int, ...]:
-        """The slot it shows."""
+        """The slot of the original value."""
         return (self.source,)
 
     @property
     def outputs(self) -> tuple[int, ...]:
-        """The slot it is."""
+        """The slot of the view."""
         return (self.target,)
 
 
 @dataclass(frozen=True)
 class Branch:
-    """Runs one of two programs. The first input decides, the others are theirs."""
+    """Runs one of two programs. The first input is the condition; the others are the inputs of
+    both programs.
+    """
 
     then: Program
     orelse: Program
@@ -124,13 +128,15 @@ class Branch:
 
 @dataclass(frozen=True)
 class NoIterations:
-    """The stack of a loop without iterations. A size is known, or a state's: (which, axis)."""
+    """The stacked results of a loop that ran no iterations. Each size is a number, or the size of a
+    state: (index of the state, axis).
+    """
 
     shape: tuple[int | tuple[int, int], ...]
     dtype: np.dtype[Any]
 
     def array(self, state: Sequence[Any]) -> Array:
-        """Returns it, of no elements."""
+        """Returns an array of this shape, which has no elements."""
         sizes = (s if isinstance(s, int) else np.shape(state[s[0]])[s[1]] for s in self.shape)
         return np.empty(tuple(sizes), self.dtype)
 
@@ -149,20 +155,20 @@ class Repeat:
 
 
 Instruction: TypeAlias = RunSegment | RunHost | Copy | View | Branch | Repeat
-# Stands around each instruction of a run: is given it, its inputs and what runs it, and returns its
-# results. Those inside branches and loops come while these run.
+# Called around each instruction of a run with the instruction, its inputs, and a function that runs
+# it; returns its results. Calls for instructions inside a branch or loop are nested in its call.
 Observer: TypeAlias = Callable[
     [Instruction, Sequence[Any], Callable[[], Sequence[Any]]], Sequence[Any]
 ]
 
 
 class Program(Shown):
-    """A function's instructions. `inputs` and `outputs` are slots; constants are preset slots.
+    """The instructions of a function. `inputs` and `outputs` are slots; constants are preset slots.
 
-    `spaces` has the memory space of each slot that is not in the host's memory. Inputs, outputs and
-    constants are; `Copy` is the only instruction that reads one space and writes another.
+    `spaces` holds the memory space of each slot that is not in host memory. Inputs, outputs and
+    constants are always in host memory. Only `Copy` reads one space and writes another.
 
-    May be called from several threads at once: all state is local to a call.
+    Several threads may call a program at once, because all state is local to a call.
     """
 
     def __init__(
@@ -201,8 +207,8 @@ class Program(Shown):
         )
 
     def _single_segment(self) -> Runnable | None:
-        """Returns the segment that is the whole program, if one is: it may leave inputs unread, and
-        give its outputs in another order.
+        """Returns the segment that makes up the whole program, if there is one. It may leave inputs
+        unread and have its outputs in another order.
         """
         if len(self.instructions) != 1:
             return None
@@ -221,7 +227,7 @@ class Program(Shown):
 
     @property
     def is_native(self) -> bool:
-        """Whether one native segment is all of it."""
+        """Whether the whole program is one native segment."""
         return self._whole is not None
 
     def __call__(self, arrays: Sequence[Any]) -> list[Any]:
@@ -251,18 +257,20 @@ class Program(Shown):
         return [frame[slot] for slot in self.outputs]
 
     def _quiet(self) -> AbstractContextManager[object]:
-        """Returns what has numpy say nothing of infinities in host steps: kernels do not either."""
+        """Returns a context that suppresses NumPy's floating-point warnings in host steps, since
+        kernels give none.
+        """
         return np.errstate(all="ignore") if self._is_mixed else _NOTHING
 
     def _begun(self, arrays: Sequence[Any]) -> list[Any]:
-        """Returns the slots of a run that begins with these inputs."""
+        """Returns the slots at the start of a run with these inputs."""
         frame = list(self._frame)
         for slot, array in zip(self.inputs, arrays, strict=True):
             frame[slot] = array
         return frame
 
     def walk(self) -> list[Program]:
-        """Returns this program and those of its branches and loops."""
+        """Returns this program and the programs of its branches and loops."""
         found = [self]
         for instruction in self.instructions:
             if isinstance(instruction, Branch):
@@ -281,7 +289,7 @@ def _chosen(values: Sequence[Any], places: list[int]) -> list[Any]:
 
 
 def _runner(instruction: Instruction) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """Returns what runs an instruction on its inputs, unobserved."""
+    """Returns the function that runs an instruction on its inputs, without an observer."""
     match instruction:
         case RunSegment():
             return instruction.segment
@@ -312,7 +320,7 @@ def _results(
 
 
 def _on_host(step: RunHost, inputs: Sequence[Any]) -> Sequence[Any]:
-    """Returns the results of a host step. Errors: its function's, with the layer."""
+    """Returns the results of a host step. Errors: those of its function, with the layer added."""
     try:
         result = step.function(*inputs)
     except ClewError as error:
@@ -322,7 +330,7 @@ def _on_host(step: RunHost, inputs: Sequence[Any]) -> Sequence[Any]:
 
 
 def _copy(copy: Copy, value: Any) -> Any:
-    """Returns a value in the other space. Errors: I362, with the layer."""
+    """Returns a value copied to the other space. Errors: I362, with the layer added."""
     try:
         return copied(value, copy.source_space, copy.target_space, copy.type)
     except ClewError as error:

@@ -1,4 +1,4 @@
-"""Regions that a backend runs, as steps of a program: every result is checked."""
+"""Steps of a program that run regions on a backend. Every result is checked."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 @dataclass(frozen=True)
 class ValueType:
-    """Shape and dtype that a value of a program has."""
+    """The shape and dtype of a value of a program."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     def to_record(self) -> dict[str, Any]:
-        """Returns the type as JSON values; `of_record` reads it."""
+        """Returns the type as JSON values, for `of_record`."""
         return {"dtype": dtype_name(self.dtype), "shape": self.shape}
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> ValueType:
-        """Returns the type that `to_record` gave."""
+        """Returns the type of a record from `to_record`."""
         return ValueType(tuple(map(int, record["shape"])), dtype_named(record["dtype"]))
 
     def __str__(self) -> str:
@@ -36,10 +36,10 @@ class ValueType:
 
 
 class RegionCall:
-    """Runs a compiled region on buffers of its backend's space.
+    """Runs a compiled region on buffers in its backend's memory space.
 
-    Errors: I360 for results that differ from the graph's in number, shape or dtype; I361 for an
-    exception in the backend's own code.
+    Errors: I360 if results differ in number, shape or dtype from the graph; I361 for an exception
+    in the backend's code.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class RegionCall:
         return RunError(
             "I360",
             f"the backend {self.backend} returned {found} from {self.name}, expected {expected}",
-            hint="a compiled region returns one buffer per result of its function, in order",
+            hint="a compiled region must return one buffer per result of its function, in order",
         )
 
 
 def copied(value: Any, source: MemorySpace, target: MemorySpace, expected: ValueType) -> Any:
-    """Returns a value of one space in another, by way of the host.
+    """Copies a value from one memory space to another, through host memory.
 
-    Errors: I362 for a space that gives another array than the graph says, or fails.
+    Errors: I362 if a space fails, or if its array differs from the graph in shape or dtype.
     """
     at = source
     try:
@@ -106,7 +106,7 @@ def copied(value: Any, source: MemorySpace, target: MemorySpace, expected: Value
         raise
     except Exception as error:  # whatever a backend's code raises
         raise RunError(
-            "I362", f"the memory {at.name} failed in a copy: {type(error).__name__}: {error}"
+            "I362", f"the memory space {at.name} failed in a copy: {type(error).__name__}: {error}"
         ) from error
     found = (
         str(ValueType(array.shape, array.dtype))
@@ -115,6 +115,6 @@ def copied(value: Any, source: MemorySpace, target: MemorySpace, expected: Value
     )
     raise RunError(
         "I362",
-        f"the memory {source.name} gave {found} for a buffer of {expected}",
-        hint="to_host returns a NumPy array of the buffer's shape and dtype",
+        f"the memory space {source.name} returned {found} for a buffer of {expected}",
+        hint="to_host must return a NumPy array of the buffer's shape and dtype",
     )

@@ -1,4 +1,4 @@
-"""One native call: a static sequence of kernels on numpy arrays."""
+"""Segments: a static sequence of kernels on NumPy arrays, run by one native call."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ from clew.support.errors import CompileError, InputError
 from clew.support.shown import Shown, counted
 
 Run: TypeAlias = Callable[[], object]
-# A context holds an arena. More exist while more calls run at once; this many are kept.
+# The number of idle contexts to keep, each with an arena. More exist while more calls run at once.
 _IDLE_CONTEXTS = 4
 _ENDLESS = 1 << 62
 
 
 class NativeSegment(Shown):
-    """A plan that is ready to run. May be called from several Python threads at once.
+    """A plan that is ready to run. Several Python threads may call it at once.
 
-    The GIL is released while the kernels run. With `guard` every buffer of a call lies on its own
-    between forbidden pages: an access outside kills the process (for tests; slow). `checked`
-    leaves out the check of a plan that has passed it.
+    The GIL is released while the kernels run. With `guard`, every buffer of a call is placed
+    between inaccessible pages, and an access outside kills the process (for tests; slow). Set
+    `checked` for a plan that has already passed its check.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class NativeSegment(Shown):
         self._library = library
         self._guard = GuardSide.END if guard is True else guard
         self._run = driver().run_segment
-        # The plan holds the aligned constants too, lest it keep the others in memory.
+        # The plan gets the aligned constants, so that it does not keep the originals in memory.
         self._constants = [_readable(constant) for constant in plan.constants]
         self.plan = replace(plan, constants=tuple(self._constants))
         self._starts, self._places = entry_starts(plan), places_of_steps(plan)
@@ -78,7 +78,7 @@ class NativeSegment(Shown):
             for spec in plan.outputs
         ]
         self._no_records = bytes(RECORD_BYTES * sum(bool(s.code.checks) for s in plan.steps))
-        self._idle: deque[Context] = deque()  # its pop and append need no lock
+        self._idle: deque[Context] = deque()  # pop and append need no lock
         self._resident = Resident(self._constants)
         self._watch: Watch | None = None
         self._watch_address: int | None = None
@@ -102,7 +102,7 @@ class NativeSegment(Shown):
         moved = self._resident.count_call()
         if moved is not None:
             self._settle(moved)
-        del arrays  # until here the kernels read them
+        del arrays  # keeps the arrays alive while kernels read them
         return results
 
     def _go(self, context: Context) -> None:
@@ -110,17 +110,17 @@ class NativeSegment(Shown):
         watch = self._watch_address
         run, segment, bases = self._run, context.segment_address, context.bases_address
         while run(segment, bases, self.pool.address, watch) == native.PAUSED:
-            pass  # signals are seen to
+            pass  # Python handles signals here
 
     def _settle(self, constants: list[np.ndarray]) -> None:
-        """Lets later calls read the constants where they are now."""
+        """Has later calls read the constants at their new addresses."""
         self._constants = constants
         self.plan = replace(self.plan, constants=tuple(constants))
         self._idle.clear()
 
     def watched(self, watch: Watch) -> NativeSegment:
-        """Returns this segment such that its calls are timed. They take the same way otherwise,
-        through the same memory; the segment itself is left alone.
+        """Returns a copy of the segment whose calls are timed by `watch`. It shares the memory of
+        the segment, which stays unchanged.
         """
         moved = self._resident.settle()
         if moved is not None:
@@ -131,7 +131,7 @@ class NativeSegment(Shown):
         return made
 
     def profile(self, inputs: Sequence[np.ndarray], repeats: int = 1) -> np.ndarray:
-        """Returns f64[repeats, steps]: the nanoseconds that each step of the plan took, stamped.
+        """Returns f64[repeats, steps]: the nanoseconds of each step of the plan, including stamps.
 
         `runtime.timing` times whole programs.
 
@@ -147,7 +147,7 @@ class NativeSegment(Shown):
         return self.by_step(times)
 
     def iterations(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
-        """Returns i64[steps]: how often each step of the plan runs in a call with these inputs.
+        """Returns i64[steps]: the number of runs of each step of the plan in a call.
 
         Errors: as `__call__`.
         """
@@ -156,9 +156,9 @@ class NativeSegment(Shown):
         return watch.counts[[self._starts[place] for place in self._places]]
 
     def time_step(self, index: int, inputs: Sequence[np.ndarray], repeats: int = 10) -> np.ndarray:
-        """Returns f64[repeats]: nanoseconds of one step, run again and again after one whole run.
+        """Returns f64[repeats]: the nanoseconds of one step, repeated after one whole run.
 
-        Its operands are whatever the whole run has left in its buffers.
+        Its operands are the values that the whole run left in its buffers.
 
         Errors: as `__call__`.
         """
@@ -179,16 +179,20 @@ class NativeSegment(Shown):
 
     @property
     def n_entries(self) -> int:
-        """How many steps the driver runs, and times: each phase of a kernel is one of its own."""
+        """The number of steps that the driver runs and times. Each phase of a kernel is a step."""
         return self._starts[-1]
 
     def entries_of(self, step: int) -> tuple[int, int]:
-        """Returns the first of the driver's steps for one of the plan, and that after the last."""
+        """Returns the range of the driver's steps for a step of the plan: the first, and the one
+        after the last.
+        """
         place = self._places[step]
         return self._starts[place], self._starts[place + 1]
 
     def by_step(self, entries: np.ndarray) -> np.ndarray:
-        """Returns sums over the last axis, from the driver's steps to those of the plan."""
+        """Returns values per step of the plan, summed from values per driver step along the last
+        axis.
+        """
         if not self.plan.steps:
             return entries[..., :0]
         sums: np.ndarray = np.add.reduceat(entries, self._starts[:-1], axis=-1)
@@ -200,19 +204,19 @@ class NativeSegment(Shown):
         around: Callable[[int, list[int], Run], None],
         ended: Callable[[int, list[int]], None] | None = None,
     ) -> list[np.ndarray]:
-        """Returns the outputs of a run in which each step is a call of its own.
+        """Returns the outputs of a run in which each step is a separate native call.
 
-        `around` is given the number of a step, the addresses of its arguments and what runs it,
-        and runs it; in loops several times. `ended` is given the place in the plan's order of an
-        `END` and the addresses of its arguments. Addresses hold for the time of a call. Neither
-        arena nor fusion are other than in any run.
+        `around` receives the number of a step, the addresses of its arguments, and a function that
+        runs the step; it must call the function. Steps in loops have several calls. `ended`
+        receives the position of each `END` in the plan's order and the addresses of its arguments.
+        Addresses are valid during the call. The arena and the kernels are those of any other run.
 
         Errors: as `__call__`.
         """
         context, arrays, results = self._begin(inputs, None)
         step_at = dict(zip(self._places, range(len(self.plan.steps)), strict=True))
         for place in range(len(self._starts) - 1):
-            context.arguments_at(place)  # which writes them
+            context.arguments_at(place)  # this call writes them
         place = 0
         while place < len(self._starts) - 1:
             index = step_at.get(place)
@@ -233,7 +237,7 @@ class NativeSegment(Shown):
 
     @contextmanager
     def prepared(self, inputs: Sequence[np.ndarray]) -> Iterator[Context]:
-        """Gives the tables of one call, ready to run its steps, of which none has run.
+        """Yields the tables of one call, ready to run its steps, before any has run.
 
         Errors: as `__call__`.
         """
@@ -245,7 +249,7 @@ class NativeSegment(Shown):
         del arrays, results
 
     def function_address(self, symbol: str) -> int:
-        """Returns where an entry point of one of the kernels is."""
+        """Returns the address of an entry point of a kernel."""
         return self._library.address(symbol)
 
     def _take(self) -> Context:
@@ -259,38 +263,41 @@ class NativeSegment(Shown):
             return context
 
     def _finish(self, context: Context) -> None:
-        """Makes a context that a call has used ready for others.
+        """Prepares a context for other calls after a call has used it.
 
-        Errors: I266 where a loop turned too often, I320 where the call met an index out of range.
+        Errors: I266 for too many iterations of a loop, I320 for an index out of range.
         """
         self._heed(context)
         self._give_back(context)
 
     def _heed(self, context: Context) -> None:
-        """Errors: I266, I320 where the call met what stops it; others may have the context."""
+        """Raises the error that stopped the call, if any, after the context was given back.
+
+        Errors: I266 for too many iterations of a loop, I320 for an index out of range.
+        """
         if self.plan.loops and context.loops.stopped:
             self._give_back(context)
             self._heed_loops(context)
         if context.records != self._no_records:
             fault = context.first_fault()
-            assert fault is not None, "records that are not zero"
+            assert fault is not None, "nonzero records without a fault"
             self._give_back(context)
             self._refuse(*fault)
 
     def _heed_loops(self, context: Context) -> None:
-        """Errors: I266 where a loop of the call turned too often."""
+        """Errors: I266 if a loop of the call ran too many iterations."""
         if context.loops.stopped:
             raise too_many_iterations(current().loop_steps)
 
     def _discard(self, context: Context) -> None:
-        """Makes a context ready for others whose steps ran one by one, and may have read as indices
-        what other steps have written there.
+        """Prepares a context for other calls after its steps ran one by one. They may have recorded
+        faults, because they may read values of other steps as indices.
         """
         context.first_fault()
         self._give_back(context)
 
     def _refuse(self, number: int, check: int, index: int) -> None:
-        """Errors: I320 for an index that a check of a step has found out of range."""
+        """Errors: I320 for an index that a check of a step found out of range."""
         step = self.plan.steps[number]
         places = step.code.checks[check].places
         raise places.error(places.unwrapped(index), step.checked[check])
@@ -303,9 +310,9 @@ class NativeSegment(Shown):
     def _begin(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None
     ) -> tuple[Context, list[np.ndarray], list[np.ndarray]]:
-        """Returns a context that points to the arrays its kernels read and write, and those.
+        """Returns a context whose tables point to the inputs and outputs, and these arrays.
 
-        An input that the kernels cannot read in place is copied.
+        Inputs that the kernels cannot read in place are copied.
         """
         arrays = self._admit(inputs)
         if outputs is not None:
@@ -338,7 +345,7 @@ class NativeSegment(Shown):
         return context, arrays, results
 
     def _admit(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Returns the inputs, C-contiguous and aligned to their elements, or raises."""
+        """Checks the inputs; returns them C-contiguous and aligned to their elements."""
         if len(inputs) != len(self._inputs):
             raise _wrong_number("inputs", len(self._inputs), len(inputs))
         arrays = list(inputs)
@@ -365,7 +372,7 @@ class NativeSegment(Shown):
                 raise InputError(
                     "I033",
                     f"output {spec.name!r} is not a writable, aligned, C-contiguous array",
-                    hint="leave the outputs out to have them allocated",
+                    hint="pass no outputs to have them allocated",
                 )
         return list(outputs)
 
@@ -398,27 +405,28 @@ class NativeSegment(Shown):
 
 
 def _check_bytes(plan: SegmentPlan, threads: int) -> None:
-    """Errors: C140 for a plan that needs more memory than the machine has, or its budget allows."""
+    """Errors: C140 for a plan that needs more memory than the budget or the machine allows."""
     made = plan.arena_bytes + sum(spec.size_bytes for spec in plan.outputs)
     total = made + threads * scratch_bytes(plan)
     budgets = current()
     if total > budgets.run_bytes:
-        what = f"bytes that {len(plan.steps)} kernels need at once"
+        what = f"bytes that {len(plan.steps)} kernels need together"
         raise exceeded(CompileError, "C140", what, total, "run_bytes", budgets.run_bytes)
     if total > budgets.allocated_bytes:
         raise CompileError(
             "C140",
-            f"{len(plan.steps)} kernels need {total} bytes at once, and this machine has "
+            f"{len(plan.steps)} kernels need {total} bytes together, but this machine has only "
             f"{budgets.allocated_bytes}",
-            hint="the model needs a larger machine, or smaller inputs",
+            hint="use a machine with more memory, or smaller inputs",
         )
 
 
 def _readable(constant: np.ndarray) -> np.ndarray:
-    """Returns a constant that kernels can read: itself unless it is strided or misaligned.
+    """Returns a constant that kernels can read: a copy if it is strided or misaligned, otherwise
+    the constant.
 
-    Weights on a path that matters are packed, and aligned, at compile time; a copy of what is read
-    as it came (a table of embeddings) would only cost memory.
+    Performance-critical weights are packed and aligned at compile time. Copying others, such as
+    embedding tables, would only cost memory.
     """
     in_place = constant.flags.c_contiguous and constant.flags.aligned
     return constant if in_place else aligned_copy(constant)
@@ -427,7 +435,7 @@ def _readable(constant: np.ndarray) -> np.ndarray:
 def _wrong_number(what: str, expected: int, given: int) -> InputError:
     return InputError(
         "I030",
-        f"{given} {what} given, the model has {expected}",
+        f"the call passes {given} {what}, but the model has {expected}",
         hint=f"pass one array for each of the model's {what}, in their order",
     )
 

@@ -1,4 +1,4 @@
-"""Memory spaces: where the values of a program are, and how they get there and back."""
+"""Memory spaces hold the values of a program and copy them to and from the host."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 
 
 class MemorySpace(ABC):
-    """The memory of a device. Its buffers are objects of any class, which a program only passes on.
+    """The memory of a device. Its buffers are objects of any class; a program only passes them on.
 
-    `name` tells spaces apart: two backends may share one.
+    `name` identifies the space. Two backends may share a space.
     """
 
     name: str
@@ -23,15 +23,15 @@ class MemorySpace(ABC):
 
     @abstractmethod
     def from_host(self, array: Array) -> Any:
-        """Returns a buffer with the elements of an array, which may be overwritten afterwards."""
+        """Returns a buffer with a copy of an array's elements. The array may change afterwards."""
 
     @abstractmethod
     def to_host(self, buffer: Any) -> Array:
         """Returns an array with the elements of a buffer."""
 
     def type_of(self, buffer: Any) -> tuple[tuple[int, ...], np.dtype[Any]] | None:
-        """Returns shape and dtype of a buffer, None where it does not tell: results are then
-        checked when they are copied to the host.
+        """Returns the shape and dtype of a buffer; None if the buffer does not have them. Results
+        are then checked when they are copied to the host.
         """
         try:
             return tuple(map(int, buffer.shape)), np.dtype(buffer.dtype)
