@@ -22,9 +22,9 @@ from clew.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from clew.backends.backend import Backend
+    from clew.backends.cpu.schedule_choice import schedule_for
     from clew.bisection import Verdict, bisect
     from clew.build.inputs import Inputs
-    from clew.build.schedule_choice import schedule_for
     from clew.compare.diff import diff
     from clew.compare.report import DiffReport
     from clew.compare.rows import LayerDiff
@@ -91,7 +91,7 @@ _HOMES: Final = {
     "diff": "clew.compare.diff",
     "fusion": "clew.passes.fusion.mark_fusions",
     "graph_pass": "clew.passes.user_pass",
-    "schedule_for": "clew.build.schedule_choice",
+    "schedule_for": "clew.backends.cpu.schedule_choice",
     "edit": "clew.editing",
     "executor_graph": "clew.correlate",
     "extern_op": "clew.ops.extern",

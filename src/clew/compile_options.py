@@ -67,7 +67,7 @@ class CompileOptions:
 
         Errors: I176 (`extend`), P020 (`schedules`), P021 (`choices`).
         """
-        from clew.build.schedule_choice import schedule_for  # noqa: PLC0415 - loads the compiler
+        from clew.backends.cpu.schedule_choice import schedule_for  # noqa: PLC0415 - loads the compiler
 
         replayed = [schedule_for(k, steps=text) for k, text in self.schedules.items()]
         replayed += [schedule_for(k, choose=text) for k, text in self.choices.items()]

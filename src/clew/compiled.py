@@ -11,10 +11,10 @@ import numpy as np
 
 from clew.backends.cpu.deferred_kernel import bind_sizes
 from clew.backends.cpu.lowering import operator_calls
+from clew.backends.options import Options
 from clew.build.build import build_module
 from clew.build.inputs import declared_inputs, inputs_of
 from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
-from clew.build.options import Options
 from clew.build.result import Build, KernelUse, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.stored_builds import StoredBuild

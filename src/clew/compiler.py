@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from clew import frontends
 from clew.backends.backend import Backend, checked_backends
-from clew.build.options import Options
+from clew.backends.options import Options
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.compiled import CompiledModel
 from clew.extensions import Extension, extended, extensions_of

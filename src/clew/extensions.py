@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from clew.backends.backend import Backend
-from clew.build.schedule_choice import ScheduleFor, of_fusion, of_rule
+from clew.backends.cpu.schedule_choice import ScheduleFor, of_fusion, of_rule
 from clew.passes.base import Pass
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.fuse_regions import FuseRegions

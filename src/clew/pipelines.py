@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.backends.backend import Backend
 from clew.cost.products import fastest_float
 from clew.machine.target import Target, host
 from clew.passes.base import Pass
@@ -18,6 +17,7 @@ from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.melt_attention import MeltAttention
 from clew.passes.fusion.place_parts import PlaceParts
 from clew.passes.placement.assign_backends import AssignBackends
+from clew.passes.placement.claims import Claims
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.precision.narrow_integers import NarrowIntegers
 from clew.passes.precision.split_products import SplitProducts
@@ -42,7 +42,7 @@ def pipeline(
     keep_f32: Sequence[str] = (),
     *,
     target: Target | None = None,
-    backends: Sequence[Backend] = (),
+    backends: Sequence[Claims] = (),
 ) -> list[Pass]:
     """Returns the passes in order. The pass manager selects from them by optimization level.
 
@@ -87,7 +87,7 @@ def pipeline(
     ]
 
 
-def _placement(target: Target | None, backends: Sequence[Backend]) -> list[Pass]:
+def _placement(target: Target | None, backends: Sequence[Claims]) -> list[Pass]:
     """Returns the passes that make regions for backends beside the CPU and the host; none without
     such backends.
     """

@@ -10,7 +10,7 @@ import numpy as np
 
 import clew.ops  # noqa: F401
 from clew.backends.cpu.lowering import KernelSource
-from clew.build.calls import static_calls
+from clew.backends.calls import static_calls
 from clew.compiler import passes_for
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module

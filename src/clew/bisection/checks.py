@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from clew.backends.options import Options
 from clew.bisection.numbers import error_of
 from clew.build.build import build_module
-from clew.build.options import Options
 from clew.build.result import Build
 from clew.ir.interpret import interpret
 from clew.ir.module import Module

@@ -12,11 +12,11 @@ from typing import Any, Final
 import numpy as np
 
 from clew.backends.cpu.lowering import KernelSource, operator_calls
+from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.bisection.cases import Case, resized, sizes
 from clew.bisection.checks import BuildCheck
 from clew.bisection.numbers import dtypes_of, due_of, error_of, narrow_in
 from clew.bisection.reduce import with_expected
-from clew.build.schedule_choice import ScheduleFor
 from clew.ir.expr import Function
 from clew.ir.interpret import interpret_values
 from clew.ir.types import TensorType

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.backends.cpu.schedule_choice import ScheduleFor, of_rule, recorded
+from clew.backends.options import Options
 from clew.bisection.checks import BuildCheck, Check, PassCheck, ValueCheck, quietly
 from clew.bisection.reduced import Reduced, plain
-from clew.build.options import Options
-from clew.build.schedule_choice import ScheduleFor, of_rule, recorded
 from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.ir.textfile import load_module, save_module

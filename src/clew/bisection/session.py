@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from clew.backends.options import Options
 from clew.bisection.checks import BuildCheck
 from clew.bisection.numbers import whole_tolerance
 from clew.bisection.stages import Stages
 from clew.bisection.verdict import Verdict
-from clew.build.options import Options
 from clew.build.result import Build
 from clew.compiled import CompiledModel
 from clew.compiler import compile

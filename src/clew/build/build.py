@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 
+from clew.backends.calls import kernel_names, static_calls
 from clew.backends.cpu.native import NativeKernels
 from clew.backends.engines import Engines
 from clew.backends.host.engine import HostSteps
+from clew.backends.options import Options
 from clew.backends.regions import Regions
-from clew.build.calls import kernel_names, static_calls
-from clew.build.options import Options
 from clew.build.program_builder import ProgramBuilder
 from clew.build.result import Build, KernelUse, RegionUse
+from clew.build.specialized import specialized
 from clew.build.wishes import idle_schedules, lost_regions
 from clew.ir.expr import Function
 from clew.ir.module import Module
@@ -43,7 +45,7 @@ def build_module(
         fused = manager.run(module)
     clock.lap("passes")
     names = kernel_names(fused.main)
-    native = NativeKernels(options, cache, pool, names)
+    native = NativeKernels(options, cache, pool, names, partial(specialized, options, cache, pool))
     native.compile(static_calls(fused))
     clock.lap("kernels")
     options.on_progress("linking")

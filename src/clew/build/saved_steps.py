@@ -15,7 +15,7 @@ def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
     Errors: C061 (see `HostStep.from_json`).
     """
     if "kernel" in step:
-        from clew.backends.cpu.native import saved_kernel  # noqa: PLC0415 - it imports the compiler
+        from clew.build.specialized import saved_kernel  # noqa: PLC0415 - it imports the compiler
 
         return saved_kernel(step, pool)
     return HostStep.from_json(step)

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 from typing import BinaryIO
 
-from clew.build.options import Options
+from clew.backends.options import Options
 from clew.codegen.objects import toolchain
 from clew.ir.expr import Call, Constant
 from clew.ir.module import Module

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from clew.build.schedule_choice import ScheduleFor
+from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.regions import regions_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from clew.build.options import Options
+from clew.backends.options import Options
 from clew.compare.align import Alignment
 from clew.compare.rows import BuildFacts, PassFacts
 from clew.compare.state import Side

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from clew.backends.calls import kernel_names, name_of, static_calls
 from clew.backends.cpu.lowering import KernelSource
+from clew.backends.cpu.schedule_choice import of_operators
 from clew.backends.engines import Engines
 from clew.backends.host.engine import HostSteps
 from clew.backends.regions import Regions
-from clew.build.calls import kernel_names, static_calls
 from clew.build.program_builder import ProgramBuilder
 from clew.build.result import KernelUse
-from clew.build.schedule_choice import name_of, of_operators
 from clew.codegen.artifact import KernelCode
 from clew.compiler import passes_for
 from clew.extensions import Extension, extended

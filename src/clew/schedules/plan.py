@@ -10,11 +10,11 @@ from clew.loop.ir import Nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.images import is_padding, reads_own_channels
-from clew.schedules.library.stages import StageInfo, stage_infos
 from clew.schedules.registry import RULES, Registry
 from clew.schedules.request import NO_REQUEST, Request
 from clew.schedules.rule import Scope, Work
 from clew.schedules.space import Settings, Space
+from clew.schedules.stages import StageInfo, stage_infos
 from clew.support.errors import ScheduleError
 
 # A value of at least `_LONG` operations that is read at least `_AGAIN` times is stored.

@@ -21,8 +21,8 @@ from typing import ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.library.stages import StageInfo, stage_infos
 from clew.schedules.space import Settings, Space
+from clew.schedules.stages import StageInfo, stage_infos
 
 Scope: TypeAlias = Literal["root", "kernel", "melt"]
 

@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from clew.build.schedule_choice import ScheduleFor, name_of
+from clew.backends.calls import name_of
+from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import EntryPoint, IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain

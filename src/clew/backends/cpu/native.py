@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
-from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.calls import name_of
+from clew.backends.cpu.deferred_kernel import DeferredKernel, MakeProgram
 from clew.backends.cpu.limits import check_bytes, check_work
 from clew.backends.cpu.lowering import KernelBinary, KernelSource
-from clew.backends.engines import Engines
-from clew.backends.host.engine import HostSteps
-from clew.backends.regions import Regions
-from clew.build.calls import static_calls
-from clew.build.options import Options
-from clew.build.program_builder import ProgramBuilder
-from clew.build.schedule_choice import ScheduleFor, name_of, of_operators
+from clew.backends.cpu.schedule_choice import ScheduleFor, of_operators
+from clew.backends.options import Options
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.codegen.objects import PendingObject, submit
 from clew.ir.expr import Call, Function
-from clew.ir.module import Module
-from clew.ir.types import TensorType, leaves
-from clew.ir.visit import post_order
 from clew.machine.needs import check_machine, needs_of
-from clew.machine.target import Target
-from clew.passes.manager import PassManager
-from clew.passes.specialize import Specialize
-from clew.pipelines import pipeline_of_kernel
-from clew.runtime.cache import Cache, default_cache
+from clew.runtime.cache import Cache
 from clew.runtime.context import SymbolTable
 from clew.runtime.jit import Library
 from clew.runtime.plan import SegmentPlan
-from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
 from clew.support.errors import CompileError, UnsupportedError, locate
@@ -47,12 +34,18 @@ class NativeKernels:
     """
 
     def __init__(
-        self, options: Options, cache: Cache, pool: ThreadPool, names: Mapping[int, str]
+        self,
+        options: Options,
+        cache: Cache,
+        pool: ThreadPool,
+        names: Mapping[int, str],
+        make_program: MakeProgram,
     ) -> None:
         self.names = names
         self.options = options
         self.cache = cache
         self.pool = pool
+        self._make_program = make_program
         self.sources: dict[str, KernelSource] = {}
         self.source_of: dict[int, KernelSource] = {}
         self.binaries: dict[str, KernelBinary] = {}
@@ -145,41 +138,8 @@ class NativeKernels:
                 layer=", ".join(call.layers[:3]),
             )
         self._chosen(call, call.op)
-        make = partial(_specialized, self.options, self.cache, self.pool)
-        return DeferredKernel(call.op, sizes, self.options.target, self.options.bounds, make)
-
-
-def _specialized(
-    options: Options, cache: Cache, pool: ThreadPool, specialize: Specialize, module: Module
-) -> Program | None:
-    """Returns the program of a kernel's operators for what a run has told; None where shapes remain
-    that it has not.
-    """
-    passes = pipeline_of_kernel(specialize)
-    manager = PassManager(
-        passes,
-        disabled=set(options.disabled) & {p.name for p in passes},
-        instruments=options.instruments,
-        target=options.target,
-        trace=False,
-    )
-    module = manager.run(module)
-    types = (t for n in post_order(module.main) for t in leaves(n.type))
-    if any(isinstance(t, TensorType) and not t.is_static for t in types):
-        return None
-    native = NativeKernels(options, cache, pool, {})
-    native.compile(static_calls(module))
-    regions = Regions((), options.target, cache)
-    engines = Engines(native, HostSteps(options.bounds), regions)
-    return ProgramBuilder(module.main, engines).build()
-
-
-def saved_kernel(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
-    """Returns a kernel of a saved model that is compiled for the shapes it meets."""
-    target, bounds = Target.of_record(step["target"]), step.get("bounds", "check")
-    options = Options(target, pool.threads, 3, (), bounds=bounds)
-    make = partial(_specialized, options, default_cache(), pool)
-    return DeferredKernel.from_json(step, target, bounds, make)
+        target, bounds = self.options.target, self.options.bounds
+        return DeferredKernel(call.op, sizes, target, bounds, self._make_program)
 
 
 class _Elsewhere:

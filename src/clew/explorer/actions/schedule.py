@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 
 from clew.backends.cpu.lowering import KernelSource
+from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.build.kernel_trace import kernel_traces
 from clew.build.result import Build, KernelUse
-from clew.build.schedule_choice import ScheduleFor
 from clew.explorer.actions.params import number, texts, whole
 from clew.explorer.builds import budget
 from clew.explorer.inputs import drawn

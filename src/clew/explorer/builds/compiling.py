@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from clew.build.schedule_choice import ScheduleFor, schedule_for
+from clew.backends.cpu.schedule_choice import ScheduleFor, schedule_for
 from clew.compiler import compile
 from clew.explorer.actions.table import Say
 from clew.explorer.builds.budget import too_much

@@ -12,6 +12,7 @@ from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.ops.registry import Op, argument_references
+from clew.passes.base import Pass
 from clew.patterns import Match, Pattern, partition
 from clew.patterns.partition import Finder
 from clew.support.errors import ClewError, CompileError
@@ -54,6 +55,10 @@ class Claims(Protocol):
 
     def takes(self, call: Call) -> bool:
         """Whether the backend runs a call of an operator."""
+        ...
+
+    def passes(self, target: Target) -> Sequence[Pass]:
+        """Returns passes to run just before regions are made."""
         ...
 
     def cost(self, region: Function, target: Target) -> float | None:

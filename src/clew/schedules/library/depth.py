@@ -13,7 +13,7 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import For
 from clew.loop.products import offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
-from clew.schedules.library.stages import StageInfo, stage_infos
+from clew.schedules.stages import StageInfo, stage_infos
 from clew.te.expr import INDEX, Imm, Index, binary
 from clew.te.walk import substitute
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
-from clew.schedules.library.stages import StageInfo
+from clew.schedules.stages import StageInfo
 from clew.te import roles
 from clew.te.expr import Imm, Inlined, Scalar, Select
 

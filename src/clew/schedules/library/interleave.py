@@ -10,7 +10,7 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.library.stages import StageInfo, lane_stride
+from clew.schedules.stages import StageInfo, lane_stride
 
 # In channels: longer blocks fill a vector by themselves, or use the tiles of a transpose.
 _MOST = 8

@@ -9,8 +9,8 @@ from clew.ir.types import bits
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.library.stages import StageInfo, flatten_axes, stage_infos
 from clew.schedules.rule import TailMatch, Work
+from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
 
 HIGH: Final = 2
 """Tiles of sums computed together along the rows."""

@@ -8,8 +8,8 @@ from clew.loop.affine import Simplifier
 from clew.loop.products import Product, offset_of, packed_step, product_of, step_along
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.library.stages import StageInfo
 from clew.schedules.library.tile_sizes import reduction_unroll
+from clew.schedules.stages import StageInfo
 from clew.te import roles
 
 

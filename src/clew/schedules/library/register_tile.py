@@ -8,8 +8,8 @@ import math
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.library.stages import StageInfo
 from clew.schedules.library.tile_sizes import balanced, reduction_unroll
+from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 
 # With fewer rows, a panel is loaded for too little work.

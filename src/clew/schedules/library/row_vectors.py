@@ -7,7 +7,7 @@ from typing import Final
 from clew.loop.affine import Simplifier
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.library.stages import StageInfo, lane_stride, largest_load
+from clew.schedules.stages import StageInfo, lane_stride, largest_load
 from clew.te.expr import Index, Load
 
 PARTIAL_VECTORS: Final = 4

@@ -9,8 +9,8 @@ from clew.loop.ir import buffer_loads, loops, reads
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.library.stages import StageInfo
 from clew.schedules.library.tile_sizes import passes_caches
+from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 
 # The most cache lines requested at once. More would queue and delay other loads.

@@ -21,7 +21,6 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.library.register_tile import register_tile, spread
-from clew.schedules.library.stages import StageInfo, lane_stride, stage_infos
 from clew.schedules.library.tile_sizes import (
     MOST_ROWS,
     balanced,
@@ -31,6 +30,7 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.rules.elementwise import Elementwise
 from clew.schedules.space import Choice, Settings, Space, tile_size
+from clew.schedules.stages import StageInfo, lane_stride, stage_infos
 from clew.te import roles
 from clew.te.expr import Imm, Index
 

@@ -19,11 +19,11 @@ from clew.machine.target import Target
 from clew.schedules.demands import BLOCKED_IMAGE, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.images import Image, blocked_image, reads_own_channels
 from clew.schedules.library.register_tile import register_tile, spread
-from clew.schedules.library.stages import StageInfo, stage_infos
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+from clew.schedules.stages import StageInfo, stage_infos
 from clew.support.errors import ScheduleError
 from clew.te import roles
 from clew.te.expr import Load

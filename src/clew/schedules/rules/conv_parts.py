@@ -22,11 +22,11 @@ from clew.machine.units import TILE_ROWS
 from clew.schedules.demands import ONE_RESULT
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.register_tile import spread
-from clew.schedules.library.stages import StageInfo
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Match, Rule, Work, stage_role
 from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 from clew.te import roles
 

@@ -15,10 +15,10 @@ from clew.schedules.demands import DOT_UNIT, PACKED, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.images import Image, blocked_image
 from clew.schedules.library.products import dot_lanes, dot_tile
 from clew.schedules.library.register_tile import spread
-from clew.schedules.library.stages import StageInfo
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, tile_size
+from clew.schedules.stages import StageInfo
 
 
 @dataclass(frozen=True)

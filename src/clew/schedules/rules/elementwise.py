@@ -17,11 +17,11 @@ from clew.machine.target import Target
 from clew.schedules.library import interleave
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.register_tile import spread
-from clew.schedules.library.stages import StageInfo, lane_stride, offset_stride, stage_infos
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
+from clew.schedules.stages import StageInfo, lane_stride, offset_stride, stage_infos
 from clew.support.errors import ScheduleError
 
 _TILE: Final = 16

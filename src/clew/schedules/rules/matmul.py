@@ -21,7 +21,6 @@ from clew.schedules.library.register_tile import (
     split_bands,
     spread,
 )
-from clew.schedules.library.stages import StageInfo, flatten_axes, lane_stride, stage_infos
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import (
     MOST_ROWS,
@@ -32,6 +31,7 @@ from clew.schedules.library.tile_sizes import (
 )
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+from clew.schedules.stages import StageInfo, flatten_axes, lane_stride, stage_infos
 from clew.te.expr import Binary, Imm
 from clew.te.walk import nodes
 

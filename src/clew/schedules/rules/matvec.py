@@ -14,9 +14,9 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import ONE_ROW, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.register_tile import spread
-from clew.schedules.library.stages import lane_stride
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
+from clew.schedules.stages import lane_stride
 
 _VECTORS = 4
 _STEPS = 2

@@ -17,7 +17,6 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.register_tile import register_tile, spread
 from clew.schedules.library.row_vectors import reduce_in_vectors, vectorize_last
-from clew.schedules.library.stages import StageInfo, lane_stride
 from clew.schedules.library.tile_sizes import (
     MOST_ROWS,
     balanced,
@@ -27,6 +26,7 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.rules.elementwise import Elementwise
 from clew.schedules.space import Choice, Settings, Space
+from clew.schedules.stages import StageInfo, lane_stride
 from clew.support.errors import ScheduleError
 
 # The most times that a value is computed on average, as tiles may overlap.

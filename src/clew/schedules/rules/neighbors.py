@@ -18,10 +18,10 @@ from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.register_tile import spread
-from clew.schedules.library.stages import StageInfo, stage_infos
 from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Settings, Space, tile_size
+from clew.schedules.stages import StageInfo, stage_infos
 from clew.support.errors import ScheduleError
 
 _LINE: Final = "neighbors.line"

@@ -19,10 +19,10 @@ from clew.schedules.library.row_vectors import (
     reduce_in_vectors,
     vectorize_last,
 )
-from clew.schedules.library.stages import StageInfo
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
+from clew.schedules.stages import StageInfo
 
 
 @dataclass(frozen=True)

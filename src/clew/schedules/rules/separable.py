@@ -29,11 +29,11 @@ from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.library.images import blocked_image, is_padding, reads_own_channels
 from clew.schedules.library.register_tile import register_tile, spread
-from clew.schedules.library.stages import StageInfo
 from clew.schedules.library.tile_sizes import MOST_ROWS, balanced, rows_of_tile, window_tile
 from clew.schedules.rule import Demand, Match, Rule, Work
 from clew.schedules.rules.windows import MOST_UNROLLED
 from clew.schedules.space import Choice, Settings, Space, tile_size
+from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 from clew.te import roles
 

@@ -12,9 +12,9 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import REDUCES, TAILED
 from clew.schedules.library.register_tile import register_tile, spread
-from clew.schedules.library.stages import flatten_axes, largest_load, stride
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
+from clew.schedules.stages import flatten_axes, largest_load, stride
 from clew.support.errors import ScheduleError
 
 _NEIGHBORS: Final = 4

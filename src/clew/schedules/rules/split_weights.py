@@ -34,9 +34,9 @@ from clew.schedules.library.panels import (
     rows_of_band,
 )
 from clew.schedules.library.register_tile import spread
-from clew.schedules.library.stages import StageInfo
 from clew.schedules.rule import Demand, Rule, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+from clew.schedules.stages import StageInfo
 
 _WEIGHT_PARTS: Final = "weight_parts"
 # Steps of the depth in a chunk. The parts of two chunks fit in the first-level cache.

@@ -19,11 +19,11 @@ from clew.schedules.library.depth import join, joined
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.products import packed
 from clew.schedules.library.register_tile import rows_in_cache, split_bands, spread
-from clew.schedules.library.stages import StageInfo, flatten_axes, stage_infos
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
 from clew.te import roles
 
 _TILES_HIGH: Final = 2

@@ -21,10 +21,10 @@ from clew.machine.target import Target
 from clew.schedules.demands import IMAGE, OWN_CHANNELS, REDUCES, TAILED, WINDOWS
 from clew.schedules.library.images import Image, image_of
 from clew.schedules.library.register_tile import spread
-from clew.schedules.library.stages import StageInfo, stride
 from clew.schedules.library.tile_sizes import MOST_ROWS, window_tile
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.schedules.stages import StageInfo, stride
 from clew.support.errors import ScheduleError
 from clew.te.expr import Load
 

@@ -16,11 +16,11 @@ from clew.machine.target import Target
 from clew.schedules.demands import ONE_RESULT
 from clew.schedules.library.images import Image, blocked_image
 from clew.schedules.library.register_tile import register_tile, spread
-from clew.schedules.library.stages import StageInfo, stage_infos
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+from clew.schedules.stages import StageInfo, stage_infos
 
 # The fewest groups of tiles, for threads to share; with fewer, the image is processed as a whole.
 _FEWEST_GROUPS: Final = 4

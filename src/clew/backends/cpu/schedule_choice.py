@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from clew.backends.calls import name_of
 from clew.ir.expr import Call, Function
 from clew.ir.visit import post_order
 from clew.loop.ir import Nest
@@ -155,11 +156,6 @@ def schedule_for(
     if steps is not None:
         return make(recorded(steps), called)
     return lambda function: make(function, function.__name__)
-
-
-def name_of(function: Function) -> str:
-    """Returns the name that a primitive function gives its kernels; equal ones share it."""
-    return str(function.attrs.get("name", "kernel"))
 
 
 def recorded(steps: str | Sequence[Step | str]) -> tuple[Step, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from clew.build.schedule_choice import name_of
 from clew.ir.expr import Call, Function
 from clew.ir.module import Module
 from clew.ir.visit import inner_functions, post_order
@@ -42,3 +41,8 @@ def kernel_names(main: Function) -> dict[int, str]:
 
     visit(main)
     return names
+
+
+def name_of(function: Function) -> str:
+    """Returns the name that a primitive function gives its kernels; equal ones share it."""
+    return str(function.attrs.get("name", "kernel"))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clew.backends.backend import Backend
-from clew.build.schedule_choice import ScheduleFor
+from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.machine.target import Target
 from clew.passes.base import Pass
 from clew.runtime.guard import GuardSide
