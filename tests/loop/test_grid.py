@@ -277,7 +277,7 @@ def test_a_barrier_is_not_among_lanes() -> None:
         return replace(stmt, kind="vector") if step else None  # type: ignore[call-arg]
 
     error = _refused(_with(tiled_matmul(), lanes))
-    assert (error.code, error.message) == ("S016", "a barrier is among the lanes of loop step")
+    assert (error.code, error.message) == ("S016", "a barrier is inside the vectorized loop step")
 
 
 def test_unknown_axes_and_bound_loops_are_refused() -> None:
