@@ -85,7 +85,7 @@ def test_wrong_inputs_and_outputs() -> None:
         ("I031", r"'y' has shape \[4, 4\], expected \[16\]", [x, x.reshape(4, 4)], None),
         ("I032", "'x' has dtype float64, expected float32", [x.astype("f8"), x], None),
         ("I032", "has dtype >f4", [x.astype(">f4"), x], None),
-        ("I030", "0 outputs given", [x, x], []),
+        ("I030", "the call passes 0 outputs", [x, x], []),
         ("I031", r"output 'out' has shape \[15\]", [x, x], [x[1:].copy()]),
         ("I033", "'out' is not a writable", [x, x], [np.ones(32, np.float32)[::2]]),
     ]

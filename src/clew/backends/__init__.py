@@ -1,1 +1,1 @@
-"""Backends: what runs regions of the graph. The CPU runs what no other backend takes."""
+"""Backends run regions of the graph. The CPU runs the operators that no other backend takes."""

@@ -21,8 +21,8 @@ def static_calls(module: Module) -> list[Call]:
 
 
 def kernel_names(main: Function) -> dict[int, str]:
-    """Returns the name of each use of a kernel and each region, by its call's id: unique, in the
-    order they run.
+    """Returns the names of kernel uses and regions by the id of the call, in execution order. Names
+    are unique.
     """
     names: dict[int, str] = {}
     taken: dict[str, int] = {}
@@ -44,5 +44,5 @@ def kernel_names(main: Function) -> dict[int, str]:
 
 
 def name_of(function: Function) -> str:
-    """Returns the name that a primitive function gives its kernels; equal ones share it."""
+    """Returns the name of the kernels of a primitive function; equal functions share it."""
     return str(function.attrs.get("name", "kernel"))

@@ -1,4 +1,4 @@
-"""What a program's builder asks of the backends: who runs a node, and with what."""
+"""The interfaces of backends for the program builder: each returns the function for a node."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from clew.runtime.regions import RegionCall
 
 
 class KernelEngine(Protocol):
-    """The CPU. Consecutive kernels run as one segment, over memory planned as a whole."""
+    """The CPU. Consecutive kernels run as one segment with one memory plan."""
 
     @property
     def codes(self) -> Mapping[int, KernelCode]:
@@ -22,40 +22,40 @@ class KernelEngine(Protocol):
         ...
 
     def segment(self, plan: SegmentPlan) -> Runnable:
-        """Returns a plan made ready to run."""
+        """Returns the segment of a plan, ready to run."""
         ...
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
-        """Returns what runs a kernel whose shapes only the run tells; its last arguments are the
-        sizes of these names.
+        """Returns the function that runs a kernel with data-dependent shapes. Its last arguments
+        are the sizes of these names.
         """
         ...
 
 
 class StepEngine(Protocol):
-    """The host: operators that run one by one on arrays."""
+    """The host, which runs operators one by one on NumPy arrays."""
 
     def step(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
-        """Returns what runs an operator; its last arguments are the sizes of these names."""
+        """Returns the function that runs an operator. Its last arguments are the named sizes."""
         ...
 
     def size_of(self, axis: int) -> Callable[..., Any]:
-        """Returns what gives the size of an array's axis."""
+        """Returns the function that returns the size of an array's axis."""
         ...
 
 
 class RegionEngine(Protocol):
-    """The backends that a user gave: each region runs by itself, in its backend's memory."""
+    """The user's backends. Each region runs as one step in its backend's memory."""
 
     def region(self, call: Call) -> RegionCall:
-        """Returns what runs a region."""
+        """Returns the function that runs a region."""
         ...
 
 
 @dataclass(frozen=True)
 class Engines:
-    """The backends of one build. Nodes go to the first that has them: a region to its backend, a
-    compiled function or one of unknown shapes to the CPU, any other operator to the host.
+    """The backends of one build. A region runs on its backend, a primitive function on the CPU, and
+    any other operator on the host.
     """
 
     kernels: KernelEngine

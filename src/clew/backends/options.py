@@ -1,4 +1,4 @@
-"""What a build is asked for."""
+"""The options of a build."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.support.budgets import Budgets
 
 @dataclass(frozen=True)
 class Options:
-    """What a build was asked for."""
+    """The options of a build."""
 
     target: Target
     threads: int
@@ -35,5 +35,5 @@ class Options:
 
     @property
     def has_user_code(self) -> bool:
-        """Whether a user's passes or schedules take part, whose names say nothing about them."""
+        """Whether the options contain a user's passes or schedules, whose code has no version."""
         return bool(self.schedules) or not all(p.is_builtin for p in self.passes)

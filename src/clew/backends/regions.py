@@ -1,4 +1,4 @@
-"""Regions compiled by their backends, and read back from records."""
+"""Compiles regions by their backends, and loads them from records."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Regions:
         self.made: list[tuple[str, str, Call, str]] = []
 
     def region(self, call: Call) -> RegionCall:
-        """Returns what runs a region.
+        """Returns the compiled region.
 
-        Errors: C070 where its backend fails to compile it, U040 where there is no such backend.
+        Errors: C070 if its backend fails to compile it, U040 if there is no such backend.
         """
         function = call.op
         assert isinstance(function, Function)
@@ -56,7 +56,7 @@ class Regions:
         if backend is None:
             raise UnsupportedError(
                 "U040",
-                f"the graph has a region for the backend {function.backend}, which was not given",
+                f"the graph has a region for the unknown backend {function.backend}",
                 hint="pass it in compile(model, backends=[...])",
                 layer=layers,
             )
@@ -73,7 +73,7 @@ class Regions:
         )
 
     def _key(self, function: Function, backend: Backend) -> str:
-        """Returns what a region is kept by: all that its compilation depends on."""
+        """Returns the cache key of a region, a hash of all that its compilation depends on."""
         parts = (
             "region",
             package_version(),
@@ -90,7 +90,7 @@ class Regions:
             return None
         try:
             return backend.of_record(record)
-        except Exception:  # whatever a backend's code raises: it is compiled again
+        except Exception:  # any exception of a backend's code: compile again
             self._cache.drop(key)
             return None
 
@@ -103,14 +103,14 @@ class Regions:
                 "C070",
                 f"the backend {backend.name} failed to compile a region that it took: "
                 f"{_message(error)}",
-                hint=f"turn its operators down in takes, or compile without {backend.name}",
+                hint=f"reject its operators in takes, or compile without {backend.name}",
             ) from error
         if not callable(made):
             raise CompileError(
                 "C070",
-                f"the backend {backend.name} compiled a region to a {type(made).__name__}, "
+                f"compile of the backend {backend.name} returned a {type(made).__name__}, "
                 "which is not callable",
-                hint="compile returns what is called with the region's buffers",
+                hint="compile must return a function of the region's buffers",
             )
         if record is not None:
             self._cache.put(key, record)
@@ -135,7 +135,7 @@ def results_of(function: Function) -> list[ValueType]:
 
 
 def value_type(type_: Any) -> ValueType:
-    """Returns shape and dtype of a value of static shape."""
+    """Returns the shape and dtype of a value of static shape."""
     assert isinstance(type_, TensorType)
     return ValueType(type_.concrete, to_numpy(type_.dtype))
 
@@ -145,7 +145,7 @@ def region_record(
 ) -> tuple[str, bytes]:
     """Returns the key of a region's backend, and the region as bytes, for a saved model.
 
-    Errors: C071 where its backend keeps no regions.
+    Errors: C071 if its backend cannot save regions.
     """
     backend = next(b for b in backends if b.name == call.backend)
     record = backend.to_record(call.compiled)
@@ -153,30 +153,30 @@ def region_record(
         raise CompileError(
             "C071",
             f"{call.name} runs on the backend {backend.name}, whose regions cannot be saved",
-            hint="the backend needs to_record and of_record",
+            hint="implement to_record and of_record in the backend",
             layer=", ".join(layers[:_LAYERS_SHOWN]),
         )
     return backend.key, record
 
 
 class RegionReader:
-    """Reads the regions of a saved model back, with the backends that its user gives.
+    """Loads the regions of a saved model with the user's backends.
 
-    Errors: I350 to I352 for these.
+    Errors: I350 to I352 for invalid backends.
     """
 
     def __init__(self, backends: Iterable[Any]) -> None:
         self._backends = checked_backends(backends)
 
     def region(self, step: Mapping[str, Any], record: bytes) -> RegionCall:
-        """Returns a region.
+        """Returns the region of a saved step.
 
-        Errors: C072 where its backend was not given, has another key, or cannot read the record.
+        Errors: C072 if its backend is missing, has another key, or cannot read the record.
         """
         name, layers = step["backend"], ", ".join(step["layers"][:_LAYERS_SHOWN])
         backend = next((b for b in self._backends if b.name == name), None)
         if backend is None or backend.key != step["key"]:
-            why = "was not given" if backend is None else f"has the key {backend.key!r} now"
+            why = "is missing" if backend is None else f"now has the key {backend.key!r}"
             raise CompileError(
                 "C072",
                 f"the model runs {step['label']} on the backend {name}, which {why}",
@@ -196,15 +196,15 @@ class RegionReader:
         return RegionCall(name, step["label"], backend.memory, compiled, types)
 
     def space(self, name: str) -> MemorySpace:
-        """Returns a memory space by its name.
+        """Returns the memory space of this name.
 
-        Errors: C072 where no backend has it.
+        Errors: C072 if no backend has it.
         """
         for space in (HOST, *(b.memory for b in self._backends)):
             if space.name == name:
                 return space
         raise CompileError(
             "C072",
-            f"the model keeps values in the memory {name}, which none of the backends has",
+            f"the model uses the memory space {name}, which none of the backends has",
             hint="pass its backend in load_compiled(path, backends=[...])",
         )

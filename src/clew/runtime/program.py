@@ -49,8 +49,8 @@ class RunSegment:
 class RunHost:
     """Runs a function of NumPy arrays (and sequences); its results go to `outputs`.
 
-    `label` names the operator, and `layers` the model's layers that it serves. `node` is its node
-    in the executor graph, or `NO_NODE` if the program has none.
+    `label` names the operator, and `layers` the model's layers that it serves. `node` is the id of
+    its node in the last stage, or `NO_NODE` in a loaded model.
     """
 
     function: Callable[..., Any]

@@ -1,1 +1,1 @@
-"""The native CPU: primitive functions to kernels, segments of them, and their object code."""
+"""The CPU backend: compiles primitive functions to native kernels and joins them to segments."""

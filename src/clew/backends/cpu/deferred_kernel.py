@@ -1,4 +1,4 @@
-"""Kernels whose shapes only the run tells: specialized to those they meet, or run on references."""
+"""Kernels with data-dependent shapes: specialized during a run, or run by NumPy references."""
 
 from __future__ import annotations
 
@@ -33,33 +33,35 @@ from clew.support.locks import Lock
 from clew.te.analysis import Kind
 
 MakeProgram: TypeAlias = Callable[[Specialize, Module], "Program | None"]
-"""Compiles a module once it is specialized; None where shapes remain that only a run tells."""
+"""Specializes and compiles a module; returns None if some shapes remain unknown."""
 
 Specialized: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
 
-# Kernels that a function keeps for the shapes it met.
+# The most kernels that a function keeps.
 _KEPT_SHAPES = 64
-# For so many values that decide sizes kernels are compiled; with more it is cheaper without.
+# The most values of deciding arguments to compile kernels for; references run the others.
 _COMPILED_VALUES = 8
-# Operators on so few elements are done in numpy long before a kernel for them is compiled.
+# Up to this many elements, NumPy references take much less time than compiling a kernel.
 _FEW_ELEMENTS = 1 << 18
-# Shapes that were met once are remembered, so that those which come back get kernels.
+# The number of recent shapes to count, so that repeated ones get kernels.
 _NOTED_SHAPES = 1024
-# So often, then a kernel is worth its compilation, sooner where it has met no other shapes: these
-# are likely to be the same in every run. And where it takes so long, then it is at once.
+# References run a shape this many times before a kernel is compiled for it. A function's only shape
+# needs fewer runs, since it is likely to repeat. If references take longer than this, a kernel is
+# compiled at once.
 _MEETINGS, _MEETINGS_OF_ONE = 16, 2
 _LIGHT_SECONDS = 0.02
 
 
 class DeferredKernel:
-    """A primitive function that is specialized to the shapes it meets (and to the values that
-    decide sizes, such as the bounds of a slice); the last ones are kept. `sizes` names what its
-    last arguments say: sizes that no other argument has.
+    """A primitive function that is specialized for the shapes of its arguments, and for values that
+    determine sizes, such as the bounds of a slice. It keeps the most recent kernels.
 
-    A count that the data decide may be new in every run. Where a few elements are moved or computed
-    one by one, shapes run on the operators' references at first; a kernel is compiled for those
-    that come back often, or for one that no other has come beside. `bounds` is how indices out of
-    range are treated.
+    `sizes` names the last arguments, which are sizes that are not in the shape of any other
+    argument. `bounds` is the treatment of indices out of range.
+
+    Data-dependent sizes may differ in every run. Cheap functions with few elements therefore first
+    run by the operators' references. A kernel is compiled for a shape that repeats often, or sooner
+    if no other shape has occurred.
     """
 
     def __init__(
@@ -83,23 +85,23 @@ class DeferredKernel:
         self._values_met = 0
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._known: OrderedDict[tuple[Any, ...], Specialized | None] = OrderedDict()
-        # What was met exactly so, with its kernel.
+        # By exact sizes and shapes: the fitting and its kernel.
         self._ready: dict[tuple[Any, ...], tuple[Fitting, Specialized]] = {}
         self._lock = Lock()
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the kernel as JSON values: its operators as text, from which it is compiled where
-        the model is loaded.
+        """Returns the kernel as JSON values. They hold its operators as text, which is compiled
+        after the model is loaded.
 
-        Errors: C058 where the text alone does not say what its constants are.
+        Errors: C058 if the kernel has constants that the text does not contain.
         """
         form = printed(Module({"main": self.function}))
         if form.constants:
             raise CompileError(
                 "C058",
-                f"{self.function.attrs.get('name', 'a kernel')} has shapes that only a run tells, "
-                "and constants of its own",
-                hint="such a model cannot be saved; fix the shapes, or keep the compiled model",
+                f"{self.function.attrs.get('name', 'a kernel')} has data-dependent shapes and "
+                "contains constants, and cannot be saved",
+                hint="fix the shapes, or compile the model again instead of saving it",
                 layer=", ".join(self.function.span.layers),
             )
         step = {"kernel": form.text, "sizes": self.sizes, "target": self.target.to_record()}
@@ -109,7 +111,7 @@ class DeferredKernel:
     def from_json(
         step: Mapping[str, Any], target: Target, bounds: str, make_program: MakeProgram
     ) -> DeferredKernel:
-        """Returns the kernel that `to_json` gave."""
+        """Returns the kernel of JSON values from `to_json`."""
         function = parse_module(step["kernel"]).main
         return DeferredKernel(function, tuple(step["sizes"]), target, bounds, make_program)
 
@@ -130,14 +132,14 @@ class DeferredKernel:
         shapes: tuple[tuple[int, ...], ...],
         told: tuple[int, ...],
     ) -> Any:
-        """Returns the results for arguments of shapes, with sizes beside, that were not met."""
+        """Returns the results for new shapes and sizes; `told` holds the size arguments."""
         sizes = told
         if self._stand_ins and self.sizes:
             chosen = self._chosen_sizes(given)
             sizes = tuple(chosen.get(n, s) for n, s in zip(self.sizes, sizes, strict=True))
         key, counts = self._key(given, sizes)
         if key not in self._known and self._is_light and self._is_rare(key, given):
-            start = time.thread_time()  # others may have the CPU meanwhile
+            start = time.thread_time()  # leaves out the time of other threads
             result = self._interpret(given, sizes)
             self._is_light = time.thread_time() - start < _LIGHT_SECONDS
             return result
@@ -164,13 +166,13 @@ class DeferredKernel:
         return fitting.cut(found(wide))
 
     def _chosen_sizes(self, given: Sequence[np.ndarray[Any, Any]]) -> dict[str, int]:
-        """Returns values of the names that are known only as part of an expression."""
+        """Returns values for the names that occur only in expressions (`stand_ins`)."""
         return {n: s for found in self._stand_ins for n, s in found.sizes(given).items()}
 
     def _key(
         self, given: Sequence[np.ndarray[Any, Any]], sizes: tuple[int, ...]
     ) -> tuple[tuple[Any, ...], list[int]]:
-        """Returns what kernels are kept by, and for how many of each of the rows."""
+        """Returns the key of the kernel for these arguments, and its counts of rows."""
         shapes = [list(a.shape) for a in given]
         told = list(sizes)
         counts: list[int] = []
@@ -188,7 +190,7 @@ class DeferredKernel:
         return tuple(parts), counts
 
     def _is_rare(self, key: tuple[Any, ...], given: Sequence[np.ndarray[Any, Any]]) -> bool:
-        """Whether few elements are given, of shapes that were seldom given; notes the shapes."""
+        """Whether the arguments have few elements and rare shapes; counts the shapes."""
         if sum(a.size for a in given) > _FEW_ELEMENTS:
             return False
         with self._lock:
@@ -201,7 +203,7 @@ class DeferredKernel:
     def _specialize(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
     ) -> Specialized | None:
-        """Returns a kernel for arguments like these; None where there is to be none."""
+        """Compiles a kernel for these arguments; returns None if references should run instead."""
         deciding = [n for n in self._deciding if decides_now(arrays[n])]
         if deciding and self._values_met == _COMPILED_VALUES:
             return None
@@ -228,15 +230,15 @@ class DeferredKernel:
         return Module({"main": Function(params, Tuple(outs), attrs)}), names
 
     def _interpret(self, values: Sequence[np.ndarray[Any, Any]], given: Sequence[int]) -> Any:
-        """Returns what the operators' references give."""
+        """Returns the results of the operators' references."""
         layer = ", ".join(self.function.span.layers)
         with locate(layer=layer), bounds_in_force(self.bounds):
             return self._interpreted(values, dict(zip(self.sizes, given, strict=True)))
 
 
 def _is_light(function: Function, target: Target) -> bool:
-    """Whether numpy computes a function in a time that its elements tell: there is no convolution
-    or product of matrices, and nothing opaque that is defined by te alone.
+    """Whether the time of a function in NumPy depends mainly on its elements: it has no convolution
+    or matrix product, and no opaque operator without a NumPy reference.
     """
     kind = PassContext(target).kind
     return all(
@@ -248,7 +250,7 @@ def _is_light(function: Function, target: Target) -> bool:
 
 
 def _is_small(type_: Type) -> bool:
-    """Whether a value inside a run may decide: of any rank, unless it is known to be large."""
+    """Whether a value may determine sizes during a run: a tensor not known to be large."""
     if not isinstance(type_, TensorType):
         return False
     return not isinstance(type_.size, int) or type_.size <= MAX_DECIDING_ELEMENTS
@@ -257,7 +259,7 @@ def _is_small(type_: Type) -> bool:
 def bind_sizes(param: Var, shape: Sequence[int], sizes: dict[str, int]) -> None:
     """Binds the named sizes in a parameter's type to those of an array.
 
-    Errors: T030 when a size is bound to two values, or the array's rank differs.
+    Errors: T030 if a size is bound to two values, or the array's rank differs.
     """
     type_ = param.type
     assert isinstance(type_, TensorType)

@@ -1,4 +1,4 @@
-"""What budgets and the machine allow a kernel: bytes of its values, and operations."""
+"""Checks a kernel against the budgets and the machine: bytes of its values, and operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clew.te.analysis import flops_of
 
 
 def check_bytes(call: Call) -> None:
-    """Errors: C140 for a value that the machine, or the budget, has no room for."""
+    """Errors: C140 for a value larger than the memory of the machine or the budget."""
     budgets = current()
     for value in (*call.args, call):
         for leaf in leaves(value.type):
@@ -24,14 +24,14 @@ def check_bytes(call: Call) -> None:
             if size_bytes > budgets.allocated_bytes:
                 raise CompileError(
                     "C140",
-                    f"{leaf} takes {size_bytes} bytes, and this machine has "
+                    f"{leaf} takes {size_bytes} bytes, but this machine has only "
                     f"{budgets.allocated_bytes}",
-                    hint="the model needs a larger machine, or smaller inputs",
+                    hint="use a machine with more memory, or smaller inputs",
                 )
 
 
 def check_work(source: KernelSource, use: str) -> None:
-    """Errors: C141 for a kernel that does more than the budget allows."""
+    """Errors: C141 for a kernel with more operations than the budget allows."""
     budgets = current()
     if not budgets.bounds_work:
         return

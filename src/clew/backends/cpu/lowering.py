@@ -1,8 +1,8 @@
-"""One primitive function to one kernel: te stages, loop nest, schedule, LLVM text, each made when
-asked.
+"""Lowers a primitive function to a kernel: te stages, loop nest, schedule, LLVM text. Each level is
+computed on first use.
 
-Everything here depends on the function's structure alone, so equal functions share one kernel. What
-ties a kernel back to the graph is `stage_ops`: for each te stage the position of its operator among
+Everything here depends only on the function's structure, so equal functions share a kernel.
+`stage_ops` links a kernel to the graph: it maps each te stage to the position of its operator among
 the function's calls.
 """
 
@@ -57,8 +57,8 @@ _HEADER: Final = struct.Struct("<I")
 
 @dataclass(frozen=True)
 class Stages:
-    """A function as tensor expressions. `ops` maps a stage's name to its operator's position.
-    `checks` are the indices that are checked, by number.
+    """A function as tensor expressions. `ops` maps the name of a stage to the position of its
+    operator. `checks` holds the index checks by number.
     """
 
     inputs: tuple[Tensor, ...]
@@ -68,13 +68,13 @@ class Stages:
 
 
 def operator_calls(function: Function) -> list[Call]:
-    """Returns the operator calls of a primitive function in order; stage positions count them."""
+    """Returns the operator calls of a primitive function, in the order that positions count."""
     return [n for n in post_order(function) if isinstance(n, Call)]
 
 
 class KernelSource(Shown):
-    """A kernel from its primitive function down; each level is made when first asked for. `bounds`
-    says whether indices out of range are errors (`support.bounds`).
+    """A kernel from its primitive function down to its code. Each level is computed on first use.
+    `bounds` is the treatment of indices out of range (`support.bounds`).
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class KernelSource(Shown):
         bounds: str = "check",
         use: str = "",
     ) -> None:
-        """`use` names the first use of the kernel in a model, for errors."""
+        """`use` is the name of the kernel's first use in a model, for errors."""
         self.use = use
         self.function = function
         self.target = target
@@ -98,7 +98,7 @@ class KernelSource(Shown):
 
     @cached_property
     def key(self) -> str:
-        """Hash of all that the native code depends on."""
+        """The hash of everything that the native code depends on."""
         text = "|".join(
             (
                 codegen_version(),
@@ -113,8 +113,8 @@ class KernelSource(Shown):
         return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
 
     def _user_code(self) -> list[str]:
-        """Returns what the function computes, spelled out, where a user's operator or schedule
-        takes part: their names say nothing about their code.
+        """Returns the function's computation as text if it involves a user's operator or schedule,
+        because their names do not identify their code.
         """
         if self.by_hand:
             return [self.printed.text]
@@ -125,7 +125,7 @@ class KernelSource(Shown):
 
     @property
     def symbol(self) -> str:
-        """Name of the native function."""
+        """The name of the native function."""
         return f"{_UNSAFE.sub('_', self.name)[:60]}_{self.key[:16]}"
 
     @cached_property
@@ -172,17 +172,17 @@ class KernelSource(Shown):
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Names of the schedule rules used."""
+        """The names of the schedule rules used."""
         return self.plan.rules
 
     @cached_property
     def scheduled_nest(self) -> Nest:
-        """The nest that code is generated from."""
+        """The nest from which code is generated."""
         return self.schedule.finished()
 
     @cached_property
     def printed(self) -> PrintedNest:
-        """The nest as text with its places: what debug lines refer to."""
+        """The nest as text; debug lines refer to its lines."""
         return print_nest(self.scheduled_nest)
 
     @cached_property
@@ -201,7 +201,7 @@ class KernelSource(Shown):
 
     @cached_property
     def code(self) -> KernelCode:
-        """What the runtime needs to know."""
+        """The description of the kernel for the runtime."""
         made = self.emitted
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
@@ -215,14 +215,14 @@ class KernelSource(Shown):
 
 @dataclass(frozen=True, repr=False)
 class KernelBinary(Brief):
-    """A kernel's native code as the cache keeps it, with the schedule rules that were chosen."""
+    """A kernel's native code in the form of the cache, with the names of its schedule rules."""
 
     code: KernelCode
     object: ObjectCode
     rules: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """Returns header and object as one string."""
+        """Returns the header and the object as one byte string."""
         header = json.dumps(
             {
                 "key": self.code.key,
@@ -238,9 +238,9 @@ class KernelBinary(Brief):
 
     @staticmethod
     def from_bytes(data: bytes) -> KernelBinary:
-        """Returns the kernel that `to_bytes` wrote.
+        """Returns the kernel of data from `to_bytes`.
 
-        Errors: C020 when the data is not of that form.
+        Errors: C020 if the data does not have that form.
         """
         try:
             (length,) = _HEADER.unpack_from(data)
@@ -263,7 +263,7 @@ class KernelBinary(Brief):
 
 
 def _to_stages(function: Function) -> Stages:
-    """Returns a primitive function in te, stages named after their operators."""
+    """Returns a primitive function as tensor expressions, with stages named after operators."""
     taken: dict[str, int] = {}
     values: dict[int, tuple[Tensor, ...]] = {}
     ops: dict[str, int] = {}
@@ -299,7 +299,7 @@ def _to_stages(function: Function) -> Stages:
 
 
 def _with_checks(made: Stages, bounds: str) -> Stages:
-    """Returns the stages, changed: their checks numbered, or without any."""
+    """Returns the stages with their index checks numbered, or removed."""
     checks: list[IndexCheck] = []
     for stage in stages(made.outputs):
         assert stage.body is not None
@@ -328,7 +328,7 @@ def _compute(op: Op, node: Call, args: list[Tensor]) -> tuple[Tensor, ...]:
 def _constant(node: Constant, name: str, position: int, ops: dict[str, int]) -> Tensor:
     assert node.is_splat, "constants inside a kernel are single values"
     value = node.splat_value
-    ops[name] = position  # the operator that comes next, which reads it
+    ops[name] = position  # the next operator, which reads it
     return compute(node.tensor.shape, lambda *_: Imm(value, node.tensor.dtype), name)
 
 
@@ -340,7 +340,7 @@ def _name_stages(
     named: set[int],
     position: int,
 ) -> None:
-    """Names the stages an operator added after it, the last by its name alone."""
+    """Names the stages of an operator after it. The last stage gets the operator's plain name."""
     new = [s for s in stages(made) if id(s) not in named]
     short = op.name.rsplit(".", 1)[-1]
     for stage in new:
@@ -353,7 +353,7 @@ def _name_stages(
 def _distinct(
     tensors: tuple[Tensor, ...], taken: dict[str, int], ops: dict[str, int], count: int
 ) -> tuple[Tensor, ...]:
-    """Returns the outputs with inputs and repeats copied: each output has a stage of its own."""
+    """Returns outputs with a separate stage each: copies those that are inputs or repeated."""
     seen: set[int] = set()
     result: list[Tensor] = []
     for tensor in tensors:

@@ -1,4 +1,4 @@
-"""Primitive functions to native kernels, through the cache, and segments of kernels."""
+"""Compiles primitive functions to native kernels through the cache, and creates segments."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LAYERS_SHOWN = 3
 
 
 class NativeKernels:
-    """The CPU as a backend: compiles kernels, through the cache, and makes segments of them.
+    """The CPU as a backend: compiles kernels through the cache, and joins them to segments.
 
-    `names` are those of the uses, by the calls' ids. `codes` has what `compile` made, by the id of
-    the primitive function.
+    `names` maps the ids of calls to the names of kernel uses. `codes` maps the ids of primitive
+    functions to the kernels from `compile`.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class NativeKernels:
         self.segments: list[NativeSegment] = []
         self.codes: dict[int, KernelCode] = {}
         self.hits = 0
-        # Ids of the schedules by hand that are for a kernel.
+        # Ids of the users' schedules that fit some kernel.
         self.used: set[int] = set()
         self._library: SymbolTable | None = None
 
     def compile(self, calls: Sequence[Call]) -> None:
-        """Compiles each called primitive function; equal ones share a kernel."""
+        """Compiles each called primitive function; equal functions share a kernel."""
         waiting: list[tuple[KernelSource, PendingObject]] = []
         keys: dict[int, str] = {}
         for number, call in enumerate(calls, 1):
@@ -106,34 +106,34 @@ class NativeKernels:
         return [*self._chosen(call, function), *rules]
 
     def _use(self, call: Call) -> str:
-        """Returns the name of a use of a kernel, unique in the model where its shapes are known."""
+        """Returns the name of a kernel use; it is unique in the model if its shapes are known."""
         assert isinstance(call.op, Function)
         return self.names.get(call.id, name_of(call.op))
 
     def _chosen(self, call: Call, function: Function) -> list[ScheduleFor]:
-        """Returns the users' schedules that are for a kernel."""
+        """Returns the users' schedules that fit a kernel."""
         name = self._use(call)
         found = [s for s in self.options.schedules if s.fits(name, function)]
         self.used.update(map(id, found))
         return found
 
     def segment(self, plan: SegmentPlan) -> NativeSegment:
-        """Returns a plan made ready to run."""
+        """Returns the segment of a plan, ready to run."""
         assert self._library is not None
         made = NativeSegment(plan, self._library, self.pool, guard=self.options.guard)
         self.segments.append(made)
         return made
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
-        """Returns what runs a kernel whose shapes only the run tells. `sizes` names what its last
-        arguments say.
+        """Returns the function that runs a kernel with data-dependent shapes. Its last arguments
+        are the sizes named by `sizes`.
 
-        Errors: U012 for a call of a function that is no kernel.
+        Errors: U012 for a call of a function that is not primitive.
         """
         if not isinstance(call.op, Function) or not call.op.is_primitive:
             raise UnsupportedError(
                 "U012",
-                f"the passes left a call of the function {call.op_name}, which is no kernel",
+                f"the passes left a call of the function {call.op_name}, which is not primitive",
                 hint="put InlineComposites() before FuseOps() among the passes",
                 layer=", ".join(call.layers[:3]),
             )
@@ -143,13 +143,13 @@ class NativeKernels:
 
 
 class _Elsewhere:
-    """Code for another machine: it may be looked at and saved, and is refused when it is to run."""
+    """Code for another machine. It can be inspected and saved, but running it is an error."""
 
     def __init__(self, error: CompileError) -> None:
         self._error = error
 
     def address(self, symbol: str) -> int:
-        """Raises what the machine lacks.
+        """Raises the error that states why this machine cannot run the code.
 
         Errors: C056, C057.
         """

@@ -1,7 +1,7 @@
-"""Sizes that the data decide, along which a kernel's rows have nothing to do with each other.
+"""Data-dependent sizes along which the rows of a kernel are independent.
 
-A kernel for 12 boxes then serves 11 as well: the last is computed once more, and left out. So does
-a kernel that reads 12 rows by their numbers, as long as no number is that of the copy.
+A kernel for 12 boxes can then also compute 11: the last box is repeated, and the result of the copy
+is dropped. This also works if the kernel reads rows by index and no index refers to the copy.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from clew.te.walk import nodes
 
 Array = np.ndarray[Any, Any]
 _FEW_BITS: Final = 2
-# With no more than so many elements in all, rows that are repeated cost less than another kernel:
-# then the steps are 64, 512, 4096, ..., or at least the first is 16.
+# Up to this many elements in total, repeated rows cost less than another kernel. Counts are then
+# rounded to 64, 512, 4096, ..., or at least to 16.
 _LITTLE: Final = 1 << 14
 _LEAST, _STEP_BITS, _LEAST_OF_LONG = 64, 3, 16
-# Multiply-adds that take as long as an element of other values.
+# The number of multiply-adds that take as long as one element of other values.
 _SUMS_AN_ELEMENT: Final = 16
 _Place: TypeAlias = tuple[slice, ...]
 _PLAIN: Final = (Var, Constant, Call, Tuple, TupleGetItem)
@@ -36,11 +36,13 @@ _PLAIN: Final = (Var, Constant, Call, Tuple, TupleGetItem)
 
 @dataclass(frozen=True)
 class Rows:
-    """Where a function has rows that are computed each by itself: parameters and results by
-    number, with the axis; and which of the sizes that are given beside them is their count. Rows
-    that are only read by their numbers are in no result; `indices` are the parameters with these.
-    `elements` is the size of the largest row, of a value that the kernel reads, computes or gives
-    (16 multiply-adds count as one); 0 where it is not known.
+    """The independent rows of a function along one size.
+
+    `params` and `results` hold the numbers of parameters and results that have such rows, with the
+    axis. `size` is the index of their count among the size arguments, if it is one. Rows that are
+    only read by index are in no result; `indices` are the parameters that hold these indices.
+    `elements` is the size of the largest row of any value in the kernel (16 multiply-adds count as
+    one element); 0 if unknown.
     """
 
     params: tuple[tuple[int, int], ...]
@@ -50,7 +52,7 @@ class Rows:
     elements: int = 0
 
     def count(self, shapes: Sequence[Sequence[int]], sizes: Sequence[int]) -> int:
-        """Returns how many rows there are in arguments of these shapes, with these sizes beside."""
+        """Returns the number of rows in arguments of these shapes and sizes."""
         if self.size is not None:
             return sizes[self.size]
         number, axis = self.params[0]
@@ -59,10 +61,10 @@ class Rows:
     def rounded(
         self, arrays: Sequence[Array], shapes: Sequence[Sequence[int]], sizes: Sequence[int]
     ) -> int:
-        """Returns for how many rows the kernel is that takes these arguments."""
+        """Returns the number of rows of the kernel for these arguments."""
         count = self.count(shapes, sizes)
         if not all(_are_below(arrays[n], count) for n in self.indices):
-            return count  # one counts from the end, or is an error
+            return count  # an index counts from the end, or is an error
         if not count:
             return 0
         coarse = _LEAST
@@ -70,7 +72,7 @@ class Rows:
             coarse <<= _STEP_BITS
         if 0 < coarse * self.elements <= _LITTLE:
             return coarse
-        if self.indices:  # these rows cost nothing but to be copied
+        if self.indices:  # these rows cost only a copy
             return max(_LEAST, 1 << (count - 1).bit_length())
         some = 0 < _LEAST_OF_LONG * self.elements <= _LITTLE
         return max(rounded_up(count), _LEAST_OF_LONG if some else 0)
@@ -78,12 +80,12 @@ class Rows:
 
 @dataclass(frozen=True)
 class Fitting:
-    """How arguments of some shapes become those of a kernel, by rounded counts of rows, and its
-    results theirs.
+    """Converts arguments to those of a kernel with rounded counts of rows, and its results back.
 
-    `pads` says of a parameter which shape it gets, where in it the argument goes, where copies of
-    its last row, and where that stands; `cuts` of a result which part of it counts; `indices` which
-    parameters have to be numbers of that many rows.
+    `pads` holds, for a parameter: its number, the padded shape, the place of the argument, the
+    place of copies of its last row, and the place of that row. `cuts` holds the number of a result
+    and the part to keep. `indices` holds the numbers of parameters that are row indices, with the
+    count that they must be below.
     """
 
     pads: tuple[tuple[int, tuple[int, ...], _Place, _Place, _Place], ...]
@@ -97,7 +99,7 @@ class Fitting:
         shapes: Sequence[tuple[int, ...]],
         sizes: Sequence[int],
     ) -> Fitting:
-        """Returns it for arguments of `shapes`, with `sizes` beside."""
+        """Returns the fitting for arguments of `shapes` and `sizes`."""
         now, pads, cuts, indices = list(shapes), [], [], []
         for each, wanted in zip(rows, rounded, strict=True):
             count = each.count(shapes, sizes)
@@ -115,11 +117,11 @@ class Fitting:
         return Fitting(tuple(pads), tuple(cuts), tuple(indices))  # type: ignore[arg-type]
 
     def takes(self, arrays: Sequence[Array]) -> bool:
-        """Whether arguments of these shapes are such, by the numbers of rows in them."""
+        """Whether all row indices in the arguments are below the count of rows."""
         return all(_are_below(arrays[number], count) for number, count in self.indices)
 
     def widened(self, arrays: Sequence[Array]) -> list[Array]:
-        """Returns the arguments with last rows repeated."""
+        """Returns the arguments with the last rows repeated."""
         result = list(arrays)
         for number, shape, at, rest, last in self.pads:
             given = result[number]
@@ -129,7 +131,7 @@ class Fitting:
         return result
 
     def cut(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Returns the results without what was computed for rows that were repeated."""
+        """Returns the results without those of repeated rows."""
         if not self.cuts:
             return values
         result = list(values)
@@ -139,16 +141,16 @@ class Fitting:
 
 
 def _are_below(numbers: Array, count: int) -> bool:
-    """Whether integers are numbers of so many rows, counted from the first."""
+    """Whether all integers are at least 0 and below `count`."""
     if not numbers.size:
         return True
-    if numbers.dtype.kind == "i":  # those below 0 are large then
+    if numbers.dtype.kind == "i":  # as unsigned numbers, negative ones are large
         numbers = numbers.view(f"u{numbers.dtype.itemsize}")
     return bool(numbers.max() < count)
 
 
 def rounded_up(count: int) -> int:
-    """Returns for how many rows the kernel is that computes these: 1, 4, 8, 12, 16, 24, 32, ..."""
+    """Returns a count of rows rounded up to one that kernels have: 1, 4, 8, 12, 16, 24, 32, ..."""
     if count <= 1:
         return count
     bits = max((count - 1).bit_length(), _FEW_BITS)
@@ -157,8 +159,8 @@ def rounded_up(count: int) -> int:
 
 
 def rows_of(function: Function, sizes: Sequence[str], deciding: Sequence[int]) -> tuple[Rows, ...]:
-    """Returns the rows of a function, by each size that it has any of. `sizes` names what is given
-    beside the parameters, `deciding` numbers those whose values decide sizes.
+    """Returns the independent rows of a function, for each size that has any. `sizes` names the
+    size arguments. `deciding` are the numbers of parameters whose values determine sizes.
     """
     body = list(post_order(function.body))
     if not all(isinstance(n, _PLAIN) for n in body):
@@ -203,7 +205,7 @@ def _rows_along(
 
 
 def _row_elements(dim: SymDim, body: Sequence[Expr]) -> int:
-    """Returns the size of the largest row, multiply-adds counted, too; 0 where it is not known."""
+    """Returns the size of the largest row, including multiply-adds; 0 if unknown."""
     most = 1
     for node in body:
         types = [*_tensors(node.type)]
@@ -221,7 +223,7 @@ def _row_elements(dim: SymDim, body: Sequence[Expr]) -> int:
 
 
 def _elements_of_row(made: TensorType | Tensor, dim: SymDim) -> int | None:
-    """Returns how many elements a row of a value has, or what a sum for it counts as."""
+    """Returns the elements in a row of a value, or the equivalent of its sums; None if unknown."""
     if dim not in made.shape:
         return 0
     count = product(tuple(d for d in made.shape if d != dim))
@@ -235,8 +237,8 @@ def _tensors(type_: Type) -> Iterator[TensorType]:
 
 
 def _axes(dim: SymDim, types: Sequence[TensorType | Tensor]) -> list[tuple[int, int]] | None:
-    """Returns which of the tensors have an axis of that size, and which; None where a size depends
-    on it otherwise.
+    """Returns the tensors (by number) that have an axis of this size, with the axis; None if a size
+    depends on it in another way.
     """
     found: list[tuple[int, int]] = []
     for number, type_ in enumerate(types):
@@ -260,7 +262,7 @@ def _keeps_rows(call: Call, dim: SymDim) -> bool:
 
 
 def _stages_of(call: Call) -> list[Tensor]:
-    """Returns what an operator computes, in order; nothing where that is not said by te alone."""
+    """Returns the te stages of an operator in order; none if te does not define it completely."""
     op = call.op
     if not isinstance(op, Op) or not op.is_computed(call.attrs):
         return []
@@ -271,8 +273,8 @@ def _stages_of(call: Call) -> list[Tensor]:
 
 
 def _indices_of(call: Call, dim: SymDim) -> list[Expr]:
-    """Returns the arguments that say which rows an operator reads; [] where it does more with them
-    than to read them by these.
+    """Returns the arguments whose elements are indices of the rows that an operator reads; [] if
+    the operator uses the rows in any other way.
     """
     found: list[Expr] = []
     made = _stages_of(call)
@@ -300,7 +302,7 @@ def _indices_of(call: Call, dim: SymDim) -> list[Expr]:
 
 
 def _around(type_: TensorType, dim: SymDim) -> tuple[Dim, Dim] | None:
-    """Returns how many elements there are outside of an axis, and inside."""
+    """Returns the number of elements outside an axis, and the number inside."""
     if dim not in type_.shape:
         return None
     at = type_.shape.index(dim)
@@ -331,8 +333,8 @@ def _stage_keeps_rows(stage: Tensor, dim: SymDim) -> bool:
 
 
 def _same_if_repeated(stage: Tensor, dim: SymDim) -> Index | None:
-    """Returns the axis of rows that a stage reduces to something that no row changes if it comes
-    once more: a maximum, a minimum, whether all or any hold.
+    """Returns the axis of rows that a stage reduces, if repeated rows do not change the result, as
+    in a maximum, minimum, `and` or `or`.
     """
     body = stage.body
     if not isinstance(body, Reduce) or body.combiner not in ("max", "min", "and", "or"):
@@ -342,7 +344,7 @@ def _same_if_repeated(stage: Tensor, dim: SymDim) -> Index | None:
 
 
 def _reads_row(load: Load, row: Index | None, dim: SymDim) -> bool:
-    """Whether a load reads the row that is computed, or what has no rows."""
+    """Whether a load reads only the row being computed, or a tensor without rows."""
     source = _axes(dim, [load.source])
     if source is None:
         return False

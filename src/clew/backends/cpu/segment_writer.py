@@ -1,5 +1,5 @@
-"""Writes segments: the kernels of a group with its branches and loops, whose parts are written in
-place, as one order of steps over one memory.
+"""Writes segments: kernels, and branches and loops of kernels, as one sequence of steps that share
+one arena.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ from clew.runtime.plan import (
     Step,
 )
 
-# What a segment does: kernels, and branches and loops of kernels.
+# The nodes of a segment: kernels, and branches and loops of kernels.
 Work: TypeAlias = Call | If | While
 
 _COUNTER_BYTES: Final = 8
 
 
 class Slots(Protocol):
-    """What a writer asks of the builder of a function: where its values are, a slot for each.
+    """The interface of a function's builder for the writer. Each value has a slot.
 
-    `slots` has those of a node by its id, `parts` the two parts of a native branch or loop.
+    `slots` maps the id of a node to its slots, and `parts` the id of a native branch or loop to the
+    builders of its two parts.
     """
 
     function: Function
@@ -51,7 +52,7 @@ class Slots(Protocol):
     def parts(self) -> Mapping[int, tuple[Slots, Slots]]: ...
 
     def tensor(self, slot: int) -> TensorType:
-        """Returns the type of a slot's value, which is a tensor."""
+        """Returns the tensor type of a slot's value."""
         ...
 
     def size_bytes(self, slot: int) -> int:
@@ -59,11 +60,11 @@ class Slots(Protocol):
         ...
 
     def root(self, slot: int) -> tuple[int, int]:
-        """Returns the slot whose memory a slot's is part of, and the element it begins at."""
+        """Returns the slot that owns the memory of a slot's value, and its first element there."""
         ...
 
     def shown_as(self, slot: int) -> int:
-        """Returns the slot that a segment's output goes to."""
+        """Returns the slot to which a segment's output goes."""
         ...
 
     def reads(self, node: Expr) -> list[int]:
@@ -71,25 +72,25 @@ class Slots(Protocol):
         ...
 
     def written(self, group: Sequence[Work]) -> Mapping[int, None]:
-        """Returns the slots with memory of their own that a group writes."""
+        """Returns the slots written by a group that own memory."""
         ...
 
     def fixed_states(self, node: While) -> set[int]:
-        """Returns which states of a native loop its body passes on unchanged."""
+        """Returns the states of a native loop that its body does not change."""
         ...
 
     def whole_group(self) -> Sequence[Work]:
-        """Returns what the function does, all of which is native."""
+        """Returns the nodes of the function, all of which are native."""
         ...
 
     def reuse_dying(self, group: Sequence[Work], needed: set[int]) -> None:
-        """Gives results the memory of arguments that nobody reads afterwards."""
+        """Lets results reuse the memory of arguments that are not read afterwards."""
         ...
 
 
 @dataclass
 class _Scope:
-    """A function that is being written: where its values are, by the slots that own memory."""
+    """A function that is being written; `refs` maps slots that own memory to its place."""
 
     builder: Slots
     refs: dict[int, BufferRef] = field(default_factory=dict)
@@ -97,8 +98,8 @@ class _Scope:
 
 
 class SegmentWriter:
-    """Writes one segment. `calls` are its kernels' calls in the order of its steps, `inputs` the
-    slots that it is given.
+    """Writes one segment. `calls` are the calls of its kernels in the order of its steps. `inputs`
+    are the slots of its inputs.
     """
 
     def __init__(self, builder: Slots, outputs: Sequence[int]) -> None:
@@ -115,7 +116,7 @@ class SegmentWriter:
         self._arena: list[int] = []
 
     def write(self, group: Sequence[Work]) -> SegmentPlan:
-        """Returns the plan of a group of the builder's."""
+        """Returns the plan of a group of nodes."""
         self._outer.made = set(self._outer.builder.written(group))
         self._write(self._outer, group)
         order = sorted(range(len(self.inputs)), key=lambda n: self.inputs[n])
@@ -143,7 +144,7 @@ class SegmentWriter:
         return BufferRef(BufferKind.ARENA, len(self._arena) - 1)
 
     def _ref(self, scope: _Scope, part: int) -> BufferRef:
-        """Returns where a slot's value is."""
+        """Returns the place of a slot's value."""
         builder = scope.builder
         slot, offset = builder.root(part)
         if slot not in scope.refs:
@@ -153,14 +154,14 @@ class SegmentWriter:
             elif slot in scope.made:
                 scope.refs[slot] = self._room(builder.tensor(slot).size_bytes)
             else:
-                assert scope is self._outer, "a value of nowhere"
+                assert scope is self._outer, "a value without a place"
                 scope.refs[slot] = BufferRef(BufferKind.INPUT, len(self.inputs))
                 self.inputs.append(slot)
         ref = scope.refs[slot]
         at = ref.offset_bytes + offset * to_numpy(builder.tensor(slot).dtype).itemsize
         return replace(ref, offset_bytes=at)
 
-    # --- what a group does ---
+    # --- the nodes of a group ---
 
     def _write(self, scope: _Scope, group: Sequence[Work]) -> None:
         for node in group:
@@ -184,7 +185,7 @@ class SegmentWriter:
         self.calls.append(call)
 
     def _branch(self, scope: _Scope, node: If) -> None:
-        """Each branch writes its results where those of the node are."""
+        """Writes a branch. Both sides write their results to the memory of the node's results."""
         builder = scope.builder
         cond, *given = (self._ref(scope, s) for s in builder.reads(node))
         results = [self._ref(scope, s) for s in builder.slots[node.id]]
@@ -198,8 +199,8 @@ class SegmentWriter:
         self._flow(Flow(FlowKind.END, tuple(results), node=node.id))
 
     def _loop(self, scope: _Scope, node: While) -> None:
-        """What the body passes on unchanged is where it was; other states move between buffers,
-        and are copied from there to where the results are.
+        """Writes a loop. States that the body does not change stay in place. Other states move
+        between buffers, and are copied to the loop's results at the end.
         """
         builder = scope.builder
         cond, body = builder.parts[node.id]
@@ -247,8 +248,8 @@ class SegmentWriter:
         given: Sequence[BufferRef],
         wanted: Sequence[BufferRef] | None = None,
     ) -> list[BufferRef]:
-        """Writes a branch, or a part of a loop; returns where its results are: where they are
-        wanted, if anywhere.
+        """Writes a side of a branch or a part of a loop. Returns the places of its results, which
+        are those in `wanted`, if given.
         """
         group, results = builder.whole_group(), builder.slots[builder.function.body.id]
         scope = _Scope(builder)
@@ -276,7 +277,7 @@ class SegmentWriter:
         return len(self._order) - 1
 
     def _aim(self, place: int) -> None:
-        """Has control flow at a place go on with what is written next."""
+        """Makes the control flow step at a place jump to the next step to be written."""
         flow = self._order[place]
         assert isinstance(flow, Flow)
         self._order[place] = replace(flow, target=len(self._order))
@@ -293,7 +294,7 @@ def _renumbered(args: Sequence[BufferRef], renumber: dict[int, int]) -> tuple[Bu
 
 
 def _checked(kernel: Function, code: KernelCode) -> tuple[str, ...]:
-    """Returns the layers whose indices each of a kernel's checks is about."""
+    """Returns, for each index check of a kernel, the layers of the indices."""
     if not code.checks:
         return ()
     calls = operator_calls(kernel)

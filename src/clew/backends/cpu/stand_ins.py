@@ -1,6 +1,6 @@
-"""Sizes that a function knows only as part of an expression, such as `?3` in `min(20, ?3)`.
+"""Sizes that occur in a function only in an expression, such as `?3` in `min(20, ?3)`.
 
-For 300 boxes or for 305, the first 20 are 20: the kernel is the same.
+The kernel needs only the value of the expression: for 300 boxes and for 305, it is 20.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from clew.ir.visit import post_order
 
 @dataclass(frozen=True)
 class StandIn:
-    """An expression that is the size of a parameter's axis, and all that is known of its names."""
+    """An expression that is the size of a parameter's axis. Its names occur nowhere else."""
 
     dim: SymDim
     param: int
     axis: int
 
     def sizes(self, arrays: Sequence[np.ndarray[Any, Any]]) -> dict[str, int]:
-        """Returns values of the names that give the axis its size; none where no simple ones do."""
+        """Returns values of the names for which the expression has the size of the axis; {} if
+        simple values do not.
+        """
         size = int(arrays[self.param].shape[self.axis])
         chosen = dict.fromkeys(sorted(self.dim.symbols), 0)
         chosen[min(chosen)] = size
@@ -34,7 +36,7 @@ class StandIn:
 
 
 def stand_ins(function: Function) -> tuple[StandIn, ...]:
-    """Returns the sizes of parameters that are expressions whose names stand nowhere else."""
+    """Returns the sizes of parameters that are expressions whose names occur nowhere else."""
     found: dict[SymDim, StandIn] = {}
     for number, param in enumerate(function.params):
         for axis, dim in enumerate(getattr(param.type, "shape", ())):
@@ -47,7 +49,7 @@ def stand_ins(function: Function) -> tuple[StandIn, ...]:
 
 
 def _dims_of(function: Function) -> Iterator[SymDim]:
-    """Yields the sizes of all values, and those in attributes."""
+    """Yields the sizes in the types and attributes of all nodes."""
     nodes: list[Expr] = [*function.params, *post_order(function.body)]
     for node in nodes:
         for type_ in leaves(node.type):

@@ -1,4 +1,4 @@
-"""The host as a backend: it runs the operators that no kernel holds."""
+"""The host as a backend: it runs the operators that are not in kernels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from clew.ops.registry import Op, get_op
 
 
 class HostSteps:
-    """Makes the host steps of a program. `bounds` is how they treat indices out of range."""
+    """Creates the host steps of a program. `bounds` is the treatment of indices out of range."""
 
     def __init__(self, bounds: str = "check") -> None:
         self.bounds = bounds
 
     def step(self, call: Call, sizes: tuple[str, ...]) -> HostStep:
-        """Returns what runs an operator; its last arguments are the sizes of these names."""
+        """Returns the step that runs an operator. Its last arguments are the named sizes."""
         assert isinstance(call.op, Op)
         return HostStep(call.op, call.attrs, sizes, self.bounds)
 
     def size_of(self, axis: int) -> HostStep:
-        """Returns what gives the size of an array's axis."""
+        """Returns the step that returns the size of an array's axis."""
         op = get_op("size_of")
         return HostStep(op, op.bind({"axis": axis}))

@@ -1,7 +1,7 @@
-"""Native routines of host operators: what a program runs instead of an operator's reference.
+"""Native routines that programs run instead of the references of host operators.
 
-A routine is given what the reference is given, and returns the same, bit by bit; arguments that are
-wrong are the same errors.
+A routine takes the arguments of the reference, returns bitwise equal results, and raises the same
+errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def non_max_suppression(
     score_threshold: float | None = None,
     center: bool = False,
 ) -> Any:
-    """As `ops.host.non_max_suppression`, all batches and classes in one walk.
+    """As `ops.host.non_max_suppression`, with all batches and classes in one pass.
 
     Errors: I269, T108.
     """
@@ -61,4 +61,4 @@ def non_max_suppression(
 NATIVE_ROUTINES: Final[Mapping[str, Callable[..., Any]]] = {
     "non_max_suppression": non_max_suppression,
 }
-"""By the operator's name."""
+"""Routines by operator name."""

@@ -1,4 +1,4 @@
-"""Operators that run on numpy arrays between native segments, and their form in a saved model."""
+"""Operators that run on NumPy arrays between native segments, and their form in a saved model."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["HostStep", "ops"]
 
 _NOT_MET: Final = (None, None)
 _KEPT_CALLS: Final = 16
-# Arguments with more elements than this are not compared with those of the call before.
+# Arguments with more elements than this are not compared with those of the previous call.
 _FEW_VALUES: Final = 64
 
 
 class HostStep:
-    """Runs an operator's native routine, or else its reference, with given attributes; `RunHost`
-    holds it as a function.
+    """Runs an operator's native routine, or its reference if there is none, with fixed attributes.
+    It is the function of a `RunHost`.
 
     `sizes` names what the last arguments tell: sizes in the attributes that only the run knows.
     `bounds` is how indices out of range are treated.
@@ -49,11 +49,11 @@ class HostStep:
         self.bounds = bounds
         self._routine = NATIVE_ROUTINES.get(op.name) if op.is_builtin else None
         self._held = len(argument_references(attrs))
-        # Calls that it met: shapes and sizes mostly are those of the run before.
+        # Earlier calls; shapes and sizes are mostly the same in each run.
         self._met: dict[Any, tuple[Budgets, ReadyCall]] = {}
 
     def __call__(self, *arrays: Any) -> Any:
-        """Returns the operator's result, a tuple where there are several."""
+        """Returns the operator's result, or a tuple of several."""
         if bounds_now() == self.bounds:
             return self._result(arrays)
         with bounds_in_force(self.bounds):
@@ -73,7 +73,7 @@ class HostStep:
         return self.op.run_ready(call, args, self._routine)
 
     def _key(self, args: Sequence[Any], given: tuple[int, ...]) -> Any:
-        """Returns what a call is kept under; None for values that are not kept, and no arrays."""
+        """Returns the key of a call in the table of calls; None if it must not be stored."""
         key: list[Any] = [given]
         for array in args:
             if type(array) is not np.ndarray:
@@ -86,7 +86,7 @@ class HostStep:
         return tuple(key)
 
     def _attrs_for(self, given: tuple[int, ...]) -> Mapping[str, Any]:
-        """Returns the attributes at sizes."""
+        """Returns the attributes for these sizes."""
         if not self.sizes:
             return self.attrs
         known = dict(zip(self.sizes, given, strict=True))
@@ -104,9 +104,9 @@ class HostStep:
 
     @staticmethod
     def from_json(step: Mapping[str, Any]) -> HostStep:
-        """Returns the step that `to_json` gave.
+        """Returns the step of JSON values from `to_json`.
 
-        Errors: C061 when no operator of that name is registered.
+        Errors: C061 if no operator of that name is registered.
         """
         name = step["operator"]
         if name.startswith("onnx."):  # a layer that is imported when it runs
