@@ -205,7 +205,8 @@ def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
     if info.is_reduction or info.is_output or info.operations < _LONG:
         return False
     points = _AGAIN * math.prod(loop.extent for loop in info.loops)
-    return any(math.prod(n.extent for n in infos[r].loops) >= points for r in info.readers)
+    readers = (infos[r] for r in info.readers if r in infos)  # others are scheduled already
+    return any(math.prod(n.extent for n in reader.loops) >= points for reader in readers)
 
 
 def _roots(schedule: Schedule) -> list[str]:
