@@ -280,6 +280,7 @@ def _sum(values: Sequence[Scalar]) -> Scalar:
         Sample(f32(1, 1, 9, 4), shape=(1, 1, 4, 7), mode="cubic", antialias=True),
         Sample(f32(1, 1, 9, 7), shape=(1, 1, 4, 3), mode="cubic", antialias=True,
                exclude_outside=True),
+        Sample(f32(2, 32), shape=(1, 16), mode="cubic", antialias=True),
         Sample(f32(2, 3, 5, 4), f32(8), shape=(2, 3, 4, 6), mode="linear", low=-0.5, high=1.5,
                coordinates="tf_crop_and_resize", outside=7.5),
         Sample(f32(2, 2, 5, 4), f32(8), shape=(2, 2, 1, 6), coordinates="tf_crop_and_resize",
