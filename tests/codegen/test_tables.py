@@ -13,8 +13,8 @@ from clew.loop.lower import lower
 from clew.machine.target import host
 from clew.ops.images.regions import roi_align
 from clew.runtime.guard import GuardSide
-from clew.schedules.stages import stage_infos
 from clew.schedules.plan import schedule_kernel
+from clew.schedules.stages import stage_infos
 
 REGIONS = np.array([[0, 0, 3, 3], [1.5, -2, 9, 4], [4, 4, 1, 1], [-9, 2, -5, 30]], "f4")
 

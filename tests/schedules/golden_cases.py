@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 import clew.ops  # noqa: F401
-from clew.backends.cpu.lowering import KernelSource
 from clew.backends.calls import static_calls
+from clew.backends.cpu.lowering import KernelSource
 from clew.compiler import passes_for
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
