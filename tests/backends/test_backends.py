@@ -406,10 +406,10 @@ def error_of(backend: Any, **options: Any) -> ClewError:
 @pytest.mark.parametrize(
     ("backend", "code", "says"),
     [
-        ("npu", "I350", "str is no backend"),
-        (Npu, "I350", "Npu is no backend"),
-        (Npu(name="cpu"), "I352", "'cpu' is taken"),
-        (Npu(name="host"), "I352", "'host' is taken"),
+        ("npu", "I350", "str is not a backend"),
+        (Npu, "I350", "Npu is not a backend"),
+        (Npu(name="cpu"), "I352", "'cpu' is reserved"),
+        (Npu(name="host"), "I352", "'host' is reserved"),
         (Npu(name="My NPU"), "I352", "is no name"),
     ],
 )

@@ -25,9 +25,9 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 class Backend(ABC):
     """Takes regions of the graph and runs them in its memory space.
 
-    A backend claims operators by `takes` or by `patterns`. `AssignBackends` groups them into
-    regions as large as possible such that no value leaves a region and comes back; `cost` may
-    reject a region. Each region is a function with static shapes that contains its constants. In
+    A backend claims operators by `takes` or by `patterns`. `AssignBackends` makes regions of them,
+    as large as possible such that no value leaves a region and comes back; `cost` may reject a
+    region. Each region is a function with static shapes that contains its constants. In
     it, a match of a pattern is a call of a function with `composite` set to the pattern's name.
     `compile` is called once for equal regions of a build.
 

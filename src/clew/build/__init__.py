@@ -1,1 +1,1 @@
-"""Where graph and kernels meet: one concrete module to kernels, native code and a program."""
+"""Compiles a module for concrete sizes to kernels, native code and a program."""

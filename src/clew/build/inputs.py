@@ -1,4 +1,4 @@
-"""What a graph takes: its parameters as inputs of a run, before and after it is compiled."""
+"""The inputs of a graph: its parameters as inputs of a run, before and after compilation."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from clew.support.shown import Shown
 
 
 class Inputs(Shown):
-    """What a module takes: the `inputs` and `input_names` of the model it will be compiled to."""
+    """The inputs of a module: `inputs` and `input_names` of its compiled model."""
 
     def __init__(self, module: Module) -> None:
         self.inputs = tuple(inputs_of(module))
@@ -35,8 +35,8 @@ class Inputs(Shown):
         return ", ".join(map(repr, self.inputs))
 
     def named_inputs(self, inputs: Any) -> dict[str, Any]:
-        """Returns by name the inputs that one argument holds: a mapping, a tuple or list in order,
-        or the only input.
+        """Returns inputs by name from one argument: a mapping, a tuple or list in order, or the
+        only input.
 
         Errors: I040, I041.
         """
@@ -44,20 +44,20 @@ class Inputs(Shown):
         return one_argument(self.input_names, inputs, maps=maps)
 
     def drawn(self, given: Mapping[str, Any] | None = None, *, seed: int = 0) -> list[Any]:
-        """Returns inputs in order: those given, by name, and the others drawn from a seed.
+        """Returns inputs in order: those in `given`, by name, and random values for the others.
 
-        Errors: I041 to I043 for what is given, I061 for sizes that nobody settled.
+        Errors: I041 to I043 for `given`, I061 for sizes that are still unknown.
         """
         return list(complete(self.inputs, given or {}, seed).values())
 
 
 def inputs_of(module: Module) -> list[InputSpec]:
-    """Returns what a module takes."""
+    """Returns the inputs of a module."""
     return list(map(_input, module.main.params))
 
 
 def declared_inputs(module: DeferredModule) -> list[InputSpec]:
-    """Returns what a model takes that is imported when it is called."""
+    """Returns the inputs of a model that is imported when it is called."""
     return [
         InputSpec(i.name, None, (), kind=None if i.type is None else _kind(i.type))
         if i.dtype is None
@@ -74,7 +74,7 @@ def _input(param: Var) -> InputSpec:
 
 
 def _kind(type_: Type) -> Kind:
-    """Returns what a value of a run must be to be of a type."""
+    """Returns the kind of value that a run must pass for a type."""
     match type_:
         case TensorType(shape, dtype):
             sizes = tuple(d if isinstance(d, int) else None for d in shape)

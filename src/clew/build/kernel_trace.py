@@ -1,6 +1,4 @@
-"""What the trace reads of one use of a kernel: its loops, LLVM lines and instructions, made when
-asked.
-"""
+"""The trace's view of a kernel use: its loops, LLVM lines and instructions, computed on first use."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ class _Code:
 
     @property
     def uses(self) -> Sequence[str]:
-        """Names of the kernel's uses."""
+        """The names of the kernel's uses."""
         return self._build.same_code.get(self.source.key, ())
 
     @cached_property
@@ -63,7 +61,7 @@ class _Code:
 
 
 class UseTrace(Shown):
-    """One use of a kernel as `clew.trace.kernels.KernelTrace` describes it."""
+    """One use of a kernel; implements `clew.trace.kernels.KernelTrace`."""
 
     def __init__(self, use: KernelUse, code: _Code) -> None:
         self._use = use
@@ -79,33 +77,33 @@ class UseTrace(Shown):
 
     @property
     def call(self) -> int:
-        """Id of the call in the last stage."""
+        """The id of the call in the last stage."""
         return self._use.call.id
 
     @cached_property
     def ops(self) -> Sequence[int]:
-        """Ids of this use's operator nodes in order."""
+        """The ids of the operator nodes of this use, in order."""
         assert isinstance(self._use.call.op, Function)
         return tuple(c.id for c in operator_calls(self._use.call.op))
 
     @cached_property
     def loops(self) -> Sequence[str]:
-        """Lines of the scheduled loop nest; the first says which use it is."""
+        """The lines of the scheduled loop nest; the first names the use."""
         return named_lines(self._code.source.printed.lines, self.name, self._code.uses)
 
     @property
     def loop_stages(self) -> Mapping[int, str]:
-        """For lines that one te stage alone answers for, the stage."""
+        """The te stage of each line that belongs to only one."""
         return self._code.loop_stages
 
     @property
     def stage_ops(self) -> Mapping[str, int]:
-        """For te stages the position of their operator."""
+        """The position of the operator of each te stage."""
         return self._code.source.stages.ops
 
     @property
     def llvm(self) -> Sequence[str]:
-        """Lines of the LLVM text."""
+        """The lines of the LLVM text."""
         return self._code.llvm
 
     @property
@@ -115,12 +113,12 @@ class UseTrace(Shown):
 
     @property
     def asm(self) -> Sequence[Instruction]:
-        """The instructions of the object that is linked."""
+        """The instructions of the linked object."""
         return self._code.asm
 
 
 def named_lines(lines: Sequence[str], name: str, uses: Sequence[str]) -> list[str]:
-    """Returns the lines of a loop nest that several `uses` of a kernel share, the first line under
+    """Returns the lines of a loop nest that several `uses` of a kernel share. The first line has
     the name of one of them.
     """
     if len(uses) < 2:
@@ -133,15 +131,13 @@ def named_lines(lines: Sequence[str], name: str, uses: Sequence[str]) -> list[st
 
 
 def single_stages(printed: PrintedNest) -> dict[int, str]:
-    """Returns for lines of a loop nest (from 1) that one te stage alone answers for, the stage."""
+    """Returns the te stage of each line of a loop nest (from 1) that belongs to only one."""
     plain = [tuple({s.split("@", 1)[0]: None for s in names}) for names in printed.stages]
     return {n: names[0] for n, names in enumerate(plain, 1) if len(names) == 1}
 
 
 def kernel_traces(build: Build) -> list[UseTrace]:
-    """Returns the uses of kernels in order of execution; equal kernels share what they are made
-    of.
-    """
+    """Returns the uses of kernels in execution order. Uses of equal kernels share their code."""
     codes: dict[str, _Code] = {}
     return [
         UseTrace(use, codes.setdefault(use.source.key, _Code(use.source, build)))

@@ -1,6 +1,7 @@
-"""What a run of a build computed: operands and results of its kernels, values of its nodes.
+"""Observes a run of a build: operands and results of its kernels, and values of its nodes.
 
-The program runs as it is, with the arena, fusion and order of any run, one kernel after the other.
+The program is unchanged: it has the arena, kernels and order of any other run. Each kernel runs in
+a separate native call.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Ran:
-    """One run of a kernel: copies of its operands as it found them, and of what it wrote.
+    """One run of a kernel: copies of its operands before the run, and of its results.
 
-    Tuples are spread out. In a loop a kernel runs several times.
+    Tuples are flattened. In a loop, a kernel runs several times.
     """
 
     use: KernelUse
@@ -55,10 +56,10 @@ def observe(
     *,
     only: Collection[int] | None = None,
 ) -> list[Any]:
-    """Returns the outputs of a run, telling `note` of each kernel that ran, in order.
+    """Returns the outputs of a run. Calls `note` after each run of a kernel, in order.
 
-    `inputs` are those of the model, checked. `only` has the ids of the calls to tell of (all by
-    default). What `note` is given it may keep.
+    `inputs` are the checked inputs of the model. `only` holds the ids of the calls to observe (all
+    by default). `note` may keep its argument.
     """
     return _observe(build, inputs, note, only, lambda node, value: None)
 
@@ -81,9 +82,11 @@ class Iterations(list[Any]):
         return found
 
     def note(self, value: Any, wanted: Collection[int] | None) -> None:
-        """Notes the value of the next iteration. `wanted` says which are kept (all by default)."""
+        """Records the value of the next iteration. `wanted` holds the iterations to keep (all by
+        default).
+        """
         if wanted is not None and self.places and self.places[-1] not in wanted:
-            self.pop()  # it was the last one until now
+            self.pop()  # it was kept only as the last one
             self.places.pop()
         self.append(value)
         self.places.append(self.total)
@@ -97,12 +100,12 @@ def node_values(
     *,
     iterations: bool | Collection[int] = False,
 ) -> dict[int, Any]:
-    """Returns what nodes of the last stage were in a run, by id: those outside kernels.
+    """Returns the values of the last stage's nodes outside kernels in a run, by id.
 
-    These are the values that exist in memory: inputs, results of kernels and host steps, and what
-    is part of them. Nodes of branches and loops have the last value they had, if they ran; with
-    `iterations`, nodes in loops have `Iterations`: all, or those in a collection. `wanted` are the
-    nodes asked for (all by default); ids of others are left out.
+    These are the values that exist in memory: inputs, results of kernels and host steps, and their
+    parts. Nodes of branches and loops have their last value, if they ran. With `iterations`, nodes
+    in loops have `Iterations`, of all iterations or of those in a collection. `wanted` are the ids
+    of the nodes to return (all by default).
     """
     main = build.stages[-1].module.main
     reach = _Reach(main)
@@ -134,7 +137,7 @@ def node_values(
 
 
 class _Known:
-    """Values of nodes, as they come."""
+    """Collects values of nodes during a run."""
 
     def __init__(self, in_loops: Collection[int], iterations: Collection[int] | None) -> None:
         self.values: dict[int, Any] = {}
@@ -142,7 +145,7 @@ class _Known:
         self._iterations = iterations
 
     def put(self, node: int, value: Any) -> None:
-        """Notes a value: the last one, or the next one of a loop."""
+        """Records a value: the latest one, or that of a loop's next iteration."""
         if node in self._in_loops:
             self.values.setdefault(node, Iterations()).note(value, self._iterations)
         else:
@@ -150,17 +153,17 @@ class _Known:
 
 
 def _value_of(node: Expr, parts: Sequence[Any]) -> Any:
-    """As `_value`, for each iteration where parts have several values."""
+    """Returns `_value`, or its `Iterations` if parts have them."""
     several = [part for part in parts if isinstance(part, Iterations)]
     if not several:
         return _value(node, parts)
-    fewest = min(several, key=len)  # of a part that a branch gives, there may be fewer
+    fewest = min(several, key=len)  # a part computed in a branch may have fewer
     rows = ([p[n] if isinstance(p, Iterations) else p for p in parts] for n in range(len(fewest)))
     return fewest.of(_value(node, row) for row in rows)
 
 
 class _Reach:
-    """The nodes of a function outside kernels, and what is part of what in memory."""
+    """The nodes of a function outside kernels, and the nodes that share their memory."""
 
     def __init__(self, main: Function) -> None:
         self.in_loops: set[int] = set()
@@ -168,9 +171,7 @@ class _Reach:
         self._bound = {n.var.id: n.value for n in self.nodes.values() if isinstance(n, Let)}
 
     def parts(self, node: int) -> Sequence[Expr]:
-        """Returns the nodes whose memory a node shows or puts together; none for one that has
-        memory of its own.
-        """
+        """Returns the nodes whose memory makes up a node's value; none if the node owns its memory."""
         found = self.nodes.get(node)
         match found:
             case Var():
@@ -186,7 +187,7 @@ class _Reach:
         return ()
 
     def behind(self, asked: Collection[int]) -> list[int]:
-        """Returns the nodes asked for and all that they are part of, each after its parts."""
+        """Returns the given nodes and all their parts, each node after its parts."""
         order: list[int] = []
         done: set[int] = set()
         stack = [(n, False) for n in asked]
@@ -202,8 +203,8 @@ class _Reach:
 
 
 def _outside_kernels(function: Function, in_loops: set[int]) -> Iterator[Expr]:
-    """Yields the nodes of a function's body, then those of its branches and loops; adds the ids of
-    the last to `in_loops`.
+    """Yields the nodes of a function's body, then those of its branches and loops. Adds the ids of
+    nodes in loops to `in_loops`.
     """
     pending = [(function, False)]
     while pending:
@@ -218,7 +219,7 @@ def _outside_kernels(function: Function, in_loops: set[int]) -> Iterator[Expr]:
 
 
 def _value(node: Expr, parts: Sequence[Any]) -> Any:
-    """Returns the value of a node that computes nothing, from those of its parts."""
+    """Returns the value of a node without computation, from the values of its parts."""
     match node:
         case Tuple():
             return tuple(parts)
@@ -236,7 +237,9 @@ def _observe(
     only: Collection[int] | None,
     put: Callable[[int, Any], None],
 ) -> list[Any]:
-    """As `observe`; tells `put` of host steps, branches and loops: their nodes, and values."""
+    """Does the work of `observe`. Also passes the nodes and values of host steps, branches and
+    loops to `put`.
+    """
     uses = {(use.segment, use.step): use for use in build.uses}
     numbers = {id(s): n for n, s in enumerate(build.segments)}
     main = build.stages[-1].module.main
@@ -294,7 +297,7 @@ def _copied(type_: Type, address: int) -> Array:
 
 
 def _packed(type_: Type, values: Iterator[Any]) -> Any:
-    """Returns values in the shape of a type: tuples of as many."""
+    """Returns values in the tuple structure of a type."""
     if isinstance(type_, TupleType):
         return tuple(_packed(f, values) for f in type_.fields)
     return next(values)

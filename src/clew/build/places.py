@@ -1,4 +1,4 @@
-"""Where the values of a program are: which memory spaces have them, and the copies between."""
+"""Tracks the memory spaces of a program's values, and adds the copies between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from clew.runtime.spaces import HOST, MemorySpace
 
 
 class Builder(Protocol):
-    """What is asked of the builder of a program."""
+    """The interface of a program's builder."""
 
     instructions: list[Instruction]
 
@@ -21,7 +21,7 @@ class Builder(Protocol):
         ...
 
     def root(self, slot: int) -> tuple[int, int]:
-        """Returns the slot whose memory a slot's is part of, and the element it begins at."""
+        """Returns the slot that owns the memory of a slot's value, and its first element there."""
         ...
 
     def new_slot(self, type_: Type) -> int:
@@ -29,26 +29,26 @@ class Builder(Protocol):
         ...
 
     def views_of(self, slots: set[int]) -> None:
-        """Has values be in the host's memory, adding the views among them."""
+        """Ensures that values are in host memory, and adds the views among them."""
         ...
 
 
 class Places:
     """Adds the copies of a program, one for each value and direction.
 
-    A value's own slot is in the host's memory; `spaces` has the slots of its copies elsewhere.
+    The slot of a value is in host memory. `spaces` maps the slots of its copies to other spaces.
     """
 
     def __init__(self, builder: Builder) -> None:
         self._builder = builder
         self.spaces: dict[int, MemorySpace] = {}
-        # Slots of copies, by the value's slot and the space.
+        # The slots of copies, by the value's slot and the space.
         self._copies: dict[tuple[int, str], int] = {}
-        # Values that a region made and the host has not: their slot in the region's space.
+        # For values of regions that are not in host memory: their slot in the region's space.
         self._away: dict[int, int] = {}
 
     def there(self, slot: int, space: MemorySpace) -> int:
-        """Returns a slot that has a value in a space, copied there if need be."""
+        """Returns the slot of a value in a space; adds a copy if necessary."""
         if space is HOST:
             self._builder.views_of({slot})
             return slot
@@ -60,14 +60,14 @@ class Places:
         return found
 
     def made_there(self, slot: int, space: MemorySpace) -> int:
-        """Returns the slot in a space that a region writes a value to."""
+        """Returns the slot in a space to which a region writes a value."""
         if space is HOST:
             return slot
         found = self._away[slot] = self._elsewhere(slot, space)
         return found
 
     def fetch(self, slots: Iterable[int]) -> None:
-        """Has values, and those that they are views of, be in the host's memory."""
+        """Ensures that values, and the values that they are views of, are in host memory."""
         for root in sorted({self._builder.root(slot)[0] for slot in slots}):
             source = self._away.pop(root, None)
             if source is not None:

@@ -1,4 +1,4 @@
-"""Builds programs: a fused function's kernels in segments, host steps between, memory planned."""
+"""Builds the program of a fused function: kernels in segments with host steps between."""
 
 from __future__ import annotations
 
@@ -66,21 +66,21 @@ class ProgramBuilder:
     ) -> None:
         self.engines = engines
         self.sizes = tuple(sizes)
-        # The slots of sizes that are known as values.
+        # The slots of sizes that exist as values.
         self.size_slots: dict[str, int] = {}
-        # For a size that a value tells, the value's slot and the axis; how many instructions gave
-        # those.
+        # For each size in the shape of a value: the value's slot and the axis. `_noted` is the
+        # number of instructions that this covers.
         self._told: dict[str, tuple[int, int]] = {}
         self._noted = 0
         self.function = function
         self.codes = engines.kernels.codes
         self.slots: dict[int, tuple[int, ...]] = {}
         self.types: list[Type] = []
-        # Where each field's slots begin among a tuple's, by node.
+        # The first slot of each field of a tuple, by node.
         self._starts: dict[int, list[int]] = {}
-        # For a slot that is part of another's memory: that slot, and the element it begins at.
+        # For a slot in the memory of another: that slot, and the first element there.
         self.views: dict[int, tuple[int, int]] = {}
-        # For a slot that kernels write: the segment they are in.
+        # For a slot that kernels write: the segment of the kernels.
         self.made_in: dict[int, int] = {}
         self.constants: dict[int, np.ndarray[Any, Any]] = {}
         self.instructions: list[Instruction] = []
@@ -88,16 +88,16 @@ class ProgramBuilder:
         self.segment_calls: list[list[Call]] = []
         self._groups: list[list[Work] | Expr] = []
         self._reused: set[int] = set()
-        # Slots of which only a view of the whole is read outside their segment, and that view.
+        # Slots of which only one view, of the whole, is read outside their segment, and that view.
         self._shown: dict[int, int] = {}
-        # Of native branches and loops, by node: the builders of their parts, and which results (of
-        # loops) show what was there before.
+        # For native branches and loops, by node: the builders of their parts, and the results of
+        # loops that are views of initial states.
         self.parts: dict[int, tuple[ProgramBuilder, ProgramBuilder]] = {}
         self._passed_on: dict[int, set[int]] = {}
         self._places = Places(self)
 
     def collect(self) -> list[int]:
-        """Gives all nodes of the function their slots; returns those of its parameters."""
+        """Assigns slots to all nodes of the function; returns those of its parameters."""
         inputs = [s for p in self.function.params for s in self._new_slots(p)]
         for name in self.sizes:
             self.size_slots[name] = self._new_slot()
@@ -129,13 +129,13 @@ class ProgramBuilder:
         return Program(self.instructions, count, inputs, outputs, self._held, spaces)
 
     def passing_sizes_on(self, states: int) -> Program:
-        """Returns the program, built, with its sizes among its results, after `states` others."""
+        """Returns the built program with its sizes as more results, after the first `states`."""
         sizes = [self.size_slots[name] for name in self.sizes]
         outputs = [*self._outputs[:states], *sizes, *self._outputs[states:]]
         return self._program(self._inputs, outputs)
 
     def _loose_constants(self, outputs: Sequence[int]) -> dict[int, np.ndarray[Any, Any]]:
-        """Returns the constants that are read outside segments, which hold their own."""
+        """Returns the constants that are read outside segments. Segments hold their constants."""
         read = {self.root(s)[0] for s in (*outputs, *self._host_reads())}
         return {slot: data for slot, data in self.constants.items() if slot in read}
 
@@ -148,16 +148,16 @@ class ProgramBuilder:
         return self.slots[node.id]
 
     def _new_slot(self) -> int:
-        """Returns a slot for a size."""
+        """Returns a new slot for a size."""
         return self.new_slot(TensorType((), "i64"))
 
     def new_slot(self, type_: Type) -> int:
-        """Returns a slot for a value of a type."""
+        """Returns a new slot for a value of a type."""
         self.types.append(type_)
         return len(self.types) - 1
 
     def _size(self, name: str) -> int | None:
-        """Returns a slot that holds a size, None where no value so far tells it."""
+        """Returns the slot of a size; None if the size is not in the shape of any value so far."""
         if name not in self.size_slots:
             self._note_sizes()
             if name in self._told:
@@ -169,7 +169,7 @@ class ProgramBuilder:
         return self.size_slots.get(name)
 
     def _note_sizes(self) -> None:
-        """Notes which sizes the values tell that exist now, and at which axis."""
+        """Records the sizes in the shapes of all values that exist now, with their axes."""
         new = [s for i in self.instructions[self._noted :] for s in i.outputs]
         if not self._noted:
             new = [slot for p in self.function.params for slot in self.slots[p.id]] + new
@@ -186,7 +186,7 @@ class ProgramBuilder:
         return {name: slot for name, slot in found.items() if slot is not None}
 
     def _collect(self, node: Expr) -> None:
-        """Gives a node its slots, and adds what computes it to the groups."""
+        """Assigns slots to a node, and adds it to a group if it computes something."""
         match node:
             case Var():
                 assert node.id in self.slots, f"variable {node.name} is free"
@@ -210,7 +210,7 @@ class ProgramBuilder:
                     self.views[slot] = source, offset
             case Call() if self._fills(node):
                 self._place(node)
-            case Call(op=Op(name="sized")):  # it only stands after the values that tell sizes
+            case Call(op=Op(name="sized")):  # it only orders sizes before the value
                 self.slots[node.id] = self.slots[node.args[-1].id]
             case If() | While() if self._is_native(node):
                 slots = self._new_slots(node)
@@ -225,7 +225,7 @@ class ProgramBuilder:
                 pass
 
     def _kernels(self) -> list[Work]:
-        """Returns the group of what the segment does that is being collected."""
+        """Returns the group of nodes of the current segment."""
         if not self._groups or not isinstance(self._groups[-1], list):
             self._groups.append([])
         group = self._groups[-1]
@@ -233,8 +233,8 @@ class ProgramBuilder:
         return group
 
     def _is_native(self, node: If | While) -> bool:
-        """Whether a branch or loop can be part of a segment: all of it are kernels, and it is known
-        how much room its values take. Keeps the builders of its parts.
+        """Whether a branch or loop can be part of a segment: it consists of kernels, and the sizes
+        of its values are known. Keeps the builders of its parts.
         """
         trips = node.trips if isinstance(node, While) else None
         if isinstance(node, While) and not isinstance(trips, int) and (node.scans or trips):
@@ -259,21 +259,21 @@ class ProgramBuilder:
         return True
 
     def fixed_states(self, node: While) -> set[int]:
-        """Returns which states (leaves) of a native loop its body passes on unchanged."""
+        """Returns the states (leaves) of a native loop that its body does not change."""
         _, body = self.parts[node.id]
         states = [s for p in body.function.params[1:] for s in body.slots[p.id]]
         results = body.slots[body.function.body.id]
         return {n for n, s in enumerate(states) if body.root(results[n]) == (s, 0)}
 
     def _pass_on(self, node: While) -> None:
-        """Has results of a native loop that were passed on be what they were before it."""
+        """Makes results of a native loop that its body does not change views of initial states."""
         fixed = self._passed_on[node.id] = self.fixed_states(node)
         init = self.reads(node)
         for n in fixed:
             self.views[self.slots[node.id][n]] = init[n], 0
 
     def whole_group(self) -> Sequence[Work]:
-        """Returns what the function does, all of which is native."""
+        """Returns the nodes of the function, all of which are native."""
         assert all(isinstance(group, list) for group in self._groups)
         assert len(self._groups) <= 1
         return self._groups[0] if self._groups else []  # type: ignore[return-value]
@@ -287,7 +287,7 @@ class ProgramBuilder:
         return self.slots[node.value.id][starts[node.index] : starts[node.index + 1]]
 
     def root(self, slot: int) -> tuple[int, int]:
-        """Returns the slot whose memory a slot's is part of, and the element it begins at."""
+        """Returns the slot that owns the memory of a slot's value, and its first element there."""
         offset = 0
         while slot in self.views:
             slot, further = self.views[slot]
@@ -295,9 +295,10 @@ class ProgramBuilder:
         return slot, offset
 
     def _fills(self, node: Call) -> bool:
-        """Whether a call's arguments can all be computed in their places in its result.
+        """Whether all arguments of a call can be computed at their places in its result.
 
-        `PlaceParts` leaves no other concatenation outside kernels; without it some run on the host.
+        After `PlaceParts`, this holds for every concatenation outside kernels. Without that pass,
+        some concatenations run on the host.
         """
         if part_offsets(node) is None:
             return False
@@ -307,7 +308,7 @@ class ProgramBuilder:
         return whole and len(set(roots)) == len(roots) and segments == {len(self._groups)}
 
     def _place(self, node: Call) -> None:
-        """Makes the memory of a call's arguments parts of that of its result."""
+        """Places the arguments of a call in the memory of its result."""
         offsets = part_offsets(node)
         assert offsets is not None
         (slot,) = self._new_slots(node)
@@ -333,7 +334,7 @@ class ProgramBuilder:
         return {s for g in hosts for s in self.reads(g)}
 
     def _needed(self, outputs: Sequence[int]) -> dict[int, set[int]]:
-        """Returns for each segment the slots that are read after it or outside it."""
+        """Returns, for each segment, the slots that are read after it or outside it."""
         needed: dict[int, set[int]] = {}
         later = {self.root(s)[0] for s in outputs}
         for group in reversed(self._groups):
@@ -360,14 +361,14 @@ class ProgramBuilder:
         self.instructions.append(RunSegment(segment, tuple(writer.inputs), shown))
 
     def shown_as(self, slot: int) -> int:
-        """Returns the slot that a segment's output goes to: a view of it, if that is all that is
-        read outside.
+        """Returns the slot to which a segment's output goes: a view of the output, if only that
+        view is read outside.
         """
         return self._shown.get(slot, slot)
 
     def _shown_once(self, outputs: Sequence[int]) -> dict[int, int]:
-        """Returns slots of which nothing is read outside the segment that writes them but one view
-        of the whole, and that view.
+        """Returns the slots of which only one view, of the whole, is read outside the segment that
+        writes them; each with that view.
         """
         wanted = set(outputs) | self._host_reads()
         inside = {
@@ -391,7 +392,7 @@ class ProgramBuilder:
         }
 
     def written(self, group: Sequence[Work]) -> dict[int, None]:
-        """Returns the slots with memory of their own that a group writes."""
+        """Returns the slots written by a group that own memory."""
         found = dict[int, None]()
         for node in group:
             shown = self._passed_on.get(node.id, ())
@@ -401,7 +402,7 @@ class ProgramBuilder:
         return found
 
     def reuse_dying(self, group: Sequence[Work], needed: set[int]) -> None:
-        """Gives results the memory of arguments that nobody reads afterwards, where the kernel
+        """Lets results reuse the memory of arguments that are not read afterwards, if the kernel
         allows it (`KernelCode.in_place`).
         """
         last: dict[int, int] = {}
@@ -423,7 +424,7 @@ class ProgramBuilder:
             made.update(self.written([call]))
 
     def _in_place(self, node: Work) -> tuple[tuple[int, int], ...]:
-        """Returns which results may have the memory of which operands: see `KernelCode`."""
+        """Returns the pairs of operand and result that may share memory (see `KernelCode`)."""
         if not isinstance(node, Call):
             return ()
         assert isinstance(node.op, Function)
@@ -434,13 +435,13 @@ class ProgramBuilder:
         return self.tensor(slot).size_bytes
 
     def tensor(self, slot: int) -> TensorType:
-        """Returns the type of a slot's value, which is a tensor."""
+        """Returns the tensor type of a slot's value."""
         type_ = self.types[slot]
         assert isinstance(type_, TensorType)
         return type_
 
     def _views(self, wanted: set[int]) -> None:
-        """Adds the views that host steps and results show of memory that exists now."""
+        """Adds the views in `wanted` that do not exist yet."""
         done = {i.target for i in self.instructions if isinstance(i, View)}
         done |= set(self._shown.values())
         for slot in self.views:
@@ -477,7 +478,7 @@ class ProgramBuilder:
                 self._loop(node, reads, outputs)
 
     def _loop(self, node: While, reads: list[int], outputs: tuple[int, ...]) -> None:
-        """Adds a loop. Sizes that its parts take from outside are state that never changes."""
+        """Adds a loop. Sizes from outside that its parts need become states that never change."""
         sizes = self._sizes(free_sizes(node.cond) | free_sizes(node.body))
         states = len(node.init)
         body = self._inner(node.body, sizes)
@@ -497,7 +498,7 @@ class ProgramBuilder:
         self.instructions.append(loop)
 
     def _region(self, node: Call, reads: Sequence[int]) -> None:
-        """Adds a region, whose operands are copied to its backend's memory before."""
+        """Adds a region, and before it the copies of its operands to its backend's memory."""
         assert isinstance(node.op, Function)
         run = self.engines.regions.region(node)
         inputs = [self._places.there(slot, run.space) for slot in reads]
@@ -506,7 +507,7 @@ class ProgramBuilder:
         self.instructions.append(RunRegion(run, tuple(inputs), tuple(outputs), *about))
 
     def views_of(self, slots: set[int]) -> None:
-        """Has values be in the host's memory, adding the views among them."""
+        """Ensures that values are in host memory, and adds the views among them."""
         self._places.fetch(slots)
         self._views(slots)
 
@@ -516,8 +517,8 @@ class ProgramBuilder:
         self.instructions.append(step)
 
     def _inner(self, function: Function, sizes: Iterable[str]) -> ProgramBuilder:
-        """Returns the builder of a branch or of a part of a loop, of whose kernels ours are those
-        that follow.
+        """Returns the builder of a branch or of a part of a loop. It appends its segments to those
+        of this builder.
         """
         inner = ProgramBuilder(function, self.engines, tuple(sizes))
         inner.plans, inner.segment_calls = self.plans, self.segment_calls
@@ -533,8 +534,8 @@ def _keeps_types(node: While) -> bool:
 
 
 def _no_iterations(type_: Type, told: Mapping[str, tuple[int, int]]) -> NoIterations:
-    """Returns the stack of no iterations. Sizes that only the body's results would tell are zero;
-    `told` says which states tell some.
+    """Returns the stacked results of a loop that runs no iterations. `told` maps sizes to states
+    whose shapes contain them; other unknown sizes are zero.
     """
     if isinstance(type_, UnrankedType):
         return NoIterations((0,), to_numpy(type_.dtype))

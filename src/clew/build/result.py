@@ -1,4 +1,4 @@
-"""What a build gave: its stages, kernels and program."""
+"""The result of a build: its stages, kernels and program."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class RegionUse(Brief):
 
 @dataclass(repr=False)
 class Build(Shown):
-    """What compiling one concrete module gave. Times are seconds of wall clock."""
+    """The result of compiling one concrete module. Times are wall-clock seconds."""
 
     stages: list[StageRecord]
     program: Program
@@ -69,7 +69,7 @@ class Build(Shown):
     binaries: dict[str, KernelBinary]
     seconds: dict[str, float]
     cached_kernels: int
-    # What the user asked for and did not get.
+    # The user's requests that had no effect.
     unmet: tuple[Unmet, ...] = ()
     regions: tuple[RegionUse, ...] = ()
 
@@ -78,12 +78,12 @@ class Build(Shown):
 
     @property
     def constant_bytes(self) -> int:
-        """Size of the weights that the program holds."""
+        """The size of the weights in the program."""
         return sum(c.nbytes for segment in self.segments for c in segment.plan.constants)
 
     @cached_property
     def same_code(self) -> dict[str, list[str]]:
-        """Names of the uses that share a kernel, by its key."""
+        """The names of the uses of each kernel, by its key."""
         found: dict[str, list[str]] = {}
         for use in self.uses:
             found.setdefault(use.source.key, []).append(use.name)

@@ -9,8 +9,8 @@ from clew.backends.host.steps import HostStep
 
 
 def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
-    """Returns what runs a saved step: an operator, or a kernel that is compiled for the shapes it
-    meets.
+    """Returns the function that runs a saved step: an operator, or a kernel that is compiled for
+    the shapes it meets.
 
     Errors: C061 (see `HostStep.from_json`).
     """

@@ -1,4 +1,4 @@
-"""A compiled model to one file that `load_compiled` reads; see `docs/artifact-format.md`."""
+"""Saves a compiled model to one file for `load_compiled`; see `docs/artifact-format.md`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class SavedUse:
-    """What a saved model knows of one use of a kernel."""
+    """The record of one kernel use in a saved model."""
 
     name: str
     layers: tuple[str, ...]
@@ -54,7 +54,7 @@ class SavedUse:
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What is saved: the model's interface and its builds by their sizes.
+    """The content of a saved model: its interface, and its builds by their sizes.
 
     `deciding` are the positions of inputs whose values decide shapes.
     """
@@ -68,8 +68,8 @@ class SavedModel:
 
 
 def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
-    """Writes a model to a file, whole or not at all. The same builds give the same bytes. `mode`
-    are the permissions of a new file, of which the umask takes some.
+    """Writes a model to a file atomically. Equal builds give equal bytes. `mode` holds the
+    permissions of a new file, before the umask.
 
     Errors: C050 (the file cannot be written), C058 (a kernel whose shapes only a run tells, with
     constants of its own), C059 (an attribute of an operator that runs between kernels has no saved
@@ -93,7 +93,7 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
 
 
 class _Writer:
-    """Kernels, objects and blobs, each kept once."""
+    """Collects kernels, objects and blobs, each once."""
 
     def __init__(self, backends: Sequence[Backend]) -> None:
         self.backends = backends
@@ -120,7 +120,7 @@ class _Writer:
         return {"dtype": dtype_name(array.dtype), "shape": array.shape, "blob": self.blob(data)}
 
     def kernel(self, code: KernelCode, build: Build) -> int:
-        """Returns the number of a kernel, whose object is kept too."""
+        """Adds a kernel and its object; returns the kernel's number."""
         number = self._kernel_of.get(code.key)
         if number is None:
             number = self._kernel_of[code.key] = len(self.kernels)
@@ -190,7 +190,7 @@ def _refs(args: Sequence[BufferRef]) -> list[list[Any]]:
 
 
 def _program(writer: _Writer, program: Program, numbers: Mapping[int, int]) -> dict[str, Any]:
-    """Returns a program as JSON. `numbers` has the segments' numbers by their id."""
+    """Returns a program as JSON. `numbers` maps the ids of segments to their numbers."""
     spaces = sorted((slot, space.name) for slot, space in program.spaces.items())
     return {
         **({"spaces": spaces} if spaces else {}),

@@ -1,8 +1,8 @@
-"""Whole builds on the disk: a model compiled before starts by mapping what it was compiled to.
+"""Builds in the disk cache: a model that was compiled before is mapped instead of compiled.
 
-A build is found by the model's structure and weights, the passes with their options, the target and
-clew's own code. The trace and the kernels' loops are not kept: the passes run again, with the same
-result, when somebody asks for them.
+The key of a build covers the model's structure and weights, the passes with their options, the
+target, and clew's own code. The trace and the loops of kernels are not stored. If they are needed,
+the passes run again, with the same result.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from clew.support.budgets import Budgets, current
 from clew.support.errors import ClewError
 from clew.version import package_version
 
-# Writing more would keep the caller waiting.
+# Larger builds are written in the background, so that the caller does not wait.
 _WRITTEN_AT_ONCE_BYTES = 4 << 20
-# A larger build costs more disk than the passes cost time.
+# Larger builds are not stored: their disk space costs more than the time of the passes.
 _MOST_BYTES = 2 << 30
 
 
@@ -45,10 +45,10 @@ class StoredBuild:
         self._backends = options.backends
 
     def load(self) -> LoadedModel | None:
-        """Returns the build as a model ready to run; None where there is none, or a damaged one.
+        """Returns the build as a model ready to run; None if there is none, or it is damaged.
 
-        The file's checksum is computed once. As long as it stays the same file afterwards (device,
-        inode, size, times of writing and of change), it is only mapped.
+        The file's checksum is computed once. Later loads only map the file, as long as its device,
+        inode, size, and times of writing and change stay the same.
         """
         file = self._cache.open(self._key) if self._key is not None else None
         if file is None:
@@ -65,9 +65,10 @@ class StoredBuild:
         return model
 
     def keep(self, save: Callable[..., None], size_bytes: int) -> None:
-        """Keeps a build that `save(path, mode)` writes, a large one in the background.
+        """Stores a build by `save(path, mode)`; large builds in the background.
 
-        A build that cannot be saved, or a disk that refuses, is no error: it is built again.
+        If a build cannot be saved or the disk write fails, there is no error: the model is compiled
+        again the next time.
         """
         key = self._key
         if key is None or size_bytes > _MOST_BYTES:
@@ -95,17 +96,17 @@ class StoredBuild:
 
 
 def _identity(file: BinaryIO) -> bytes:
-    """Returns what changes whenever an open file is written, or another takes its place."""
+    """Returns an identity that changes if an open file is written or replaced."""
     found = os.fstat(file.fileno())
     parts = (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
     return repr(parts).encode()
 
 
 def _key(module: Module, options: Options) -> str | None:
-    """Returns what a build is kept under; None where it must not be kept."""
+    """Returns the key of a build in the cache; None if it must not be stored."""
     if options.guard or options.instruments or options.has_user_code or options.budgets:
         return None
-    if current() != Budgets():  # nothing is checked of a build that is only read
+    if current() != Budgets():  # budgets are not checked for a stored build
         return None
     functions = [function for _, function in module]
     digest = hashlib.blake2b(digest_size=20)

@@ -1,4 +1,4 @@
-"""Puts a trace together: it sits below the graph IR, so what it needs from above is given here."""
+"""Creates traces. The trace is below the graph IR, so this file passes it the functions it needs."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _CLIP_RANK: Final = 5
 
 
 def trace_of(stages: Sequence[StageRecord], kernels: Kernels = ()) -> Trace:
-    """Returns the trace of a compilation; `kernels` may be a callable that gives them."""
+    """Returns the trace of a compilation. `kernels` may be a callable that returns the kernels."""
     return Trace(stages, _Reader(), kernels, _verify)
 
 
 class _Reader(ModuleReader):
-    """Knows besides which nodes outside kernels are memory that others write."""
+    """A reader that also knows the nodes outside kernels whose memory other nodes write."""
 
     def memory(self, node: Any) -> tuple[str, ...]:
         """Returns `view` and what the node shows, `joined` and what is written into it, or `region`
@@ -53,7 +53,7 @@ class _Reader(ModuleReader):
 
 
 def _name(node: Expr) -> str:
-    """Returns the layer or input whose result a node is, as far as it is one's."""
+    """Returns the layer or input whose result a node is, if there is exactly one."""
     sources = [s for s in node.span.sources if s.output is not None] or list(node.span.sources)
     return sources[0].layer if sources else type(node).__name__.lower()
 
@@ -87,8 +87,8 @@ def evaluate(
 
 
 def _used_once(module: Module) -> set[int]:
-    """Returns ids of the nodes of `main`, and of functions that are used in one place: kernels,
-    branches, and the parts of loops.
+    """Returns the ids of the nodes of `main` and of functions that are used once: kernels, branches
+    and the parts of loops.
     """
     uses: dict[int, int] = {}
     for node in post_order(module.main, into_functions=True):
@@ -105,7 +105,7 @@ def _used_once(module: Module) -> set[int]:
 
 
 def relayout(value: Any, source: Type, target: Type, like: Any) -> Any:
-    """Returns a value of type `source` in the layout of `target`, a value of which is `like`."""
+    """Returns a value of type `source` in the layout of type `target`; `like` has that type."""
     if isinstance(source, TupleType) and isinstance(target, TupleType):
         parts = zip(value, source.fields, target.fields, like, strict=True)
         return tuple(relayout(v, a, b, x) for v, a, b, x in parts)
@@ -128,7 +128,7 @@ def relayout(value: Any, source: Type, target: Type, like: Any) -> Any:
 
 
 def _is_frames(type_: TensorType) -> bool:
-    """Whether a tensor may be images of clips."""
+    """Whether a tensor may hold the images of clips."""
     if not type_.layout:
         return type_.rank == len(_FRAMES)
     return sorted(parse_layout(type_.layout).plain) == sorted(_FRAMES)

@@ -1,10 +1,9 @@
-"""What a user asked for and did not get: names that mean nothing, fusions and schedules without a
-place.
+"""Requests of a user that had no effect: unknown names, and fusions and schedules that fit nothing.
 
-An exact name that a model lacks is an error, as it can only be meant for this model. So is a fusion
-that is required. A glob, a schedule or a pass may be written for several models: there it is a
-warning (`clew.ClewWarning`). Where the graph depends on a run's inputs one build may lack what
-another has: there, names are warnings, too.
+An exact name that the model lacks is an error, since it must be meant for this model. A required
+fusion that fits nothing is an error, too. Globs, schedules and passes may be written for several
+models, so these give a warning (`clew.ClewWarning`). If the graph depends on a run's inputs, one
+build may lack names that another has; unknown names are then warnings.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from clew.trace.stages import StageRecord
 
 
 def tell(unmet: Iterable[Unmet], told: set[str]) -> None:
-    """Raises the first that is an error; issues the others as warnings, each text once."""
+    """Raises the first request that is an error; otherwise warns of each, once per text."""
     wishes = list(unmet)
     for wish in wishes:
         if isinstance(wish, ClewError):
@@ -37,9 +36,7 @@ def tell(unmet: Iterable[Unmet], told: set[str]) -> None:
 
 
 def layers_of(module: Module) -> dict[str, str]:
-    """Returns the layers of a module by name, and why nothing is left of those that were dealt with
-    at import.
-    """
+    """Returns the layers of a module by name; for layers that the import removed, the reason."""
     functions = [function for _, function in module]
     nodes = post_order(functions, into_functions=True)
     found = dict.fromkeys((la for n in nodes for la in n.span.layers), "")
@@ -51,8 +48,8 @@ def layers_of(module: Module) -> dict[str, str]:
 def unknown_layers(
     names: Iterable[str], module: Module, option: str, *, certain: bool = True
 ) -> list[Unmet]:
-    """Returns what to say of names and globs in an option that fit no layer. `certain` says that
-    the model has no other graph.
+    """Returns the names and globs of an option that fit no layer. `certain` means that the model
+    has no other graph.
     """
     wanted = list(names)
     if not wanted:
@@ -62,7 +59,7 @@ def unknown_layers(
     for name in wanted:
         if fitting(name, layers):
             continue
-        text = f"{option} names {name!r}, which fits no layer of the model"
+        text = f"{name!r} in {option} fits no layer of the model"
         hint = did_you_mean(name, layers, "layers")
         if certain and not is_glob(name):
             found.append(InputError("I307", text, hint=hint))
@@ -77,7 +74,7 @@ def kept_layers(passes: Iterable[Pass]) -> list[str]:
 
 
 def lost_regions(stages: Sequence[StageRecord], passes: Iterable[Pass]) -> list[Unmet]:
-    """Returns what to say of required fusions whose operators passes took before FuseRegions."""
+    """Returns the required fusions whose operators other passes removed before FuseRegions."""
     fusions = {f.name: f for p in passes if isinstance(p, MarkFusions) for f in p.fusions}
     if not fusions:
         return []
@@ -121,8 +118,8 @@ def _regions(module: Module) -> dict[str, list[str]]:
 def idle_schedules(
     schedules: Iterable[ScheduleFor], used: Iterable[int], kernels: Mapping[str, Sequence[str]]
 ) -> list[Unmet]:
-    """Returns what to say of schedules that are for no kernel. `used` are the ids of those that
-    are; `kernels` has the operators of each kernel by its name.
+    """Returns the schedules that fit no kernel. `used` are the ids of schedules that fit one, and
+    `kernels` holds the operators of each kernel by name.
     """
     known = set(used)
     ops = list(dict.fromkeys(op for names in kernels.values() for op in names))

@@ -1,4 +1,4 @@
-"""About how long the CPU takes for a part of a graph, to compare it with another backend."""
+"""Estimates the CPU's time for a part of a graph, to compare it with another backend."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from clew.machine.target import Target
 
 
 def region_seconds(flops: float, moved_bytes: float, target: Target) -> float:
-    """Returns the seconds that one core takes for a number of operations of f32 and a number of
-    bytes read or written, whichever takes longer: a roofline.
+    """Returns a roofline estimate in seconds on one core: the longer of the times for `flops` f32
+    operations and for reading or writing `moved_bytes`.
     """
     costs = target.costs
     multiply_adds = costs.vector_multiply_adds * target.vector_lanes("f32")

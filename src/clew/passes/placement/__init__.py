@@ -1,1 +1,1 @@
-"""Passes that choose which backend runs which part of the graph."""
+"""Passes that assign parts of the graph to backends."""

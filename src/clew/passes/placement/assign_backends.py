@@ -1,4 +1,4 @@
-"""AssignBackends: regions of the graph go to the backends that take them."""
+"""AssignBackends: assigns regions of the graph to the backends that take their operators."""
 
 from __future__ import annotations
 
@@ -26,23 +26,24 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class AssignBackends(Pass):
-    """Makes regions of the operators that backends take: functions with the attribute `backend`.
+    """Groups operators that backends take into regions: functions with the attribute `backend`.
 
-    A region is as large as it can be while no value leaves it and comes back. Its constants are
-    inside. Later passes leave it alone, and the program runs it as one step on its backend.
-    Backends are asked in order; operators that the first one does not get are offered to the next.
-    Where a backend states a cost, a region is kept only if it costs less than an estimate for the
-    CPU, with the copies at its borders included in the former.
+    A region is as large as possible such that no value leaves it and comes back. It contains its
+    constants. Later passes do not change it, and the program runs it as one step on its backend.
+    Backends claim operators in order; the operators that the first does not get are offered to the
+    next. If a backend states a cost, which includes the copies at the region's borders, a region is
+    kept only if its cost is less than an estimate for the CPU.
 
     Before:
         %1 = nn.matmul(%0, const); %2 = nn.relu(%1); %3 = softmax(%2)
     After:
         %4 = fn[matmul_relu](%0) with backend="npu" { ... }; %3 = softmax(%4)
 
-    Errors: C073 where a backend's own code fails.
+    Errors: C073 if a backend's code fails.
 
-    Preconditions: after what simplifies the graph for any machine, before passes that choose
-    layouts or convert operators for the CPU. Non-goals: operators whose shapes only a run tells.
+    Preconditions: after the passes that simplify the graph for any machine, before passes that
+    choose layouts or convert operators for the CPU. Non-goals: operators with data-dependent
+    shapes.
     """
 
     opt_level: ClassVar[int] = 0
@@ -58,7 +59,7 @@ class AssignBackends(Pass):
 
 
 class _Assigner(Rewriter):
-    """Hands each function of a module to an outliner of its own."""
+    """Outlines the regions of each function of a module."""
 
     def __init__(self, backends: Sequence[Claims], ctx: PassContext) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ class _Assigner(Rewriter):
     def _worthwhile(
         self, function: Function, backend: Claims, pieces: Sequence[Piece]
     ) -> list[Piece]:
-        """Returns the regions that their backend runs faster than the CPU, or at no known cost."""
+        """Returns the regions whose backend is faster than the CPU, or states no cost."""
         target = self._ctx.target
         if target is None:
             return list(pieces)
@@ -97,7 +98,7 @@ class _Assigner(Rewriter):
 
 
 def _cost(backend: Claims, region: Function, target: Target) -> float | None:
-    """Errors: C073 for a cost that is no time."""
+    """Errors: C073 for a cost that is not a number of seconds."""
     seconds = asked(backend, "cost", backend.cost, region, target)
     if seconds is None:
         return None
@@ -105,7 +106,7 @@ def _cost(backend: Claims, region: Function, target: Target) -> float | None:
         raise CompileError(
             "C073",
             f"the backend {backend.name} states a cost of {seconds!r}",
-            hint="a cost is a number of seconds, or None",
+            hint="cost must return a number of seconds, or None",
         )
     return float(seconds)
 
@@ -122,7 +123,7 @@ def _stays(argument: Expr, user: Expr) -> bool:
 
 
 def _regions(function: Function, pieces: Sequence[Piece]) -> list[Function]:
-    """Returns the functions that pieces would be, all of which may be regions at once."""
+    """Returns the functions that pieces would become as regions. They must be compatible."""
     numbered = [Piece(p.members, {"number": n}) for n, p in enumerate(pieces)]
     outlined = Outliner(numbered, _stays).rewrite_function(function)
     found: dict[int, Function] = {}
@@ -134,8 +135,8 @@ def _regions(function: Function, pieces: Sequence[Piece]) -> list[Function]:
 
 
 def cpu_seconds(region: Function, target: Target) -> float:
-    """Returns about how long one core takes for a region, each of its operands and results moved
-    once.
+    """Returns an estimate of the seconds that one core takes for a region, if each operand and
+    result is moved once.
     """
     nodes = post_order(region.body)
     flops = sum(_flops(n) for n in nodes if isinstance(n, Call))
@@ -145,8 +146,8 @@ def cpu_seconds(region: Function, target: Target) -> float:
 
 
 def _flops(call: Call) -> float:
-    """Returns the operations of a call; those of an operator without tensor form are one for each
-    element.
+    """Returns the number of operations of a call: one per element if the operator has no tensor
+    form.
     """
     types = [t for t in (a.type for a in call.args) if isinstance(t, TensorType)]
     op, known = call.op, len(types) == len(call.args) and not runs_on_host(call)

@@ -1,4 +1,4 @@
-"""Which operators of a function a backend claims, and the connected regions of these."""
+"""The operators of a function that a backend claims, and the connected regions of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clew.support.errors import ClewError, CompileError
 
 @dataclass(frozen=True, eq=False)
 class RegionPattern:
-    """Operators that a backend takes together: a name, what they look like, and a condition."""
+    """Operators that a backend takes together: a name, a pattern and a condition."""
 
     name: str
     pattern: Pattern
@@ -36,11 +36,11 @@ class RegionPattern:
 
 
 class Claims(Protocol):
-    """What placement asks of a backend."""
+    """The interface of a backend for placement."""
 
     @property
     def name(self) -> str:
-        """Tells backends apart."""
+        """The unique name of the backend."""
         ...
 
     @property
@@ -50,15 +50,15 @@ class Claims(Protocol):
 
     @property
     def patterns(self) -> Sequence[RegionPattern]:
-        """What it takes together, the first ones first."""
+        """The patterns that the backend takes, in order of preference."""
         ...
 
     def takes(self, call: Call) -> bool:
-        """Whether the backend runs a call of an operator."""
+        """Whether the backend can run a call of an operator."""
         ...
 
     def passes(self, target: Target) -> Sequence[Pass]:
-        """Returns passes to run just before regions are made."""
+        """Returns passes to run just before `AssignBackends`."""
         ...
 
     def cost(self, region: Function, target: Target) -> float | None:
@@ -67,9 +67,9 @@ class Claims(Protocol):
 
 
 def asked(backend: Claims, what: str, ask: Callable[..., Any], *args: Any) -> Any:
-    """Returns what a backend answers.
+    """Calls a function of a backend and returns its result.
 
-    Errors: C073 where its code fails.
+    Errors: C073 if the function fails.
     """
     try:
         return ask(*args)
@@ -86,10 +86,10 @@ def asked(backend: Claims, what: str, ask: Callable[..., Any], *args: Any) -> An
 def claims_of(
     function: Function, backend: Claims, others: Sequence[Piece]
 ) -> tuple[set[int], list[Piece]]:
-    """Returns ids of the calls that a backend claims in a function's body, and the matches of its
-    patterns among them. `others` are the regions of other backends.
+    """Returns the ids of the calls that a backend claims in a function's body, and the matches of
+    its patterns among them. `others` are the regions of other backends.
 
-    Errors: C073 where the backend's own code fails.
+    Errors: C073 if the backend's code fails.
     """
     taken = {id_ for piece in others for id_ in piece.ids}
     found: set[int] = set()
@@ -113,8 +113,8 @@ def claims_of(
 
 
 def _fitting(function: Function, matches: Sequence[Piece], others: Sequence[Piece]) -> list[Piece]:
-    """Returns the matches that need not wait for other backends' regions that wait for them.
-    Matches alone never do: each has one result.
+    """Returns the matches that form no cycle of dependencies with regions of other backends.
+    Matches by themselves never form one, since each has only one result.
     """
     kept: list[Piece] = []
     for part in matches:
@@ -124,8 +124,8 @@ def _fitting(function: Function, matches: Sequence[Piece], others: Sequence[Piec
 
 
 def is_placeable(node: Expr) -> bool:
-    """Whether a node may be part of a region: a call of an operator whose shapes are known, and
-    whose attributes wait for no value.
+    """Whether a node may be part of a region: a call of an operator whose shapes are known and
+    whose attributes do not depend on values.
     """
     if not isinstance(node, Call) or not isinstance(node.op, Op):
         return False
@@ -139,8 +139,8 @@ def _is_static(type_: Type) -> bool:
 
 
 def with_composites(region: Function, backend: Claims) -> Function:
-    """Returns a region as its backend is given it: each match of a pattern is a call of a function
-    with `composite` set to the pattern's name.
+    """Returns a region in the form that its backend receives: each match of a pattern is a call of
+    a function with `composite` set to the pattern's name.
     """
     function = Function(region.params, region.body)
     for wanted in backend.patterns:
@@ -149,12 +149,12 @@ def with_composites(region: Function, backend: Claims) -> Function:
 
 
 class Regions:
-    """The regions of what a backend claims in one function's body.
+    """The regions of the calls that a backend claims in one function's body.
 
-    A body is seen as units: single nodes, matches, and regions of other backends. The *level* of a
-    unit is the largest number of times that a path to it enters or leaves what is claimed. A path
-    that leaves a region raises the level, so connected claimed units of one level make a convex
-    region. Regions are then joined where an edge is the only way from one to the other.
+    The body consists of units: single nodes, matches, and regions of other backends. The *level* of
+    a unit is the largest number of times that a path to it enters or leaves claimed units. A path
+    that leaves a region raises the level, so connected claimed units of one level form a convex
+    region. Two regions are then joined if an edge is the only path from one to the other.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class Regions:
         others: Sequence[Piece],
     ) -> None:
         order = schedulable(function, [*others, *matches])
-        assert order is not None, "matches and regions that wait for each other"
+        assert order is not None, "matches and regions depend on each other"
         self._order = [n for n in order if not isinstance(n, Function)]
         self._parent: dict[int, int] = {n.id: n.id for n in self._order}
         for piece in (*others, *matches):
@@ -223,7 +223,7 @@ class Regions:
                     break
 
     def _edges(self) -> dict[int, dict[int, None]]:
-        """Returns for each unit those that read its values."""
+        """Returns, for each unit, the units that read its values."""
         edges: dict[int, dict[int, None]] = {}
         for node in self._order:
             to = self._unit(node.id)
@@ -239,7 +239,7 @@ def _used(node: Expr) -> Iterator[Expr]:
 
 
 def _other_way(edges: Mapping[int, Mapping[int, None]], start: int, end: int) -> bool:
-    """Whether a path of several edges leads from one unit to another."""
+    """Whether a path of more than one edge leads from one unit to another."""
     pending = [n for n in edges.get(start, ()) if n != end]
     seen = set(pending)
     while pending:
