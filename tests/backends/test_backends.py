@@ -410,7 +410,7 @@ def error_of(backend: Any, **options: Any) -> ClewError:
         (Npu, "I350", "Npu is not a backend"),
         (Npu(name="cpu"), "I352", "'cpu' is reserved"),
         (Npu(name="host"), "I352", "'host' is reserved"),
-        (Npu(name="My NPU"), "I352", "is no name"),
+        (Npu(name="My NPU"), "I352", "is not a valid name"),
     ],
 )
 def test_what_is_no_backend_is_refused(backend: Any, code: str, says: str) -> None:

@@ -1,4 +1,6 @@
-"""The trace's view of a kernel use: its loops, LLVM lines and instructions, computed on first use."""
+"""The trace's view of a kernel use: its loops, LLVM lines and instructions, computed on first
+use.
+"""
 
 from __future__ import annotations
 

@@ -171,7 +171,9 @@ class _Reach:
         self._bound = {n.var.id: n.value for n in self.nodes.values() if isinstance(n, Let)}
 
     def parts(self, node: int) -> Sequence[Expr]:
-        """Returns the nodes whose memory makes up a node's value; none if the node owns its memory."""
+        """Returns the nodes whose memory makes up a node's value; none if the node owns its
+        memory.
+        """
         found = self.nodes.get(node)
         match found:
             case Var():

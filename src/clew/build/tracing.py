@@ -1,4 +1,6 @@
-"""Creates traces. The trace is below the graph IR, so this file passes it the functions it needs."""
+"""Creates traces. The trace is below the graph IR, so this file passes it the functions it
+needs.
+"""
 
 from __future__ import annotations
 
