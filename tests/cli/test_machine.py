@@ -17,7 +17,6 @@ from .test_app import Run, run  # noqa: F401
 @pytest.fixture(autouse=True)
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """What was measured: 2 GHz first, then 3, and so on."""
-    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "160")
     found: list[float] = []
 
@@ -26,9 +25,11 @@ def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[f
         return replace(DEFAULTS, ghz=found[-1])
 
     monkeypatch.setattr("clew.machine.measure.measured_costs", measure)
-    host.cache_clear()
-    yield found
-    host.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setenv("CLEW_CACHE_DIR", str(tmp_path))
+        host.cache_clear()
+        yield found
+    host.cache_clear()  # with the variable as it was: no other thread may fill it in between
 
 
 def test_costs_are_measured_once(run: Run, measured: list[float]) -> None:  # noqa: F811

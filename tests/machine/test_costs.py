@@ -21,10 +21,11 @@ from clew.support.errors import ClewWarning, InputError
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "cache"))
-    host.cache_clear()
-    yield tmp_path / "cache"
-    host.cache_clear()
+    with monkeypatch.context() as patched:
+        patched.setenv("CLEW_CACHE_DIR", str(tmp_path / "cache"))
+        host.cache_clear()
+        yield tmp_path / "cache"
+    host.cache_clear()  # with the variable as it was: no other thread may fill it in between
 
 
 @pytest.mark.parametrize("name", [f.name for f in fields(Costs)])
