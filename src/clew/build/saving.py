@@ -124,7 +124,7 @@ class _Writer:
         number = self._kernel_of.get(code.key)
         if number is None:
             number = self._kernel_of[code.key] = len(self.kernels)
-            record = asdict(code)
+            record = code.to_record()
             del record["in_place"]  # the plan's arguments say where it has been used
             self.kernels.append(record)
             made = build.binaries[code.key].object

@@ -4,7 +4,6 @@ that are still valid.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Sequence
 
@@ -90,12 +89,12 @@ class Accesses(Registers):
         """Returns the value of a load. A load that would read beyond its buffer reads another
         element instead; its value is not used then.
         """
-        size, element = math.prod(buffer.shape), memory_type(buffer.dtype)
+        size, element = buffer.elements, memory_type(buffer.dtype)
         stored, align = stored_dtype(buffer.dtype), element_bytes(buffer.dtype)
         if size == 0:
             return literal(0, buffer.dtype)
         offset = self.binary("max", self.index_sum(form), literal(0, INDEX))
-        offset = self.binary("min", offset, literal(size - 1, INDEX))
+        offset = self.binary("min", offset, self.dim_value(size - 1))
         pointer = f"getelementptr {element}, ptr {self.base(buffer)}, {offset.typed}"
         pointer = self.b.pointer(pointer)
         if offset.lanes > 1:
@@ -112,8 +111,9 @@ class Accesses(Registers):
         if active is None or place.step <= 2:
             return []  # stride 2 is faster from two vectors
         numbers = {key: b.const for key, b in self.bound.items() if b.const is not None}
-        bounds = self.simplifier.bounds(self.simplifier.rebuild(form))
-        beside = transpose.unrolled_beside(expr, form, place, numbers, bounds)
+        whole = self.simplifier.rebuild(form)
+        inside = self.simplifier.within(whole, 0, expr.source.elements - 1)
+        beside = transpose.unrolled_beside(expr, form, place, numbers, inside)
         if beside is None:
             return []
         number, extent = beside
@@ -167,7 +167,7 @@ class Accesses(Registers):
         for lane, wanted in enumerate(active):
             self.bound[id(self.lane_index)] = Bound(const=lane)
             parts = [(self.constant_of(atom), c) for atom, c in place.lane_parts]
-            known = [value * c for value, c in parts if value is not None]
+            known = [v * c for v, c in parts if v is not None and isinstance(c, int)]
             if len(known) < len(parts):
                 break
             found.append(lane * place.step + sum(known) if wanted else None)
@@ -220,7 +220,7 @@ class Accesses(Registers):
                 # It has no more bits, which LLVM cannot infer; this makes one multiplication
                 # suffice for three.
                 part = self.binary("and", part, literal(MOST_SHORT, INDEX))
-            part = self.binary("mul", part, literal(coefficient, INDEX))
+            part = self.binary("mul", part, self.dim_value(coefficient))
             offsets = self.binary("add", offsets, part)
         return self.b.pointer(f"getelementptr {element}, ptr {pointer}, {offsets.typed}")
 

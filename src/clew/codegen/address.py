@@ -6,13 +6,15 @@ differ in a literal offset, as x86 and Arm addressing modes require.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
+from clew.ir.dims import Atom, Dim, SymDim, numeric_part
 from clew.ir.types import memory_bytes
-from clew.loop.affine import Linear, Simplifier
+from clew.loop.affine import Linear, Simplifier, divisor
 from clew.loop.ir import Buffer
 from clew.te.expr import (
     COMPARISONS,
@@ -23,8 +25,10 @@ from clew.te.expr import (
     Index,
     Load,
     Scalar,
+    Size,
     Unary,
     binary,
+    size,
 )
 
 
@@ -56,7 +60,7 @@ class Place:
     pointer: str
     offset: int
     step: int
-    lane_parts: tuple[tuple[Scalar, int], ...]
+    lane_parts: tuple[tuple[Scalar, Dim], ...]
     key: tuple[object, ...]
 
 
@@ -97,6 +101,9 @@ class Addresses(ABC):
         self.bound: dict[int, Bound] = {}
         self.scopes: list[LoopScope] = [LoopScope(builder.section())]
         self.lane_index: Index | None = None
+        # Names of the sizes that a call brings, and the argument that holds the first.
+        self.sizes: Sequence[str] = ()
+        self.first_size = 0
         self._bases: dict[int, str] = {}
         self._flat: dict[int, tuple[object, Linear]] = {}
         self._leaves: dict[int, _Leaves] = {}
@@ -117,7 +124,7 @@ class Addresses(ABC):
         if found is None:
             total: Scalar = Imm(0, INDEX)
             for index, stride in zip(indices, buffer.strides, strict=True):
-                total = binary("add", total, binary("mul", index, Imm(stride, INDEX)))
+                total = binary("add", total, binary("mul", index, size(stride)))
             form = self.simplifier.flatten(self.simplifier.linear(total))
             found = (owner, form)
             self._flat[id(owner)] = found
@@ -126,15 +133,17 @@ class Addresses(ABC):
     def place(self, buffer: Buffer, form: Linear) -> Place:
         """Returns the place of an access; emits pointer arithmetic that is not available yet."""
         const, step = form.const, 0
-        parts: list[tuple[int, int, Scalar, Value]] = []
-        lane_parts: list[tuple[Scalar, int]] = []
+        parts: list[tuple[int, Dim, Scalar, Value]] = []
+        lane_parts: list[tuple[Scalar, Dim]] = []
         for atom, coefficient in form.terms:
             bound = self.bound.get(id(atom))
             if bound is not None:
                 if bound.const is not None:
-                    const += coefficient * bound.const
-                elif bound.lanes:
+                    const = const + coefficient * bound.const
+                elif bound.lanes and isinstance(coefficient, int):
                     step += coefficient
+                elif bound.lanes:
+                    lane_parts.append((atom, coefficient))
                 else:
                     assert bound.value is not None
                     parts.append((bound.depth, coefficient, atom, bound.value))
@@ -143,10 +152,14 @@ class Addresses(ABC):
             else:
                 known = self.constant_of(atom)
                 if known is not None:
-                    const += coefficient * known
+                    const = const + coefficient * known
                 else:
                     value, depth = self.atom_value(atom)
                     parts.append((depth, coefficient, atom, value))
+        if isinstance(const, SymDim):
+            rest = numeric_part(const)
+            parts.append((0, 1, size(const), self.dim_value(const - rest)))
+            const = rest
         parts.sort(key=lambda p: p[0] if p[0] >= 0 else len(self.scopes))
         element = memory_type(buffer.dtype)
         pointer = self._bases[id(buffer)]
@@ -154,7 +167,7 @@ class Addresses(ABC):
         for depth, coefficient, _, value in parts:
             key = (*key, value.text, coefficient)
             if depth < 0:  # known only here: computed here and not shared
-                step_value = arith.binary(self.b, "mul", value, literal(coefficient, INDEX))
+                step_value = arith.binary(self.b, "mul", value, self.dim_value(coefficient))
                 pointer = self.b.pointer(
                     f"getelementptr {element}, ptr {pointer}, i64 {step_value.text}"
                 )
@@ -171,13 +184,14 @@ class Addresses(ABC):
             pointer = found
         return Place(pointer, const, step, tuple(lane_parts), key)
 
-    def _scaled(self, scope: LoopScope, value: Value, coefficient: int) -> Value:
+    def _scaled(self, scope: LoopScope, value: Value, coefficient: Dim) -> Value:
         if coefficient == 1:
             return value
         key = ("mul", value.text, coefficient)
         found = scope.values.get(key)
         if found is None:
-            found = self.b.value(f"mul i64 {value.text}, {coefficient}", INDEX)
+            by = self.dim_value(coefficient)
+            found = self.b.value(f"mul i64 {value.text}, {by.text}", INDEX)
             scope.values[key] = found
         return found
 
@@ -187,6 +201,48 @@ class Addresses(ABC):
             return place.pointer
         element = memory_type(buffer.dtype)
         return self.b.pointer(f"getelementptr {element}, ptr {place.pointer}, i64 {place.offset}")
+
+    # --- sizes ---
+
+    def dim_value(self, dim: Dim) -> Value:
+        """Returns the value of a dimension. Of a symbolic one, it is computed at the start of the
+        function from the sizes that the call brings.
+        """
+        if isinstance(dim, int):
+            return literal(dim, INDEX)
+        scope = self.scopes[0]
+        found = scope.values.get(("dim", dim))
+        if found is None:
+            with self.b.writing_to(scope.place):
+                found = self._dim(dim)
+            scope.values["dim", dim] = found
+        return found
+
+    def _dim(self, dim: SymDim) -> Value:
+        b, total = self.b, literal(0, INDEX)
+        for monomial, coefficient in dim.terms:
+            term = literal(coefficient, INDEX)
+            for atom, power in monomial:
+                value = self._size_atom(atom)
+                for _ in range(power):
+                    term = value if term.text == "1" else arith.binary(b, "mul", term, value)
+            total = term if total.text == "0" else arith.binary(b, "add", total, term)
+        return total
+
+    def _size_atom(self, atom: Atom) -> Value:
+        scope = self.scopes[0]
+        found = scope.values.get(("size", atom))
+        if found is None:
+            if not atom.op:
+                slot = self.first_size + self.sizes.index(atom.name)
+                at = self.b.pointer(f"getelementptr i64, ptr %args, i64 {slot}")
+                found = self.b.value(f"load i64, ptr {at}, align 8", INDEX)
+            else:
+                left, right = (self.dim_value(a) for a in atom.args)
+                op = {"//": "floordiv", "%": "mod"}.get(atom.op, atom.op)
+                found = arith.binary(self.b, op, left, right)
+            scope.values["size", atom] = found
+        return found
 
     # --- index values ---
 
@@ -347,15 +403,17 @@ class Addresses(ABC):
         match expr:
             case Imm():
                 return literal(expr.value, INDEX)
+            case Size():
+                return self.dim_value(expr.dim)
             case Index():
                 return self.index_value(expr)
-            case Binary(op="floordiv" | "mod", b=Imm(value=int() as by)) if by > 0:
-                low, _ = self.simplifier.bounds(expr.a)
+            case Binary(op="floordiv" | "mod") if (by := divisor(expr, expr.op)) is not None:
                 a = self._linear_value(self.simplifier.linear(expr.a), made)
-                if low >= 0:
+                divided = self.dim_value(by)
+                if self.simplifier.never_below(expr.a, 0):
                     op = "udiv" if expr.op == "floordiv" else "urem"
-                    return self.b.value(f"{op} i64 {a.text}, {by}", INDEX)
-                return arith.binary(self.b, expr.op, a, literal(by, INDEX))
+                    return self.b.value(f"{op} i64 {a.text}, {divided.text}", INDEX)
+                return arith.binary(self.b, expr.op, a, divided)
             case Binary():
                 a, b = self._compute(expr.a, made), self._compute(expr.b, made)
                 return arith.binary(self.b, expr.op, a, b)
@@ -380,15 +438,15 @@ class Addresses(ABC):
         for atom, coefficient in form.terms:
             known = self.constant_of(atom)
             if known is not None:
-                const += known * coefficient
+                const = const + known * coefficient
                 continue
             value = self._compute(atom, made)
             if coefficient != 1:
-                value = arith.binary(self.b, "mul", value, literal(coefficient, INDEX))
+                value = arith.binary(self.b, "mul", value, self.dim_value(coefficient))
             total = value if total is None else arith.binary(self.b, "add", total, value)
         if total is None:
-            return literal(const, INDEX)
-        return arith.binary(self.b, "add", total, literal(const, INDEX)) if const else total
+            return self.dim_value(const)
+        return arith.binary(self.b, "add", total, self.dim_value(const)) if const else total
 
 
 def ramp(lanes: int) -> Value:

@@ -1,11 +1,16 @@
-"""Results of code generation for the runtime: entry points, kernels and object code."""
+"""Results of code generation for the runtime: entry points, kernels and object code.
+
+Grids and sizes are dimensions (`ir.dims`). A kernel of sizes that only a run knows is a template:
+`KernelCode.at` returns the kernel at given sizes, in which all of them are numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
+from clew.ir.dims import Dim, SymDim, of_record, to_record, typical, value_at
 from clew.support.bounds import Places
 from clew.support.shown import Brief
 
@@ -21,9 +26,14 @@ class Access:
     """
 
     argument: int
-    size_bytes: int
-    run_of_pieces: int
-    run_of_lines: int
+    size_bytes: Dim
+    run_of_pieces: Dim
+    run_of_lines: Dim
+
+    def at(self, sizes: Mapping[str, int]) -> Access:
+        """Returns the access at given sizes."""
+        runs = value_at(self.run_of_pieces, sizes), value_at(self.run_of_lines, sizes)
+        return Access(self.argument, value_at(self.size_bytes, sizes), *runs)
 
 
 @dataclass(frozen=True)
@@ -36,32 +46,77 @@ class EntryPoint:
     group of equal lines, in order, and the function executes lines `first` to `last` of pieces
     `begin` to `end`. A phase with neither is serial. A phase that `joins` may run concurrently with
     the phase before it.
-    it.
 
     `cost` is an estimate of the nanoseconds of one run on one core. Cost and accesses determine
-    threading and chunks, and never affect the result.
+    threading and chunks, and never affect the result. The cost of a template is that at typical
+    sizes, and grows with `work`.
     """
 
     symbol: str
-    grid: int
+    grid: Dim
     cost: float
-    lines: tuple[tuple[int, float], ...] = ()
+    lines: tuple[tuple[Dim, float], ...] = ()
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
     joins: bool = False
+    work: SymDim | None = None
+
+    @property
+    def n_pieces(self) -> int:
+        """The number of pieces of work."""
+        assert isinstance(self.grid, int)
+        return self.grid
+
+    @property
+    def line_costs(self) -> list[tuple[int, float]]:
+        """The number and the cost of each group of equal lines."""
+        return [(count, cost) for count, cost in self.lines if isinstance(count, int)]
 
     @property
     def n_lines(self) -> int:
         """The number of lines of a piece; 1 if it has none."""
-        return sum(count for count, _ in self.lines) or 1
+        return sum(count for count, _ in self.line_costs) or 1
+
+    def at(self, sizes: Mapping[str, int]) -> EntryPoint:
+        """Returns the entry point at given sizes. Lines that are missing there have no pieces."""
+        lines = tuple((value_at(count, sizes), cost) for count, cost in self.lines)
+        grid = value_at(self.grid, sizes)
+        if self.lines and not sum(count for count, _ in lines):
+            grid = 0
+        cost = self.cost
+        if self.work is not None:
+            cost *= value_at(self.work, sizes) / max(1, typical(self.work))
+        reads, writes = (tuple(a.at(sizes) for a in part) for part in (self.reads, self.writes))
+        return EntryPoint(self.symbol, grid, cost, lines, reads, writes, self.joins)
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns the entry point as JSON values."""
+        return _record(self)  # type: ignore[no-any-return]
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> EntryPoint:
-        """Returns the entry point from its `asdict` after a round trip through JSON."""
-        lines = tuple((count, cost) for count, cost in record["lines"])
-        reads, writes = (tuple(Access(**a) for a in record[key]) for key in ("reads", "writes"))
+        """Returns the entry point from its record after a round trip through JSON."""
+        lines = tuple((of_record(count), cost) for count, cost in record["lines"])
+        reads, writes = (
+            tuple(Access(**{name: of_record(v) for name, v in a.items()}) for a in record[key])
+            for key in ("reads", "writes")
+        )
+        work = record.get("work")
         known = {**record, "lines": lines, "reads": reads, "writes": writes}
+        known["grid"], known["work"] = of_record(record["grid"]), work and of_record(work)
         return cls(**{f.name: known[f.name] for f in fields(cls)})
+
+
+def _record(value: Any) -> Any:
+    """Returns a value of dataclasses, tuples and dimensions as JSON values, without empty work."""
+    if isinstance(value, SymDim):
+        return to_record(value)
+    if isinstance(value, tuple):
+        return [_record(v) for v in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        found = {f.name: getattr(value, f.name) for f in fields(value)}
+        return {k: _record(v) for k, v in found.items() if not (k == "work" and v is None)}
+    return value
 
 
 RECORD_BYTES: Final = 16
@@ -78,10 +133,22 @@ class IndexCheck:
     places: Places
     operator: int
 
+    def at(self, sizes: Mapping[str, int]) -> IndexCheck:
+        """Returns the check at given sizes."""
+        places = self.places
+        size, count = value_at(places.size, sizes), value_at(places.count, sizes)
+        return replace(self, places=replace(places, size=size, count=count))
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns the check as JSON values."""
+        return _record(self)  # type: ignore[no-any-return]
+
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> IndexCheck:
-        """Returns the check from its `asdict` after a round trip through JSON."""
+        """Returns the check from its record after a round trip through JSON."""
         places = {f.name: record["places"][f.name] for f in fields(Places)}
+        for name in ("size", "count"):
+            places[name] = of_record(places[name])
         return cls(Places(**places), record["operator"])
 
 
@@ -95,14 +162,64 @@ class KernelCode(Brief):
     both: each element of the output is written after the last read of the same element of the
     input. `checks` are the indices that it checks, by number. If there are any, the kernel takes
     one more argument, the address of a record (`RECORD_BYTES`).
+
+    `sizes` names the sizes that a call of a template brings, as numbers among its arguments after
+    the workspaces; `size_values` holds them in the kernel at given sizes.
     """
 
     key: str
     entries: tuple[EntryPoint, ...]
-    scratch_bytes: int = 0
-    workspace_bytes: tuple[int, ...] = ()
+    scratch_bytes: Dim = 0
+    workspace_bytes: tuple[Dim, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
     checks: tuple[IndexCheck, ...] = ()
+    sizes: tuple[str, ...] = ()
+    size_values: tuple[int, ...] = ()
+
+    @property
+    def scratch(self) -> int:
+        """`scratch_bytes` as a number."""
+        assert isinstance(self.scratch_bytes, int)
+        return self.scratch_bytes
+
+    def at(self, sizes: Mapping[str, int]) -> KernelCode:
+        """Returns the kernel at given sizes; itself if it has none."""
+        if not self.sizes:
+            return self
+        return KernelCode(
+            self.key,
+            tuple(entry.at(sizes) for entry in self.entries),
+            value_at(self.scratch_bytes, sizes),
+            tuple(value_at(size, sizes) for size in self.workspace_bytes),
+            self.in_place,
+            tuple(check.at(sizes) for check in self.checks),
+            size_values=tuple(sizes[name] for name in self.sizes),
+        )
+
+    def to_record(self) -> dict[str, Any]:
+        """Returns the code as JSON values."""
+        record = {
+            "key": self.key,
+            "entries": [e.to_record() for e in self.entries],
+            "scratch_bytes": to_record(self.scratch_bytes),
+            "workspace_bytes": [to_record(size) for size in self.workspace_bytes],
+            "in_place": self.in_place,
+            "checks": [check.to_record() for check in self.checks],
+        }
+        return {**record, "sizes": self.sizes} if self.sizes else record
+
+    @staticmethod
+    def of_record(record: Mapping[str, Any]) -> KernelCode:
+        """Returns the code from its record after a round trip through JSON."""
+        return KernelCode(
+            record["key"],
+            tuple(map(EntryPoint.of_record, record["entries"])),
+            of_record(record["scratch_bytes"]),
+            tuple(map(of_record, record["workspace_bytes"])),
+            tuple((source, target) for source, target in record["in_place"]),
+            tuple(map(IndexCheck.of_record, record["checks"])),
+            tuple(record.get("sizes", ())),
+        )
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,11 +7,13 @@ a function tests these registers and writes a failure to the step's record
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
+from clew.ir.dims import Dim
 from clew.te.expr import INDEX, Checked
 
 
@@ -24,17 +26,22 @@ class Fault(NamedTuple):
 
 
 class Checks:
-    """The checks of one function. `start` is a position in its text before all of them."""
+    """The checks of one function. `start` is a position in its text before all of them, and
+    `dim_value` returns the value of a dimension.
+    """
 
-    def __init__(self, builder: Builder, start: list[str]) -> None:
+    def __init__(
+        self, builder: Builder, start: list[str], dim_value: Callable[[Dim], Value]
+    ) -> None:
         self.b = builder
         self._start = start
+        self._dim_value = dim_value
         self._found: dict[tuple[int, int], tuple[Checked, str, int]] = {}
 
     def look(self, check: Checked, index: Value) -> Fault:
         """Returns the index counted from the front, and whether it is out of range."""
         b, lanes = self.b, index.lanes
-        count, zero = literal(check.places.count, INDEX, lanes), literal(0, INDEX, lanes)
+        count, zero = self._count(check, lanes), literal(0, INDEX, lanes)
         if check.places.from_end:
             behind = arith.binary(b, "add", index, count)
             negative = arith.binary(b, "lt", index, zero)
@@ -42,9 +49,17 @@ class Checks:
         return Fault(check, index, self._outside(check, index))
 
     def _outside(self, check: Checked, index: Value) -> Value:
-        count = literal(check.places.count, INDEX, index.lanes)
+        count = self._count(check, index.lanes)
         text = f"icmp uge {index.typed}, {count.text}"
         return self.b.value(text, "bool", index.lanes)
+
+    def _count(self, check: Checked, lanes: int) -> Value:
+        """Returns the number of places, in all lanes."""
+        count = check.places.count
+        if isinstance(count, int):
+            return literal(count, INDEX, lanes)
+        one = self._dim_value(count)
+        return one if lanes == 1 else self.b.splat(one, lanes)
 
     def again(self, check: Checked, index: Value) -> Fault:
         """Returns whether an index that is already counted from the front is out of range."""

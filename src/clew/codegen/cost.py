@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clew.codegen.address import element_bytes
+from clew.ir.dims import Dim
 from clew.loop.ir import Block, Buffer, For, If, Stmt, Store, TileProduct, buffer_loads
 from clew.machine.costs import Costs
 from clew.te.expr import INDEX, Binary, Inlined, Intrinsic, Scalar
@@ -14,11 +15,30 @@ from clew.te.expr import INDEX, Binary, Inlined, Intrinsic, Scalar
 
 def cost_ns(stmt: Stmt, costs: Costs) -> float:
     """Returns an estimate of the nanoseconds of one run on one core: of its arithmetic, or of
-    moving its operands if that takes longer.
+    moving its operands if that takes longer. Sizes that only a run knows are typical ones.
     """
     traffic = _Traffic()
     arithmetic = _arithmetic(stmt, 1, 1, traffic, costs)
     return costs.ns(max(arithmetic, traffic.size_bytes * costs.phase_byte))
+
+
+def iterations(stmt: Stmt) -> Dim:
+    """Returns the number of stores that a run performs, in vectors. A cost grows with it."""
+    match stmt:
+        case Block():
+            total: Dim = 0
+            for inner in stmt.stmts:
+                total = total + iterations(inner)
+            return total
+        case For(kind="vector" | "dot"):
+            return iterations(stmt.body)
+        case For():
+            return stmt.size * iterations(stmt.body)
+        case TileProduct() | If():
+            return iterations(stmt.body)
+        case Store():
+            return 1
+    return 0
 
 
 @dataclass
@@ -36,7 +56,7 @@ class _Traffic:
     @property
     def size_bytes(self) -> int:
         """Bytes of all buffers."""
-        return sum(min(b.size_bytes, accessed) for b, accessed in self.buffers.values())
+        return sum(min(b.typical_bytes, accessed) for b, accessed in self.buffers.values())
 
 
 def _arithmetic(stmt: Stmt, times: int, lanes: int, traffic: _Traffic, costs: Costs) -> float:
@@ -49,7 +69,7 @@ def _arithmetic(stmt: Stmt, times: int, lanes: int, traffic: _Traffic, costs: Co
         case For(kind="dot"):
             return _arithmetic(stmt.body, times, lanes, traffic, costs)
         case For():
-            return _arithmetic(stmt.body, times * stmt.extent, lanes, traffic, costs)
+            return _arithmetic(stmt.body, times * stmt.typical, lanes, traffic, costs)
         case TileProduct():
             return _arithmetic(stmt.body, times, lanes, traffic, costs) / costs.tile_speedup
         case If():

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from clew.codegen.address import element_bytes
 from clew.codegen.artifact import Access, EntryPoint
-from clew.codegen.cost import cost_ns
+from clew.codegen.cost import cost_ns, iterations
+from clew.ir.dims import Dim, SymDim, product, typical
 from clew.loop.ir import Buffer, For, Stmt, Store, parallel_lines, reads, walk
 from clew.machine.costs import Costs
 from clew.te.expr import Binary, Scalar
@@ -19,20 +20,23 @@ def entry_point(
     are the numbers of buffers by their identity.
     """
     cost = cost_ns(phase, costs)
+    done = iterations(phase)
+    work = done if isinstance(done, SymDim) else None
     if not isinstance(phase, For) or phase.kind != "parallel":
-        return EntryPoint(symbol, 1, cost)
+        return EntryPoint(symbol, 1, cost, work=work)
     lines = parallel_lines(phase)
     along = {id(phase.index)}, {id(n.index) for n in lines}
     stores = [s for s in walk(phase) if isinstance(s, Store)]
     read = [(load.source, load.indices) for _, load in reads(phase)]
     return EntryPoint(
         symbol,
-        phase.extent,
+        phase.size,
         cost,
-        tuple((n.extent, cost_ns(n.body, costs)) for n in lines),
+        tuple((n.size, cost_ns(n.body, costs)) for n in lines),
         _accesses(read, along, arguments),
         _accesses([(s.buffer, s.indices) for s in stores], along, arguments),
         before is not None and _independent(before, phase),
+        work,
     )
 
 
@@ -51,18 +55,24 @@ def _accesses(
         number = arguments[id(buffer.root)]
         known = found.get(number)
         if known is not None:
-            pieces, lines = max(pieces, known.run_of_pieces), max(lines, known.run_of_lines)
+            pieces = _longer(pieces, known.run_of_pieces)
+            lines = _longer(lines, known.run_of_lines)
         found[number] = Access(number, buffer.size_bytes, pieces, lines)
     return tuple(found.values())
 
 
-def _run(buffer: Buffer, indices: Sequence[Scalar], growth: _Growth) -> int:
+def _longer(a: Dim, b: Dim) -> Dim:
+    return a if typical(a) >= typical(b) else b
+
+
+def _run(buffer: Buffer, indices: Sequence[Scalar], growth: _Growth) -> Dim:
     """Returns the bytes within which a buffer's position grows with a variable; 0 if it never
     does.
     """
     for axis, index in enumerate(indices):
         if growth.of(index):
-            return buffer.size_bytes // max(1, math.prod(buffer.shape[:axis]))
+            inside = product(buffer.shape[axis:])
+            return inside * element_bytes(buffer.dtype) if buffer.elements != 0 else 0
     return 0
 
 

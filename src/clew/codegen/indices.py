@@ -49,7 +49,7 @@ class Indices(Accesses):
 
     def __init__(self, builder: Builder, simplifier: Simplifier) -> None:
         super().__init__(builder, simplifier)
-        self.checks = Checks(builder, self.scopes[0].place)
+        self.checks = Checks(builder, self.scopes[0].place, self.dim_value)
         self.memo: dict[int, Value] = {}
         self.shared: dict[int, Value] = {}
         self.steps: dict[tuple[int, ...], Value] = {}
@@ -72,7 +72,7 @@ class Indices(Accesses):
 
     def _looked_at(self, expr: Checked) -> Value:
         index = self.value(expr.value)
-        known = _number(index)
+        known = _number(index) if isinstance(expr.places.count, int) else None
         if known is not None and expr.places.low <= known < expr.places.count:
             return literal(known + expr.places.count * (known < 0), INDEX)
         fault = self.checks.look(expr, index)

@@ -22,6 +22,7 @@ from clew.codegen.registers import Register, unfit_register
 from clew.codegen.tiles import Tiles
 from clew.codegen.values import Values
 from clew.codegen.vectors import literal_mask
+from clew.ir.dims import Dim, at_least, ceil_div, exact_quotient
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.grid import first_of_grid
@@ -52,12 +53,15 @@ _LEAST_PAST_CACHES_BYTES = 16
 
 @dataclass(frozen=True)
 class EmittedKernel:
-    """A kernel's functions: entry points in order, memory sizes, and the module's text."""
+    """A kernel's functions: entry points in order, memory sizes, and the module's text. `sizes`
+    names the sizes that a call brings.
+    """
 
     entries: tuple[EntryPoint, ...]
-    scratch_bytes: int
-    workspace_bytes: tuple[int, ...]
+    scratch_bytes: Dim
+    workspace_bytes: tuple[Dim, ...]
     llvm: str
+    sizes: tuple[str, ...] = ()
 
 
 def emit_kernel(
@@ -97,7 +101,9 @@ def emit_kernel(
         before = phases[number - 1] if number else None
         entries.append(entry_point(name, phase, layout.arguments, before, costs))
     workspace = tuple(b.size_bytes for b in layout.workspace)
-    return EmittedKernel(tuple(entries), layout.scratch_bytes, workspace, module.text())
+    return EmittedKernel(
+        tuple(entries), layout.scratch_bytes, workspace, module.text(), layout.sizes
+    )
 
 
 def _phases(body: Block) -> list[Stmt]:
@@ -125,13 +131,15 @@ class _Layout:
         self.arguments = {
             id(b): n for n, b in enumerate((*nest.inputs, *nest.outputs, *self.workspace))
         }
-        self.scratch: dict[int, int] = {}
-        offset = 0
+        self.scratch: dict[int, Dim] = {}
+        offset: Dim = 0
         for buffer in temporaries:
             if buffer.scope == "scratch":
                 self.scratch[id(buffer)] = offset
-                offset += -(-buffer.size_bytes // _CACHE_LINE_BYTES) * _CACHE_LINE_BYTES
+                lines = ceil_div(buffer.size_bytes, _CACHE_LINE_BYTES)
+                offset = offset + lines * _CACHE_LINE_BYTES
         self.scratch_bytes = offset
+        self.sizes = nest.sizes
 
 
 class _Function:
@@ -187,11 +195,13 @@ class _Function:
 
     def _begin(self, phase: Stmt) -> None:
         self.v = Values(self.b, Simplifier(), self.lines, self.masks_cheap)
+        self.v.sizes = self.layout.sizes
+        self.v.first_size = len(self.layout.arguments)
         self.tiles = Tiles(self.b, self.v, self._around_tiles, self._statement)
         self._bind_buffers(phase)
 
     def _body(self, phase: Stmt) -> None:
-        if isinstance(phase, For) and phase.extent == 1 and (lines := parallel_lines(phase)):
+        if isinstance(phase, For) and phase.size == 1 and (lines := parallel_lines(phase)):
             self.v.bound[id(phase.index)] = Bound(const=0)
             self._lines(lines)
         elif isinstance(phase, For) and phase.kind == "parallel":
@@ -199,7 +209,7 @@ class _Function:
         else:
             self._statement(phase)
         self.tiles.release()
-        self.v.checks.report(len(self.layout.arguments))
+        self.v.checks.report(len(self.layout.arguments) + len(self.layout.sizes))
 
     def _starts_lines(self, buffers: list[Buffer]) -> Value:
         """Returns whether buffers start at cache lines; memory of the user may not."""
@@ -226,8 +236,8 @@ class _Function:
                     at = self.b.pointer(f"getelementptr ptr, ptr %args, i64 {slot}")
                     self.v.bind_buffer(buffer, self.b.pointer(f"load ptr, ptr {at}, align 8"))
                 elif key in self.layout.scratch:
-                    offset = self.layout.scratch[key]
-                    at = self.b.pointer(f"getelementptr i8, ptr %scratch, i64 {offset}")
+                    offset = self.v.dim_value(self.layout.scratch[key])
+                    at = self.b.pointer(f"getelementptr i8, ptr %scratch, i64 {offset.text}")
                     self.v.bind_buffer(buffer, at)
 
     # --- statements ---
@@ -256,19 +266,33 @@ class _Function:
         self.b.line = before
 
     def _for(self, loop: For) -> None:
-        if loop.extent == 0:
+        if loop.size == 0:
             return
         if loop.kind == "vector":
             self._vector(loop)
         elif loop.kind == "dot" and self._dot(loop):
             pass
-        elif loop.extent == 1 or loop.kind in ("unroll", "dot"):
+        elif loop.size == 1 or loop.kind in ("unroll", "dot"):
             for n in range(loop.extent):
                 self.v.bound[id(loop.index)] = Bound(const=n)
                 self._statement(loop.body)
             del self.v.bound[id(loop.index)]
+        elif at_least(loop.size, 1, loop.index.facts):
+            self._serial(loop, literal(0, INDEX), self.v.dim_value(loop.size))
         else:
-            self._serial(loop, literal(0, INDEX), literal(loop.extent, INDEX))
+            self._maybe(loop, literal(0, INDEX), self.v.dim_value(loop.size))
+
+    def _maybe(self, loop: For, begin: Value, end: Value) -> None:
+        """Emits a loop that may run no iterations; register tiles keep their values then."""
+        v, b = self.v, self.b
+        run, done, before_block = b.label("run"), b.label("done"), b.block
+        b.branch_if(arith.binary(b, "lt", begin, end), run, done)
+        b.start(run)
+        before = dict(v.registers)
+        with v.isolated():
+            self._serial(loop, begin, end)
+        self.tiles.forget()
+        self._join(before, before_block, done)
 
     def _part(self, loop: For, begin: Value, end: Value) -> None:
         """Emits a range of a parallel loop that may be empty."""
@@ -286,7 +310,8 @@ class _Function:
         """Emits the requested lines of a piece: `%first` to `%last`, counted over all copies of
         their loop.
         """
-        before, start = self.b.line, 0
+        before = self.b.line
+        start: Dim = 0
         if len(copies) == 1:  # a request is never empty
             self.b.line = self.lines.get(id(copies[0]), before)
             self._serial(copies[0], Value("%first", INDEX), Value("%last", INDEX))
@@ -294,19 +319,20 @@ class _Function:
             return
         for loop in copies:
             self.b.line = self.lines.get(id(loop), before)
-            begin, end = self._range(start, loop.extent)
+            begin, end = self._range(start, loop.size)
             self._part(loop, begin, end)
-            start += loop.extent
+            start = start + loop.size
         self.b.line = before
 
-    def _range(self, start: int, extent: int) -> tuple[Value, Value]:
+    def _range(self, start: Dim, extent: Dim) -> tuple[Value, Value]:
         """Returns the requested iterations of a copy that begins with line `start`."""
         with self.b.writing_to(self.v.scopes[0].place):
             found = []
             for bound in ("%first", "%last"):
-                here = arith.binary(self.b, "sub", Value(bound, INDEX), literal(start, INDEX))
+                first, count = self.v.dim_value(start), self.v.dim_value(extent)
+                here = arith.binary(self.b, "sub", Value(bound, INDEX), first)
                 here = arith.binary(self.b, "max", here, literal(0, INDEX))
-                found.append(arith.binary(self.b, "min", here, literal(extent, INDEX)))
+                found.append(arith.binary(self.b, "min", here, count))
         return found[0], found[1]
 
     def _around_tiles(self, loop: For, body: Callable[[], None]) -> None:
@@ -435,6 +461,13 @@ class _Function:
             self._statement(stmt.body)
         if any(isinstance(s, TileProduct) for s in walk(stmt.body)):
             self.tiles.forget()
+        self._join(before, before_block, join)
+
+    def _join(self, before: dict[Register, Value], before_block: str, join: str) -> None:
+        """Continues at a label that is also reached from an earlier block; registers that changed
+        since then become phi nodes.
+        """
+        v, b = self.v, self.b
         after, last = v.registers, b.block
         b.branch(join)
         b.start(join)
@@ -483,10 +516,10 @@ class _Function:
         for atom, coefficient in form.terms:
             number = v.constant_of(atom)
             if number is not None:
-                const += coefficient * number
-            elif atom is not v.lane_index and coefficient % v.lanes:
+                const = const + coefficient * number
+            elif atom is not v.lane_index and exact_quotient(coefficient, v.lanes) is None:
                 return False
-        return const % v.lanes == 0
+        return exact_quotient(const, v.lanes) is not None
 
     def _current(self, stmt: Store) -> Value:
         v = self.v

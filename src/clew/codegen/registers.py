@@ -32,7 +32,7 @@ class Registers(Addresses):
         for atom, coefficient in form.terms:
             bound = self.bound.get(id(atom))
             if bound is not None and bound.lanes:
-                step += coefficient
+                step = step + coefficient
                 continue
             known = self.constant_of(atom)
             if known is None:
@@ -41,7 +41,9 @@ class Registers(Addresses):
                     f"an index of register tile {buffer.name} is not a literal",
                     hint="unroll the loops over it, or move the stage to scratch",
                 )
-            const += coefficient * known
+            const = const + coefficient * known
+        if not isinstance(const, int):
+            raise unfit_register(buffer, "at offsets that only a run knows")
         if step not in (0, 1):
             raise unfit_register(buffer, f"lanes {step} elements apart")
         return (id(buffer), const), (self.lanes if step else 1)

@@ -5,7 +5,6 @@ vector.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -28,15 +27,14 @@ def columns_at_once(dtype: str, lanes: int) -> int:
 
 
 def unrolled_beside(
-    load: Load, form: Linear, place: Place, numbers: dict[int, int], bounds: tuple[float, float]
+    load: Load, form: Linear, place: Place, numbers: dict[int, int], inside: bool
 ) -> tuple[int, int] | None:
     """Returns the number and the extent of the unrolled loop whose next iterations read adjacent
     elements; None if there is none, or if a load would exceed the buffer.
 
-    `numbers` are the current numbers of unrolled loops, by the id of their variables; `bounds` are
-    the bounds of the offset over all loops.
+    `numbers` are the current numbers of unrolled loops, by the id of their variables; `inside` says
+    that the offset is within the buffer over all loops.
     """
-    inside = bounds[0] >= 0 and bounds[1] < math.prod(load.source.shape)
     if place.step < 2 or place.lane_parts or not inside or load.source.scope == "register":
         return None
     for atom, coefficient in form.terms:

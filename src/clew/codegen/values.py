@@ -29,6 +29,7 @@ from clew.te.expr import (
     Load,
     Scalar,
     Select,
+    Size,
     Unary,
     shared_parts,
 )
@@ -123,6 +124,8 @@ class Values(Indices):
         match expr:
             case Imm():
                 return literal(expr.value, expr.dtype)
+            case Size():
+                return self.dim_value(expr.dim)
             case Load():
                 return self.load(expr)
             case Inlined():
@@ -176,15 +179,15 @@ class Values(Indices):
         for atom, coefficient in form.terms:
             known = self.constant_of(atom)
             if known is not None:
-                const += known * coefficient
+                const = const + known * coefficient
                 continue
             term = self._lane_atom(atom)
             if coefficient != 1:
-                term = self.binary("mul", term, literal(coefficient, INDEX))
+                term = self.binary("mul", term, self.dim_value(coefficient))
             total = term if total is None else self.binary("add", total, term)
         if total is None:
-            return literal(const, INDEX)
-        return self.binary("add", total, literal(const, INDEX)) if const else total
+            return self.dim_value(const)
+        return self.binary("add", total, self.dim_value(const)) if const else total
 
     def _lane_atom(self, atom: Scalar) -> Value:
         if isinstance(atom, Index):

@@ -8,11 +8,13 @@ known only during the run.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
 
 from clew.support.errors import GraphTypeError
 
@@ -259,6 +261,185 @@ def product(dims: tuple[Dim, ...]) -> Dim:
     for dim in dims:
         total = total * dim
     return total
+
+
+def exact_quotient(dim: Dim, by: Dim) -> Dim | None:
+    """Returns `dim / by` if it is a polynomial without remainder, else None."""
+    if isinstance(dim, int) and isinstance(by, int):
+        return None if dim % by else dim // by
+    if dim == 0:
+        return 0
+    quotient = dim // by
+    return quotient if quotient * by == dim else None
+
+
+def to_record(dim: Dim) -> Any:
+    """Returns a dimension as JSON values: a number, or the terms of a polynomial."""
+    if isinstance(dim, int):
+        return dim
+
+    def atom_record(atom: Atom) -> Any:
+        return [atom.op, *map(to_record, atom.args)] if atom.op else atom.name
+
+    return [[c, [[atom_record(a), p] for a, p in monomial]] for monomial, c in dim.terms]
+
+
+def of_record(record: Any) -> Dim:
+    """Returns the dimension of a record from `to_record`."""
+    if isinstance(record, int):
+        return record
+
+    def atom(part: Any) -> Atom:
+        if isinstance(part, str):
+            return Atom(part)
+        op, left, right = part
+        return Atom("", op, (of_record(left), of_record(right)))
+
+    return SymDim({tuple((atom(a), p) for a, p in monomial): c for c, monomial in record})
+
+
+def value_at(dim: Dim, sizes: Mapping[str, int]) -> int:
+    """Returns the value of a dimension at given sizes.
+
+    Errors: T110 for a division by 0.
+    """
+    if isinstance(dim, int):
+        return dim
+    total = 0
+    for monomial, coefficient in dim.terms:
+        for atom, power in monomial:
+            coefficient *= _atom_at(atom, sizes) ** power
+        total += coefficient
+    return total
+
+
+def _atom_at(atom: Atom, sizes: Mapping[str, int]) -> int:
+    if not atom.op:
+        return sizes[atom.name]
+    left, right = (value_at(a, sizes) for a in atom.args)
+    if right == 0 and atom.op in ("//", "%"):
+        raise GraphTypeError("T110", f"a size is {left} {atom.op} 0")
+    return _OPERATIONS[atom.op](left, right)
+
+
+def numeric_part(dim: Dim) -> int:
+    """Returns the constant term of a polynomial."""
+    if isinstance(dim, int):
+        return dim
+    return next((c for monomial, c in dim.terms if not monomial), 0)
+
+
+def ceil_div(dim: Dim, by: int) -> Dim:
+    """Returns `dim / by`, rounded up."""
+    whole = exact_quotient(dim, by)
+    return (dim + by - 1) // by if whole is None else whole
+
+
+# A value that `typical` takes for each name: a prime, so that no tile seems to divide it.
+TYPICAL_SIZE: Final = 127
+
+
+def typical(dim: Dim) -> int:
+    """Returns a number that stands for a dimension where only speed depends on it."""
+    if isinstance(dim, int):
+        return dim
+    number = dim.substitute(dict.fromkeys(dim.symbols, TYPICAL_SIZE))
+    assert isinstance(number, int)
+    return number
+
+
+Facts: TypeAlias = "tuple[SymDim, ...]"
+"""Expressions that are at least 0."""
+
+
+def at_least(dim: Dim | float, low: int = 0, facts: Facts = ()) -> bool:
+    """Whether a dimension is certainly at least `low`, for all named sizes of at least 1 for which
+    `facts` hold. An infinity is itself.
+    """
+    if not isinstance(dim, SymDim):
+        return dim >= low
+    return _at_least(dim - low, facts)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _at_least(dim: Dim, facts: Facts) -> bool:
+    if _lowest(dim) >= 0:
+        return True
+    return any(_lowest(dim - fact) >= 0 for fact in facts)
+
+
+def _lowest(dim: Dim) -> float | Fraction:
+    """Returns a lower bound of a dimension over named sizes of at least 1."""
+    if isinstance(dim, int):
+        return Fraction(dim)
+    exact = _without_quotients(dim)
+    # Each name is 1 + t with t >= 0: without negative coefficients of t, the least is at t = 0.
+    total: Fraction | float = Fraction(0)
+    shifted: dict[_Monomial, Fraction] = {}
+    for monomial, coefficient in exact.items():
+        names = [(a, p) for a, p in monomial]
+        for choice in itertools.product(*(range(p + 1) for _, p in names)):
+            weight = coefficient
+            for (atom, power), taken in zip(names, choice, strict=True):
+                base = _least_of(atom)
+                weight = weight * math.comb(power, taken) * base ** (power - taken)
+            key = tuple((a, t) for (a, _), t in zip(names, choice, strict=True) if t)
+            shifted[key] = shifted.get(key, Fraction(0)) + weight
+    for key, weight in shifted.items():
+        if not key:
+            total = weight
+        elif weight < 0:
+            return -math.inf
+    return total
+
+
+def _least_of(atom: Atom) -> Fraction:
+    """Returns a lower bound of an atom; 0 for an operation whose bound is not below that."""
+    if not atom.op:
+        return Fraction(1)
+    left, right = (_lowest(a) for a in atom.args)
+    if atom.op == "max":
+        best = max(left, right)
+    elif atom.op == "min":
+        best = min(left, right)
+    elif atom.op == "//" and isinstance(atom.args[1], int) and atom.args[1] > 0:
+        best = left if left == -math.inf else Fraction(math.floor(left / atom.args[1]))
+    else:
+        best = Fraction(0) if left >= 0 else -math.inf
+    return Fraction(-(1 << 62)) if best == -math.inf else Fraction(best)
+
+
+def _without_quotients(dim: SymDim) -> dict[_Monomial, Fraction]:
+    """Returns the terms of a lower bound in which a quotient `a // n` with a negative coefficient
+    is `a / n`, and one of `min(a, b)` is `b`, which are not smaller.
+    """
+    found: dict[_Monomial, Fraction] = {}
+
+    def add(monomial: _Monomial, weight: Fraction) -> None:
+        found[monomial] = found.get(monomial, Fraction(0)) + weight
+
+    for monomial, coefficient in dim.terms:
+        weight = Fraction(coefficient)
+        last = next((a for a, p in monomial if a.op in ("//", "min") and p == 1), None)
+        if weight >= 0 or last is None:
+            add(monomial, weight)
+            continue
+        rest: Dim = SymDim({tuple((a, p) for a, p in monomial if a != last): 1})
+        if len(monomial) == 1:
+            rest = 1
+        if last.op == "//":
+            if not isinstance(last.args[1], int) or last.args[1] <= 0 or not at_least(rest):
+                add(monomial, weight)
+                continue
+            larger, weight = last.args[0] * rest, weight / last.args[1]
+        else:
+            if not at_least(rest):
+                add(monomial, weight)
+                continue
+            larger = last.args[1] * rest
+        for inner, c in _terms(larger):
+            add(inner, weight * c)
+    return found
 
 
 _unknowns = itertools.count()

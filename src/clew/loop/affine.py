@@ -1,5 +1,9 @@
 """Index arithmetic: linear forms over loop variables, their bounds, and simplification with
 these.
+
+Coefficients and bounds are dimensions: numbers, or polynomials of sizes that only a run knows. A
+comparison with such a size holds only if it holds for all sizes (`dims.at_least`), under the facts
+of the loops involved (`Index.facts`).
 """
 
 from __future__ import annotations
@@ -7,7 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
 from clew.support import walk
 from clew.te.expr import (
     COMPARISONS,
@@ -19,14 +25,18 @@ from clew.te.expr import (
     Load,
     Scalar,
     Select,
+    Size,
     Unary,
     binary,
     select,
+    size,
 )
 from clew.te.walk import nodes, over, post_order
 
-Range = tuple[float, float]
-_UNBOUNDED: Range = (float("-inf"), float("inf"))
+Bound: TypeAlias = "Dim | float"
+"""A dimension, or an infinity."""
+Range: TypeAlias = "tuple[Bound, Bound]"
+_UNBOUNDED: Range = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -35,10 +45,10 @@ class Linear:
     form.
     """
 
-    terms: tuple[tuple[Scalar, int], ...]
-    const: int
+    terms: tuple[tuple[Scalar, Dim], ...]
+    const: Dim
 
-    def coefficient(self, index: Scalar) -> int:
+    def coefficient(self, index: Scalar) -> Dim:
         """Returns the coefficient of a loop variable, as an atom by itself."""
         return next((c for a, c in self.terms if a is index), 0)
 
@@ -71,6 +81,7 @@ class Simplifier:
         self._decided: dict[int, tuple[Scalar, bool | None]] = {}
         self._divided: dict[tuple[str, Linear, int], Linear] = {}
         self._flat: dict[Linear, Linear] = {}
+        self._facts: dict[int, tuple[Scalar, Facts]] = {}
 
     def linear(self, expr: Scalar) -> Linear:
         """Returns the linear form of an index expression."""
@@ -84,6 +95,8 @@ class Simplifier:
         match expr:
             case Imm():
                 return Linear((), int(expr.value))
+            case Size():
+                return Linear((), expr.dim)
             case Index():
                 return Linear((), 0) if expr.extent == 1 else Linear(((expr, 1),), 0)
             case Binary(op="add" | "sub"):
@@ -97,22 +110,22 @@ class Simplifier:
                     return _scale(a, b.const)
             case Binary(op="floordiv" | "mod"):
                 b = self.linear(expr.b)
-                if not b.terms and b.const > 0:
+                if not b.terms and at_least(b.const, 1):
                     return self.divide(expr.op, self.linear(expr.a), b.const)
             case Binary(op="min" | "max"):
-                low_a, high_a = self.bounds(expr.a)
-                low_b, high_b = self.bounds(expr.b)
-                if high_a <= low_b:
+                difference = _sum(self.linear(expr.b), self.linear(expr.a), -1)
+                low, high = self.range_of(difference)
+                facts = self.facts(difference)
+                if at_least(low, 0, facts):
                     return self.linear(expr.a if expr.op == "min" else expr.b)
-                if high_b <= low_a:
+                if at_least(negated(high), 0, facts):
                     return self.linear(expr.b if expr.op == "min" else expr.a)
             case Unary(op="neg"):
                 return _scale(self.linear(expr.a), -1)
             case Checked(places=places):
-                low, high = self.bounds(expr.value)
-                if low >= 0 and high < places.count:
+                if self.within(expr.value, 0, places.count - 1):
                     return self.linear(expr.value)
-                if places.from_end and low >= -places.count and high < 0:
+                if places.from_end and self.within(expr.value, -places.count, -1):
                     return _sum(self.linear(expr.value), Linear((), places.count), 1)
         return Linear(((self._atom(self._rebuilt(expr)), 1),), 0)
 
@@ -120,21 +133,22 @@ class Simplifier:
         """Returns the expression with simplified operands."""
         return over(expr, tuple([self.simplify(c) for c in expr.children]))
 
-    def divide(self, op: str, form: Linear, by: int) -> Linear:
+    def divide(self, op: str, form: Linear, by: Dim) -> Linear:
         """Returns `floordiv` or `mod` of a form by a positive number."""
         found = self._divided.get((op, form, by))
         if found is None:
             found = self._divided[op, form, by] = self._divide(op, form, by)
         return found
 
-    def _divide(self, op: str, form: Linear, by: int) -> Linear:
+    def _divide(self, op: str, form: Linear, by: Dim) -> Linear:
         if by == 1:
             return form if op == "floordiv" else Linear((), 0)
         form = self.flatten(form)
-        whole = Linear(tuple((a, c // by) for a, c in form.terms if c % by == 0), form.const // by)
-        rest = Linear(tuple((a, c) for a, c in form.terms if c % by), form.const % by)
-        low, high = self.range_of(rest)
-        if low >= 0 and high < by:
+        parts = [(a, c, exact_quotient(c, by)) for a, c in form.terms]
+        quotient, remainder = _divided_const(form.const, by)
+        whole = Linear(tuple((a, q) for a, _, q in parts if q is not None), quotient)
+        rest = Linear(tuple((a, c) for a, c, q in parts if q is None), remainder)
+        if self._lies_within(rest, 0, by - 1):
             return whole if op == "floordiv" else rest
         grouped = self._divide_groups(op, rest, by)
         if grouped is not None:
@@ -144,34 +158,38 @@ class Simplifier:
             nested = self._nested_quotient(rest, by)
             if nested is not None:
                 return _sum(whole, nested, 1)
-            atom = self._atom(Binary("floordiv", inner, Imm(by, INDEX)))
+            atom = self._atom(Binary("floordiv", inner, size(by)))
             return _sum(whole, Linear(((atom, 1),), 0), 1)
-        return Linear(((self._atom(Binary("mod", inner, Imm(by, INDEX))), 1),), 0)
+        return Linear(((self._atom(Binary("mod", inner, size(by))), 1),), 0)
 
-    def _divide_groups(self, op: str, rest: Linear, by: int) -> Linear | None:
+    def _divide_groups(self, op: str, rest: Linear, by: Dim) -> Linear | None:
         """Returns `(g*q + r) // by` as `q // (by/g)`, and its remainder as `g*(q % (by/g)) + r`.
 
         This requires that g divides `by` and that r is in [0, g): a block index plus an offset.
         """
-        for size in sorted({abs(c) for _, c in rest.terms}, reverse=True):
-            coarse = [(a, c) for a, c in rest.terms if abs(c) >= size]
+        if not isinstance(by, int) or not isinstance(rest.const, int):
+            return None
+        terms = [(a, c) for a, c in rest.terms if isinstance(c, int)]
+        if len(terms) < len(rest.terms):
+            return None
+        for least in sorted({abs(c) for _, c in terms}, reverse=True):
+            coarse = [(a, c) for a, c in terms if abs(c) >= least]
             unit = math.gcd(by, *(c for _, c in coarse))
-            fine = Linear(tuple((a, c) for a, c in rest.terms if abs(c) < size), rest.const % unit)
-            low, high = self.range_of(fine)
-            if unit == 1 or low < 0 or high >= unit:
+            fine = Linear(tuple((a, c) for a, c in terms if abs(c) < least), rest.const % unit)
+            if unit == 1 or not self._lies_within(fine, 0, unit - 1):
                 continue
             quotient = Linear(tuple((a, c // unit) for a, c in coarse), rest.const // unit)
             divided = self.divide(op, quotient, by // unit)
             return divided if op == "floordiv" else _sum(_scale(divided, unit), fine, 1)
         return None
 
-    def _nested_quotient(self, rest: Linear, by: int) -> Linear | None:
+    def _nested_quotient(self, rest: Linear, by: Dim) -> Linear | None:
         """Returns `(x // a) // b` as `x // (a * b)`."""
         if len(rest.terms) == 1 and not rest.const and rest.terms[0][1] == 1:
             atom = rest.terms[0][0]
-            match atom:
-                case Binary(op="floordiv", a=inner, b=Imm(value=first)) if first > 0:
-                    return self.divide("floordiv", self.linear(inner), by * first)
+            first = divisor(atom, "floordiv")
+            if isinstance(atom, Binary) and first is not None:
+                return self.divide("floordiv", self.linear(atom.a), by * first)
         return None
 
     def flatten(self, form: Linear) -> Linear:
@@ -212,19 +230,77 @@ class Simplifier:
         """Returns the expression of a linear form."""
         result: Scalar | None = None
         for atom, coefficient in form.terms:
-            term = binary("mul", atom, Imm(coefficient, INDEX))
+            term = binary("mul", atom, size(coefficient))
             result = term if result is None else binary("add", result, term)
         if result is None:
-            return Imm(form.const, INDEX)
-        return binary("add", result, Imm(form.const, INDEX)) if form.const else result
+            return size(form.const)
+        return binary("add", result, size(form.const)) if form.const else result
+
+    def facts(self, form: Linear) -> Facts:
+        """Returns the facts that hold wherever a form is evaluated: those of its loops."""
+        found: dict[SymDim, None] = {}
+        for atom, _ in form.terms:
+            known = self._facts.get(id(atom))
+            if known is None:
+                inside = (n for n in nodes(atom) if isinstance(n, Index))
+                made = tuple(dict.fromkeys(fact for n in inside for fact in n.facts))
+                known = self._facts[id(atom)] = (atom, made)
+            found.update(dict.fromkeys(known[1]))
+        return tuple(found)
+
+    def within(self, expr: Scalar, low: Dim, high: Dim) -> bool:
+        """Whether an index expression is certainly at least `low` and at most `high`."""
+        return self.never_below(expr, low) and self.never_above(expr, high)
+
+    def never_below(self, expr: Scalar, low: Dim) -> bool:
+        """Whether an index expression is certainly at least `low`."""
+        form = self.linear(expr)
+        return self._is_at_least(_sum(form, Linear((), low), -1))
+
+    def never_above(self, expr: Scalar, high: Dim) -> bool:
+        """Whether an index expression is certainly at most `high`."""
+        return self._is_at_least(_sum(Linear((), high), self.linear(expr), -1))
+
+    def _is_at_least(self, form: Linear) -> bool:
+        """Whether a form is certainly at least 0. If its bounds do not tell, it is tried with each
+        operand in place of a `min` or `max`.
+        """
+        if at_least(self.range_of(form)[0], 0, self.facts(form)):
+            return True
+        for atom, coefficient in form.terms:
+            if not isinstance(atom, Binary) or atom.op not in ("min", "max"):
+                continue
+            grows = at_least(coefficient, 0)
+            if not grows and not at_least(negated(coefficient), 0):
+                continue
+            rest = Linear(tuple(t for t in form.terms if t[0] is not atom), form.const)
+            sides = [_sum(rest, _scale(self.linear(x), coefficient), 1) for x in (atom.a, atom.b)]
+            facts = self.facts(form)
+            hold = [at_least(self.range_of(side)[0], 0, facts) for side in sides]
+            if (any if grows == (atom.op == "max") else all)(hold):
+                return True
+        return False
+
+    def _lies_within(self, form: Linear, low: Dim, high: Dim) -> bool:
+        least, most = self.range_of(form)
+        facts = self.facts(form)
+        if not at_least(_plus(least, -low), 0, facts):
+            return False
+        return at_least(_plus(high, negated(most)), 0, facts)
 
     def range_of(self, form: Linear) -> Range:
         """Returns the minimum and maximum of a form, from the extents of its loops."""
-        low = high = float(form.const)
+        low: Bound = form.const
+        high: Bound = form.const
         for atom, coefficient in form.terms:
             least, most = self._atom_range(atom)
-            a, b = coefficient * least, coefficient * most
-            low, high = low + min(a, b), high + max(a, b)
+            if at_least(coefficient, 0):
+                least, most = _times(least, coefficient), _times(most, coefficient)
+            elif at_least(negated(coefficient), 0):
+                least, most = _times(most, coefficient), _times(least, coefficient)
+            else:
+                return _UNBOUNDED
+            low, high = _plus(low, least), _plus(high, most)
         return low, high
 
     def bounds(self, expr: Scalar) -> Range:
@@ -239,25 +315,27 @@ class Simplifier:
 
     def _range_of_atom(self, atom: Scalar) -> Range:
         match atom:
-            case Index(extent=int() as extent):
-                return 0.0, float(extent - 1)
-            case Binary(op="floordiv", b=Imm(value=int() as by)) if by > 0:
+            case Index():
+                return 0, atom.extent - 1
+            case Binary(op="floordiv") if (by := divisor(atom, "floordiv")) is not None:
                 low, high = self.bounds(atom.a)
                 return _floor(low, by), _floor(high, by)
-            case Binary(op="mod", b=Imm(value=int() as by)) if by > 0:
-                low, high = self.bounds(atom.a)
-                if low >= 0 and high < by:
-                    return low, high
-                return 0.0, float(by - 1)
+            case Binary(op="mod") if (by := divisor(atom, "mod")) is not None:
+                if self.within(atom.a, 0, by - 1):
+                    return self.bounds(atom.a)
+                return 0, by - 1
             case Binary(op="min" | "max" as op):
                 (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
-                pick = min if op == "min" else max
-                return pick(al, bl), pick(ah, bh)
+                facts = self.facts(Linear(((atom, 1),), 0))
+                if op == "min":
+                    return _least(al, bl, facts), _smaller(ah, bh, facts)
+                return _larger(al, bl, facts), _most(ah, bh, facts)
             case Checked(hold=True):
-                return 0.0, float(atom.places.count - 1)
+                return 0, atom.places.count - 1
             case Select():
                 (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
-                return min(al, bl), max(ah, bh)
+                facts = self.facts(Linear(((atom, 1),), 0))
+                return _least(al, bl, facts), _most(ah, bh, facts)
         return _UNBOUNDED
 
     def decide(self, cond: Scalar) -> bool | None:
@@ -283,8 +361,8 @@ class Simplifier:
                 inner = self.decide(cond.a)
                 return None if inner is None else not inner
             case Binary() if cond.op in COMPARISONS and cond.a.dtype == INDEX:
-                low, high = self.range_of(_sum(self.linear(cond.a), self.linear(cond.b), -1))
-                return _decide(cond.op, low, high)
+                form = _sum(self.linear(cond.a), self.linear(cond.b), -1)
+                return _decide(cond.op, *self.range_of(form), self.facts(form))
         return None
 
     def simplify(self, expr: Scalar) -> Scalar:
@@ -345,19 +423,112 @@ class Simplifier:
         return new
 
 
-def _floor(value: float, by: int) -> float:
-    return value if value in _UNBOUNDED else float(int(value) // by)
+def negated(bound: Bound) -> Bound:
+    """Returns a bound times -1."""
+    return -bound
 
 
-def _decide(op: str, low: float, high: float) -> bool | None:
+def divisor(expr: Scalar, op: str) -> Dim | None:
+    """Returns the divisor of a `floordiv` or `mod` by a size of at least 1, else None."""
+    if not isinstance(expr, Binary) or expr.op != op:
+        return None
+    by: Dim
+    match expr.b:
+        case Imm(value=int() as number):
+            by = number
+        case Size():
+            by = expr.b.dim
+        case _:
+            return None
+    return by if at_least(by, 1) else None
+
+
+def _plus(a: Bound, b: Bound) -> Bound:
+    if isinstance(a, float) and math.isinf(a):
+        return a
+    if isinstance(b, float) and math.isinf(b):
+        return b
+    return a + b  # type: ignore[operator]
+
+
+def _times(bound: Bound, by: Dim) -> Bound:
+    if isinstance(bound, float) and math.isinf(bound):
+        if isinstance(by, int) and by == 0:
+            return 0
+        return bound if at_least(by, 0) else -bound
+    return bound * by  # type: ignore[operator]
+
+
+def lower(a: Bound, b: Bound) -> Bound:
+    """Returns a bound below both: the smaller one, or an infinity if that depends on sizes."""
+    return _least(a, b, ())
+
+
+def higher(a: Bound, b: Bound) -> Bound:
+    """Returns a bound above both: the larger one, or an infinity if that depends on sizes."""
+    return _most(a, b, ())
+
+
+def _floor(value: Bound, by: Dim) -> Bound:
+    if isinstance(value, float):
+        return value
+    return value // by
+
+
+def _difference(a: Bound, b: Bound) -> Bound:
+    """Returns a - b, or NaN for two equal infinities."""
+    if isinstance(a, float) and isinstance(b, float):
+        return a - b
+    return _plus(a, negated(b))
+
+
+def _least(a: Bound, b: Bound, facts: Facts) -> Bound:
+    """Returns a bound below both."""
+    if at_least(_difference(b, a), 0, facts):
+        return a
+    return b if at_least(_difference(a, b), 0, facts) else -math.inf
+
+
+def _most(a: Bound, b: Bound, facts: Facts) -> Bound:
+    """Returns a bound above both."""
+    if at_least(_difference(b, a), 0, facts):
+        return b
+    return a if at_least(_difference(a, b), 0, facts) else math.inf
+
+
+def _smaller(a: Bound, b: Bound, facts: Facts) -> Bound:
+    """Returns the smaller of two upper bounds; if sizes decide, a number, or the second."""
+    return a if at_least(_difference(b, a), 0, facts) or _is_preferred(a, b) else b
+
+
+def _larger(a: Bound, b: Bound, facts: Facts) -> Bound:
+    """Returns the larger of two lower bounds; if sizes decide, a number, or the second."""
+    return a if at_least(_difference(a, b), 0, facts) or _is_preferred(a, b) else b
+
+
+def _is_preferred(a: Bound, b: Bound) -> bool:
+    return (isinstance(a, int) and isinstance(b, SymDim)) or isinstance(b, float)
+
+
+def _divided_const(const: Dim, by: Dim) -> tuple[Dim, Dim]:
+    """Returns a quotient and a remainder of a constant."""
+    if isinstance(const, int) and isinstance(by, int):
+        return divmod(const, by)
+    whole = exact_quotient(const, by)
+    return (0, const) if whole is None else (whole, 0)
+
+
+def _decide(op: str, low: Bound, high: Bound, facts: Facts) -> bool | None:
     """Decides `op` for a difference a - b between `low` and `high`."""
+    below, above = at_least(negated(high), 1, facts), at_least(low, 1, facts)  # < 0 and > 0
+    up_to, from_ = at_least(negated(high), 0, facts), at_least(low, 0, facts)  # <= 0 and >= 0
     always: Mapping[str, bool] = {
-        "lt": high < 0, "le": high <= 0, "gt": low > 0, "ge": low >= 0,
-        "eq": low == high == 0, "ne": high < 0 or low > 0,
+        "lt": below, "le": up_to, "gt": above, "ge": from_,
+        "eq": low == 0 and high == 0, "ne": below or above,
     }  # fmt: skip
     never: Mapping[str, bool] = {
-        "lt": low >= 0, "le": low > 0, "gt": high <= 0, "ge": high < 0,
-        "eq": high < 0 or low > 0, "ne": low == high == 0,
+        "lt": from_, "le": above, "gt": up_to, "ge": below,
+        "eq": below or above, "ne": low == 0 and high == 0,
     }  # fmt: skip
     if always[op]:
         return True
@@ -375,6 +546,8 @@ def _key(expr: Scalar, children: Sequence[int]) -> tuple[object, ...]:
             return (expr.op, *children)
         case Load():
             return ("load", id(expr.source), *children)
+        case Size():
+            return ("size", expr.dim)
     if children:
         name = getattr(expr, "name", getattr(expr, "op", getattr(expr, "stage", "")))
         return (type(expr).__name__, name, expr.dtype, *children)
@@ -391,7 +564,7 @@ def _sum(a: Linear, b: Linear, sign: int) -> Linear:
     return Linear(tuple(t for t in terms.values() if t[1]), a.const + sign * b.const)
 
 
-def _scale(a: Linear, by: int) -> Linear:
+def _scale(a: Linear, by: Dim) -> Linear:
     if by == 0:
         return Linear((), 0)
     return Linear(tuple((atom, c * by) for atom, c in a.terms), a.const * by)
@@ -400,11 +573,10 @@ def _scale(a: Linear, by: int) -> Linear:
 def _recombine(simplifier: Simplifier, form: Linear) -> Linear:
     """Combines `c*a*(x // a) + c*(x % a)` to `c*x` as often as possible."""
     for atom, coefficient in form.terms:
-        match atom:
-            case Binary(op="mod", a=inner, b=Imm(value=by)) if by > 0:
-                value = simplifier.linear(inner)
-            case _:
-                continue
+        by = divisor(atom, "mod")
+        if by is None or not isinstance(atom, Binary):
+            continue
+        value = simplifier.linear(atom.a)
         quotient = simplifier.divide("floordiv", value, by)
         parts = [a for a, c in quotient.terms if c == 1 and isinstance(a, Binary)]
         if len(parts) != 1:

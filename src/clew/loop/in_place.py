@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clew.loop.affine import Linear, Simplifier
-from clew.loop.ir import Buffer, Nest, Store, reads, walk
-from clew.te.expr import INDEX, Imm, Scalar, binary
+from clew.loop.ir import Buffer, For, Nest, Store, reads, walk
+from clew.te.expr import INDEX, Imm, Scalar, binary, size
 
 
 def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
@@ -16,6 +16,8 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
     written, at the same position, and nothing reads the output or accumulates into it. In any order
     of the loops, an element is thus read before it is overwritten, and by the same thread.
     """
+    if any(isinstance(s, For) and s.index.facts for s in walk(nest.body)):
+        return ()  # a shifted tile reads some elements again after they were overwritten
     stores = [s for s in walk(nest.body) if isinstance(s, Store)]
     loads = [(stmt, load) for stmt, load in reads(nest.body)]
     spoiled = {id(s.buffer.root) for s in stores if s.combiner}
@@ -67,5 +69,5 @@ def _in_indices(stmt: Store, load: Scalar) -> bool:
 def _flat(buffer: Buffer, indices: Sequence[Scalar], simplifier: Simplifier) -> Linear:
     total: Scalar = Imm(0, INDEX)
     for index, stride in zip(indices, buffer.strides, strict=True):
-        total = binary("add", total, binary("mul", index, Imm(stride, INDEX)))
+        total = binary("add", total, binary("mul", index, size(stride)))
     return simplifier.flatten(simplifier.linear(total))

@@ -19,20 +19,24 @@ kind  = serial | parallel | vector | unroll | dot   dot: one step of a sum of pr
 Block loops are the outermost loops of a nest. Thread loops are nested directly in them, and each
 thread runs the whole body of the innermost one (`check_grid`).
 
+Sizes of buffers and numbers of iterations are dimensions (`ir.dims`): numbers, or polynomials of
+sizes that a call brings (`Nest.sizes`). Code that needs numbers asks for `For.extent`.
+
 Values are scalar expressions (`clew.te.expr`) whose loads name buffers. Statements are immutable; a
 schedule primitive returns a new nest. `stage` names the te stage that a statement computes.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
+from clew.ir.dims import Dim, SymDim, product, typical
 from clew.ir.types import memory_bytes
+from clew.support.errors import ScheduleError
 from clew.support.shown import Brief
-from clew.te.expr import Imm, Index, Load, Scalar
+from clew.te.expr import Checked, Imm, Index, Load, Scalar, Size
 
 Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "dot", "block", "thread"]
 Scope: TypeAlias = Literal["input", "output", "workspace", "scratch", "register", "shared"]
@@ -50,7 +54,7 @@ class Buffer:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
     dtype: str
     scope: Scope
     memory: Buffer | None = None
@@ -62,18 +66,42 @@ class Buffer:
         return self if self.memory is None else self.memory
 
     @property
-    def strides(self) -> tuple[int, ...]:
+    def strides(self) -> tuple[Dim, ...]:
         """The stride of each axis, in elements."""
-        steps, step = [], 1
+        steps: list[Dim] = []
+        step: Dim = 1
         for extent in reversed(self.shape):
             steps.append(step)
             step *= extent
         return tuple(reversed(steps))
 
     @property
-    def size_bytes(self) -> int:
+    def numbers(self) -> tuple[int, ...]:
+        """The shape as numbers.
+
+        Errors: S070 if a size is known only in a run.
+        """
+        return tuple(number(d, f"an axis of {self.name}") for d in self.shape)
+
+    @property
+    def typical_shape(self) -> tuple[int, ...]:
+        """The shape at typical sizes, for decisions that only affect speed."""
+        return tuple(map(typical, self.shape))
+
+    @property
+    def elements(self) -> Dim:
+        """The number of elements."""
+        return product(self.shape)
+
+    @property
+    def size_bytes(self) -> Dim:
         """The size in bytes (a `bool` takes one)."""
-        return math.prod(self.shape) * memory_bytes(self.dtype)
+        return self.elements * memory_bytes(self.dtype)
+
+    @property
+    def typical_bytes(self) -> int:
+        """The size in bytes at typical sizes."""
+        return typical(self.size_bytes)
 
     def __repr__(self) -> str:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}] {self.scope}"
@@ -81,9 +109,7 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class For:
-    """A loop over `index`, whose extent is an int. `axis` is the grid axis of a block or thread
-    loop.
-    """
+    """A loop over `index`. `axis` is the grid axis of a block or thread loop."""
 
     index: Index
     kind: Kind
@@ -96,10 +122,22 @@ class For:
         return self.index.name
 
     @property
-    def extent(self) -> int:
+    def size(self) -> Dim:
         """Number of iterations."""
-        assert isinstance(self.index.extent, int)
         return self.index.extent
+
+    @property
+    def extent(self) -> int:
+        """Number of iterations, where it must be a number.
+
+        Errors: S070 if it is known only in a run.
+        """
+        return number(self.index.extent, f"loop {self.name}")
+
+    @property
+    def typical(self) -> int:
+        """Number of iterations at typical sizes, for decisions that only affect speed."""
+        return typical(self.index.extent)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,6 +223,58 @@ class Nest(Brief):
             if isinstance(stmt, Store) and id(stmt.buffer.root) not in known:
                 found.setdefault(id(stmt.buffer.root), stmt.buffer.root)
         return tuple(found.values())
+
+    @property
+    def dims(self) -> list[SymDim]:
+        """The symbolic dimensions of its loops, buffers and expressions, each once."""
+        found: dict[SymDim, None] = {}
+
+        def add(dims: Iterable[Dim]) -> None:
+            found.update((d, None) for d in dims if isinstance(d, SymDim))
+
+        for buffer in (*self.inputs, *self.outputs):
+            add(buffer.shape)
+        seen: set[int] = set()
+        for stmt in walk(self.body):
+            if isinstance(stmt, For):
+                add((stmt.size,))
+            elif isinstance(stmt, (Store, Prefetch)):
+                add(stmt.buffer.shape)
+            for expr in expressions(stmt):
+                stack = [expr]
+                while stack:
+                    node = stack.pop()
+                    if id(node) in seen:
+                        continue
+                    seen.add(id(node))
+                    match node:
+                        case Size():
+                            add((node.dim,))
+                        case Load():
+                            add(node.source.shape)
+                        case Checked():
+                            add((node.places.count, node.places.size))
+                    stack.extend(node.children)
+        return list(found)
+
+    @property
+    def sizes(self) -> tuple[str, ...]:
+        """Names of the sizes that a call brings, in order."""
+        return tuple(sorted({name for dim in self.dims for name in dim.symbols}))
+
+
+def number(dim: Dim, what: str) -> int:
+    """Returns a dimension that must be a number.
+
+    Errors: S070 if it is known only in a run.
+    """
+    if isinstance(dim, int):
+        return dim
+    raise ScheduleError(
+        "S070",
+        f"the size of {what} is {dim}, which only a run knows",
+        hint="split the loop by a number; the rest of the schedule may use that number",
+    )
 
 
 def block(*stmts: Stmt) -> Block:

@@ -14,7 +14,7 @@ from clew.te.walk import map_loads
 
 
 def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nest:
-    """Returns the nest of a computation with concrete shapes.
+    """Returns the nest of a computation. Sizes that only a run knows are at least 1.
 
     A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store. A reduction becomes
     one nest that stores its identity and one that accumulates. Stage names must be unique.
@@ -25,12 +25,12 @@ def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nes
     """
     buffers: dict[int, Buffer] = {}
     for tensor in inputs:
-        buffers[id(tensor)] = Buffer(tensor.name, tensor.type.concrete, tensor.dtype, "input")
+        buffers[id(tensor)] = Buffer(tensor.name, tensor.shape, tensor.dtype, "input")
     results = {id(t) for t in outputs}
     body: list[Stmt] = []
     for stage in stages(outputs):
         scope: Scope = "output" if id(stage) in results else "workspace"
-        buffer = Buffer(stage.name, stage.type.concrete, stage.dtype, scope, role=stage.role)
+        buffer = Buffer(stage.name, stage.shape, stage.dtype, scope, role=stage.role)
         buffers[id(stage)] = buffer
         body.extend(_stage(stage, buffer, buffers))
     out = tuple(buffers[id(t)] for t in outputs)
@@ -39,7 +39,7 @@ def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nes
 
 def _stage(stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer]) -> list[Stmt]:
     assert stage.body is not None
-    if 0 in stage.type.concrete:
+    if 0 in stage.shape:
         return []
     axes = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.axes]
     names: dict[int, Scalar] = {id(a): n for a, n in zip(stage.axes, axes, strict=True)}

@@ -123,7 +123,7 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
                 _print(child, depth, out)
         case For():
             word = f"{_WORD[stmt.kind]}.{stmt.axis}" if stmt.axis else _WORD[stmt.kind]
-            head = f"{word} {stmt.name} in {stmt.extent}:"
+            head = f"{word} {stmt.name} in {stmt.size}:"
             out.add(id(stmt), depth, head, out.held(stmt))
             _print(stmt.body, depth + 1, out)
         case If():

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from clew.ir.dims import ceil_div
 from clew.ir.types import bits
 from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct, walk
 from clew.machine.units import TILE_ROW_BYTES, TILE_ROWS, TILES
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Binary, Cast, Imm, Index, Inlined, Load, Scalar, binary
+from clew.te.expr import INDEX, Binary, Cast, Imm, Index, Inlined, Load, Scalar, binary, size
 from clew.te.walk import substitute
 
 _GROUP_BITS = 32
@@ -67,15 +68,18 @@ def offset_of(buffer: Buffer, indices: tuple[Scalar, ...], simplifier: Simplifie
     """Returns the offset in elements of an access."""
     total: Scalar = Imm(0, INDEX)
     for position, step in zip(indices, buffer.strides, strict=True):
-        total = binary("add", total, binary("mul", position, Imm(step, INDEX)))
+        total = binary("add", total, binary("mul", position, size(step)))
     return simplifier.flatten(simplifier.linear(total))
 
 
 def step_along(form: Linear, index: Index) -> int | None:
-    """Returns the elements by which an offset moves with a loop variable; None if irregular."""
+    """Returns the elements by which an offset moves with a loop variable; None if irregular, or if
+    only a run knows it.
+    """
     if any(atom is not index and contains(atom, index) for atom, _ in form.terms):
         return None
-    return form.coefficient(index)
+    step = form.coefficient(index)
+    return step if isinstance(step, int) else None
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def tile_form(stmt: TileProduct, simplifier: Simplifier) -> TileForm:
         raise _unfit(stmt, "its loops are not directly nested")
     rows, columns, depth = (by_name[n] for n in (stmt.rows, stmt.columns, stmt.depth))
     spatial = [n for n in around if any(contains(i, n.index) for i in store.indices)]
-    of_result = all(n in spatial or n.extent == 1 for n in (rows, columns))
+    of_result = all(n in spatial or n.size == 1 for n in (rows, columns))
     if depth in spatial or not of_result:
         raise _unfit(stmt, "rows or columns are not axes of the result, or depth is one")
     if len(stmts) > 1 and not _clears(stmts[0], store, spatial):
@@ -203,13 +207,12 @@ def _sizes(around: list[For]) -> list[int]:
 
 def _moves_by(form: Linear, loop: For, step: int) -> bool:
     """Whether an offset moves by `step` elements with a loop (a single iteration moves nothing)."""
-    return loop.extent == 1 or step_along(form, loop.index) == step
+    return loop.size == 1 or step_along(form, loop.index) == step
 
 
 def packed_step(load: Load, depth: Index, group: int, simplifier: Simplifier) -> int | None:
     """Returns the elements from one group of depth to the next, if a group's are contiguous."""
-    assert isinstance(depth.extent, int)
-    outer, inner = Index("g", -(-depth.extent // group)), Index("e", group)
+    outer, inner = Index("g", ceil_div(depth.extent, group)), Index("e", group)
     place = binary("add", binary("mul", outer, Imm(group, INDEX)), inner)
     indices = tuple(simplifier.simplify(substitute(i, {id(depth): place})) for i in load.indices)
     form = offset_of(load.source, indices, simplifier)

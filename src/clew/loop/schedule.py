@@ -148,8 +148,14 @@ class Schedule(Shown):
         return simplified(self.nest, self._simplifier)
 
     def extent(self, loop: str) -> int:
-        """Returns a loop's extent, the largest if it has copies; 0 if there is no such loop."""
-        return max((n.extent for n in loops(self.nest.body) if n.name == loop), default=0)
+        """Returns a loop's number of iterations at typical sizes, the largest if it has copies; 0
+        if there is no such loop.
+        """
+        return max((n.typical for n in loops(self.nest.body) if n.name == loop), default=0)
+
+    def is_static(self, loop: str) -> bool:
+        """Whether the number of iterations of a loop and its copies is known before the run."""
+        return all(isinstance(n.size, int) for n in loops(self.nest.body) if n.name == loop)
 
     def __str__(self) -> str:
         return print_nest(self.nest).text

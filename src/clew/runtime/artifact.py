@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from clew.codegen.artifact import EntryPoint, IndexCheck, KernelCode, ObjectCode
+from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
 from clew.runtime.input_spec import InputSpec
@@ -268,10 +268,7 @@ def _no_iterations(record: Json) -> NoIterations:
 
 
 def _code(record: Json) -> KernelCode:
-    entries = tuple(EntryPoint.of_record(e) for e in record["entries"])
-    workspace = tuple(record["workspace_bytes"])
-    checks = tuple(map(IndexCheck.of_record, record["checks"]))
-    return KernelCode(record["key"], entries, record["scratch_bytes"], workspace, checks=checks)
+    return KernelCode.of_record({"in_place": (), **record})
 
 
 def _spec(record: Json) -> BufferSpec:

@@ -50,7 +50,7 @@ class Places:
 
 def scratch_bytes(plan: SegmentPlan) -> int:
     """Returns the scratch memory that a thread needs for any of the plan's steps."""
-    return max((step.code.scratch_bytes for step in plan.steps), default=0)
+    return max((step.code.scratch for step in plan.steps), default=0)
 
 
 def size_of(plan: SegmentPlan, ref: BufferRef) -> int:
@@ -140,8 +140,10 @@ def _fill(buffer: GuardedBuffer, array: np.ndarray) -> None:
 
 
 def _slots(entry: Step | Flow) -> int:
-    """Returns the number of a step's arguments, including the record of its checks."""
-    return len(entry.args) + (isinstance(entry, Step) and bool(entry.code.checks))
+    """Returns the number of a step's arguments, including sizes and the record of its checks."""
+    if isinstance(entry, Flow):
+        return len(entry.args)
+    return len(entry.args) + len(entry.code.size_values) + bool(entry.code.checks)
 
 
 def entry_starts(plan: SegmentPlan) -> list[int]:
@@ -236,7 +238,8 @@ class Context(Shown):
 
         They are also written to the step's argument table, as in a run of the segment.
         """
-        return self.arguments_at(self._place_of[step])[: -1 if step in self._record_of else None]
+        place = self._place_of[step]
+        return self.arguments_at(place)[: len(self._entries[place].args)]
 
     def arguments_at(self, place: int) -> list[int]:
         """`arguments` for a position in the plan's order, including the record of a step's
@@ -310,6 +313,10 @@ class Context(Shown):
                     patches.append((address + 8 * slot, base, ref.offset_bytes))
                     self._moving.setdefault(position, []).append((number, base, ref.offset_bytes))
                 slot += 1
+            if isinstance(entry, Step):
+                for value in entry.code.size_values:
+                    self._args[slot] = value
+                    slot += 1
             record = self._record_of.get(steps.get(position, -1))
             if record is not None:
                 self._args[slot] = records + record * RECORD_BYTES

@@ -116,12 +116,14 @@ def _price(
 
 
 def _run(access: Access, along: bool) -> int:
-    return access.run_of_lines if along else access.run_of_pieces
+    run = access.run_of_lines if along else access.run_of_pieces
+    assert isinstance(run, int)
+    return run
 
 
 def is_shared(phase: Sequence[EntryPoint], threads: int) -> bool:
     """Whether threads share a phase: it has parts, and enough work."""
-    parts = max(entry.grid * entry.n_lines for entry in phase) > 1 or len(phase) > 1
+    parts = max(entry.n_pieces * entry.n_lines for entry in phase) > 1 or len(phase) > 1
     return threads > 1 and parts and sum(entry.cost for entry in phase) >= DEFAULTS.serial_below
 
 
@@ -131,7 +133,7 @@ def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> lis
     there are lines, rather than all lines of some pieces.
     """
     if not is_shared(phase, threads):
-        return [_box(entry, (0, entry.grid), (0, entry.n_lines)) for entry in phase]
+        return [_box(entry, (0, entry.n_pieces), (0, entry.n_lines)) for entry in phase]
     cost = sum(entry.cost for entry in phase)
     most = min(threads * _CHUNKS_PER_THREAD, int(cost / DEFAULTS.least_chunk))
     by_thread: list[list[Chunk]] = [[] for _ in range(threads)]
@@ -139,9 +141,9 @@ def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> lis
         share = max(1, round(most * entry.cost / cost))
         if along and entry.n_lines >= threads:
             for own, part in zip(by_thread, _parts_of_lines(entry, threads), strict=True):
-                own += _boxes(entry, (0, entry.grid), part, -(-share // threads))
+                own += _boxes(entry, (0, entry.n_pieces), part, -(-share // threads))
         else:
-            by_thread[0] += _boxes(entry, (0, entry.grid), (0, entry.n_lines), share)
+            by_thread[0] += _boxes(entry, (0, entry.n_pieces), (0, entry.n_lines), share)
     return _in_order(by_thread)
 
 
@@ -155,7 +157,7 @@ def _in_order(by_thread: list[list[Chunk]]) -> list[Chunk]:
 
 def _parts_of_lines(entry: EntryPoint, parts: int) -> list[tuple[int, int]]:
     """Returns the lines in order, divided into parts of about equal cost."""
-    costs = [cost for count, cost in entry.lines for _ in range(count)]
+    costs = [cost for count, cost in entry.line_costs for _ in range(count)]
     total, done, cuts = sum(costs), 0.0, [0]
     for line, cost in enumerate(costs):
         if len(cuts) < parts and done + cost / 2 >= total * len(cuts) / parts and line:

@@ -194,8 +194,8 @@ def _is_row_value(infos: dict[str, StageInfo], info: StageInfo) -> bool:
         return False
     if not any(infos[n].is_reduction for n in infos if info.name in infos[n].readers):
         return False
-    points = math.prod(loop.extent for loop in info.loops)
-    return any(math.prod(n.extent for n in infos[r].loops) > points for r in info.readers)
+    points = math.prod(loop.typical for loop in info.loops)
+    return any(math.prod(n.typical for n in infos[r].loops) > points for r in info.readers)
 
 
 def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
@@ -204,9 +204,9 @@ def _is_table(infos: dict[str, StageInfo], info: StageInfo) -> bool:
     """
     if info.is_reduction or info.is_output or info.operations < _LONG:
         return False
-    points = _AGAIN * math.prod(loop.extent for loop in info.loops)
+    points = _AGAIN * math.prod(loop.typical for loop in info.loops)
     readers = (infos[r] for r in info.readers if r in infos)  # others are scheduled already
-    return any(math.prod(n.extent for n in reader.loops) >= points for reader in readers)
+    return any(math.prod(n.typical for n in reader.loops) >= points for reader in readers)
 
 
 def _roots(schedule: Schedule) -> list[str]:

@@ -81,7 +81,7 @@ class Work:
     @cached_property
     def is_empty(self) -> bool:
         """Whether a stage has no elements, and thus no iterations to schedule."""
-        return any(loop.extent == 0 for info in self.stages for loop in info.loops)
+        return any(loop.size == 0 for info in self.stages for loop in info.loops)
 
 
 @dataclass(frozen=True)

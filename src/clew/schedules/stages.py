@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from clew.ir.dims import Dim, ceil_div
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, reads, walk
 from clew.loop.schedule import Schedule
@@ -21,6 +22,7 @@ from clew.te.expr import (
     Select,
     Unary,
     binary,
+    size,
 )
 from clew.te.walk import nodes, substitute
 
@@ -175,18 +177,18 @@ def flatten_axes(schedule: Schedule, *stages: str) -> int:
     return len(schedule.steps) - before
 
 
-def stride(load: Load, index: Index, simplifier: Simplifier) -> int | None:
+def stride(load: Load, index: Index, simplifier: Simplifier) -> Dim | None:
     """Returns the stride of a load along a loop, in elements; None if it is not constant."""
     return offset_stride(load.source, load.indices, index, simplifier)
 
 
 def offset_stride(
     buffer: Buffer, indices: tuple[Scalar, ...], index: Index, simplifier: Simplifier
-) -> int | None:
+) -> Dim | None:
     """Returns the stride of an access along a loop, in elements; None if it is not constant."""
     total: Scalar = Imm(0, INDEX)
     for position, step in zip(indices, buffer.strides, strict=True):
-        total = binary("add", total, binary("mul", position, Imm(step, INDEX)))
+        total = binary("add", total, binary("mul", position, size(step)))
     form = simplifier.flatten(simplifier.linear(total))
     others = [a for a, _ in form.terms if a is not index]
     if any(simplifier.uses(a, index) for a in others):
@@ -194,17 +196,16 @@ def offset_stride(
     return form.coefficient(index)
 
 
-def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) -> int | None:
+def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) -> Dim | None:
     """Returns the stride of a load from lane to lane, in elements, after a loop is split by
     `lanes`; None if it is not constant.
 
     A packed operand, indexed by `j // 32` and `j % 32`, is contiguous only within each 32.
     """
-    assert isinstance(index.extent, int)
     inner = (within for i in load.indices for within in buffer_loads(i))
     if any(simplifier.uses(within, index) for within in inner):
         return None  # a gather: the address is itself loaded
-    outer, lane = Index("o", -(-index.extent // lanes)), Index("l", lanes)
+    outer, lane = Index("o", ceil_div(index.extent, lanes)), Index("l", lanes)
     split = binary("add", binary("mul", outer, Imm(lanes, INDEX)), lane)
     indices = tuple(substitute(i, {id(index): split}) for i in load.indices)
     return offset_stride(load.source, indices, lane, simplifier)
@@ -213,4 +214,4 @@ def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) ->
 def largest_load(info: StageInfo) -> Load | None:
     """Returns the load of the largest buffer that a stage reads."""
     found = [load for _, load in reads(info.store)]
-    return max(found, key=lambda x: x.source.size_bytes, default=None)
+    return max(found, key=lambda x: x.source.typical_bytes, default=None)

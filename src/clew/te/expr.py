@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim, Facts, SymDim, at_least
 from clew.ir.types import is_float, is_integer
 from clew.support.bounds import Places
 from clew.support.walk import post_order
@@ -139,19 +139,22 @@ class Imm(Scalar):
 class Index(Scalar):
     """A loop variable or axis, compared by identity; it takes `extent` values from 0.
 
-    `role` says what the axis stands for (`te.roles`).
+    `role` says what the axis stands for (`te.roles`). `facts` hold inside the loop: expressions of
+    sizes that are at least 0 if the loop runs at all.
     """
 
-    __slots__ = ("extent", "name", "role")
+    __slots__ = ("extent", "facts", "name", "role")
     name: str
     extent: Dim
     role: str
+    facts: Facts
 
-    def __init__(self, name: str, extent: Dim, role: str = "") -> None:
+    def __init__(self, name: str, extent: Dim, role: str = "", facts: Facts = ()) -> None:
         self.dtype = INDEX
         self.name = name
         self.extent = extent
         self.role = role
+        self.facts = facts
 
 
 class Binary(Scalar):
@@ -354,7 +357,7 @@ class Checked(Scalar):
     @property
     def is_short(self) -> bool:
         """Whether it is a 32-bit number."""
-        return self.hold and self.places.count <= MOST_SHORT
+        return self.hold and at_least(MOST_SHORT - self.places.count)
 
     @property
     def clamped(self) -> Scalar:

@@ -13,12 +13,12 @@ import json
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from clew.backends.calls import name_of
 from clew.backends.cpu.schedule_choice import ScheduleFor
-from clew.codegen.artifact import EntryPoint, IndexCheck, KernelCode, ObjectCode
+from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
@@ -206,7 +206,7 @@ class KernelSource(Shown):
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
         checks = self.stages.checks
-        return KernelCode(self.key, made.entries, scratch, workspace, in_place, checks)
+        return KernelCode(self.key, made.entries, scratch, workspace, in_place, checks, made.sizes)
 
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""
@@ -223,17 +223,7 @@ class KernelBinary(Brief):
 
     def to_bytes(self) -> bytes:
         """Returns the header and the object as one byte string."""
-        header = json.dumps(
-            {
-                "key": self.code.key,
-                "entries": [asdict(e) for e in self.code.entries],
-                "scratch_bytes": self.code.scratch_bytes,
-                "workspace_bytes": self.code.workspace_bytes,
-                "in_place": self.code.in_place,
-                "checks": [asdict(check) for check in self.code.checks],
-                "rules": self.rules,
-            }
-        ).encode()
+        header = json.dumps({**self.code.to_record(), "rules": self.rules}).encode()
         return _HEADER.pack(len(header)) + header + self.object.data
 
     @staticmethod
@@ -245,18 +235,13 @@ class KernelBinary(Brief):
         try:
             (length,) = _HEADER.unpack_from(data)
             header: dict[str, Any] = json.loads(data[_HEADER.size : _HEADER.size + length])
-            entries = tuple(EntryPoint.of_record(e) for e in header["entries"])
-            workspace = tuple(header["workspace_bytes"])
-            in_place = tuple((source, target) for source, target in header["in_place"])
-            scratch = header["scratch_bytes"]
-            checks = tuple(map(IndexCheck.of_record, header["checks"]))
-            code = KernelCode(header["key"], entries, scratch, workspace, in_place, checks)
+            code = KernelCode.of_record(header)
             rules = tuple(header["rules"])
         except (struct.error, ValueError, KeyError, TypeError) as error:
             raise CompileError(
                 "C020", "a stored kernel is damaged", hint="clear the cache: clew cache clear"
             ) from error
-        symbols = tuple(e.symbol for e in entries)
+        symbols = tuple(e.symbol for e in code.entries)
         return KernelBinary(
             code, ObjectCode(code.key, data[_HEADER.size + length :], symbols), rules
         )

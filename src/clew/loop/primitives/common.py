@@ -140,7 +140,7 @@ def carries_dependence(loop: For) -> Store | None:
     before it reads them, which `compute_at` establishes.
     """
     own = ("register", "scratch", "shared") if loop.kind == "block" else ("register", "scratch")
-    for stmt in walk(loop.body) if loop.extent > 1 else ():
+    for stmt in walk(loop.body) if loop.size != 1 else ():
         if (
             isinstance(stmt, Store)
             and stmt.buffer.scope not in own

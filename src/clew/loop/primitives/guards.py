@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
+from clew.ir.dims import SymDim
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import (
     Block,
@@ -216,8 +216,9 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     for i in 1: if ...: s; for i in n - 2: s; for i in 1: if ...: s
     ```
 
-    A loop without such a range stays unchanged. Errors: S001; S006 for a loop that is vectorized or
-    parallel.
+    A loop without such a range, or of a size that only a run knows, stays unchanged.
+
+    Errors: S001; S006 for a loop that is vectorized or parallel.
     """
 
     def rewrite(found: For) -> Stmt:
@@ -225,6 +226,8 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
             raise ScheduleError(
                 "S006", f"loop {loop} is already {found.kind}", hint="partition it first"
             )
+        if isinstance(found.size, SymDim):
+            return found
         first, last = _decided(found, simplifier)
         if first > last or (first == 0 and last == found.extent - 1):
             return found
@@ -288,7 +291,7 @@ def _holds(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, int
     if not step or rest.depends_on(index):
         return never
     low, _ = simplifier.range_of(rest)
-    if math.isinf(low):
+    if not isinstance(low, int) or not isinstance(step, int):
         return never
     needed = int(cond.op in ("gt", "lt")) - int(low)  # step * index >= needed
     assert isinstance(index.extent, int)

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from clew.ir.dims import Dim, SymDim, at_least, ceil_div, dim_min, exact_quotient
 from clew.loop.affine import Simplifier
-from clew.loop.ir import For, If, Nest, Stmt, block, loops, single, statements
+from clew.loop.ir import (
+    For,
+    If,
+    Nest,
+    Stmt,
+    Store,
+    block,
+    loops,
+    reads,
+    single,
+    statements,
+    walk,
+)
 from clew.loop.primitives.common import (
     check_positive,
     perfect_chain,
@@ -16,11 +30,12 @@ from clew.loop.primitives.common import (
     wrap,
 )
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Index, Scalar, binary
+from clew.te.expr import Index, Scalar, binary, size
 
-TAILS = ("peel", "balance", "guard")
+TAILS = ("peel", "balance", "guard", "shift", "clamp")
 MOST_LANES: Final = 64
 """Lanes of the longest vector."""
+_SHORT_TILE: Final = 4
 
 
 @primitive
@@ -31,9 +46,14 @@ def split(
 
     If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
     names; `balance` uses ceil(n / factor) tiles whose sizes differ by at most one; `guard` rounds
-    up and skips iterations beyond n.
+    up and skips iterations beyond n; `shift` moves the last tile back so that it ends at n, and
+    computes some iterations twice; `clamp` does, too. If n is known only in a run, `peel` runs the
+    remainder as one guarded tile, and `balance` uses equal tiles, of a size that the run knows, and
+    shifts the last. For n below the factor, `shift` uses smaller tiles, and `clamp` one tile that
+    repeats the last iteration.
 
-    Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorized or parallel.
+    Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorized or parallel;
+    S071 for iterations that cannot be computed twice.
     """
     check_positive("factor", factor)
     if tail not in TAILS:
@@ -42,15 +62,11 @@ def split(
     def rewrite(found: For) -> Stmt:
         if found.kind in ("vector", "parallel", "dot", "block", "thread"):
             raise ScheduleError("S006", f"loop {loop} is already {found.kind}", hint="split first")
+        if isinstance(found.size, SymDim) or tail in ("shift", "clamp"):
+            return single(_split_size(found, factor, tail, simplifier))
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
-            tiles = -(-extent // factor)
-            piece = _piece(found, 0, tiles, factor, simplifier)
-            inner = piece.body
-            assert isinstance(inner, For)
-            index = _position(0, piece.index, factor, inner.index)
-            cond = binary("lt", index, Imm(extent, INDEX))
-            return replace(piece, body=replace(inner, body=If(cond, inner.body)))
+            return _guarded(found, 0, -(-extent // factor), factor, simplifier)
         if tail == "balance" and extent % factor:
             tiles = -(-extent // factor)
             size, larger = divmod(extent, tiles)
@@ -64,11 +80,109 @@ def split(
     return rewrite_loops(nest, loop, rewrite)
 
 
-def _position(start: int, outer: Index, factor: int, inner: Index) -> Scalar:
-    return binary("add", binary("add", binary("mul", outer, factor), inner), Imm(start, INDEX))
+def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> list[For]:
+    """Returns the parts of a loop whose number of iterations may be known only in a run."""
+    extent = loop.size
+    whole = extent // factor
+    if exact_quotient(extent, factor) is not None:
+        return [_piece(loop, 0, whole, factor, simplifier)]
+    if tail == "guard":
+        return [_guarded(loop, 0, ceil_div(extent, factor), factor, simplifier)]
+    if tail == "shift":
+        return _shifted(loop, (factor, min(factor, _SHORT_TILE), 1), simplifier)
+    if tail == "clamp":
+        return [*_shifted(loop, (factor,), simplifier), _clamped(loop, factor, simplifier)]
+    if tail == "balance":
+        return [_evened(loop, factor, simplifier)]
+    rest = ceil_div(extent, factor) - whole
+    return [
+        _piece(loop, 0, whole, factor, simplifier),
+        _guarded(loop, whole * factor, rest, factor, simplifier),
+    ]
 
 
-def _piece(loop: For, start: int, tiles: int, factor: int, simplifier: Simplifier) -> For:
+def _shifted(loop: For, sizes: Sequence[int], simplifier: Simplifier) -> list[For]:
+    """Returns loops over tiles of which the last ends at the last iteration, for tiles of `sizes`:
+    each runs if there are enough iterations for one tile, but too few for larger ones.
+    """
+    _check_repeatable(loop)
+    extent = loop.size
+    found: list[For] = []
+    below: Dim = 1  # 0 from the sizes on that the larger tiles take
+    for tile in dict.fromkeys(sizes):
+        # 1 from the first size that fills a tile
+        enough: Dim = 1 if at_least(extent, tile) else dim_min(extent // tile, 1)
+        takes = enough * below
+        below = below * (1 - enough)
+        if takes == 0:
+            continue
+        facts = (extent - tile,) if isinstance(extent, SymDim) else ()
+        outer = Index(f"{loop.name}.o", takes * ceil_div(extent, tile), facts=facts)
+        inner = Index(f"{loop.name}.i", tile)
+        start = binary("min", binary("mul", outer, tile), size(extent - tile))
+        value = simplifier.simplify(binary("add", start, inner))
+        body = replace_index(loop.body, loop.index, value)
+        found.append(For(outer, loop.kind, For(inner, loop.kind, body)))
+    return found
+
+
+def _clamped(loop: For, factor: int, simplifier: Simplifier) -> For:
+    """Returns one tile for fewer iterations than it has; the others repeat the last one."""
+    few = 1 - dim_min(loop.size // factor, 1)
+    outer, inner = Index(f"{loop.name}.o", few), Index(f"{loop.name}.i", factor)
+    value = simplifier.simplify(binary("min", inner, size(loop.size - 1)))
+    body = replace_index(loop.body, loop.index, value)
+    return For(outer, loop.kind, For(inner, loop.kind, body))
+
+
+def _evened(loop: For, factor: int, simplifier: Simplifier) -> For:
+    """Returns a loop over as few tiles of equal size as possible; the last ends at the last
+    iteration.
+    """
+    _check_repeatable(loop)
+    tiles = ceil_div(loop.size, factor)
+    tile = (loop.size + tiles - 1) // tiles
+    facts = tuple(f for f in (loop.size - tile, tile - 1) if isinstance(f, SymDim))
+    outer = Index(f"{loop.name}.o", tiles, facts=facts)
+    inner = Index(f"{loop.name}.i", tile, facts=facts)
+    start = binary("min", binary("mul", outer, size(tile)), size(loop.size - tile))
+    value = simplifier.simplify(binary("add", start, inner))
+    body = replace_index(loop.body, loop.index, value)
+    return For(outer, loop.kind, For(inner, loop.kind, body))
+
+
+def _check_repeatable(loop: For) -> None:
+    """Checks that an iteration may run twice with the same results.
+
+    Errors: S071.
+    """
+    for stmt in walk(loop.body):
+        if not isinstance(stmt, Store):
+            continue
+        own = any(load.source.root is stmt.buffer.root for _, load in reads(stmt))
+        if stmt.combiner or own:
+            raise ScheduleError(
+                "S071",
+                f"iterations of {loop.name} cannot run twice: {stmt.stage} changes what it reads",
+                hint="use tail='peel' or tail='guard', or split before the stage moves inside",
+            )
+
+
+def _guarded(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
+    """Returns tiles that skip iterations beyond the loop's."""
+    piece = _piece(loop, start, tiles, factor, simplifier)
+    inner = piece.body
+    assert isinstance(inner, For)
+    index = _position(start, piece.index, factor, inner.index)
+    cond = simplifier.simplify(binary("lt", index, size(loop.size)))
+    return replace(piece, body=replace(inner, body=If(cond, inner.body)))
+
+
+def _position(start: Dim, outer: Index, factor: int, inner: Index) -> Scalar:
+    return binary("add", binary("add", binary("mul", outer, factor), inner), size(start))
+
+
+def _piece(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
     outer, inner = Index(f"{loop.name}.o", tiles), Index(f"{loop.name}.i", factor)
     value = simplifier.simplify(_position(start, outer, factor, inner))
     body = replace_index(loop.body, loop.index, value)
@@ -86,10 +200,12 @@ def fuse(nest: Nest, simplifier: Simplifier, *, outer: str, inner: str) -> Nest:
         body = found.body
         if not isinstance(body, For) or body.name != inner:
             raise ScheduleError("S003", f"loop {inner} is not directly inside {outer}")
-        index = Index(f"{outer}+{inner.rsplit('.', 1)[-1]}", found.extent * body.extent)
-        size = Imm(body.extent, INDEX)
-        high = simplifier.simplify(binary("floordiv", index, size))
-        low = simplifier.simplify(binary("mod", index, size))
+        name = f"{outer}+{inner.rsplit('.', 1)[-1]}"
+        facts = (*found.index.facts, *body.index.facts)
+        index = Index(name, found.size * body.size, facts=facts)
+        inside = size(body.size)
+        high = simplifier.simplify(binary("floordiv", index, inside))
+        low = simplifier.simplify(binary("mod", index, inside))
         replaced = replace_index(replace_index(body.body, body.index, low), found.index, high)
         return replace(found, index=index, body=replaced)
 
@@ -157,10 +273,10 @@ def vectorize(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
     def rewrite(found: For) -> Stmt:
         inside = [loop for loop in loops(found.body) if loop.kind != "dot"]
-        if found.extent > MOST_LANES or inside:
+        if not at_least(MOST_LANES - found.size) or inside:
             raise ScheduleError(
                 "S007",
-                f"loop {loop} over {found.extent} cannot be vectorized",
+                f"loop {loop} over {found.size} cannot be vectorized",
                 hint="split it by the vector width, then vectorize the innermost loop",
             )
         return replace(found, kind="vector", axis="")
@@ -201,7 +317,7 @@ def hoist(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     """
     copies = [s for s in nest.body.stmts if isinstance(s, For) and s.name == loop]
     rewrite_loops(nest, loop, lambda found: found)
-    if len({c.extent for c in copies}) != 1:
+    if len({c.size for c in copies}) != 1:
         raise ScheduleError("S010", f"copies of loop {loop} differ in extent")
     first = copies[0]
     bodies = [replace_index(c.body, c.index, first.index) for c in copies]

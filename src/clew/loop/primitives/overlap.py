@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
 from clew.loop.ir import (
     Buffer,
@@ -17,6 +18,7 @@ from clew.loop.ir import (
     block,
     buffer_loads,
     map_expressions,
+    number,
     reads,
     transform,
     walk,
@@ -62,7 +64,7 @@ def overlap(
         if len(buffers) != 1 or len({id(s.buffer) for s in stores}) != 1 or loop is None:
             raise ScheduleError("S032", f"stage {stage!r} is not first in loop {ahead}")
         (buffer,) = buffers.values()
-        steps = iterations(block(*rest), at)
+        steps = number(iterations(block(*rest), at), f"loops around {at}")
         if buffer.scope != "scratch" or any(s.combiner for s in stores):
             raise ScheduleError("S032", f"stage {stage!r} is a reduction or not in scratch")
         if not steps or any(isinstance(s, If) and iterations(s, at) for s in walk(found.body)):
@@ -156,7 +158,7 @@ class _Share:
         loop = self.work.loop
         each = math.ceil(loop.extent / self.steps)
         start = binary("mul", step, Imm(each, INDEX))
-        if simplifier.bounds(start)[1] > loop.extent - each:
+        if not simplifier.never_above(start, loop.extent - each):
             start = binary("min", start, Imm(loop.extent - each, INDEX))
         part = Index(loop.name, each)
         here = self.work.substituted(loop.body, {id(loop.index): binary("add", start, part)})
@@ -177,7 +179,7 @@ class _Share:
                 continue
             for load in {id(x.source): x for x in buffer_loads(store.value)}.values():
                 source = load.source
-                width = source.size_bytes // math.prod(source.shape)
+                width = memory_bytes(source.dtype)
                 *outer, last = (substitute(i, values) for i in load.indices)
                 for n in range(self.lines):
                     # Counted from the last axis, past its end if needed: any address is valid for a

@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 from typing import Protocol
 
+from clew.ir.dims import Dim, typical
+from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import (
     Block,
@@ -23,7 +25,7 @@ from clew.loop.ir import (
 )
 from clew.loop.primitives.common import primitive, rewrite_loops
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Load, Scalar, binary
+from clew.te.expr import INDEX, Imm, Load, Scalar, binary, size
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
@@ -55,7 +57,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
-        share = _Share(load.source, outer, stmt.stage, panel, steps)
+        share = _Share(load.source, outer, stmt.stage, panel, typical(steps))
         check_lines(share.each)
         placed = True
         return replace(found, body=insert_shares(found.body, at, Imm(0, INDEX), share, simplifier))
@@ -72,7 +74,7 @@ def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) ->
     """
     axes = {n for x in loads for n, i in enumerate(x.indices) if contains(i, loop.index)}
     axis = min(axes)
-    shape = loads[0].source.shape
+    shape = loads[0].source.numbers
     forms = [simplifier.flatten(simplifier.linear(x.indices[axis])) for x in loads]
     # Terms of loops around it may be added to the loop itself.
     inner = [n.index for n in loops(loop.body)]
@@ -115,17 +117,17 @@ class _Share:
         self.outer = outer
         axis = self.axis = len(outer)
         self.stage = stage
-        last = buffer.shape[axis] - 1
+        last = buffer.numbers[axis] - 1
         self.next = binary("min", binary("add", panel, Imm(1, INDEX)), Imm(last, INDEX))
-        size = math.prod(buffer.shape[axis + 1 :])
-        self.per_line = max(1, CACHE_LINE_BYTES // _bytes(buffer))
-        self.lines = -(-size // self.per_line)
+        elements = math.prod(buffer.numbers[axis + 1 :])
+        self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
+        self.lines = -(-elements // self.per_line)
         self.each = -(-self.lines // steps)
 
     def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step."""
         first = binary("mul", step, Imm(self.each, INDEX))
-        if simplifier.bounds(first)[1] > self.lines - self.each:
+        if not simplifier.never_above(first, self.lines - self.each):
             first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
         inner = len(self.buffer.shape) - self.axis - 1
         outer: list[Scalar] = [*self.outer, self.next]
@@ -137,10 +139,6 @@ class _Share:
             rest = [Imm(0, INDEX)] * (inner - 1) + [place]
             made.append(Prefetch(self.buffer, (*outer, *rest), self.stage))
         return made
-
-
-def _bytes(buffer: Buffer) -> int:
-    return buffer.size_bytes // max(1, math.prod(buffer.shape))
 
 
 def check_lines(lines: int) -> None:
@@ -156,15 +154,18 @@ def check_lines(lines: int) -> None:
         )
 
 
-def iterations(stmt: Stmt, at: str) -> int:
+def iterations(stmt: Stmt, at: str) -> Dim:
     """Returns the number of executions of the body of a loop named `at` in a statement."""
     match stmt:
         case For():
-            return stmt.extent * (1 if stmt.name == at else iterations(stmt.body, at))
+            return stmt.size * (1 if stmt.name == at else iterations(stmt.body, at))
         case If() | TileProduct():
             return iterations(stmt.body, at)
         case Block():
-            return sum(iterations(s, at) for s in stmt.stmts)
+            total: Dim = 0
+            for inner in stmt.stmts:
+                total = total + iterations(inner, at)
+            return total
     return 0
 
 
@@ -174,10 +175,10 @@ def insert_shares(stmt: Stmt, at: str, step: Scalar, share: Share, simplifier: S
     """
     match stmt:
         case For():
-            inner = 1 if stmt.name == at else iterations(stmt.body, at)
+            inner: Dim = 1 if stmt.name == at else iterations(stmt.body, at)
             if not inner:
                 return stmt
-            here = binary("add", step, binary("mul", stmt.index, Imm(inner, INDEX)))
+            here = binary("add", step, binary("mul", stmt.index, size(inner)))
             if stmt.name == at:
                 return replace(stmt, body=block(*share.of(here, simplifier), stmt.body))
             return replace(stmt, body=insert_shares(stmt.body, at, here, share, simplifier))
@@ -187,6 +188,6 @@ def insert_shares(stmt: Stmt, at: str, step: Scalar, share: Share, simplifier: S
             made: list[Stmt] = []
             for child in stmt.stmts:
                 made.append(insert_shares(child, at, step, share, simplifier))
-                step = binary("add", step, Imm(iterations(child, at), INDEX))
+                step = binary("add", step, size(iterations(child, at)))
             return block(*made)
     return stmt

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from clew.loop.affine import Simplifier, contains
+from clew.ir.dims import Dim, product
+from clew.loop.affine import Simplifier, contains, divisor
 from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, reads, walk
 from clew.loop.primitives.common import canonical_store, primitive, stage_statements
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
+from clew.te.expr import Index, Load, Scalar, binary, size
 from clew.te.roles import merged
 from clew.te.walk import map_loads, nodes, substitute
 
@@ -91,7 +91,7 @@ class _Merged:
         """Returns a stage's loops and store with `axes` merged."""
         name = "+".join([axes[0].name, *(a.name.rsplit(".", 1)[-1] for a in axes[1:])])
         role = merged(*(a.index.role for a in axes))
-        index = Index(name, math.prod(a.extent for a in axes), role)
+        index = Index(name, product(tuple(a.size for a in axes)), role)
 
         def change(load: Load, new: Sequence[Scalar]) -> Scalar:
             moved, indices = self._access(load.source, tuple(new), axes, index)
@@ -123,7 +123,7 @@ class _Merged:
             return buffer, indices
         at, end = moving[0], moving[0] + self.count
         walked = moving[-1] < end <= len(simple) and all(
-            buffer.shape[n] == a.extent and (simple[n] is a.index or a.extent == 1)
+            buffer.shape[n] == a.size and (simple[n] is a.index or a.size == 1)
             for n, a in zip(range(at, end), axes, strict=True)
         )
         before = self.buffers.get(id(buffer))
@@ -134,7 +134,7 @@ class _Merged:
         if not walked or id(buffer) in self.kept or (before is not None and before[1] != at):
             raise _unfit(buffer.name, f"is not walked along {axes[0].name} and the following axes")
         if before is None:
-            shape = (*buffer.shape[:at], math.prod(buffer.shape[at:end]), *buffer.shape[end:])
+            shape = (*buffer.shape[:at], product(buffer.shape[at:end]), *buffer.shape[end:])
             memory = buffer.root if buffer.name in self.shared else buffer.memory
             view = replace(buffer, shape=shape, memory=memory)
             before = self.buffers[id(buffer)] = (buffer, at, view)
@@ -149,20 +149,17 @@ class _Merged:
         places: dict[int, Scalar] = {}
         rest: Scalar = index
         for axis in reversed(axes[1:]):
-            size = Imm(axis.extent, INDEX)
-            places[id(axis.index)] = binary("mod", rest, size)
-            rest = binary("floordiv", rest, size)
+            inside = size(axis.size)
+            places[id(axis.index)] = binary("mod", rest, inside)
+            rest = binary("floordiv", rest, inside)
         places[id(axes[0].index)] = rest
         made = tuple(self.simplifier.simplify(substitute(i, places)) for i in indices)
-        sizes = {a.extent for a in axes[1:]}
+        sizes = {a.size for a in axes[1:]}
         asked = [_divisors(i) for i in indices]
         alone = (_divisors(i) & sizes - before for i, before in zip(made, asked, strict=True))
         return None if any(alone) else made
 
 
-def _divisors(expr: Scalar) -> set[int]:
-    return {
-        int(node.b.value)
-        for node in nodes(expr)
-        if isinstance(node, Binary) and node.op in ("floordiv", "mod") and isinstance(node.b, Imm)
-    }
+def _divisors(expr: Scalar) -> set[Dim]:
+    found = (divisor(node, op) for node in nodes(expr) for op in ("floordiv", "mod"))
+    return {by for by in found if by is not None}

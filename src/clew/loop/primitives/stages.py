@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from clew.loop.affine import Linear, Simplifier, contains
+from clew.ir.dims import Dim, SymDim, at_least, exact_quotient
+from clew.loop.affine import Bound, Linear, Simplifier, contains, higher, lower
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
     Buffer,
@@ -29,7 +30,19 @@ from clew.loop.primitives.common import (
     stage_statements,
 )
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Index, Inlined, Load, Scalar, all_of, any_of, binary
+from clew.te.expr import (
+    INDEX,
+    Binary,
+    Imm,
+    Index,
+    Inlined,
+    Load,
+    Scalar,
+    all_of,
+    any_of,
+    binary,
+    size,
+)
 from clew.te.interpret import identity_of
 from clew.te.walk import map_loads, nodes, substitute
 
@@ -85,10 +98,24 @@ def inline(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
 
 @dataclass(frozen=True)
 class _Region:
-    """The part of an axis that a loop body reads: `start + [0, extent)`."""
+    """The part of an axis that a loop body reads: `start + [0, extent)`, each position at most
+    `cap` if that is set: later ones repeat it.
+    """
 
     start: Scalar
-    extent: int
+    extent: Dim
+    cap: Scalar | None = None
+
+    def position(self, offset: Scalar) -> Scalar:
+        """Returns the position on the axis of an element of the part."""
+        place = binary("add", self.start, offset)
+        return place if self.cap is None else binary("min", place, self.cap)
+
+    def offset(self, position: Scalar, simplifier: Simplifier) -> Scalar:
+        """Returns the element of the part for a position that the loop body reads."""
+        if self.cap is not None:
+            position, _ = _uncapped(position, simplifier)
+        return simplifier.simplify(binary("sub", position, self.start))
 
 
 @primitive
@@ -148,14 +175,21 @@ def compute_at(
 
 
 def _region(
-    indices: Sequence[Scalar], inner: dict[int, Index], extent: int, simplifier: Simplifier
+    indices: Sequence[Scalar], inner: dict[int, Index], extent: Dim, simplifier: Simplifier
 ) -> _Region:
     """Returns the range of a set of index expressions over the inner loops; the whole axis if
     unknown.
     """
     whole = _Region(Imm(0, INDEX), extent)
+    capped = [_uncapped(index, simplifier) for index in indices]
+    caps = {None if cap is None else simplifier.number(cap) for _, cap in capped}
+    cap = capped[0][1]
+    if len(caps) == 1 and cap is not None and not any(contains(cap, i) for i in inner.values()):
+        part = _region([index for index, _ in capped], inner, extent, simplifier)
+        return whole if isinstance(part.extent, SymDim) else replace(part, cap=cap)
     low_form: Linear | None = None
-    low = high = 0.0
+    low: Bound = 0
+    high: Bound = 0
     for index in indices:
         form = simplifier.linear(index)
         moves = [any(contains(a, i) for i in inner.values()) for a, _ in form.terms]
@@ -168,25 +202,40 @@ def _region(
             low, high = simplifier.range_of(moving)
         elif set(low_form.terms) == set(outer.terms):
             least, most = simplifier.range_of(moving)
-            low, high = min(low, least), max(high, most)
+            low, high = lower(low, least), higher(high, most)
         else:
             return whole
     assert low_form is not None
-    size = int(high - low) + 1
-    if size >= extent:
+    if isinstance(low, float) or isinstance(high, float):
         return whole
-    start = simplifier.rebuild(Linear(low_form.terms, int(low)))
+    size = high - low + 1
+    if at_least(size - extent):
+        return whole
+    start = simplifier.rebuild(Linear(low_form.terms, low))
     return _Region(start, size)
 
 
-def _aligned(part: _Region, align: int, extent: int, simplifier: Simplifier) -> _Region:
+def _uncapped(index: Scalar, simplifier: Simplifier) -> tuple[Scalar, Scalar | None]:
+    """Returns the operands of an index of the form `min(a, b)`: a, and the cap b."""
+    form = simplifier.linear(index)
+    if len(form.terms) == 1 and form.terms[0][1] == 1 and form.const == 0:
+        atom = form.terms[0][0]
+        if isinstance(atom, Binary) and atom.op == "min":
+            return atom.a, atom.b
+    return index, None
+
+
+def _aligned(part: _Region, align: int, extent: Dim, simplifier: Simplifier) -> _Region:
     """Returns a part that contains the given one and begins and ends at multiples of `align`."""
     form = simplifier.linear(part.start)
-    over = int(form.const) % align
-    if any(coefficient % align for _, coefficient in form.terms):
+    plain = isinstance(form.const, int) and isinstance(part.extent, int)
+    if not plain or part.cap is not None:
+        return part
+    over = form.const % align
+    if any(exact_quotient(coefficient, align) is None for _, coefficient in form.terms):
         return part
     size = -(-(part.extent + over) // align) * align
-    if size >= extent:
+    if at_least(size - extent):
         return _Region(Imm(0, INDEX), extent)
     return _Region(simplifier.rebuild(Linear(form.terms, form.const - over)), size)
 
@@ -209,15 +258,14 @@ def _produce(
     fresh: dict[int, Index] = {}
     for index, part, extent in zip(store.indices, region, store.buffer.shape, strict=True):
         assert isinstance(index, Index)
-        new = Index(index.name, part.extent)
+        new = Index(index.name, part.extent, facts=index.facts)
         fresh[id(index)] = new
-        position = simplifier.simplify(binary("add", part.start, new))
+        position = simplifier.simplify(part.position(new))
         values[id(index)] = position
         indices.append(new)
-        low, high = simplifier.bounds(position)
-        if high >= extent:
-            guards.append(binary("lt", position, Imm(extent, INDEX)))
-        if low < 0:
+        if not simplifier.never_above(position, extent - 1):
+            guards.append(binary("lt", position, size(extent)))
+        if not simplifier.never_below(position, 0):
             guards.append(binary("ge", position, Imm(0, INDEX)))
     value = simplifier.simplify(substitute(store.value, values))
     body: Stmt = Store(local, tuple(indices), value, store.stage, store.combiner)
@@ -234,10 +282,7 @@ def _move_loads(
     def change(load: Load, indices: Sequence[Scalar]) -> Scalar | None:
         if load.source is not buffer:
             return None
-        moved = [
-            simplifier.simplify(binary("sub", i, part.start))
-            for i, part in zip(indices, region, strict=True)
-        ]
+        moved = [part.offset(i, simplifier) for i, part in zip(indices, region, strict=True)]
         return Load(local, moved)
 
     return map_loads(expr, change)

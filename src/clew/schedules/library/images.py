@@ -54,14 +54,14 @@ def blocked_image(info: StageInfo) -> Image | None:
     if info.axis_roles != _BLOCKED:
         return None
     batch, block, line, pixel, lane = info.axes
-    return Image(batch, block, line, pixel, lane, info.store.buffer.shape)
+    return Image(batch, block, line, pixel, lane, info.store.buffer.typical_shape)
 
 
 def image_of(info: StageInfo) -> Image | None:
     """Returns the axes of an image, blocked or plain; None if the stage is not an image."""
     if info.axis_roles == _PLAIN:
         batch, channel, line, pixel = info.axes
-        return Image(batch, channel, line, pixel, "", info.store.buffer.shape)
+        return Image(batch, channel, line, pixel, "", info.store.buffer.typical_shape)
     return blocked_image(info)
 
 

@@ -26,9 +26,9 @@ def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
     *_, pixels, last = axes
     by_name = {n.name: n for n in info.loops}
     lanes = target.vector_lanes(info.store.buffer.dtype)
-    block = by_name[last].extent
+    block = by_name[last].typical
     short = 1 < block <= min(_MOST, lanes // _LEAST_RUN)
-    if not short or lanes % block or block * by_name[pixels].extent < lanes:
+    if not short or lanes % block or block * by_name[pixels].typical < lanes:
         return False
     simplifier = Simplifier()
     loads = list(buffer_loads(info.store.value))

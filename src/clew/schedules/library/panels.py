@@ -58,7 +58,7 @@ def rows_of_band(match: PartsMatch) -> int:
     info, unit = match.info, HIGH * match.tile[0]
     product = product_of(info.store)
     assert product is not None
-    extents = {n.name: n.extent for n in info.loops}
+    extents = {n.name: n.typical for n in info.loops}
     parts = product.a.source.shape[2]
     row_bytes: int = parts * extents[info.reduction_axes[-1]] * bits(product.a.dtype) // 8
     rows = int(match.target.l2_bytes * _SHARE_OF_ROWS) // row_bytes

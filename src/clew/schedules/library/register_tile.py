@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 
+from clew.ir.types import memory_bytes
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -49,6 +50,14 @@ def register_tile(
     return reduction
 
 
+def split_tiles(schedule: Schedule, loop: str, size: int) -> tuple[str, str]:
+    """Splits a loop into tiles of at most `size` that are then unrolled; returns the names of the
+    outer and the inner loop.
+    """
+    tail = "balance" if schedule.is_static(loop) else "shift"
+    return schedule.split(loop, size, tail=tail)
+
+
 def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:
     """Fuses the outermost loops, as far as they are perfectly nested, into one parallel loop.
 
@@ -85,11 +94,9 @@ def rows_in_cache(info: StageInfo, target: Target, share: float) -> int:
     """Returns the number of rows of the first operand that fit in `share` of the second-level
     cache, where they stay while panels of the second operand stream by.
     """
-    extents = {n.name: n.extent for n in info.loops}
+    extents = {n.name: n.typical for n in info.loops}
     depth = math.prod(extents[name] for name in info.reduction_axes)
-    row_bytes = depth * max(
-        x.source.size_bytes // math.prod(x.source.shape) for x in buffer_loads(info.store.value)
-    )
+    row_bytes = depth * max(memory_bytes(x.dtype) for x in buffer_loads(info.store.value))
     fitting = int(target.l2_bytes * share) // max(row_bytes, 1)
     extent: int = extents[info.axes[-2]]
     return balanced(extent, max(fitting, _LEAST_ROWS)) if fitting < extent else extent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from clew.ir.dims import typical
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, loops, reads
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
@@ -30,9 +31,9 @@ def stream(
     if schedule.extent(panel) < 2:
         return
     for buffer in {x.source.name: x.source for x in buffer_loads(info.store.value)}.values():
-        if buffer.size_bytes <= target.l1_bytes or not _walks(schedule, panel, buffer.name):
+        if buffer.typical_bytes <= target.l1_bytes or not _walks(schedule, panel, buffer.name):
             continue
-        lines = buffer.size_bytes // schedule.extent(panel) // CACHE_LINE_BYTES
+        lines = buffer.typical_bytes // schedule.extent(panel) // CACHE_LINE_BYTES
         at = _level(schedule, panel, levels, lines)
         try:
             schedule.prefetch(buffer.name, panel, at)
@@ -47,7 +48,7 @@ def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:
         if loop.name != panel:
             continue
         for _, load in reads(loop.body):
-            axis = next((n for n, d in enumerate(load.source.shape) if d > 1), 0)
+            axis = next((n for n, d in enumerate(load.source.shape) if d != 1), 0)
             if load.source.name != buffer or not load.indices:
                 continue
             form = simplifier.flatten(simplifier.linear(load.indices[axis]))
@@ -60,7 +61,7 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
     """Returns the loop whose iterations request lines; splits the last reduction loop if needed."""
     body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
     for name in levels:
-        steps = iterations(body, name)
+        steps = typical(iterations(body, name))
         if not steps or math.ceil(lines / steps) > _MOST_LINES:
             continue
         if name == levels[-1] and schedule.extent(name) > _STEPS and steps >= 4 * lines:
@@ -73,5 +74,5 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
 
 def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:
     """Writes a large output with nontemporal stores, which do not read its lines first."""
-    if info.is_output and passes_caches(target, info.store.buffer.size_bytes):
+    if info.is_output and passes_caches(target, info.store.buffer.typical_bytes):
         schedule.nontemporal(info.name)

@@ -20,7 +20,7 @@ from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
-from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.tile_sizes import (
     MOST_ROWS,
     balanced,
@@ -79,7 +79,7 @@ class Attention(Rule[Parts]):
         anchors = [info.name for info in work.stages if info.is_anchor]
         if sorted(anchors) != sorted((of["scores"], of["weighted"])):
             return None
-        differs = bias is not None and bias.store.buffer.shape[-1] > 1
+        differs = bias is not None and bias.store.buffer.shape[-1] != 1
         own = bias.name if bias is not None and differs else ""
         kept = {*of.values(), root, own}
         apart = _values_apart(work, of["weighted"], kept, target)
@@ -95,8 +95,8 @@ class Attention(Rule[Parts]):
     def choices(self, match: Parts) -> Space:
         target, lanes = match.target, match.lanes
         infos = stage_infos(match.start)
-        *_, rows, width = infos[match.weighted].store.buffer.shape
-        keys = infos[match.logits].store.buffer.shape[2]
+        *_, rows, width = infos[match.weighted].store.buffer.typical_shape
+        keys = infos[match.logits].store.buffer.typical_shape[2]
         vectors = vectors_of_tile(rows, lanes)
         high = balanced(keys, rows_of_tile(target, vectors))
         across = vectors_of_tile(width, min(lanes, width))
@@ -113,7 +113,7 @@ class Attention(Rule[Parts]):
         schedule, infos = match.begin()
         target, lanes = match.target, match.lanes
         batch, head, row, depth = match.axes
-        *_, width = infos[match.weighted].store.buffer.shape
+        *_, width = infos[match.weighted].store.buffer.typical_shape
         tile = _tile_of_queries(schedule, match.axes, lanes * settings["vectors"])
         inside = f"{row}.i"
         # The weighted sum: queries by elements of the values, all keys in registers.
@@ -123,13 +123,13 @@ class Attention(Rule[Parts]):
         panel, column = schedule.split(depth, few * vectors)
         schedule.reorder(panel, inside, column)
         vector, lane = schedule.split(column, few, tail="guard")
-        block, each = schedule.split(inside, settings["rows"], tail="balance")
+        block, each = split_tiles(schedule, inside, settings["rows"])
         schedule.compute_at(match.weighted, block, "register")
         for name in (match.inverse, match.total, match.power, match.top, match.logits):
             registers = name in (match.total, match.top)
             schedule.compute_at(name, tile, "register" if registers else "scratch")
         keys = infos[match.logits].axis_of(roles.KEY)
-        step, key = schedule.split(keys, settings["keys"], tail="balance")
+        step, key = split_tiles(schedule, keys, settings["keys"])
         schedule.compute_at(match.scores, step, "register")
         schedule.compute_at(match.queries, tile, "scratch")
         register_tile(schedule, infos[match.weighted], few)
@@ -159,7 +159,7 @@ def _values_apart(work: Work, weighted: str, kept: set[str], target: Target) -> 
         if info.store.buffer.name not in read or name in kept:
             continue
         last = next(n for n in info.loops if n.name == info.axes[-1])
-        lanes = min(target.vector_lanes(info.store.buffer.dtype), last.extent)
+        lanes = min(target.vector_lanes(info.store.buffer.dtype), last.typical)
         loads = list(buffer_loads(info.store.value))
         if any(lane_stride(x, last.index, lanes, simplifier) not in (0, 1) for x in loads):
             return name
@@ -179,7 +179,7 @@ def _result_axes(infos: dict[str, StageInfo], result: str, weighted: str) -> tup
     indices = loads[0].indices
     used = {id(i) for i in indices}
     # A loop with one iteration appears in the indices only as a constant.
-    single = [n.name for n in root.loops if n.extent == 1 and id(n.index) not in used]
+    single = [n.name for n in root.loops if n.size == 1 and id(n.index) not in used]
     numbers = [i for i in indices if not isinstance(i, Index)]
     if len(numbers) != len(single) or not all(isinstance(i, Imm) for i in numbers):
         return None
@@ -192,7 +192,8 @@ def _tile_of_queries(schedule: Schedule, axes: tuple[str, ...], size: int) -> st
     """Splits the result's rows into tiles; returns the loop over tiles."""
     batch, head, row, depth = axes
     schedule.reorder(row, batch, head, depth)
-    tile, inner = schedule.split(row, size)
+    tail = "peel" if schedule.is_static(row) else "clamp"
+    tile, inner = schedule.split(row, size, tail=tail)
     # The keys and values of a head stay in cache from tile to tile.
     schedule.reorder(batch, head, tile, inner, depth)
     return tile

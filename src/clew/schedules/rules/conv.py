@@ -18,7 +18,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import BLOCKED_IMAGE, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.images import Image, blocked_image, reads_own_channels
-from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
 from clew.schedules.rule import Rule, TailMatch, Work
@@ -122,10 +122,10 @@ class Conv(Rule[Convolution]):
         schedule.reorder(*outer, co_outer, down, *across, co_inner, ci)
         inside = []
         if rows:
-            down, oh_inner = schedule.split(down, settings["lines"], tail="balance")
+            down, oh_inner = split_tiles(schedule, down, settings["lines"])
             schedule.reorder(down, ow, oh_inner, co_inner, ci)
             inside.append(oh_inner)
-        ow_outer, ow_inner = schedule.split(ow if rows else down, columns, tail="balance")
+        ow_outer, ow_inner = split_tiles(schedule, ow if rows else down, columns)
         schedule.compute_at(match.anchor, ow_outer, "register")
         reduction = register_tile(
             schedule, info, match.lanes, blocks=info.axes[1], unroll=settings["unroll"]
@@ -162,7 +162,7 @@ def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) 
         return image.height
     over = (n.index for n in info.loops if n.name in info.reduction_axes)
     frames = math.prod(i.extent for i in over if contains(load.indices[0], i))
-    line_bytes = frames * load.source.size_bytes / load.source.shape[0] / image.height
+    line_bytes = frames * load.source.typical_bytes / load.source.typical_shape[0] / image.height
     return min(image.height, max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / line_bytes)))
 
 

@@ -14,7 +14,7 @@ from clew.machine.target import Target
 from clew.schedules.demands import DOT_UNIT, PACKED, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.images import Image, blocked_image
 from clew.schedules.library.products import dot_lanes, dot_tile
-from clew.schedules.library.register_tile import spread
+from clew.schedules.library.register_tile import split_tiles, spread
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, tile_size
@@ -48,7 +48,7 @@ class Dot(Rule[Sums]):
         return Sums(work.start, target, info.name, work.root.name, lanes, product.group, image)
 
     def choices(self, match: Sums) -> Space:
-        shape, lanes, target = match.info.store.buffer.shape, match.lanes, match.target
+        shape, lanes, target = match.info.store.buffer.typical_shape, match.lanes, match.target
         unroll = Choice("unroll", 0, UNROLLED, "unrolled steps; 0: by the tile's size")
         if match.image is not None:
             most = rows_of_tile(target, -(-match.image.lanes // lanes))
@@ -94,7 +94,7 @@ def _rows(
     schedule.reorder(*batch, panel, *([row] if row else []), vector, lane)
     attach = panel
     if row:
-        attach, line = schedule.split(row, settings["rows"], tail="balance")
+        attach, line = split_tiles(schedule, row, settings["rows"])
         schedule.unroll(line)
     schedule.compute_at(info.name, attach, "register")
     schedule.unroll(vector)
@@ -107,9 +107,9 @@ def _image(
 ) -> list[str]:
     """Arranges tiles of pixels by one block of channels."""
     n, co, oh, ow, ci = axes
-    oh_outer, oh_inner = schedule.split(oh, settings["lines"], tail="balance")
+    oh_outer, oh_inner = split_tiles(schedule, oh, settings["lines"])
     schedule.reorder(oh_outer, ow, oh_inner, ci)
-    ow_outer, ow_inner = schedule.split(ow, settings["columns"], tail="balance")
+    ow_outer, ow_inner = split_tiles(schedule, ow, settings["columns"])
     schedule.reorder(ow_outer, oh_inner, ow_inner, ci)
     schedule.compute_at(info.name, ow_outer, "register")
     vector, lane = schedule.split(ci, lanes, tail="guard")

@@ -5,10 +5,11 @@ axis.
 from __future__ import annotations
 
 import contextlib
-import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from clew.ir.dims import typical
+from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.primitives.loops import MOST_LANES
@@ -161,7 +162,7 @@ def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str,
     """
     simplifier = Simplifier()
     indices = {n.name: n.index for n in info.loops}
-    extents = {n.name: n.extent for n in info.loops}
+    extents = {n.name: n.typical for n in info.loops}
     *outer, last = axes
     lanes = vector_factor(target, info.store.buffer.dtype, extents[last])
     for load in buffer_loads(info.store.value):
@@ -171,8 +172,8 @@ def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str,
         for axis in outer[:-1] if lanes == extents[last] else outer:
             contiguous = lane_stride(load, indices[axis], _TILE, simplifier) == 1
             if extents[axis] > 1 and contiguous:
-                size = load.source.size_bytes // max(1, math.prod(load.source.shape))
-                return axis, abs(step or 0) * size
+                size = memory_bytes(load.dtype)
+                return axis, abs(typical(step or 0)) * size
     return None
 
 
@@ -232,7 +233,7 @@ def _selects(info: StageInfo, axis: str) -> bool:
     loop = next(n for n in info.loops if n.name == axis)
     inputs = [load for _, load in reads(info.store)]
     used = any(contains(i, loop.index) for load in inputs for i in load.indices)
-    return loop.extent <= _MOST_CHOICES and not used and _conditions_use(info, (loop.index,))
+    return loop.typical <= _MOST_CHOICES and not used and _conditions_use(info, (loop.index,))
 
 
 def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
@@ -245,7 +246,7 @@ def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
     for buffer, indices in accesses:
         over = offset_stride(buffer, indices, a.index, simplifier)
         under = offset_stride(buffer, indices, b.index, simplifier)
-        if over is None or under is None or over != under * b.extent:
+        if over is None or under is None or over != under * b.size:
             return False
     return not _conditions_use(info, (a.index, b.index))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.dims import exact_quotient
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -19,6 +20,7 @@ from clew.schedules.library.register_tile import (
     register_tile,
     rows_in_cache,
     split_bands,
+    split_tiles,
     spread,
 )
 from clew.schedules.library.streaming import stream
@@ -52,7 +54,7 @@ class Product(TailMatch):
     @property
     def height(self) -> int:
         """The number of rows that share the second operand; 0 for a vector."""
-        shape = self.info.store.buffer.shape
+        shape = self.info.store.buffer.typical_shape
         return self.together or (shape[-2] if len(shape) > 1 else 0)
 
 
@@ -71,14 +73,14 @@ class Matmul(Rule[Product]):
         info = stage_infos(schedule)[anchor]
         last = next(n for n in info.loops if n.name == info.axes[-1])
         simplifier = Simplifier()
-        lanes = min(target.vector_lanes(info.store.buffer.dtype), last.extent)
+        lanes = min(target.vector_lanes(info.store.buffer.dtype), last.typical)
         steps = [
             lane_stride(x, last.index, lanes, simplifier) for x in buffer_loads(info.store.value)
         ]
         if None in steps or not any(steps):
             return None
         together = _rows_together(info) if len(info.axes) > 1 else 0
-        return Product(schedule, target, anchor, root, lanes, last.extent, together)
+        return Product(schedule, target, anchor, root, lanes, last.typical, together)
 
     def choices(self, match: Product) -> Space:
         target, height = match.target, match.height
@@ -119,7 +121,7 @@ class Matmul(Rule[Product]):
         schedule.reorder(*batch, panel, *rows, vector, lane)
         attach = panel
         if row:
-            attach, inner = schedule.split(row, settings["rows"], tail="balance")
+            attach, inner = split_tiles(schedule, row, settings["rows"])
             schedule.unroll(inner)
         schedule.compute_at(match.anchor, attach, "register")
         reduction = register_tile(schedule, info, lanes, unroll=settings["unroll"])
@@ -138,12 +140,12 @@ def _rows_together(info: StageInfo) -> int:
     group; 0 if all do.
     """
     row = next(n.index for n in info.loops if n.name == info.axes[-2])
-    assert isinstance(row.extent, int)
     for load in buffer_loads(info.store.value):
         for index in load.indices:
             for part in nodes(index):
                 if not isinstance(part, Binary) or part.op != "floordiv" or part.a is not row:
                     continue
-                if isinstance(part.b, Imm) and row.extent % part.b.value == 0:
-                    return int(part.b.value)
+                by = part.b.value if isinstance(part.b, Imm) else 0
+                if by and exact_quotient(row.extent, by) is not None:
+                    return int(by)
     return 0

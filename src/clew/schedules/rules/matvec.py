@@ -38,7 +38,7 @@ class Matvec(Rule[Row]):
     def match(self, work: Work, target: Target) -> Row | None:
         info = work.reduction
         lanes = target.vector_lanes(info.store.buffer.dtype)
-        if len(info.reduction_axes) != 1 or info.store.buffer.shape[-1] < lanes * _VECTORS:
+        if len(info.reduction_axes) != 1 or info.store.buffer.typical_shape[-1] < lanes * _VECTORS:
             return None
         last = next(n for n in info.loops if n.name == info.axes[-1])
         loads = buffer_loads(info.store.value)

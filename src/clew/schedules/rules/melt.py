@@ -15,7 +15,7 @@ from clew.loop.affine import Simplifier
 from clew.loop.ir import Store, buffer_loads, walk
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.row_vectors import reduce_in_vectors, vectorize_last
 from clew.schedules.library.tile_sizes import (
     MOST_ROWS,
@@ -63,7 +63,7 @@ class Melt(Rule[Match]):
         schedule, found = match.begin()
         infos, target = dict(found), match.target
         (root,) = (info for info in infos.values() if info.is_output)
-        if any(loop.extent == 0 for info in infos.values() for loop in info.loops):
+        if any(loop.size == 0 for info in infos.values() for loop in info.loops):
             return schedule  # no iterations to schedule
         holders = _holders(schedule, infos, target)
         out = holders.get(root.name, root.name)
@@ -113,7 +113,7 @@ def _in_vectors(info: StageInfo, target: Target) -> bool:
     if not info.axes:
         return False
     last = next(n for n in info.loops if n.name == info.axes[-1])
-    lanes = min(target.vector_lanes(info.store.buffer.dtype), last.extent)
+    lanes = min(target.vector_lanes(info.store.buffer.dtype), last.typical)
     simplifier = Simplifier()
     steps = [lane_stride(x, last.index, lanes, simplifier) for x in buffer_loads(info.store.value)]
     return lanes > 1 and None not in steps and any(steps)
@@ -132,7 +132,7 @@ def _loops_of_result(
         return axes
     row = axes[-1]
     if schedule.extent(row) > most:
-        axes[-1], _ = schedule.split(row, balanced(schedule.extent(row), most), tail="balance")
+        axes[-1], _ = split_tiles(schedule, row, balanced(schedule.extent(row), most))
     return axes
 
 
@@ -219,7 +219,7 @@ def _tile(
         *batch, row = inside
         schedule.reorder(*batch, panel, row, vector, lane)
         size = balanced(schedule.extent(row), rows_of_tile(target, vectors))
-        attach, inner = schedule.split(row, size, tail="balance")
+        attach, inner = split_tiles(schedule, row, size)
         schedule.unroll(inner)
     schedule.compute_at(info.name, attach, "register")
     register_tile(schedule, info, lanes)

@@ -6,9 +6,9 @@ partial results. Values that several stages read stay in a scratch row.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
+from clew.ir.dims import product
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -56,7 +56,7 @@ class Rows(Rule[RowStages]):
         shared = _row_rank(infos, members, info)
         row, inside = axes[:shared], axes[shared:]
         for member in reversed(members) if row else ():
-            alone = math.prod(infos[member].store.buffer.shape[shared:]) == 1
+            alone = product(infos[member].store.buffer.shape[shared:]) == 1
             schedule.compute_at(member, row[-1], "register" if alone else "scratch")
         for member in members:
             if infos[member].is_reduction:

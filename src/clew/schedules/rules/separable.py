@@ -28,7 +28,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.library.images import blocked_image, is_padding, reads_own_channels
-from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.tile_sizes import MOST_ROWS, balanced, rows_of_tile, window_tile
 from clew.schedules.rule import Demand, Match, Rule, Work
 from clew.schedules.rules.windows import MOST_UNROLLED
@@ -268,9 +268,9 @@ def _pointwise(schedule: Schedule, link: Link, out: str, oh: str, tiles: _Tiles)
     lines, columns = tiles.of_pixels(schedule.extent(oh), schedule.extent(ow), vectors)
     panel, block = schedule.split(co, vectors)
     schedule.reorder(panel, oh, ow, block, ci)
-    oh, line = schedule.split(oh, lines, tail="balance")
+    oh, line = split_tiles(schedule, oh, lines)
     schedule.reorder(oh, ow, line, block, ci)
-    ow, column = schedule.split(ow, columns, tail="balance")
+    ow, column = split_tiles(schedule, ow, columns)
     schedule.compute_at(info.name, ow, "register")
     register_tile(schedule, info, schedule.extent(ci), blocks=info.axes[1])
     schedule.share_guards(oh)
@@ -293,9 +293,9 @@ def _windows(schedule: Schedule, chain: Chain, out: str, tiles: _Tiles) -> str:
     if chain.before is not None:
         panel, co = schedule.split(co, _VECTORS)
     lines, columns = tiles.of_windows(schedule.extent(oh), schedule.extent(ow))
-    oh_outer, oh_inner = schedule.split(oh, lines, tail="balance")
+    oh_outer, oh_inner = split_tiles(schedule, oh, lines)
     schedule.reorder(ow, oh_inner, ci)
-    ow_outer, ow_inner = schedule.split(ow, columns, tail="balance")
+    ow_outer, ow_inner = split_tiles(schedule, ow, columns)
     schedule.reorder(ow_outer, oh_inner, ow_inner, ci)
     schedule.compute_at(info.name, ow_outer, "register")
     if chain.before is not None:
@@ -324,7 +324,7 @@ def _expand(schedule: Schedule, link: Link, out: str, target: Target) -> None:
     _, co, oh, ow, ci = link.root.axes_in(out)
     columns = balanced(schedule.extent(ow), rows_of_tile(target, _VECTORS))
     schedule.reorder(oh, ow, co, ci)
-    ow, column = schedule.split(ow, columns, tail="balance")
+    ow, column = split_tiles(schedule, ow, columns)
     schedule.compute_at(info.name, ow, "register")
     register_tile(schedule, info, schedule.extent(ci), blocks=info.axes[1])
     schedule.share_guards(oh)

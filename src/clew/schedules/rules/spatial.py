@@ -36,11 +36,11 @@ class Spatial(Rule[TailMatch]):
         simplifier = Simplifier()
         steps = {n.name: stride(load, n.index, simplifier) for n in info.loops}
         last = next(n for n in info.loops if n.name == info.axes[-1])
-        if last.extent < 2 or steps[last.name] is None:
+        if last.typical < 2 or steps[last.name] is None:
             return None
         lanes = target.vector_lanes(info.store.buffer.dtype)
         along = (n for n in info.loops if n.name in info.reduction_axes)
-        if steps[last.name] != 1 and any(steps[n.name] == 1 and n.extent >= lanes for n in along):
+        if steps[last.name] != 1 and any(steps[n.name] == 1 and n.typical >= lanes for n in along):
             return None  # lanes along the reduction are contiguous
         schedule = work.start.copy()
         flatten_axes(schedule, info.name, work.root.name)

@@ -93,7 +93,7 @@ class SplitWeights(Rule[WeightMatch]):
 
     def choices(self, match: WeightMatch) -> Space:
         unit, band = HIGH * match.tile[0], rows_of_band(match)
-        (depth,) = (n.extent for n in match.info.loops if n.name == match.info.reduction_axes[-1])
+        (depth,) = (n.typical for n in match.info.loops if n.name == match.info.reduction_axes[-1])
         deep = depth // match.tile[2]
         steps = next(s for s in _STEPS if deep % s == 0)
         overlap = -(-match.rows // match.tile[0]) // HIGH <= _MOST_PAIRS and deep > steps

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.types import memory_bytes
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -18,7 +19,7 @@ from clew.schedules.demands import NARROW, PRODUCTS, REDUCES, TAILED, TILE_UNIT
 from clew.schedules.library.depth import join, joined
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.products import packed
-from clew.schedules.library.register_tile import rows_in_cache, split_bands, spread
+from clew.schedules.library.register_tile import rows_in_cache, split_bands, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import balanced
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
@@ -82,7 +83,7 @@ class Tiles(Rule[Tiled]):
         if match.is_image:
             return Space((prefetch,))
         info, tile = match.info, match.tile
-        extents = {n.name: n.extent for n in info.loops}
+        extents = {n.name: n.typical for n in info.loops}
         height, depth = extents[info.axes[-2]], extents[info.reduction_axes[-1]]
         choices = [
             tile_size("band", rows_in_cache(info, match.target, _SHARE_OF_ROWS), height,
@@ -131,7 +132,7 @@ def _fullest(info: StageInfo, target: Target) -> tuple[StageInfo, Tile] | None:
         tile = _tile(stage, target) if packed(stage) else None
         if tile is None:
             continue
-        depth = math.prod(n.extent for n in stage.loops if n.name in stage.reduction_axes)
+        depth = math.prod(n.typical for n in stage.loops if n.name in stage.reduction_axes)
         if depth // tile[2] < fewest:
             best, fewest = (stage, tile), depth // tile[2]
     return best
@@ -143,7 +144,7 @@ def _tile(info: StageInfo, target: Target) -> Tile | None:
     shape = target.tile_shape(product.a.dtype, product.b.dtype) if product else None
     if product is None or shape is None or len(info.axes) < 2:
         return None
-    extents = {n.name: n.extent for n in info.loops}
+    extents = {n.name: n.typical for n in info.loops}
     most = shape[2]
     whole = extents[info.reduction_axes[-1]]
     fitting = (d for d in range(most, 0, -product.group) if whole % d == 0)
@@ -164,9 +165,9 @@ def _depth_in_cache(info: StageInfo, tile: Tile, target: Target) -> int:
     """
     product = product_of(info.store)
     assert product is not None
-    extents = {n.name: n.extent for n in info.loops}
+    extents = {n.name: n.typical for n in info.loops}
     rows, depth = extents[info.axes[-2]], extents[info.reduction_axes[-1]]
-    column_bytes = product.a.source.size_bytes // math.prod(product.a.source.shape)
+    column_bytes = memory_bytes(product.a.dtype)
     most = int(target.l1_bytes * _SHARE_OF_PANEL) // (_TILES_WIDE * tile[1] * column_bytes)
     if (
         rows <= _FEW_BLOCKS * _TILES_HIGH * tile[0]
@@ -198,7 +199,7 @@ def _chunks(schedule: Schedule, info: StageInfo, tile: Tile, chunk: int) -> list
     chunks, within = schedule.split(depth, chunk)
     schedule.reorder(chunks, *others, row, column, within)
     size = balanced(schedule.extent(row), _TILES_HIGH * tile[0])
-    blocks, line = schedule.split(row, size, tail="balance")
+    blocks, line = split_tiles(schedule, row, size)
     steps, inner = schedule.split(within, tile[2])
     schedule.reorder(steps, line, column, inner)
     schedule.tensorize(info.name, line, column, inner, within=blocks)
@@ -227,7 +228,7 @@ def _rows(
     size = balanced(schedule.extent(row), _TILES_HIGH * tile[0])
     attach = panel
     if not whole:
-        attach, _ = schedule.split(row, size, tail="balance")
+        attach, _ = split_tiles(schedule, row, size)
     schedule.compute_at(info.name, attach, "scratch")
     _vectors(schedule, inner, target)
     return [*batch, panel], panel, [] if whole else [attach]
@@ -248,7 +249,7 @@ def _image(
     if roles.LINE not in info.axis_roles:
         *batch, pixels, ci = axes
         size = balanced(schedule.extent(pixels), _TILES_HIGH * tile[0])
-        outer, _ = schedule.split(pixels, size, tail="balance")
+        outer, _ = split_tiles(schedule, pixels, size)
         schedule.compute_at(info.name, outer, "scratch")
         _vectors(schedule, ci, target)
         return batch, batch[-1], [outer]
@@ -258,7 +259,7 @@ def _image(
     lines = 1 if size > tile[0] else min(_TILES_HIGH, schedule.extent(oh))
     oh_outer, oh_inner = schedule.split(oh, lines)
     schedule.reorder(oh_outer, ow, oh_inner, ci)
-    ow_outer, ow_inner = schedule.split(ow, size, tail="balance")
+    ow_outer, ow_inner = split_tiles(schedule, ow, size)
     schedule.reorder(ow_outer, oh_inner, ow_inner, ci)
     schedule.compute_at(info.name, ow_outer, "scratch")
     _vectors(schedule, ci, target)

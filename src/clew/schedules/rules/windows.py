@@ -20,7 +20,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import IMAGE, OWN_CHANNELS, REDUCES, TAILED, WINDOWS
 from clew.schedules.library.images import Image, image_of
-from clew.schedules.library.register_tile import spread
+from clew.schedules.library.register_tile import split_tiles, spread
 from clew.schedules.library.tile_sizes import MOST_ROWS, window_tile
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
@@ -93,7 +93,7 @@ class Windows(Rule[Sliding]):
         )
         taps = 1
         for loop in match.info.loops:
-            taps *= loop.extent if loop.name in match.info.reduction_axes else 1
+            taps *= loop.typical if loop.name in match.info.reduction_axes else 1
         unroll = taps * lines * (columns if image.lane else 1) <= MOST_UNROLLED
         choices = [
             tile_size("lines", lines, min(image.height, MOST_ROWS), "lines in a register tile"),
@@ -112,10 +112,10 @@ class Windows(Rule[Sliding]):
         kh, kw = info.reduction_axes
         _, _, line, *columns_of_tile, own_lane = info.axes
         n, co, oh, ow, *ci = infos[match.root].axes_in(match.result(schedule))
-        oh_outer, oh_inner = schedule.split(oh, settings["lines"], tail="balance")
+        oh_outer, oh_inner = split_tiles(schedule, oh, settings["lines"])
         schedule.reorder(ow, oh_inner, *ci)
         if match.image.lane:
-            ow_outer, ow_inner = schedule.split(ow, settings["columns"], tail="balance")
+            ow_outer, ow_inner = split_tiles(schedule, ow, settings["columns"])
             around, lane = [ow_outer], ci[0]
             if schedule.extent(lane) > lanes:  # a block is several vectors, a tile is of one
                 vector, lane = schedule.split(lane, lanes)
