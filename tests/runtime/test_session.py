@@ -356,7 +356,12 @@ def test_the_state_is_the_array_that_the_model_made() -> None:
     made: list[Any] = []
     one = clew.compile(cell(), threads=1)
     run = one.run_checked
-    one.run_checked = lambda arrays: made.append(run(arrays)) or made[-1]  # type: ignore[method-assign, func-returns-value, assignment]
+
+    def noted(arrays: Any) -> Any:
+        made.append(run(arrays))
+        return made[-1]
+
+    one.run_checked = noted  # type: ignore[method-assign, assignment]
     session = one.session()
     session(random(2, 3))
     assert np.shares_memory(session.state["h"], made[0][1])
