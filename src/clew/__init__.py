@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.profile.report import Profile
+    from clew.runtime.session import Session
     from clew.runtime.spaces import MemorySpace
     from clew.support.budgets import Budgets
     from clew.tap import Taps, tap_states
@@ -80,6 +81,7 @@ _HOMES: Final = {
     "RegionPattern": "clew.passes.placement.claims",
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
+    "Session": "clew.runtime.session",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
     "Target": "clew.machine.target",
@@ -148,6 +150,7 @@ __all__ = [
     "Profile",
     "RegionPattern",
     "Sample",
+    "Session",
     "Taps",
     "Target",
     "Verdict",

@@ -13,7 +13,7 @@ from clew.backends.cpu.deferred_kernel import bind_sizes
 from clew.backends.cpu.lowering import operator_calls
 from clew.backends.options import Options
 from clew.build.build import build_module
-from clew.build.inputs import declared_inputs, inputs_of
+from clew.build.inputs import declared_inputs, inputs_of, outputs_of
 from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
 from clew.build.result import Build, KernelUse, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
@@ -202,7 +202,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def __init__(self, module: Module | DeferredModule, options: Options, cache: Cache) -> None:
         inputs = declared_inputs(module) if not isinstance(module, Module) else inputs_of(module)
-        super().__init__(inputs, module.output_names)
+        super().__init__(inputs, outputs_of(module))
         self.budgets = options.budgets
         self._model = module
         self.options = options
@@ -532,7 +532,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if not self._builds:
             self._builds[((), ())] = self.build
         builds = {key: (build, _saved_uses(build)) for key, build in self._builds.items()}
-        target, inputs, outputs = self.options.target, self._inputs, self.output_names
+        target, inputs, outputs = self.options.target, self._inputs, self._outputs
         backends = self.options.backends
         save(SavedModel(target, inputs, outputs, self._by_value, builds, backends), path, mode=mode)
 

@@ -21,10 +21,12 @@ from clew.runtime.artifact import (
     has_regions,
     read_inputs,
     read_needs,
+    read_outputs,
 )
 from clew.runtime.container import Container, read_container, read_opened
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.model import Ready, SizesKey, sizes_key
+from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool, thread_count
 from clew.support.errors import CompileError, InputError
@@ -47,11 +49,11 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
     def __init__(
         self,
         inputs: Sequence[InputSpec],
-        output_names: Sequence[str],
+        outputs: Sequence[OutputSpec],
         deciding: Sequence[int],
         builds: Sequence[LoadedBuild],
     ) -> None:
-        super().__init__(inputs, output_names)
+        super().__init__(inputs, outputs)
         self._deciding = tuple(deciding)
         for position in deciding:
             inputs[position].decides = True
@@ -164,7 +166,7 @@ def _model(container: Container, builds: Sequence[LoadedBuild]) -> LoadedModel:
     text = container.text
     inputs = read_inputs(text)
     assert builds, "no build"
-    return LoadedModel(inputs, text["outputs"], text["deciding"], builds)
+    return LoadedModel(inputs, read_outputs(text), text["deciding"], builds)
 
 
 def _host_resolver() -> HostResolver:

@@ -13,6 +13,7 @@ from clew.ir.types import (
     OptionalType,
     SequenceType,
     TensorType,
+    TupleType,
     Type,
     UnrankedType,
     to_numpy,
@@ -20,6 +21,7 @@ from clew.ir.types import (
 from clew.runtime.drawing import complete
 from clew.runtime.input_spec import ANY_SHAPE, InputSpec
 from clew.runtime.kinds import Kind
+from clew.runtime.output_spec import OutputSpec
 from clew.support.calling import one_argument
 from clew.support.shown import Shown
 
@@ -64,6 +66,27 @@ def declared_inputs(module: DeferredModule) -> list[InputSpec]:
         else InputSpec(i.name, to_numpy(i.dtype), ANY_SHAPE if i.shape is None else i.shape)
         for i in module.inputs
     ]
+
+
+def outputs_of(module: Module | DeferredModule) -> list[OutputSpec]:
+    """Returns the outputs of a module. Those of a model that is imported when it is called have no
+    types.
+    """
+    if not isinstance(module, Module):
+        return [OutputSpec(name, is_known=False) for name in module.output_names]
+    result = module.main.body.type
+    types = result.fields if isinstance(result, TupleType) else (result,)
+    return [_output(n, t) for n, t in zip(module.output_names, types, strict=True)]
+
+
+def _output(name: str, type_: Type) -> OutputSpec:
+    match type_:
+        case TensorType(shape, dtype):
+            sizes = tuple(d if isinstance(d, int) else str(d) for d in shape)
+            return OutputSpec(name, to_numpy(dtype), sizes)
+        case UnrankedType(dtype):
+            return OutputSpec(name, to_numpy(dtype))
+    return OutputSpec(name)
 
 
 def _input(param: Var) -> InputSpec:

@@ -21,6 +21,7 @@ from clew.machine.target import Target
 from clew.runtime.container import write_container
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.model import SizesKey
+from clew.runtime.output_spec import OutputSpec
 from clew.runtime.plan import BufferRef, Flow, SegmentPlan
 from clew.runtime.program import (
     Branch,
@@ -61,7 +62,7 @@ class SavedModel:
 
     target: Target
     inputs: Sequence[InputSpec]
-    outputs: Sequence[str]
+    outputs: Sequence[OutputSpec]
     deciding: Sequence[int]
     builds: Mapping[SizesKey, tuple[Build, Sequence[SavedUse]]]
     backends: Sequence[Backend] = ()
@@ -83,7 +84,8 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
         "clew": VERSION,
         "machine": asdict(needs),
         "inputs": [_input(spec) for spec in model.inputs],
-        "outputs": list(model.outputs),
+        "outputs": [spec.name for spec in model.outputs],
+        "output_types": [spec.to_json() for spec in model.outputs],
         "deciding": list(model.deciding),
         "kernels": writer.kernels,
         "objects": writer.objects,

@@ -15,6 +15,7 @@ from clew.runtime.input_spec import InputSpec
 from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind
 from clew.runtime.model import SizesKey
+from clew.runtime.output_spec import OutputSpec
 from clew.runtime.plan import (
     ArenaBuffer,
     BufferKind,
@@ -119,6 +120,14 @@ def read_inputs(text: Json) -> list[InputSpec]:
         )
         for i in text["inputs"]
     ]
+
+
+def read_outputs(text: Json) -> list[OutputSpec]:
+    """Returns the model's outputs."""
+    names = text["outputs"]
+    if "output_types" not in text:  # older files
+        return [OutputSpec(name, is_known=False) for name in names]
+    return [OutputSpec.from_json(n, t) for n, t in zip(names, text["output_types"], strict=True)]
 
 
 def read_needs(text: Json) -> MachineNeeds:

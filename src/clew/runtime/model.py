@@ -13,8 +13,11 @@ import numpy as np
 
 from clew.runtime.drawing import complete
 from clew.runtime.input_spec import InputSpec
+from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
+from clew.runtime.session import Session
+from clew.runtime.state import conventional_pairs, given_pairs
 from clew.runtime.timing import Turns
 from clew.support.budgets import MAX_DECIDING_ELEMENTS, Budgets, in_force
 from clew.support.calling import in_order, one_argument
@@ -53,10 +56,11 @@ class Ready(Generic[K]):
 class Model(Shown, ABC, Generic[K]):
     """A callable model with kernels of type `K`."""
 
-    def __init__(self, inputs: Sequence[InputSpec], output_names: Sequence[str]) -> None:
+    def __init__(self, inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]) -> None:
         self._inputs = tuple(inputs)
         self._input_names = tuple(i.name for i in inputs)
-        self._output_names = tuple(output_names)
+        self._outputs = tuple(outputs)
+        self._output_names = tuple(o.name for o in outputs)
         self._maps = tuple(i.name for i in inputs if i.takes_mapping)
         # Without inputs, a number that no call has: there is no input to test then.
         self._count = len(self._inputs) or -1
@@ -86,6 +90,11 @@ class Model(Shown, ABC, Generic[K]):
         return self._input_names
 
     @property
+    def outputs(self) -> tuple[OutputSpec, ...]:
+        """The outputs in order: names and, if known before a run, dtypes and shapes."""
+        return self._outputs
+
+    @property
     def output_names(self) -> tuple[str, ...]:
         """Names of the outputs in order."""
         return self._output_names
@@ -104,7 +113,7 @@ class Model(Shown, ABC, Generic[K]):
         # noticeable.
         if named or len(inputs) != self._count or type(inputs[0]) is not _ARRAY:
             inputs = tuple(self._arranged(inputs, named, ()))
-        results = self._results(list(map(InputSpec.check, self._inputs, inputs)))
+        results = self.run_checked(list(map(InputSpec.check, self._inputs, inputs)))
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
@@ -113,11 +122,33 @@ class Model(Shown, ABC, Generic[K]):
         Errors: those of a call.
         """
         given = self._arranged(inputs, named, ())
-        results = self._results(list(map(InputSpec.check, self._inputs, given)))
+        results = self.run_checked(list(map(InputSpec.check, self._inputs, given)))
         return dict(zip(self._output_names, results, strict=True))
 
-    def _results(self, checked: Sequence[Any]) -> list[Any]:
-        """Returns the outputs of a run within the model's budgets.
+    def session(
+        self, state: Mapping[str, str] | None = None, initial: Mapping[str, Any] | None = None
+    ) -> Session:
+        """Returns the model with state: some of its outputs are inputs of the next call
+        (docs/sessions.md). Any number of sessions may exist and run at once.
+
+        `state` maps each state input to the output that feeds it: `{"past_k": "present_k"}`.
+        Without it, pairs are found by conventional names (`past_key_values.0.key` and
+        `present.0.key`, `h0` and `hn`, `state_in` and `state_out`). `initial` holds initial values
+        by input name; the others are zeros. A growing axis starts without elements, and other named
+        sizes are those of the first call's inputs.
+
+        Errors: I370 (the names do not tell the state), I371 (unknown names), I372 (types of a
+        pair), I042 and I043 (`initial`).
+        """
+        pairs = (
+            conventional_pairs(self._inputs, self._outputs)
+            if state is None
+            else given_pairs(self._inputs, self._outputs, state)
+        )
+        return Session(self, pairs, initial or {})
+
+    def run_checked(self, checked: Sequence[Any]) -> list[Any]:
+        """Returns the outputs of a run with checked inputs, within the model's budgets.
 
         Errors: I267 if the machine's memory does not suffice.
         """

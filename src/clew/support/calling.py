@@ -21,12 +21,13 @@ def in_order(
     *,
     maps: Collection[str] = (),
     options: Collection[str] = (),
+    of: str = "model",
 ) -> list[Any]:
     """Returns the inputs in the order of `names`.
 
     `given` are values in this order, or one mapping by name; `named` holds keywords. `maps` names
     the inputs whose own value is a mapping. `options` are the other keywords of the called
-    function, for the hint.
+    function, for the hint. `of` says in errors what has these inputs.
 
     Errors: I040 (too many or too few), I041 (names), I300 (given twice), I301 (a mapping and
     other values).
@@ -43,14 +44,16 @@ def in_order(
         if len(given) > len(names) or (not named and len(given) < len(names)):
             raise InputError(
                 "I040",
-                f"{len(given)} inputs given, but the model has {len(names)}",
-                hint=_signature(names),
+                f"{len(given)} inputs given, but the {of} has {len(names)}",
+                hint=_signature(names, of),
             )
         found = dict(zip(names, given, strict=False))
     twice = [name for name in named if name in found]
     if twice:
-        raise InputError("I300", f"input {listed(twice)} is given twice", hint=_signature(names))
-    return list(by_name(names, {**found, **named}, options=options).values())
+        raise InputError(
+            "I300", f"input {listed(twice)} is given twice", hint=_signature(names, of)
+        )
+    return list(by_name(names, {**found, **named}, options=options, of=of).values())
 
 
 def by_name(
@@ -59,6 +62,7 @@ def by_name(
     *,
     partial: bool = False,
     options: Collection[str] = (),
+    of: str = "model",
 ) -> dict[str, Any]:
     """Returns inputs by name in the model's order; with `partial` some may be missing.
 
@@ -72,7 +76,7 @@ def by_name(
     parts += [f"unknown {listed(extra)}"] if extra else []
     close = near(extra[0], [*(missing or names), *options]) if extra else []
     hint = f"did you mean {' or '.join(close)}? " if close else ""
-    hint += _signature(names)
+    hint += _signature(names, of)
     raise InputError("I041", f"inputs do not match: {'; '.join(parts)}", hint=hint)
 
 
@@ -101,5 +105,5 @@ def _is_by_name(given: Mapping[Any, Any], names: Sequence[str], maps: Collection
     return set(given) <= set(names) and all(v is None or isinstance(v, Mapping) for v in values)
 
 
-def _signature(names: Sequence[str]) -> str:
-    return f"the model's inputs are {listed(names)}" if names else "the model takes no inputs"
+def _signature(names: Sequence[str], of: str) -> str:
+    return f"the {of}'s inputs are {listed(names)}" if names else f"the {of} takes no inputs"

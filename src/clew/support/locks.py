@@ -29,12 +29,24 @@ class Lock:
         lock.acquire()
         self._held = lock
 
+    def take(self) -> bool:
+        """Takes the lock if it is free, and returns whether it was; `release` frees it."""
+        lock = self._free
+        if not lock.acquire(blocking=False):
+            return False
+        self._held = lock
+        return True
+
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Frees the lock, which this thread holds."""
         # Release the acquired lock: the forking thread may still hold the parent's.
         assert self._held is not None
         self._held.release()

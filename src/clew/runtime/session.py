@@ -1,0 +1,310 @@
+"""Sessions: a model with state, whose outputs of one call are inputs of the next.
+
+The arrays of a state are never written to: each call makes new ones, which replace the old ones
+when it has succeeded. So copies of a session share them, and a failed call changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeAlias
+
+import numpy as np
+
+from clew.runtime.drawing import sizes_of
+from clew.runtime.input_spec import InputSpec
+from clew.runtime.output_spec import OutputSpec
+from clew.runtime.state import StatePair, first_value, growing_names
+from clew.support.budgets import Budgets, in_force
+from clew.support.calling import in_order
+from clew.support.errors import InputError
+from clew.support.locks import Lock
+from clew.support.near import did_you_mean, listed
+from clew.support.shown import Shown
+from clew.support.text_arrays import as_objects, is_text
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+State: TypeAlias = "Mapping[str, Array]"
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+class Stateless(Protocol):
+    """The model of a session."""
+
+    budgets: Budgets | None
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """The inputs in order."""
+        ...
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs in order."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[OutputSpec, ...]:
+        """The outputs in order."""
+        ...
+
+    def run_checked(self, checked: Sequence[Any]) -> list[Any]:
+        """Returns the outputs for checked inputs."""
+        ...
+
+
+class Session(Shown):
+    """A model with state: some outputs of each call are inputs of the next one.
+
+    ```python
+    session = compiled.session(state={"past_k": "present_k", "past_v": "present_v"})
+    logits = session(token)  # called like the model, without the state
+    session.state["past_k"]  # the state after the call
+    ```
+
+    A session runs one call at a time: a call, `set` or `reset` during a call in another thread is
+    an error (I374). Any number of sessions of one model may run at once. If a call fails, the state
+    remains the one before the call.
+    """
+
+    def __init__(
+        self, model: Stateless, pairs: Sequence[StatePair], initial: Mapping[str, Any] = _NOTHING
+    ) -> None:
+        self._model = model
+        self._pairs = tuple(pairs)
+        self._specs = {pair.input.name: pair.input for pair in pairs}
+        self._growing = growing_names(pairs)
+        numbers = {o.name: n for n, o in enumerate(model.outputs)}
+        self._kept = tuple(numbers[pair.output.name] for pair in pairs)
+        self._given = tuple(i for i in model.inputs if i.name not in self._specs)
+        self._given_names = tuple(i.name for i in self._given)
+        # Without inputs, a number that no call has: there is no input to test then.
+        self._count = len(self._given) or -1
+        self._maps = tuple(i.name for i in self._given if i.takes_mapping)
+        shown = [n for n in range(len(model.outputs)) if n not in self._kept]
+        self._shown = tuple(shown)
+        self._shown_names = tuple(model.outputs[n].name for n in shown)
+        self._initial: State = self._checked(initial)
+        self._state: State = self._initial
+        self._lock = Lock()
+
+    def _about(self) -> str:
+        inputs = listed(f"{i.name} {i.shown_type}" for i in self._given)
+        outputs = listed(self._shown_names)
+        state = listed(f"{p.input.name} <- {p.output.name}" for p in self._pairs)
+        return f"{inputs or 'of no inputs'} -> {outputs or 'no outputs'}, state: {state or 'none'}"
+
+    @property
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """The inputs of a call in order: those of the model without the state."""
+        return self._given
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the inputs of a call in order."""
+        return self._given_names
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the outputs of a call in order: those of the model without the state."""
+        return self._shown_names
+
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """Names of the state inputs in order."""
+        return tuple(self._specs)
+
+    @property
+    def state(self) -> State:
+        """The state after the last call, by input name; its arrays are read-only, and later calls
+        do not change them. Before the first call it lacks the states whose sizes that call
+        determines.
+        """
+        state = self._state
+        found = {n: state[n] for n in self._specs if n in state}
+        return MappingProxyType({name: _view(array) for name, array in found.items()})
+
+    def __call__(self, /, *inputs: Any, **named: Any) -> Any:
+        """Returns the output, or a tuple if there are none or several, and updates the state.
+
+        Inputs are given as in a call of the model, without the state.
+
+        Errors: those of a call of the model; I372 (an output that its input does not accept), I373
+        (an unknown initial value), I374 (another call is running).
+        """
+        results = self._step(inputs, named)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
+        """Returns the outputs by name, and updates the state; inputs are given as in a call.
+
+        Errors: those of a call.
+        """
+        return dict(zip(self._shown_names, self._step(inputs, named), strict=True))
+
+    def set(self, values: Mapping[str, Any] = _NOTHING, /, **named: Any) -> None:
+        """Replaces states, by input name: `session.set(past_k=array)`, or a mapping for names that
+        are no keywords. The arrays are copied. `reset` still returns to the initial state.
+
+        Errors: I042 (shape), I043 (dtype), I371 (names), I374 (a call is running).
+        """
+        changed = self._checked({**values, **named})
+        self._begin()
+        try:
+            self._state = {**self._state, **changed}
+        finally:
+            self._lock.release()
+
+    def reset(self) -> None:
+        """Returns to the initial state. Sizes that the first call determines are open again.
+
+        Errors: I374 (a call is running).
+        """
+        self._begin()
+        self._state = self._initial
+        self._lock.release()
+
+    def copy(self) -> Session:
+        """Returns an independent session with the same state and initial state. No array is copied:
+        calls replace the arrays of a state and never write to them.
+        """
+        made = Session(self._model, self._pairs)
+        made._initial, made._state = self._initial, self._state
+        return made
+
+    def _begin(self) -> None:
+        """Errors: I374 if a call is running."""
+        if not self._lock.take():
+            raise InputError(
+                "I374",
+                "the session is already running a call",
+                hint="use a session for each thread: model.session(), or session.copy()",
+            )
+
+    def _step(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """Returns the outputs of a call that are not state."""
+        if named or len(given) != self._count or type(given[0]) is not np.ndarray:
+            given = self._arranged(given, named)
+        arrays = list(map(InputSpec.check, self._given, given))
+        self._begin()
+        try:
+            state = self._completed(arrays)
+            every = {**state, **dict(zip(self._given_names, arrays, strict=True))}
+            results = self._model.run_checked([every[name] for name in self._model.input_names])
+            shown = [results[n] for n in self._shown]
+            self._state, shown = self._separated(results, shown, arrays, state)
+            return shown
+        finally:
+            self._lock.release()
+
+    def _arranged(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        """Returns the inputs of a call in order."""
+        by_name = given[0] if len(given) == 1 and isinstance(given[0], Mapping) else _NOTHING
+        own = [n for n in self._specs if n in named or (n in by_name and not self._maps)]
+        if own:
+            raise InputError(
+                "I041",
+                f"input {own[0]!r} is a state of the session, which passes it itself",
+                hint=f"session.set({{{own[0]!r}: ...}}) changes it",
+            )
+        return in_order(self._given_names, given, named, maps=self._maps, of="session")
+
+    def _completed(self, arrays: Sequence[Any]) -> State:
+        """Returns the state, with zeros for states that have no value yet.
+
+        Errors: I373.
+        """
+        state = self._state
+        if len(state) == len(self._specs):
+            return state
+        known = dict(zip(self._given_names, arrays, strict=True)) | dict(state)
+        sizes = sizes_of(self._model.inputs, known)
+        with in_force(self._model.budgets):
+            return {
+                name: state[name] if name in state else first_value(spec, sizes, self._growing)
+                for name, spec in self._specs.items()
+            }
+
+    def _separated(
+        self, results: Sequence[Any], shown: Sequence[Any], arrays: Sequence[Any], state: State
+    ) -> tuple[State, list[Any]]:
+        """Returns the new state and the outputs, none of which share memory: an output that is also
+        state, or that a model passes through, is copied. The caller may change its arrays.
+
+        Errors: I372.
+        """
+        old = {_owner(array) for array in state.values()}
+        foreign = {_owner(array) for array in _arrays_in(arrays)}
+        shown = [_copied(value, old) for value in shown]
+        foreign |= {_owner(array) for array in _arrays_in(shown)}
+        new: dict[str, Array] = {}
+        for pair, number in zip(self._pairs, self._kept, strict=True):
+            array = _next_value(pair, results[number])
+            new[pair.input.name] = array.copy() if _owner(array) in foreign else array
+        return new, shown
+
+    def _checked(self, values: Mapping[str, Any]) -> State:
+        """Returns given states as arrays that nobody else has.
+
+        Errors: I042, I043, I371.
+        """
+        for name in values:
+            if name not in self._specs:
+                raise InputError(
+                    "I371",
+                    f"{name!r} is not a state of the session",
+                    hint=did_you_mean(str(name), self._specs, "states"),
+                )
+        return {n: np.array(self._specs[n].check(v), order="C") for n, v in values.items()}
+
+
+def _next_value(pair: StatePair, value: Any) -> Array:
+    """Errors: I372 for a value that the input does not accept."""
+    try:
+        array: Array = pair.input.check(value)
+    except InputError as error:
+        raise InputError(
+            "I372",
+            f"output {pair.output.name!r} cannot be the next value of input "
+            f"{pair.input.name!r}: {error.message}",
+            hint="the state is the one before the call; state={input: output} names the pairs",
+        ) from error
+    return array
+
+
+def _view(array: Array) -> Array:
+    """Returns a read-only view of an array; of text, Python strings."""
+    view = as_objects(array) if is_text(array) else array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _arrays_in(value: Any) -> Iterator[Array]:
+    """Yields the arrays in a value, also those in lists and maps."""
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _arrays_in(item)
+    elif isinstance(value, Mapping):
+        yield from _arrays_in(list(value.values()))
+
+
+def _copied(value: Any, owners: set[int]) -> Any:
+    """Returns a value in which the arrays of these owners are copied."""
+    if isinstance(value, np.ndarray):
+        return value.copy() if _owner(value) in owners else value
+    if isinstance(value, list):
+        return [_copied(item, owners) for item in value]
+    if isinstance(value, dict):
+        return {key: _copied(item, owners) for key, item in value.items()}
+    return value
+
+
+def _owner(array: Array) -> int:
+    """Returns the identity of the object that owns an array's memory."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    return id(owner)
