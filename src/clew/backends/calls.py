@@ -8,8 +8,8 @@ from clew.ir.visit import inner_functions, post_order
 from clew.passes.fusion.views import is_kernel
 
 
-def static_calls(module: Module) -> list[Call]:
-    """Returns a call of each primitive function whose shapes are known."""
+def kernel_calls(module: Module) -> list[Call]:
+    """Returns a call of each primitive function that becomes a kernel before the run."""
     roots = [function for _, function in module]
     found: dict[int, Call] = {}
     for node in post_order(roots, into_functions=True):

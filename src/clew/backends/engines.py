@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from clew.codegen.artifact import KernelCode
 from clew.ir.expr import Call
-from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Runnable
 from clew.runtime.regions import RegionCall
+from clew.runtime.template import SegmentTemplate
 
 
 class KernelEngine(Protocol):
@@ -21,8 +21,8 @@ class KernelEngine(Protocol):
         """The compiled kernel of each primitive function, by the function's node id."""
         ...
 
-    def segment(self, plan: SegmentPlan) -> Runnable:
-        """Returns the segment of a plan, ready to run."""
+    def segment(self, template: SegmentTemplate) -> Runnable:
+        """Returns the segment of a template: ready to run, or for all sizes."""
         ...
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:

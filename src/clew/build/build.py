@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
-from clew.backends.calls import kernel_names, static_calls
+from clew.backends.calls import kernel_calls, kernel_names
 from clew.backends.cpu.native import NativeKernels
 from clew.backends.engines import Engines
 from clew.backends.host.engine import HostSteps
@@ -46,7 +46,7 @@ def build_module(
     clock.lap("passes")
     names = kernel_names(fused.main)
     native = NativeKernels(options, cache, pool, names, partial(specialized, options, cache, pool))
-    native.compile(static_calls(fused))
+    native.compile(kernel_calls(fused))
     clock.lap("kernels")
     options.on_progress("linking")
     regions = Regions(options.backends, options.target, cache, names, options.on_progress)

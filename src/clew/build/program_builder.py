@@ -12,6 +12,7 @@ from clew.backends.cpu.segment_writer import SegmentWriter, Work
 from clew.backends.engines import Engines
 from clew.backends.regions import layers_of
 from clew.build.places import Places
+from clew.ir.dims import Dim
 from clew.ir.expr import (
     Call,
     Constant,
@@ -37,7 +38,6 @@ from clew.ir.types import (
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.fusion.views import part_offsets, view_offsets
-from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import (
     Branch,
     Instruction,
@@ -49,6 +49,7 @@ from clew.runtime.program import (
     RunSegment,
     View,
 )
+from clew.runtime.template import SegmentTemplate
 
 
 class ProgramBuilder:
@@ -84,7 +85,7 @@ class ProgramBuilder:
         self.made_in: dict[int, int] = {}
         self.constants: dict[int, np.ndarray[Any, Any]] = {}
         self.instructions: list[Instruction] = []
-        self.plans: list[SegmentPlan] = []
+        self.templates: list[SegmentTemplate] = []
         self.segment_calls: list[list[Call]] = []
         self._groups: list[list[Work] | Expr] = []
         self._reused: set[int] = set()
@@ -352,10 +353,10 @@ class ProgramBuilder:
         self.reuse_dying(group, needed)
         outputs = [s for s in self.written(group) if s in needed]
         writer = SegmentWriter(self, outputs)
-        plan = writer.write(group)
-        self.plans.append(plan)
+        template = writer.write(group)
+        self.templates.append(template)
         self.segment_calls.append(writer.calls)
-        segment = self.engines.kernels.segment(plan)
+        segment = self.engines.kernels.segment(template)
         self._places.fetch(writer.inputs)
         shown = tuple(self.shown_as(slot) for slot in outputs)
         self.instructions.append(RunSegment(segment, tuple(writer.inputs), shown))
@@ -417,7 +418,7 @@ class ProgramBuilder:
                 root, offset = self.root(dying)
                 free = root in made and root not in needed and last[root] == position
                 alone = uses[position].count(root) == 1
-                fits = self.tensor(root).size_bytes == self.tensor(result).size_bytes
+                fits = self.size_bytes(root) == self.size_bytes(result)
                 if free and alone and fits and offset == 0 and result not in self._reused:
                     self.views[root] = result, 0
                     self._reused.add(result)
@@ -430,9 +431,9 @@ class ProgramBuilder:
         assert isinstance(node.op, Function)
         return self.codes[node.op.id].in_place
 
-    def size_bytes(self, slot: int) -> int:
+    def size_bytes(self, slot: int) -> Dim:
         """Returns the bytes of a slot's value."""
-        return self.tensor(slot).size_bytes
+        return self.tensor(slot).memory_bytes
 
     def tensor(self, slot: int) -> TensorType:
         """Returns the tensor type of a slot's value."""
@@ -449,7 +450,7 @@ class ProgramBuilder:
                 continue
             source, offset = self.root(slot)
             self._places.fetch([source])
-            self.instructions.append(View(source, slot, self.tensor(slot).concrete, offset))
+            self.instructions.append(View(source, slot, self.tensor(slot).shape, offset))
 
     def _host(self, node: Expr) -> None:
         """Adds an operator, region, branch or loop that runs between segments."""
@@ -521,7 +522,7 @@ class ProgramBuilder:
         of this builder.
         """
         inner = ProgramBuilder(function, self.engines, tuple(sizes))
-        inner.plans, inner.segment_calls = self.plans, self.segment_calls
+        inner.templates, inner.segment_calls = self.templates, self.segment_calls
         return inner
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from clew.backends.calls import static_calls
+from clew.backends.calls import kernel_calls
 from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.cpu.native import NativeKernels
 from clew.backends.engines import Engines
@@ -45,7 +45,7 @@ def specialized(
     if any(isinstance(t, TensorType) and not t.is_static for t in types):
         return None
     native = NativeKernels(options, cache, pool, {}, partial(specialized, options, cache, pool))
-    native.compile(static_calls(module))
+    native.compile(kernel_calls(module))
     regions = Regions((), options.target, cache)
     engines = Engines(native, HostSteps(options.bounds), regions)
     return ProgramBuilder(module.main, engines).build()

@@ -147,6 +147,11 @@ class TensorType:
         assert isinstance(size, int)
         return size * memory_bytes(self.dtype)
 
+    @property
+    def memory_bytes(self) -> Dim:
+        """Size in memory in bytes, a polynomial if the shape has symbolic dimensions."""
+        return self.size * memory_bytes(self.dtype)
+
     def with_(self, **changes: Any) -> TensorType:
         """Returns the type with some of shape, dtype and layout changed."""
         return replace(self, **changes)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.backends.calls import kernel_names, name_of, static_calls
+from clew.backends.calls import kernel_calls, kernel_names, name_of
 from clew.backends.cpu.lowering import KernelSource
 from clew.backends.cpu.schedule_choice import of_operators
 from clew.backends.engines import Engines
@@ -92,7 +92,7 @@ def plan(
     names = kernel_names(main)
     sources: dict[str, KernelSource] = {}
     made: dict[int, KernelSource] = {}
-    for call in static_calls(fused):
+    for call in kernel_calls(fused):
         assert isinstance(call.op, Function)
         own = [s for s in by_hand if s.fits(names.get(call.id, name_of(call.op)), call.op)]
         source = KernelSource(call.op, machine, [*own, *of_operators(call.op, machine)], bounds)
@@ -112,7 +112,7 @@ def plan(
     return Plan(
         tuple(uses),
         iterations,
-        tuple(builder.plans),
+        tuple(template.at({}) for template in builder.templates),
         tuple(builder.host),
         thread_count(threads),
         machine,

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from clew.ir.dims import Dim
 from clew.runtime.regions import RegionCall, ValueType, copied
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.budgets import check_loop_steps, check_run_bytes
@@ -99,8 +100,14 @@ class View:
 
     source: int
     target: int
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
     offset: int = 0
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The shape as numbers."""
+        assert all(isinstance(d, int) for d in self.shape), "a view at unknown sizes"
+        return self.shape  # type: ignore[return-value]
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -339,10 +346,11 @@ def _copy(copy: Copy, value: Any) -> Any:
 
 
 def _view(source: Array, view: View) -> Array:
-    count = math.prod(view.shape)
+    shape = view.numbers
+    count = math.prod(shape)
     if count != source.size:
         source = source.reshape(-1)[view.offset : view.offset + count]
-    return source.reshape(view.shape)
+    return source.reshape(shape)
 
 
 def _repeat(loop: Repeat, inputs: Sequence[Any], observer: Observer | None) -> list[Any]:

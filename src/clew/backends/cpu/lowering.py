@@ -23,7 +23,7 @@ from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.structural import structural_hash
-from clew.ir.types import TensorType
+from clew.ir.types import TensorType, leaves
 from clew.ir.visit import post_order
 from clew.loop.in_place import in_place_pairs
 from clew.loop.ir import Nest
@@ -122,6 +122,13 @@ class KernelSource(Shown):
         if all(isinstance(op, Op) and op.is_builtin for op in ops):
             return []
         return [print_nest(self.nest).text]
+
+    @cached_property
+    def is_sized(self) -> bool:
+        """Whether the kernel has sizes that only a run knows."""
+        nodes_ = (*self.function.params, *post_order(self.function.body))
+        found = (t for n in nodes_ for t in leaves(n.type))
+        return any(isinstance(t, TensorType) and not t.is_static for t in found)
 
     @property
     def symbol(self) -> str:

@@ -20,8 +20,9 @@ from clew.runtime.context import SymbolTable
 from clew.runtime.jit import Library
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.segment import NativeSegment
+from clew.runtime.template import SegmentTemplate, SizedSegment
 from clew.runtime.threads import ThreadPool
-from clew.support.errors import CompileError, UnsupportedError, locate
+from clew.support.errors import CompileError, ScheduleError, UnsupportedError, locate
 
 _LAYERS_SHOWN = 3
 
@@ -49,7 +50,9 @@ class NativeKernels:
         self.sources: dict[str, KernelSource] = {}
         self.source_of: dict[int, KernelSource] = {}
         self.binaries: dict[str, KernelBinary] = {}
-        self.segments: list[NativeSegment] = []
+        self.segments: list[NativeSegment | SizedSegment] = []
+        # Why kernels of sizes that only a run knows cannot serve all sizes, by their keys.
+        self.unsized: dict[str, str] = {}
         self.codes: dict[int, KernelCode] = {}
         self.hits = 0
         # Ids of the users' schedules that fit some kernel.
@@ -82,7 +85,9 @@ class NativeKernels:
             else:
                 self.options.on_progress(f"kernel {number} of {len(calls)}, {use}")
                 with locate(layer=layers):
-                    text = source.emitted.llvm
+                    text = self._text(source)
+                if text is None:
+                    continue
                 waiting.append((source, submit(text, self.options.target)))
         for source, pending in waiting:
             symbols = tuple(e.symbol for e in source.code.entries)
@@ -91,7 +96,20 @@ class NativeKernels:
             self.binaries[source.key] = binary
             self.cache.put(source.key, binary.to_bytes())
         self._library = self._linked([b.object for b in self.binaries.values()])
-        self.codes = {node: self.binaries[key].code for node, key in keys.items()}
+        made = ((node, self.binaries.get(key)) for node, key in keys.items())
+        self.codes = {node: binary.code for node, binary in made if binary is not None}
+
+    def _text(self, source: KernelSource) -> str | None:
+        """Returns the LLVM text of a kernel. None if its sizes are known only in a run, and its
+        schedule needs numbers: it is compiled for the sizes of each run instead.
+        """
+        if not source.is_sized:
+            return source.emitted.llvm
+        try:
+            return source.emitted.llvm
+        except ScheduleError as error:
+            self.unsized[source.key] = error.message
+            return None
 
     def _linked(self, objects: list[ObjectCode]) -> SymbolTable:
         target = self.options.target
@@ -117,12 +135,19 @@ class NativeKernels:
         self.used.update(map(id, found))
         return found
 
-    def segment(self, plan: SegmentPlan) -> NativeSegment:
-        """Returns the segment of a plan, ready to run."""
-        assert self._library is not None
-        made = NativeSegment(plan, self._library, self.pool, guard=self.options.guard)
+    def segment(self, template: SegmentTemplate) -> NativeSegment | SizedSegment:
+        """Returns the segment of a template: ready to run, or for all sizes."""
+        made: NativeSegment | SizedSegment
+        if template.is_static:
+            made = self._of_plan(template.at({}))
+        else:
+            made = SizedSegment(template, self._of_plan)
         self.segments.append(made)
         return made
+
+    def _of_plan(self, plan: SegmentPlan) -> NativeSegment:
+        assert self._library is not None
+        return NativeSegment(plan, self._library, self.pool, guard=self.options.guard)
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
         """Returns the function that runs a kernel with data-dependent shapes. Its last arguments

@@ -12,19 +12,18 @@ import numpy as np
 
 from clew.backends.cpu.lowering import operator_calls
 from clew.codegen.artifact import KernelCode
+from clew.ir.dims import Dim
 from clew.ir.expr import Call, Expr, Function, If, While
 from clew.ir.types import TensorType, to_numpy
-from clew.runtime.memory import plan_segment
 from clew.runtime.plan import (
     BufferKind,
     BufferRef,
-    BufferSpec,
     Flow,
     FlowKind,
     LoopPlan,
-    SegmentPlan,
     Step,
 )
+from clew.runtime.template import SegmentTemplate, SizedSpec
 
 # The nodes of a segment: kernels, and branches and loops of kernels.
 Work: TypeAlias = Call | If | While
@@ -55,7 +54,7 @@ class Slots(Protocol):
         """Returns the tensor type of a slot's value."""
         ...
 
-    def size_bytes(self, slot: int) -> int:
+    def size_bytes(self, slot: int) -> Dim:
         """Returns the bytes of a slot's value."""
         ...
 
@@ -113,10 +112,10 @@ class SegmentWriter:
         self._loops: list[LoopPlan] = []
         self._moving = 0
         self._constants: list[np.ndarray[Any, Any]] = []
-        self._arena: list[int] = []
+        self._arena: list[Dim] = []
 
-    def write(self, group: Sequence[Work]) -> SegmentPlan:
-        """Returns the plan of a group of nodes."""
+    def write(self, group: Sequence[Work]) -> SegmentTemplate:
+        """Returns the segment of a group of nodes."""
         self._outer.made = set(self._outer.builder.written(group))
         self._write(self._outer, group)
         order = sorted(range(len(self.inputs)), key=lambda n: self.inputs[n])
@@ -131,15 +130,21 @@ class SegmentWriter:
         self.inputs = [self.inputs[n] for n in order]
         inputs = map(self._spec, self.inputs)
         outputs = (self._spec(self._outer.builder.shown_as(s)) for s in self._outputs)
-        return plan_segment(
-            steps, list(inputs), list(outputs), self._constants, self._arena, flow, self._loops
+        return SegmentTemplate(
+            tuple(steps),
+            tuple(inputs),
+            tuple(outputs),
+            tuple(self._constants),
+            tuple(self._arena),
+            tuple(flow),
+            tuple(self._loops),
         )
 
-    def _spec(self, slot: int) -> BufferSpec:
+    def _spec(self, slot: int) -> SizedSpec:
         type_ = self._outer.builder.tensor(slot)
-        return BufferSpec(f"v{slot}", type_.concrete, to_numpy(type_.dtype).name)
+        return SizedSpec(f"v{slot}", type_.shape, to_numpy(type_.dtype).name)
 
-    def _room(self, size_bytes: int) -> BufferRef:
+    def _room(self, size_bytes: Dim) -> BufferRef:
         self._arena.append(size_bytes)
         return BufferRef(BufferKind.ARENA, len(self._arena) - 1)
 
@@ -152,7 +157,7 @@ class SegmentWriter:
                 scope.refs[slot] = BufferRef(BufferKind.CONSTANT, len(self._constants))
                 self._constants.append(np.ascontiguousarray(builder.constants[slot]))
             elif slot in scope.made:
-                scope.refs[slot] = self._room(builder.tensor(slot).size_bytes)
+                scope.refs[slot] = self._room(builder.tensor(slot).memory_bytes)
             else:
                 assert scope is self._outer, "a value without a place"
                 scope.refs[slot] = BufferRef(BufferKind.INPUT, len(self.inputs))
@@ -262,12 +267,12 @@ class SegmentWriter:
             return [self._ref(scope, s) for s in results]
         for slot, ref in zip(results, wanted, strict=True):
             root, offset = builder.root(slot)
-            whole = offset == 0 and builder.tensor(root).size_bytes == builder.size_bytes(slot)
+            whole = offset == 0 and builder.size_bytes(root) == builder.size_bytes(slot)
             if root in scope.made and whole and root not in scope.refs:
                 scope.refs[root] = ref
         self._write(scope, group)
         for slot, ref in zip(results, wanted, strict=True):
-            self._copy(ref, self._ref(scope, slot), builder.size_bytes(slot))
+            self._copy(ref, self._ref(scope, slot), builder.tensor(slot).size_bytes)
         return list(wanted)
 
     # --- control flow ---

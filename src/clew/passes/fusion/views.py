@@ -7,10 +7,9 @@ handles parts that cannot be written in place, and the program builder plans mem
 
 from __future__ import annotations
 
-import math
-
+from clew.ir.dims import Dim, is_unknown, product, typical
 from clew.ir.expr import Call, Expr, Function, TupleGetItem
-from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.passes.base import PassContext
@@ -35,7 +34,7 @@ def view_offsets(call: Call) -> tuple[int, ...] | None:
     """
     if not isinstance(call.op, Op) or call.op.compute is None or len(call.args) != 1:
         return None
-    if not _is_static(call.type) or not _is_static(call.args[0].type):
+    if not _is_known(call.type) or not _is_known(call.args[0].type):
         return None
     if is_reshape(call):
         return (0,)
@@ -48,38 +47,46 @@ def part_offsets(call: Expr) -> tuple[int, ...] | None:
     """
     if not isinstance(call, Call) or not isinstance(call.op, Op):
         return None
-    if call.op.name != "concatenate" or not _is_static(call.type) or runs_on_host(call):
+    if call.op.name != "concatenate" or not _is_known(call.type) or runs_on_host(call):
         return None
-    if not all(_is_static(a.type) for a in call.args):
+    if not all(_is_known(a.type) for a in call.args):
         return None
-    shape = call.tensor.concrete
+    shape = call.tensor.shape
     axis = call.attrs.axis % len(shape)
-    if math.prod(shape[:axis]) != 1 or 0 in shape:
+    if product(shape[:axis]) != 1 or 0 in shape:
         return None
-    offsets, at = [], 0
+    offsets: list[int] = []
+    at: Dim = 0
     for arg in call.args:
+        if not isinstance(at, int):
+            return None
         offsets.append(at)
-        at += math.prod(arg.tensor.concrete)
+        at = at + arg.tensor.size
     return tuple(offsets)
 
 
 def is_kernel(function: Function) -> bool:
-    """Whether a function is compiled to a kernel of known shapes before the run."""
+    """Whether a function is compiled to a kernel before the run: for known shapes, or for all sizes
+    that the model's inputs may have.
+    """
     return function.is_primitive and not function.backend and is_settled(function)
 
 
 def is_settled(function: Function) -> bool:
-    """Whether everything that a primitive function's loops depend on is known before the run: all
-    sizes are numbers, and no attribute depends on a value of the run.
+    """Whether the loops of a primitive function depend only on the sizes of the model's inputs: no
+    size and no attribute depends on a value of the run.
     """
     nodes = (*function.params, *post_order(function.body))
     if any(isinstance(n, Call) and argument_references(n.attrs) for n in nodes):
         return False
-    return all(_is_static(n.type) for n in nodes)
+    return all(_is_known(n.type) for n in nodes)
 
 
-def _is_static(type_: Type) -> bool:
-    return isinstance(type_, (TensorType, TupleType)) and type_.is_static
+def _is_known(type_: Type) -> bool:
+    """Whether the sizes of a value follow from those of the model's inputs."""
+    return all(
+        isinstance(t, TensorType) and not any(map(is_unknown, t.shape)) for t in leaves(type_)
+    )
 
 
 def whole(node: Expr) -> Expr:
@@ -122,7 +129,7 @@ def worthwhile(call: Call, placed: list[bool]) -> bool:
 
 
 def _share(call: Call, placed: list[bool]) -> float:
-    sizes = [math.prod(a.tensor.concrete) for a in call.args]
+    sizes = [typical(a.tensor.size) for a in call.args]
     seen: set[tuple[int, int]] = set()
     found = 0
     for arg, size, here in zip(call.args, sizes, placed, strict=True):
