@@ -43,6 +43,7 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.runtime.threads import ThreadPool
 from clew.support.shown import Brief
+from clew.support.size_ranges import SizeRange, SizeRanges
 from clew.support.text_arrays import dtype_named, unpacked
 
 Json: TypeAlias = "Mapping[str, Any]"
@@ -119,6 +120,11 @@ def read_inputs(text: Json) -> list[InputSpec]:
         )
         for i in text["inputs"]
     ]
+
+
+def read_ranges(text: Json) -> SizeRanges:
+    """Returns the ranges of free dimensions that the model was compiled for."""
+    return SizeRanges({n: SizeRange.from_json(one) for n, one in text.get("sizes", {}).items()})
 
 
 def read_needs(text: Json) -> MachineNeeds:
