@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { checked } from "../src/build/files";
-import { formOf, optionsOf, readShapes, DEFAULTS } from "../src/build/options";
+import { formOf, optionsOf, readShapes, readSizes, DEFAULTS } from "../src/build/options";
 import { retargeted } from "../src/build/retarget";
 import { begin, insert, move, readCall, redo, remove, replace, undo, write } from "../src/schedule/edit";
 import type { Overview } from "../src/wire";
@@ -36,10 +36,18 @@ test("shapes are read as people write them", () => {
   assert.match(String(readShapes("x=1xNx3")), /not a shape/);
 });
 
+test("sizes are read as on the command line", () => {
+  assert.deepEqual(readSizes("seq=128; batch=1:8,4"), { seq: "128", batch: "1:8,4" });
+  assert.deepEqual(readSizes(" "), {});
+  assert.match(String(readSizes("seq")), /not of the form/);
+  assert.match(String(readSizes("seq=x")), /not of the form/);
+});
+
 test("options survive the form", () => {
-  const options = { ...DEFAULTS, threads: 2, disabled: ["FuseOps"], required: ["SelectConvAlgorithm"], shapes: { x: [1, 2] }, precision: "bf16" };
+  const options = { ...DEFAULTS, threads: 2, disabled: ["FuseOps"], required: ["SelectConvAlgorithm"], shapes: { x: [1, 2] }, sizes: { n: "1:9,4" }, precision: "bf16" };
   assert.deepEqual(optionsOf(formOf(options)), options);
   assert.match(String(optionsOf({ ...formOf(DEFAULTS), threads: "0" })), /not a number/);
+  assert.match(String(optionsOf({ ...formOf(DEFAULTS), sizes: "seq" })), /not of the form/);
 });
 
 test("steps are replaced, put in, moved, removed, and all of it is undone", () => {

@@ -13,6 +13,7 @@ from typing import Any
 
 from clew.support.errors import InputError
 from clew.support.files import open_plain
+from clew.support.size_ranges import read_size_text
 
 _LONGEST_SCHEDULE_BYTES = 1 << 20
 
@@ -23,7 +24,8 @@ class CompileOptions:
 
     `extend` lists Python files with passes, fusions and schedules. `schedules` maps the name of a
     kernel, or a glob of names, to recorded steps, one per line; `choices` maps it to schedule rules
-    and values of their choices.
+    and values of their choices. `sizes` maps the name of a free dimension to its sizes as text, as
+    on the command line (`read_size_text`).
     """
 
     target: str = "cpu"
@@ -38,6 +40,7 @@ class CompileOptions:
     schedules: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    sizes: Mapping[str, str] = field(default_factory=dict)
     links: str = "none"
     bounds: str = "check"
     cache: bool = True
@@ -50,6 +53,7 @@ class CompileOptions:
         words += [self.target] if self.target != "cpu" else []
         words += [] if self.fuse else ["not fused"]
         words += [f"bounds={self.bounds}"] if self.bounds != "check" else []
+        words += [f"sizes {name}={text}" for name, text in self.sizes.items()]
         for name in lists:
             value = getattr(self, name)
             words += [f"{name}={','.join(map(str, value))}"] if value else []
@@ -65,7 +69,7 @@ class CompileOptions:
     def compiling(self) -> dict[str, Any]:
         """The arguments of `clew.compile` for a module.
 
-        Errors: I176 (`extend`), P020 (`schedules`), P021 (`choices`).
+        Errors: I176 (`extend`), I315 (`sizes`), P020 (`schedules`), P021 (`choices`).
         """
         from clew.backends.cpu.schedule_choice import schedule_for  # noqa: PLC0415 - loads the compiler
 
@@ -81,6 +85,7 @@ class CompileOptions:
             "required": list(self.required),
             "disabled": list(self.disabled),
             "extend": [*map(Path, self.extend), *replayed],
+            "sizes": {name: read_size_text(name, text) for name, text in self.sizes.items()},
             "bounds": self.bounds,
             "cache": self.cache,
         }

@@ -35,6 +35,7 @@ from clew.machine.target import Target
 from clew.passes.specialize import Specialize
 from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
+from clew.runtime.input_spec import check_sizes
 from clew.runtime.model import (
     Ready,
     SizesKey,
@@ -51,6 +52,7 @@ from clew.support.errors import GraphTypeError, Hint, InputError, locate
 from clew.support.locks import Lock
 from clew.support.rooms import room
 from clew.support.shown import counted
+from clew.support.size_ranges import SizeRanges
 from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
 
@@ -253,7 +255,11 @@ class CompiledModel(ProfiledModel[Kernel]):
             given.decides = number in positions
 
     def _make_for(self, arrays: Sequence[Any]) -> Build:
-        """Returns a build for these inputs."""
+        """Returns a build for these inputs.
+
+        Errors: I317 for sizes that the model was not compiled for, and those of a build.
+        """
+        check_sizes(self._inputs, arrays, self.options.sizes)
         if isinstance(self._model, Module):
             key = sizes_key(arrays, self._by_value)
             return self._make(key, self._model, self._specialization(self._model, arrays))
@@ -304,6 +310,13 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._symbolic
 
     @property
+    def sizes(self) -> SizeRanges:
+        """The ranges given for free dimensions, by name; sizes that were fixed are not among them,
+        because these dimensions are no longer free.
+        """
+        return self.options.sizes
+
+    @property
     def is_built(self) -> bool:
         """Whether kernels exist: a model with symbolic sizes has none before its first run."""
         return self._last is not None or not self._symbolic
@@ -336,7 +349,7 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _build_for(self, arrays: Sequence[Array]) -> Build:
         """Returns the build for checked inputs.
 
-        Errors: I042 if sizes contradict each other.
+        Errors: I042 if sizes contradict each other, I317 for sizes out of range.
         """
         if not self._symbolic:
             return self.build
@@ -534,7 +547,10 @@ class CompiledModel(ProfiledModel[Kernel]):
         builds = {key: (build, _saved_uses(build)) for key, build in self._builds.items()}
         target, inputs, outputs = self.options.target, self._inputs, self._outputs
         backends = self.options.backends
-        save(SavedModel(target, inputs, outputs, self._by_value, builds, backends), path, mode=mode)
+        saved = SavedModel(
+            target, inputs, outputs, self._by_value, builds, backends, self.options.sizes
+        )
+        save(saved, path, mode=mode)
 
 
 def _saved_uses(build: Build) -> list[SavedUse]:

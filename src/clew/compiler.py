@@ -9,6 +9,7 @@ from typing import Any, Final
 from clew import frontends
 from clew.backends.backend import Backend, checked_backends
 from clew.backends.options import Options
+from clew.build.sizes import sized
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.compiled import CompiledModel
 from clew.extensions import Extension, extended, extensions_of
@@ -27,6 +28,7 @@ from clew.runtime.threads import thread_count
 from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewWarning, InputError
+from clew.support.size_ranges import GivenSize
 
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
@@ -46,6 +48,7 @@ def compile(
     fuse: str | None = "auto",
     instruments: Sequence[Any] = (),
     inputs: Mapping[str, Sequence[int]] | None = None,
+    sizes: Mapping[str, GivenSize] | None = None,
     links: str | None = None,
     cache: bool = True,
     trace: bool = True,
@@ -65,14 +68,17 @@ def compile(
     matrix products: `f32`, `bf16`, `f16` (both summed in f32), or `auto`, which is `bf16` if the
     target has instructions for it. `keep_f32` names layers (or globs of them) that stay in f32.
     `inputs` gives shapes for a file's symbolic inputs, and `links` says which links to external
-    data are followed, both as for `clew.load`. `trace=False` records no lineage and does not change
-    the generated code. `guard` places every buffer between guard pages (for tests), aligned to its
-    end or start. `bounds` selects the treatment of values used as indices: with `check`, an index
-    out of range ends the run with I320; with `clamp`, it is clamped. `budgets` limit the resources
-    a file, its compilation and its runs may use (`Budgets.strict()` for untrusted files). If the
-    graph depends on values or shapes known only during a run (docs/deciding-inputs.md), the model
-    is imported when it is called. `backends` take regions of the graph before the CPU does, in
-    their order (docs/adding-a-backend.md).
+    data are followed, both as for `clew.load`. `sizes` gives, by the names of free dimensions, the
+    sizes to compile for: `(1, 512)` is a range, both ends included, that calls must keep; `[1, 8]`
+    lists the sizes expected most, while others work too; `128` fixes the size; and `{"range": (1,
+    512), "likely": [128]}` combines the first two (docs/names.md). `trace=False` records no lineage
+    and does not change the generated code. `guard` places every buffer between guard pages (for
+    tests), aligned to its end or start. `bounds` selects the treatment of values used as indices:
+    with `check`, an index out of range ends the run with I320; with `clamp`, it is clamped.
+    `budgets` limit the resources a file, its compilation and its runs may use (`Budgets.strict()`
+    for untrusted files). If the graph depends on values or shapes known only during a run
+    (docs/deciding-inputs.md), the model is imported when it is called. `backends` take regions of
+    the graph before the CPU does, in their order (docs/adding-a-backend.md).
 
     A request that has no effect in this model is an error if it is an exact name or a required
     fusion. It is a `ClewWarning` if it may be meant for several models: a glob, a schedule, a pass
@@ -80,9 +86,9 @@ def compile(
 
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 and I176 (`extend`), I307 (`keep_f32`), I310 (`inputs` of a module), I311 (`required` and
-    `disabled`), I320 (an index among constants), I321 (`bounds`), I350 to I352 (`backends`), C070
-    (a backend that fails to compile a region), U020, U030 and U031 (a fusion that is illegal or
-    does not match), C140 and C141 (`budgets`), and those of loading.
+    `disabled`), I315 and I316 (`sizes`), I320 (an index among constants), I321 (`bounds`),
+    I350 to I352 (`backends`), C070 (a backend that fails to compile a region), U020, U030 and U031
+    (a fusion that is illegal or does not match), C140 and C141 (`budgets`), and those of loading.
     """
     machine = target_of(target)
     extend = extensions_of(extend)
@@ -101,6 +107,8 @@ def compile(
             hint="pass them to clew.load(file, inputs={...})",
         )
     chosen, schedules = extended(chosen, extend)
+    with in_force(budgets), bounds_in_force(bounds):
+        module, ranges = sized(module, sizes)
     _check_names(module, chosen, keep_f32, required, disabled, replaced=passes is not None)
     if others and not any(isinstance(p, AssignBackends) for p in chosen):
         text = (
@@ -123,6 +131,7 @@ def compile(
         on_progress=on_progress or (lambda text: None),
         budgets=budgets,
         backends=others,
+        sizes=ranges,
     )
     return CompiledModel(module, options, default_cache() if cache else Cache(None))
 

@@ -22,9 +22,10 @@ from clew.runtime.artifact import (
     read_inputs,
     read_needs,
     read_outputs,
+    read_ranges,
 )
 from clew.runtime.container import Container, read_container, read_opened
-from clew.runtime.input_spec import InputSpec
+from clew.runtime.input_spec import InputSpec, check_sizes
 from clew.runtime.model import Ready, SizesKey, sizes_key
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
@@ -32,6 +33,7 @@ from clew.runtime.threads import shared_pool, thread_count
 from clew.support.errors import CompileError, InputError
 from clew.support.rooms import room
 from clew.support.shown import counted
+from clew.support.size_ranges import SizeRanges
 
 # Exceptions from reading inconsistent text.
 _CONTRADICTIONS = (
@@ -52,8 +54,10 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         outputs: Sequence[OutputSpec],
         deciding: Sequence[int],
         builds: Sequence[LoadedBuild],
+        sizes: SizeRanges,
     ) -> None:
         super().__init__(inputs, outputs)
+        self._sizes = sizes
         self._deciding = tuple(deciding)
         for position in deciding:
             inputs[position].decides = True
@@ -63,6 +67,11 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
 
     def _about(self) -> str:
         return f"{super()._about()}, saved for {counted(len(self._builds), 'size')}"
+
+    @property
+    def sizes(self) -> SizeRanges:
+        """The ranges that were given for free dimensions, by name."""
+        return self._sizes
 
     @property
     def kernels(self) -> list[LoadedKernel]:
@@ -102,6 +111,7 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
     def _build_for(self, arrays: Sequence[Any]) -> LoadedBuild:
         found = self._builds.get(sizes_key(arrays, self._deciding))
         if found is None:
+            check_sizes(self._inputs, arrays, self._sizes)
             wanted = [a.shape for a in arrays if hasattr(a, "shape")]
             raise InputError(
                 "I046",
@@ -166,7 +176,7 @@ def _model(container: Container, builds: Sequence[LoadedBuild]) -> LoadedModel:
     text = container.text
     inputs = read_inputs(text)
     assert builds, "no build"
-    return LoadedModel(inputs, read_outputs(text), text["deciding"], builds)
+    return LoadedModel(inputs, read_outputs(text), text["deciding"], builds, read_ranges(text))
 
 
 def _host_resolver() -> HostResolver:

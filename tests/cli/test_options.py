@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 
@@ -18,6 +19,7 @@ from clew.cli.options import Compiling
 from clew.compile_options import CompileOptions
 from clew.support.budgets import Budgets, current, set_default
 from clew.support.links import current_links, set_default_links
+from clew.support.size_ranges import read_sizes
 
 COMMANDS = typer.main.get_command(app.app).commands  # type: ignore[attr-defined]
 # `ops` lists operators, `cache` shows and clears the cache.
@@ -103,7 +105,7 @@ def test_what_is_typed_arrives(
         "--keep-f32", "a,b*", "--keep-f32", "c", "--no-fuse", "--required", "DeadCode",
         "--disabled", "SelectConvAlgorithm,FoldScaleAxis", "--extend", files["mine"],
         "--schedule", f"relu*={files['steps']}", "--shape", "x=1,2", "--links", "snapshot",
-        "--choose", "relu*=elementwise: vectors=2",
+        "--sizes", "n=1:9", "--sizes", "m=4", "--choose", "relu*=elementwise: vectors=2",
         "--no-cache", "--budget", "strict", "--budget", "nodes=7",
     )  # fmt: skip
     assert command(capsys, "compile", files["tiny"], *typed)[0] == 0
@@ -113,11 +115,12 @@ def test_what_is_typed_arrives(
         fuse=False, required=("DeadCode",), disabled=("SelectConvAlgorithm", "FoldScaleAxis"),
         extend=(files["mine"],), schedules={"relu*": STEPS},
         choices={"relu*": "elementwise: vectors=2"}, shapes={"x": (1, 2)},
-        links="snapshot", cache=False,
+        sizes={"n": "1:9", "m": "4"}, links="snapshot", cache=False,
     )  # fmt: skip
     assert (budgets.nodes, budgets.rank, links) == (7, Budgets.strict().rank, "snapshot")
     given = options.compiling
     assert given["fuse"] is None
+    assert given["sizes"] == read_sizes({"n": (1, 9), "m": 4})
     assert given["extend"][0] == Path(files["mine"])
     assert given["extend"][1].kernel == "relu*"
     assert options.loading == {"links": "snapshot", "inputs": {"x": (1, 2)}}
@@ -211,6 +214,64 @@ def test_schedules_that_cannot_be_read(
         assert "error[I341] the schedule" in err
         assert "--save-schedule" in err
     assert command(capsys, "run", files["tiny"], "--schedule", "k")[0] == 2
+
+
+FREE = TINY.replace("4, 64", "rows, 64")
+
+
+@pytest.fixture
+def free(tmp_path: Path) -> str:
+    """A model with a free dimension, `rows`."""
+    (tmp_path / "free.txt").write_text(FREE)
+    return str(tmp_path / "free.txt")
+
+
+def test_sizes_are_fixed_or_keep_their_range(
+    capsys: pytest.CaptureFixture[str], free: str, tmp_path: Path
+) -> None:
+    code, out, err = command(capsys, "run", free, "--sizes", "rows=3", "--threads", 1)
+    assert code == 0, err
+    assert "[3, 64]" in out
+    np.save(tmp_path / "x.npy", np.zeros((5, 64), "f4"))
+    given = ("run", free, "--input", f"x={tmp_path / 'x.npy'}", "--threads", 1, "--sizes")
+    for text in ("rows=1:5", "rows=5:", "rows=1,8", "rows=:9,5"):
+        code, _, err = command(capsys, *given, text)
+        assert code == 0, err
+    code, _, err = command(capsys, *given, "rows=1:4")
+    assert code == 1
+    assert "error[I317] input 'x': rows is 5, but the model was compiled for 1 to 4" in err
+    assert "hint: compile it with --sizes rows=1:5" in err
+    code, _, err = command(capsys, *given, "lines=1:4")
+    assert code == 1
+    assert "error[I316] the model has no free dimension 'lines'" in err
+
+
+def test_sizes_reach_commands_that_read_the_model_themselves(
+    capsys: pytest.CaptureFixture[str], free: str
+) -> None:
+    given = (free, "--sizes", "rows=3")
+    for name, *more in (
+        ("bisect", "--against", "opt0"),
+        ("diff", "--opt-level", 0, 3, "--no-time"),
+        ("extract", "--kernel", "relu", "--check"),
+        ("explore", "--get", "overview"),
+    ):
+        code, _, err = command(capsys, name, *given, *more)
+        assert code == 0, (name, err)
+    for name, *more in (("extract", "--layer", "relu"), ("partition", "--at", "relu")):
+        code, _, err = command(capsys, name, *given, *more)
+        assert code == 2
+        assert "give --shape" in err
+
+
+@pytest.mark.parametrize("text", ["rows", "rows=", "rows=x", "rows=4:1", "rows=1:2:3"])
+def test_sizes_of_no_form_are_a_usage_error(
+    text: str, capsys: pytest.CaptureFixture[str], free: str
+) -> None:
+    code, _, err = command(capsys, "run", free, "--sizes", text)
+    assert code == 2
+    assert "--sizes" in err
+    assert command(capsys, "run", free, "--sizes", "rows=1", "--sizes", "rows=2")[0] == 2
 
 
 def test_budgets_stand_before_and_behind_a_command(

@@ -9,6 +9,7 @@ import pytest
 
 import clew.ops  # registers the operators
 from clew.build.result import KernelUse
+from clew.ir.dims import SymDim
 from clew.ir.expr import Constant, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
@@ -108,3 +109,12 @@ def test_open_sizes_are_refused() -> None:
         plan(_module([x], get_op("nn.relu")(x)), threads=1)
     assert caught.value.code == "I188"
     assert "'x'" in caught.value.message
+
+
+def test_fixed_sizes_are_planned() -> None:
+    x = Var("x", TensorType((SymDim.symbol("n"), 8), "f32"))
+    made = plan(_module([x], get_op("nn.relu")(x)), threads=1, sizes={"n": 4})
+    assert [use.call.tensor.shape for use in made.uses] == [(4, 8)]
+    with pytest.raises(ClewError) as caught:
+        plan(_module([x], get_op("nn.relu")(x)), threads=1, sizes={"n": (1, 4)})
+    assert caught.value.code == "I188"

@@ -87,7 +87,7 @@ export function short(options: Options): string {
 }
 
 function long(options: Options): string {
-  const { disabled, required, keep_f32, extend, schedules, shapes } = options;
+  const { disabled, required, keep_f32, extend, schedules, shapes, sizes } = options;
   const lines = [short(options)];
   if (disabled.length) lines.push(`without ${disabled.join(", ")}`);
   if (required.length) lines.push(`with ${required.join(", ")}`);
@@ -96,5 +96,6 @@ function long(options: Options): string {
   const replayed = Object.keys(schedules);
   if (replayed.length) lines.push(`saved schedules for ${replayed.join(", ")}`);
   for (const [name, dims] of Object.entries(shapes)) lines.push(`${name}: ${dims.join(" × ")}`);
+  for (const [name, given] of Object.entries(sizes)) lines.push(`sizes ${name}: ${given}`);
   return lines.join("\n");
 }

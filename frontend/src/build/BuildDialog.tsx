@@ -127,6 +127,16 @@ function BuildForm({ offers, failed }: Props) {
               onInput={(e) => change({ shapes: e.currentTarget.value })}
             />
           </label>
+          <label>
+            sizes
+            <input
+              name="sizes"
+              placeholder="batch=1 seq=128"
+              value={form.sizes}
+              title="of free dimensions by their names: seq=128 fixes a size"
+              onInput={(e) => change({ sizes: e.currentTarget.value })}
+            />
+          </label>
           {inputs.length > 0 && <p class="hint dim">inputs: {names(inputs)}</p>}
         </div>
         <Passes offers={offers} wishes={form.passes} onChange={(passes) => change({ passes })} />

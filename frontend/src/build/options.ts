@@ -14,6 +14,7 @@ export interface Form {
   readonly fuse: boolean;
   readonly passes: ReadonlyMap<string, PassWish>;
   readonly shapes: string;
+  readonly sizes: string;
   readonly keepF32: readonly string[];
   /** Names of the server's files to extend with. */
   readonly extend: readonly string[];
@@ -33,6 +34,7 @@ export function formOf(options: Options): Form {
       ...options.required.map((name) => [name, "on"] as const),
     ]),
     shapes: shapesText(options.shapes),
+    sizes: sizesText(options.sizes),
     keepF32: options.keep_f32,
     extend: options.extend,
     schedules: options.schedules,
@@ -41,13 +43,15 @@ export function formOf(options: Options): Form {
 
 export const DEFAULTS: Options = {
   target: "cpu", threads: null, opt_level: 3, precision: "f32", fuse: true, disabled: [], required: [], keep_f32: [],
-  extend: [], schedules: {}, shapes: {},
+  extend: [], schedules: {}, shapes: {}, sizes: {},
 };
 
 /** Returns the options in a form, or its error. */
 export function optionsOf(form: Form): Options | string {
   const shapes = readShapes(form.shapes);
   if (typeof shapes === "string") return shapes;
+  const sizes = readSizes(form.sizes);
+  if (typeof sizes === "string") return sizes;
   const threads = form.threads.trim();
   if (threads && !/^[1-9]\d{0,3}$/.test(threads)) return `threads: ${threads} is not a number from 1 on`;
   const wished = (wish: PassWish): string[] => [...form.passes].filter(([, w]) => w === wish).map(([name]) => name);
@@ -63,6 +67,7 @@ export function optionsOf(form: Form): Options | string {
     extend: [...form.extend],
     schedules: { ...form.schedules },
     shapes,
+    sizes,
   };
 }
 
@@ -84,6 +89,21 @@ export function shapesText(shapes: Readonly<Record<string, readonly number[]>>):
   return Object.entries(shapes).map(([name, sizes]) => `${name}=${sizes.join("x")}`).join(" ");
 }
 
+/** Reads `seq=128 batch=1:8`: the sizes of free dimensions, by name, as on the command line. */
+export function readSizes(text: string): Record<string, string> | string {
+  const sizes: Record<string, string> = {};
+  for (const word of text.split(/[\s;]+/).filter(Boolean)) {
+    const [, name, given] = /^(.+)=([\d:,]+)$/.exec(word) ?? [];
+    if (!name || !given) return `sizes: ${word} is not of the form seq=128`;
+    sizes[name] = given;
+  }
+  return sizes;
+}
+
+export function sizesText(sizes: Readonly<Record<string, string>>): string {
+  return Object.entries(sizes).map(([name, given]) => `${name}=${given}`).join(" ");
+}
+
 /** The options that differ from the defaults, in short, for titles of builds. */
 export function optionWords(options: Options): string {
   const words = [options.precision];
@@ -95,5 +115,7 @@ export function optionWords(options: Options): string {
   words.push(...options.extend.map((file) => `+${file}`), ...Object.keys(options.schedules).map((name) => `schedule of ${name}`));
   const shapes = shapesText(options.shapes);
   if (shapes) words.push(shapes);
+  const sizes = sizesText(options.sizes);
+  if (sizes) words.push(sizes);
   return words.join(", ");
 }

@@ -12,6 +12,7 @@ from clew.machine.target import Target
 from clew.passes.base import Pass
 from clew.runtime.guard import GuardSide
 from clew.support.budgets import Budgets
+from clew.support.size_ranges import SizeRanges
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Options:
     budgets: Budgets | None = None
     bounds: str = "check"
     backends: tuple[Backend, ...] = ()
+    sizes: SizeRanges = field(default_factory=SizeRanges)
 
     @property
     def has_user_code(self) -> bool:

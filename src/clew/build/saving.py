@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from clew.runtime.program import (
     View,
 )
 from clew.runtime.regions import RegionCall
+from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION
 
@@ -66,6 +67,7 @@ class SavedModel:
     deciding: Sequence[int]
     builds: Mapping[SizesKey, tuple[Build, Sequence[SavedUse]]]
     backends: Sequence[Backend] = ()
+    sizes: SizeRanges = field(default_factory=SizeRanges)
 
 
 def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
@@ -80,6 +82,7 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
     order = sorted(model.builds, key=repr)
     builds = [_build(writer, key, *model.builds[key]) for key in order]
     needs = needs_of(model.target.triple, model.target.cpu, model.target.features)
+    sizes = {name: one.to_json() for name, one in model.sizes.items()}
     text = {
         "clew": VERSION,
         "machine": asdict(needs),
@@ -87,6 +90,7 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
         "outputs": [spec.name for spec in model.outputs],
         "output_types": [spec.to_json() for spec in model.outputs],
         "deciding": list(model.deciding),
+        **({"sizes": sizes} if sizes else {}),
         "kernels": writer.kernels,
         "objects": writer.objects,
         "builds": builds,

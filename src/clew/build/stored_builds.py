@@ -121,6 +121,7 @@ def _key(module: Module, options: Options) -> str | None:
         options.target.key,
         str(options.opt_level),
         options.bounds,
+        str(options.sizes),
         *map(str, options.passes),
         "required",
         *options.required,

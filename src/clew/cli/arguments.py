@@ -11,8 +11,9 @@ import typer
 
 from clew.runtime.drawing import settled
 from clew.support.archives import read_array as stored_array
-from clew.support.errors import InputError
+from clew.support.errors import InputError, hint_on
 from clew.support.files import reason_of
+from clew.support.size_ranges import read_size_text
 
 Array = np.ndarray[Any, Any]
 
@@ -38,6 +39,18 @@ def shapes(values: Sequence[str]) -> dict[str, tuple[int, ...]]:
         if not all(p.isdecimal() for p in parts):
             raise typer.BadParameter(f"{text!r} is not a shape", param_hint="--shape")
         found[name] = tuple(int(p) for p in parts)
+    return found
+
+
+def sizes(values: Sequence[str]) -> dict[str, str]:
+    """Returns `name=1:512` pairs as texts by name; anything else is a usage error."""
+    found = named(values, "--sizes")
+    for name, text in found.items():
+        try:
+            read_size_text(name, text)
+        except InputError as error:
+            forms = hint_on(error.hint, "cli")
+            raise typer.BadParameter(f"{error.message}; {forms}", param_hint="--sizes") from None
     return found
 
 

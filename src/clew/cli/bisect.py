@@ -60,13 +60,17 @@ def bisect(
     how: Compiling,
 ) -> None:
     """Find the layer, pass, node or kernel that causes a wrong result."""
+    from clew.build.sizes import sized  # noqa: PLC0415 - it imports the compiler
+
     refuse_saved(model, "bisection compiles the stages again")
     options = how.options
     if against == "onnxruntime" and model.is_file():
         Peer(model)  # fails before anything is compiled
     with progress(f"reading {model}") as say:
         loaded = clew.load(model, **options.loading)
-        arrays = model_inputs(clew.Inputs(loaded), inputs, random, seed)
+        given = options.compiling
+        fixed, _ = sized(loaded, given["sizes"])
+        arrays = model_inputs(clew.Inputs(fixed), inputs, random, seed)
         verdict = clew.bisect(
             model,
             arrays,
@@ -77,7 +81,7 @@ def bisect(
             seconds=seconds,
             shapes=options.shapes or None,
             on_progress=say,
-            **options.compiling,
+            **given,
         )
     if json:
         emit_json({"model": str(model), **verdict.to_json()})

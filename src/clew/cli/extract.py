@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ from rich.text import Text
 import clew
 from clew.cli import options as opt
 from clew.cli.arguments import named, read_array
-from clew.cli.options import Compiling, compiling
+from clew.cli.options import Compiling, compiling, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.compile_options import CompileOptions
 from clew.support.errors import CompileError, InputError
@@ -82,6 +83,8 @@ def extract(
     captured.
     """
     options = how.options
+    if not kernel and not nodes:
+        refuse_sizes(how, "extracted layers have the sizes of the inputs")
     chosen = bool(start or end or layers or kernel or nodes or pattern)
     if not chosen and check and not output:
         part = clew.load_part(model)
@@ -181,7 +184,8 @@ def _reports(
 ) -> list[tuple[str, clew.CheckReport]]:
     found = [("as captured", part.check(threads=options.threads))]
     if "passes" not in part.options:
-        report = part.check(tolerance=tolerance, **options.compiling)
+        # A part has the sizes of the run in which it was captured.
+        report = part.check(tolerance=tolerance, **replace(options, sizes={}).compiling)
         found.append((f"at {options}", report))
     return found
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 import typer
 
 import clew
-from clew.cli.arguments import Array, named, read_array, shapes
+from clew.cli.arguments import Array, named, read_array, shapes, sizes
 from clew.cli.output import note, progress
 from clew.compile_options import CompileOptions, read_schedule
 from clew.support.bounds import BOUNDS
@@ -56,6 +56,14 @@ class Compiling:
     shape: Annotated[
         list[str],
         _option("--shape", metavar="NAME=1,3,224,224", help="Shape of an input; repeatable."),
+    ] = field(default_factory=list)
+    sizes: Annotated[
+        list[str],
+        _option(
+            "--sizes",
+            metavar="NAME=1:512|1,8|128",
+            help="Range, likely sizes, or only size of a free dimension; repeatable.",
+        ),
     ] = field(default_factory=list)
     target: Annotated[str, _option("--target", metavar="NAME", help="Machine to compile for.")] = (
         "cpu"
@@ -154,6 +162,7 @@ class Compiling:
             schedules=schedules(self.schedule),
             choices=choices(self.choose),
             shapes=shapes(self.shape),
+            sizes=sizes(self.sizes),
             links=self.links,
             bounds=self.bounds,
             cache=self.cache,
@@ -234,6 +243,12 @@ def refuse_saved(model: Path | None, why: str) -> None:
     """Rejects a saved model with a usage error (exit code 2)."""
     if model is not None and model.suffix == SAVED_SUFFIX:
         raise typer.BadParameter(f"{why}: give the original model file", param_hint="MODEL")
+
+
+def refuse_sizes(how: Compiling, why: str) -> None:
+    """Rejects `--sizes` with a usage error (exit code 2)."""
+    if how.sizes:
+        raise typer.BadParameter(f"{why}: give --shape", param_hint="--sizes")
 
 
 def open_model(model: Path, how: Compiling) -> Compiled:

@@ -12,7 +12,7 @@ from rich.text import Text
 import clew
 from clew.cli import options as opt
 from clew.cli.arguments import named, read_array
-from clew.cli.options import Compiling, compiling
+from clew.cli.options import Compiling, compiling, refuse_sizes
 from clew.cli.output import emit_json, note, progress, stdout
 from clew.compile_options import CompileOptions
 from clew.support.errors import CompileError
@@ -65,6 +65,7 @@ def partition(
         raise typer.BadParameter("give one --to for each --from", param_hint="--to")
     if form not in _FORMS:
         raise typer.BadParameter(f"one of {', '.join(_FORMS)}", param_hint="--form")
+    refuse_sizes(how, "parts have the sizes of the inputs")
     options = how.options
     written: list[Path] = []
     if model.is_dir():

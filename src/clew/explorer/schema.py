@@ -133,7 +133,8 @@ class Options:
 
     `extend` names files among those that the command line gave (`Choices.extensions`). A page
     cannot name others, because they are programs. `schedules` has recorded steps, one per line, by
-    the name of a kernel or a glob.
+    the name of a kernel or a glob. `sizes` has the sizes of free dimensions by name, as on the
+    command line (`1:512`, `128`).
     """
 
     target: str = "cpu"
@@ -147,6 +148,7 @@ class Options:
     extend: list[str] = field(default_factory=list)
     schedules: dict[str, str] = field(default_factory=dict)
     shapes: dict[str, list[int]] = field(default_factory=dict)
+    sizes: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -46,3 +46,9 @@ class DeferredModule(Protocol):
         has all inputs, but does not read those whose values it contains.
         """
         ...
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> Module | DeferredModule:
+        """Returns the model with some of its named sizes replaced by numbers: a module if the graph
+        then depends on no run.
+        """
+        ...

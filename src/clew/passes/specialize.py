@@ -24,7 +24,7 @@ from clew.ir.values import KnownValues
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
-from clew.support.errors import Hint, InputError
+from clew.support.errors import Hint, InputError, locate
 
 _MAX_FOLDED_ELEMENTS = 4096
 
@@ -64,6 +64,16 @@ class Specialize(Pass):
             if param.name in values:
                 ctx.remark(param, _decision(module.main, param))
         return Specializer(dict(self.sizes), values, dict(self.shapes)).rewrite_module(module)
+
+
+def with_sizes(module: Module, sizes: Mapping[str, int]) -> Module:
+    """Returns a module with some of its symbolic sizes replaced by numbers, before any build.
+
+    Errors: I042 if sizes that were assumed to be equal differ, and those of operators that are not
+    defined for these sizes.
+    """
+    with locate(pass_name=Specialize.__name__):
+        return Specializer(sizes, {}, {}).rewrite_module(module)
 
 
 class Specializer(Rewriter):

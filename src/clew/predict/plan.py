@@ -19,6 +19,7 @@ from clew.backends.host.engine import HostSteps
 from clew.backends.regions import Regions
 from clew.build.program_builder import ProgramBuilder
 from clew.build.result import KernelUse
+from clew.build.sizes import sized
 from clew.codegen.artifact import KernelCode
 from clew.compiler import passes_for
 from clew.extensions import Extension, extended
@@ -34,6 +35,7 @@ from clew.runtime.program import Runnable
 from clew.runtime.threads import thread_count
 from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.errors import Hint, InputError
+from clew.support.size_ranges import GivenSize
 
 
 @dataclass(frozen=True)
@@ -66,12 +68,15 @@ def plan(
     extend: Sequence[Extension | str | Path] = (),
     fuse: str | None = "auto",
     bounds: str = "check",
+    sizes: Mapping[str, GivenSize] | None = None,
 ) -> Plan:
     """Returns the kernels that `clew.compile` would make with the same options.
 
-    Errors: those of the passes, of `extend`, I010 to I013, I321; I188 for a model with named sizes.
+    Errors: those of the passes, of `extend`, I010 to I013, I315, I316, I321; I188 for a model with
+    named sizes that `sizes` does not fix.
     """
     machine = target_of(target)
+    module, _ = sized(module, sizes)
     for param in module.main.params:
         if not (isinstance(param.type, TensorType) and param.type.is_static):
             raise InputError(

@@ -44,6 +44,7 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.runtime.threads import ThreadPool
 from clew.support.shown import Brief
+from clew.support.size_ranges import SizeRange, SizeRanges
 from clew.support.text_arrays import dtype_named, unpacked
 
 Json: TypeAlias = "Mapping[str, Any]"
@@ -128,6 +129,11 @@ def read_outputs(text: Json) -> list[OutputSpec]:
     if "output_types" not in text:  # older files
         return [OutputSpec(name, is_known=False) for name in names]
     return [OutputSpec.from_json(n, t) for n, t in zip(names, text["output_types"], strict=True)]
+
+
+def read_ranges(text: Json) -> SizeRanges:
+    """Returns the ranges of free dimensions that the model was compiled for."""
+    return SizeRanges({n: SizeRange.from_json(one) for n, one in text.get("sizes", {}).items()})
 
 
 def read_needs(text: Json) -> MachineNeeds:

@@ -49,7 +49,7 @@ def complete(
                 "I303",
                 f"shapes gives input {name!r} the shape {list(shape)}, the model expects "
                 f"{specs[name].shown_shape}",
-                hint="named sizes take any value, numbers must match",
+                hint="numbers must match, only named sizes vary",
             )
     before = {n: v if isinstance(v, tuple) else np.shape(v) for n, v in last.items()}
     sizes = _named_sizes(inputs, before)

@@ -9,6 +9,7 @@ import numpy as np
 
 from clew.runtime.kinds import Kind
 from clew.support.errors import Hint, InputError
+from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import as_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -114,7 +115,7 @@ class InputSpec:
         if len(shape) != len(self.shape):
             return f"the input has {len(self.shape)} axes"
         if not self.is_static:
-            return "named sizes take any value, numbers must match"
+            return "numbers must match, only named sizes vary"
         sizes = list(shape)
         return Hint(
             f"clew.load(model, inputs={{{self.name!r}: {sizes}}}) loads the model for this shape",
@@ -138,3 +139,41 @@ class InputSpec:
         if self.is_static or len(shape) != len(self.shape):
             return False
         return all(isinstance(w, str) or s == w for s, w in zip(shape, self.shape, strict=True))
+
+    def check_sizes(self, array: Any, ranges: SizeRanges) -> None:
+        """Checks the named sizes of an input, an array that `check` returned.
+
+        Errors: I317 for a size outside its range.
+        """
+        if self.is_static or self.takes_any_shape:
+            return
+        for name, size in zip(self.shape, array.shape, strict=True):
+            allowed = ranges.get(name) if isinstance(name, str) else None
+            if allowed is None or size in allowed:
+                continue
+            low, high = allowed.widened(size)
+            most = "" if high is None else high
+            raise InputError(
+                "I317",
+                f"input {self.name!r}: {name} is {size}, but the model was compiled for {allowed}",
+                hint=Hint(
+                    f"compile it with sizes={{{name!r}: ({low}, {high})}}",
+                    cli=f"compile it with --sizes {name}={low}:{most}",
+                    page=f"compile it with the sizes {name}={low}:{most}",
+                ),
+            )
+
+
+def free_sizes(inputs: Sequence[InputSpec]) -> list[str]:
+    """Returns the names of the free dimensions of inputs, in order."""
+    names = (d for spec in inputs for d in spec.shape if isinstance(d, str))
+    return list(dict.fromkeys(name for name in names if name.isidentifier()))
+
+
+def check_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any], ranges: SizeRanges) -> None:
+    """Checks the named sizes of checked inputs.
+
+    Errors: I317 for a size outside its range.
+    """
+    for spec, array in zip(inputs, arrays, strict=True) if ranges else ():
+        spec.check_sizes(array, ranges)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,15 @@ def test_options_are_split_and_put_together(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     files = tuple(str(tmp_path / name) for name in ("mine.py", "b/mine.py"))
     a = CompileOptions(extend=files, keep_f32=("x",), shapes={"x": (1, 2)}, links="snapshot")
+    a = replace(a, sizes={"n": "1:9"})
     b = CompileOptions(extend=files[1:], opt_level=1, schedules={"k": "step()"}, cache=False)
     options, own = split_options([a, b])
     assert [o.extend for o in options] == [["mine.py", "mine.py (2)"], ["mine.py (2)"]]
     assert options[0].shapes == {"x": [1, 2]}
+    assert (options[0].sizes, options[1].sizes) == ({"n": "1:9"}, {})
     assert (own.links, own.cache) == ("snapshot", True)
     made = compile_options(options[0], own)
+    assert made.sizes == {"n": "1:9"}
     assert (made.extend, made.links, list(made.keep_f32)) == (files, "snapshot", ["x"])
     assert compile_options(options[1], own).schedules == {"k": "step()"}
     with pytest.raises(InputError) as caught:
@@ -68,6 +72,16 @@ def test_files_to_extend_with_are_offered_by_name(
         options = {"threads": 1, "extend": [wrong]}
         answer = client.post("api/builds", {"model": "tiny.txt", "options": options})
         assert (answer.status, answer.json["code"]) == (400, "I342")
+
+
+def test_sizes_of_a_page_are_read_like_those_of_the_command_line(shared: Any) -> None:
+    for text, code in (("1:2:3", "I315"), ("4", "I316")):
+        options = {"threads": 1, "sizes": {"rows": text}}
+        made = shared.post("api/builds", {"model": "tiny.txt", "options": options})
+        assert made.status == 201
+        answer = shared.get(f"api/{made.json['id']}/overview")
+        assert (answer.status, answer.json["code"]) == (422, code)
+        shared.request("DELETE", f"api/builds/{made.json['id']}")
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,14 @@ def load_or_defer(
 
     Errors: as `load`.
     """
-    make = _importers(source, None, budgets)
+    return _imported(_importers(source, None, budgets), inputs)
+
+
+def _imported(
+    make: Callable[..., Importer], inputs: Mapping[str, Sequence[int | str]] | None
+) -> Module | DeferredModel:
+    """Returns the graph IR for shapes of inputs, or an object that imports the model later."""
+    again = partial(_imported, make)
     importer = make(inputs, None)
     plain = make(None, None)
     try:
@@ -126,9 +133,9 @@ def load_or_defer(
             if found is None:
                 raise
             return found
-        return DeferredModel(partial(make, keep_constants=True), importer, error)
+        return DeferredModel(partial(make, keep_constants=True), importer, error, again)
     if asked_for(importer, None):
-        return DeferredModel(partial(make, keep_constants=True), importer, None)
+        return DeferredModel(partial(make, keep_constants=True), importer, None, again)
     return module
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from onnx import GraphProto
@@ -18,6 +18,7 @@ from clew.frontends.onnx.given import blames_the_file, not_fitting
 from clew.frontends.onnx.importer import Importer
 from clew.frontends.onnx.inputs import Shapes
 from clew.frontends.onnx.late import RUN_TELLS
+from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
 from clew.support.errors import ClewError, Hint
@@ -27,14 +28,19 @@ from clew.support.locks import Lock
 _CONSEQUENCES: Final = frozenset({"U005", "T007"})
 
 MakeImporter = Callable[..., Importer]
+Import: TypeAlias = "Callable[[Shapes], Module | DeferredModule]"
+"""Imports a model with shapes of its inputs."""
 
 
 class DeferredModel:
     """An ONNX model, imported for the shapes and values of each call."""
 
-    def __init__(self, make: MakeImporter, importer: Importer, error: ClewError | None) -> None:
+    def __init__(
+        self, make: MakeImporter, importer: Importer, error: ClewError | None, again: Import
+    ) -> None:
         graph: GraphProto = importer.model.graph
         self._make = make
+        self._again = again
         self._asked = asked_for(importer, error)
         self.why = error
         self._lock = Lock()
@@ -45,6 +51,19 @@ class DeferredModel:
     def deciding(self) -> tuple[str, ...]:
         """Names of the inputs whose values the import requested, in the inputs' order."""
         return tuple(i.name for i in self.inputs if i.name in self._asked)
+
+    def with_sizes(self, sizes: Mapping[str, int]) -> Module | DeferredModule:
+        """Returns the model imported again with numbers for some of its named sizes.
+
+        Errors: those of an import.
+        """
+        return self._again(
+            {
+                i.name: [sizes.get(d, d) if isinstance(d, str) else d for d in i.shape]
+                for i in self.inputs
+                if i.dtype is not None and i.shape is not None
+            }
+        )
 
     def module_for(self, arrays: Mapping[str, Any]) -> Module:
         """Returns the module for these inputs.

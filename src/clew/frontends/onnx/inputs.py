@@ -86,28 +86,34 @@ class Inputs:
         return params
 
     def declared(self) -> list[DeclaredInput]:
-        """Returns the model's inputs as declared in the file, with the given shapes."""
-        graph = self._graph
+        """Returns the model's inputs as declared in the file, with the given shapes. Sizes have the
+        names that `bind` gives them.
+        """
+        graph, symbols = self._graph, Symbols()
         settled = {t.name for t in graph.initializer}
         settled |= {s.values.name for s in graph.sparse_initializer}
-        return [self._declared(v) for v in graph.input if v.name not in settled]
+        return [self._declared(v, symbols) for v in graph.input if v.name not in settled]
 
-    def _declared(self, value: ValueInfo) -> DeclaredInput:
+    def _declared(self, value: ValueInfo, symbols: Symbols) -> DeclaredInput:
         tensor = value.type.tensor_type
         if not value.type.HasField("tensor_type"):
             what = f"input {display(value.name)!r}"
             return DeclaredInput(value.name, None, None, value_type(value.type, what))
         dtype = dtype_of(tensor.elem_type, f"input {display(value.name)!r}")
         if value.name in self._shapes:
-            return DeclaredInput(value.name, dtype, tuple(self._shapes[value.name]))
+            given = self._shapes[value.name]
+            named = (d if isinstance(d, int) else symbols.named(d) for d in given)
+            return DeclaredInput(value.name, dtype, tuple(named))
         if not tensor.HasField("shape"):
             return DeclaredInput(value.name, dtype, None)
-        shape = [
-            int(d.dim_value)
-            if _is_fixed(d, len(tensor.shape.dim))
-            else _name(d) or f"{value.name}_{axis}"
-            for axis, d in enumerate(tensor.shape.dim)
-        ]
+        shape: list[int | str] = []
+        for axis, dim in enumerate(tensor.shape.dim):
+            if _is_fixed(dim, len(tensor.shape.dim)):
+                shape.append(int(dim.dim_value))
+            elif name := _name(dim):
+                shape.append(symbols.named(name))
+            else:
+                shape.append(symbols.fresh(f"{value.name}_{axis}"))
         return DeclaredInput(value.name, dtype, tuple(shape))
 
     def _check_constant(self, value: ValueInfo, data: NDArray[Any]) -> None:
