@@ -12,6 +12,7 @@ import numpy as np
 from clew.backends.cpu.deferred_kernel import bind_sizes
 from clew.backends.cpu.lowering import operator_calls
 from clew.backends.options import Options
+from clew.build.all_sizes import SizedBuild, build_for_all_sizes
 from clew.build.build import build_module
 from clew.build.inputs import declared_inputs, inputs_of, outputs_of
 from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
@@ -221,6 +222,7 @@ class CompiledModel(ProfiledModel[Kernel]):
             or bool(self._by_value)
         )
         self._builds: dict[SizesKey, Build] = {}
+        self._sized: SizedBuild | None = None
         self._traces: dict[int, Trace] = {}
         self._told: set[str] = set()
         self._lock = Lock()
@@ -262,7 +264,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         check_sizes(self._inputs, arrays, self.options.sizes)
         if isinstance(self._model, Module):
             key = sizes_key(arrays, self._by_value)
-            return self._make(key, self._model, self._specialization(self._model, arrays))
+            specialize = self._specialization(self._model, arrays)
+            return self._at(key, specialize) or self._make(key, self._model, specialize)
         with bounds_in_force(self.options.bounds):
             module = self._model.module_for(dict(zip(self._input_names, arrays, strict=True)))
         found = {*self._by_value, *self._deciding(self._model), *deciding_params(module.main)}
@@ -274,13 +277,34 @@ class CompiledModel(ProfiledModel[Kernel]):
             sizes_key(arrays, positions), module, self._specialization(module, arrays)
         )
 
+    def _at(self, key: SizesKey, specialize: Specialize) -> Build | None:
+        """Returns the build for all sizes, at given sizes; None if it does not serve them."""
+        if self._by_value or not isinstance(self._model, Module):
+            return None
+        if self._sized is None:
+            with in_force(self.budgets):
+                self._sized = build_for_all_sizes(
+                    self._model, self.options, self._cache, self._pool
+                )
+            if not self._sized.unsized:
+                self.builds_made += 1
+                self._tell(self._model, self._sized.build)
+        with in_force(self.budgets):
+            build = self._sized.at(dict(specialize.sizes))
+        if build is not None:
+            self._keep(key, build)
+        return build
+
+    def _keep(self, key: SizesKey, build: Build) -> None:
+        while len(self._builds) >= _KEPT_BUILDS:
+            self._builds.pop(next(iter(self._builds)))
+        self._builds[key] = build
+
     def _make(self, key: SizesKey, module: Module, specialize: Specialize | None) -> Build:
         with in_force(self.budgets):
             build = build_module(module, self.options, self._cache, self._pool, specialize)
         self._tell(module, build)
-        while len(self._builds) >= _KEPT_BUILDS:
-            self._builds.pop(next(iter(self._builds)))
-        self._builds[key] = build
+        self._keep(key, build)
         self.builds_made += 1
         return build
 

@@ -28,7 +28,9 @@ from clew.support.bounds import bounds_in_force
 def build_module(
     module: Module, options: Options, cache: Cache, pool: ThreadPool, specialize: Specialize | None
 ) -> Build:
-    """Returns the build of a module for concrete sizes: passes, kernels, native code, program."""
+    """Returns the build of a module: passes, kernels, native code, program. It is for the sizes of
+    `specialize`; without it, for all sizes of a module's free dimensions (`build.all_sizes`).
+    """
     clock = _Clock()
     passes = [specialize, *options.passes] if specialize is not None else list(options.passes)
     manager = PassManager(
@@ -69,6 +71,7 @@ def build_module(
         native.hits,
         tuple(unmet),
         tuple(RegionUse(*made) for made in regions.made),
+        tuple((native.sources[key].name, why) for key, why in native.unsized.items()),
     )
 
 

@@ -72,6 +72,8 @@ class Build(Shown):
     # The user's requests that had no effect.
     unmet: tuple[Unmet, ...] = ()
     regions: tuple[RegionUse, ...] = ()
+    # Why kernels cannot serve all sizes, by their names.
+    unsized: tuple[tuple[str, str], ...] = ()
 
     def _about(self) -> str:
         return f"of {counted(len(self.uses), 'kernel')}, {counted(len(self.segments), 'segment')}"

@@ -164,7 +164,8 @@ class KernelCode(Brief):
     one more argument, the address of a record (`RECORD_BYTES`).
 
     `sizes` names the sizes that a call of a template brings, as numbers among its arguments after
-    the workspaces; `size_values` holds them in the kernel at given sizes.
+    the workspaces; `size_values` holds them in the kernel at given sizes. A template is valid only
+    for sizes at which all of `needs` are at least 0.
     """
 
     key: str
@@ -175,6 +176,7 @@ class KernelCode(Brief):
     checks: tuple[IndexCheck, ...] = ()
     sizes: tuple[str, ...] = ()
     size_values: tuple[int, ...] = ()
+    needs: tuple[SymDim, ...] = ()
 
     @property
     def scratch(self) -> int:
@@ -206,7 +208,9 @@ class KernelCode(Brief):
             "in_place": self.in_place,
             "checks": [check.to_record() for check in self.checks],
         }
-        return {**record, "sizes": self.sizes} if self.sizes else record
+        if not self.sizes:
+            return record
+        return {**record, "sizes": self.sizes, "needs": [to_record(need) for need in self.needs]}
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> KernelCode:
@@ -219,6 +223,7 @@ class KernelCode(Brief):
             tuple((source, target) for source, target in record["in_place"]),
             tuple(map(IndexCheck.of_record, record["checks"])),
             tuple(record.get("sizes", ())),
+            needs=tuple(map(of_record, record.get("needs", ()))),
         )
 
 

@@ -234,12 +234,21 @@ def substitute(dim: Dim, sizes: Mapping[str, Dim]) -> Dim:
 
 def dim_min(left: Dim, right: Dim) -> Dim:
     """Returns the smaller dimension."""
-    return left if left == right else _apply("min", left, right)
+    if left == right or _is_never_smaller(right, left):
+        return left
+    return right if _is_never_smaller(left, right) else _apply("min", left, right)
 
 
 def dim_max(left: Dim, right: Dim) -> Dim:
     """Returns the larger dimension."""
-    return left if left == right else _apply("max", left, right)
+    if left == right or _is_never_smaller(left, right):
+        return left
+    return right if _is_never_smaller(right, left) else _apply("max", left, right)
+
+
+def _is_never_smaller(a: Dim, b: Dim) -> bool:
+    """Whether `a` is at least `b` for all sizes, 0 included."""
+    return _lowest(a - b, 0) >= 0
 
 
 def is_unknown(dim: Dim) -> bool:
@@ -368,12 +377,12 @@ def _at_least(dim: Dim, facts: Facts) -> bool:
     return any(_lowest(dim - fact) >= 0 for fact in facts)
 
 
-def _lowest(dim: Dim) -> float | Fraction:
-    """Returns a lower bound of a dimension over named sizes of at least 1."""
+def _lowest(dim: Dim, size: int = 1) -> float | Fraction:
+    """Returns a lower bound of a dimension over named sizes of at least `size`."""
     if isinstance(dim, int):
         return Fraction(dim)
     exact = _without_quotients(dim)
-    # Each name is 1 + t with t >= 0: without negative coefficients of t, the least is at t = 0.
+    # Each name is `size` + t, t >= 0: without negative coefficients of t, the least is at t = 0.
     total: Fraction | float = Fraction(0)
     shifted: dict[_Monomial, Fraction] = {}
     for monomial, coefficient in exact.items():
@@ -381,7 +390,7 @@ def _lowest(dim: Dim) -> float | Fraction:
         for choice in itertools.product(*(range(p + 1) for _, p in names)):
             weight = coefficient
             for (atom, power), taken in zip(names, choice, strict=True):
-                base = _least_of(atom)
+                base = _least_of(atom, size)
                 weight = weight * math.comb(power, taken) * base ** (power - taken)
             key = tuple((a, t) for (a, _), t in zip(names, choice, strict=True) if t)
             shifted[key] = shifted.get(key, Fraction(0)) + weight
@@ -393,11 +402,11 @@ def _lowest(dim: Dim) -> float | Fraction:
     return total
 
 
-def _least_of(atom: Atom) -> Fraction:
-    """Returns a lower bound of an atom; 0 for an operation whose bound is not below that."""
+def _least_of(atom: Atom, size: int) -> Fraction:
+    """Returns a lower bound of an atom."""
     if not atom.op:
-        return Fraction(1)
-    left, right = (_lowest(a) for a in atom.args)
+        return Fraction(size)
+    left, right = (_lowest(a, size) for a in atom.args)
     if atom.op == "max":
         best = max(left, right)
     elif atom.op == "min":

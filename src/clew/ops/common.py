@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from clew.ir.dims import Dim, unknown_dim
 from clew.ir.expr import ArgRef
@@ -147,9 +149,32 @@ def axes_of(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(found)
 
 
+_assumed: ContextVar[dict[tuple[Dim, Dim], None] | None] = ContextVar("assumed", default=None)
+
+
+@contextmanager
+def assumptions() -> Iterator[dict[tuple[Dim, Dim], None]]:
+    """Collects the pairs of sizes that operators assume to be equal inside the block."""
+    found: dict[tuple[Dim, Dim], None] = {}
+    token = _assumed.set(found)
+    try:
+        yield found
+    finally:
+        _assumed.reset(token)
+
+
+def _assume(a: Dim, b: Dim) -> None:
+    found = _assumed.get()
+    if found is not None and a != b:
+        found[a, b] = None
+
+
 def differ(a: Dim, b: Dim) -> bool:
     """Whether two sizes are known to differ; a symbol may equal any size."""
-    return isinstance(a, int) and isinstance(b, int) and a != b
+    if isinstance(a, int) and isinstance(b, int):
+        return a != b
+    _assume(a, b)
+    return False
 
 
 def _joint(a: Dim, b: Dim) -> Dim | None:
@@ -159,6 +184,7 @@ def _joint(a: Dim, b: Dim) -> Dim | None:
         return b
     if isinstance(a, int) and isinstance(b, int):
         return None
+    _assume(a, b)
     return b if isinstance(b, int) else a
 
 

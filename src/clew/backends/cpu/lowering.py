@@ -21,6 +21,7 @@ from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, leaves
@@ -28,9 +29,11 @@ from clew.ir.visit import post_order
 from clew.loop.in_place import in_place_pairs
 from clew.loop.ir import Nest
 from clew.loop.lower import lower
+from clew.loop.needs import needs_of
 from clew.loop.printer import PrintedNest, print_nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.ops.common import assumptions
 from clew.ops.registry import Op
 from clew.schedules import (
     NO_REQUEST,
@@ -58,13 +61,15 @@ _HEADER: Final = struct.Struct("<I")
 @dataclass(frozen=True)
 class Stages:
     """A function as tensor expressions. `ops` maps the name of a stage to the position of its
-    operator. `checks` holds the index checks by number.
+    operator. `checks` holds the index checks by number, and `equal` the pairs of sizes that
+    operators assume to be equal.
     """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     ops: dict[str, int]
     checks: tuple[IndexCheck, ...] = ()
+    equal: tuple[tuple[Dim, Dim], ...] = ()
 
 
 def operator_calls(function: Function) -> list[Call]:
@@ -138,7 +143,9 @@ class KernelSource(Shown):
     @cached_property
     def stages(self) -> Stages:
         """The function as tensor expressions."""
-        return _with_checks(_to_stages(self.function), self.bounds)
+        with assumptions() as equal:
+            made = _to_stages(self.function)
+        return _with_checks(replace(made, equal=tuple(equal)), self.bounds)
 
     @cached_property
     def nest(self) -> Nest:
@@ -213,11 +220,27 @@ class KernelSource(Shown):
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
         checks = self.stages.checks
-        return KernelCode(self.key, made.entries, scratch, workspace, in_place, checks, made.sizes)
+        needs = (*needs_of(self.nest), *_equal(self.stages.equal)) if made.sizes else ()
+        return KernelCode(
+            self.key,
+            made.entries,
+            scratch,
+            workspace,
+            in_place,
+            checks,
+            made.sizes,
+            needs=needs,
+        )
 
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""
         return self.stages.ops.get(stage.split("@", 1)[0])
+
+
+def _equal(pairs: Sequence[tuple[Dim, Dim]]) -> list[SymDim]:
+    """Returns the dimensions that are at least 0 if the sizes of each pair are equal."""
+    both = (difference for a, b in pairs for difference in (a - b, b - a))
+    return [difference for difference in both if isinstance(difference, SymDim)]
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,0 +1,91 @@
+"""A build for all sizes of a model's free dimensions.
+
+Its kernels take sizes as arguments. For each set of sizes it makes a program, in which every shape
+is a number; this compiles nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from clew.backends.options import Options
+from clew.build.build import build_module
+from clew.build.result import Build
+from clew.ir.dims import SymDim, at_least, is_unknown, value_at
+from clew.ir.expr import Expr, Function
+from clew.ir.module import Module
+from clew.ir.types import TensorType, leaves
+from clew.ir.visit import inner_functions, post_order
+from clew.runtime.cache import Cache
+from clew.runtime.program import Program
+from clew.runtime.segment import NativeSegment
+from clew.runtime.template import SizedSegment, program_at
+from clew.runtime.threads import ThreadPool
+from clew.support.errors import GraphTypeError
+from clew.support.shown import Shown
+
+
+class SizedBuild(Shown):
+    """A build whose programs at given sizes share kernels and weights.
+
+    `conditions` are dimensions that must be at least 0; at other sizes the build is not valid, and
+    a build for those sizes alone takes its place. `unsized` says, by kernel, why some kernels
+    cannot serve all sizes; then `at` returns None for all sizes.
+    """
+
+    def __init__(self, build: Build) -> None:
+        self.build = build
+        self.unsized = dict(build.unsized)
+        self.conditions = tuple(dict.fromkeys(_conditions(build)))
+
+    def _about(self) -> str:
+        return f"for all sizes, {self.build._about()}"
+
+    def at(self, sizes: Mapping[str, int]) -> Build | None:
+        """Returns the build at given sizes; None if it is not valid there."""
+        if self.unsized or any(size < 1 for size in sizes.values()):
+            return None
+        try:
+            if any(value_at(condition, sizes) < 0 for condition in self.conditions):
+                return None
+        except GraphTypeError:  # a size is divided by 0
+            return None
+        made: dict[int, NativeSegment] = {}
+        program: Program = program_at(self.build.program, sizes, made)
+        segments = [made[id(s)] if isinstance(s, SizedSegment) else s for s in self.build.segments]
+        return replace(self.build, program=program, segments=segments)
+
+
+def build_for_all_sizes(
+    module: Module, options: Options, cache: Cache, pool: ThreadPool
+) -> SizedBuild:
+    """Returns the build of a module for all sizes of its free dimensions."""
+    return SizedBuild(build_module(module, options, cache, pool, None))
+
+
+def _conditions(build: Build) -> Iterator[SymDim]:
+    """Yields the dimensions that must be at least 0: what kernels need, and that no value is
+    empty.
+    """
+    for binary in build.binaries.values():
+        yield from binary.code.needs
+    last = build.stages[-1].module
+    for node in _nodes(last.main):
+        for leaf in leaves(node.type):
+            for dim in leaf.shape if isinstance(leaf, TensorType) else ():
+                if isinstance(dim, SymDim) and not is_unknown(dim) and not at_least(dim, 1):
+                    condition = dim - 1
+                    assert isinstance(condition, SymDim)
+                    yield condition
+
+
+def _nodes(function: Function) -> Iterator[Expr]:
+    """Yields the parameters and nodes of a function, and of all functions inside it."""
+    pending = [function]
+    while pending:
+        current = pending.pop()
+        yield from current.params
+        for node in post_order(current.body):
+            yield node
+            pending += inner_functions(node)

@@ -1,0 +1,86 @@
+"""The sizes for which a nest stays inside its buffers.
+
+A model's file may name a size that its operators limit: a slice of 512 positions up to `seq` is
+valid for `seq` up to 512. Types do not state such limits, so each access is checked here. What does
+not hold for all sizes becomes a condition on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from clew.ir.dims import Dim, SymDim, at_least
+from clew.loop.affine import Linear, Simplifier, negated
+from clew.loop.ir import Nest, Store, walk
+from clew.te.expr import COMPARISONS, INDEX, Binary, Load, Scalar, Select
+
+
+def needs_of(nest: Nest) -> tuple[SymDim, ...]:
+    """Returns the dimensions that must be at least 0 for all accesses of a plain nest to be inside
+    its buffers.
+
+    An access in a branch whose condition tests its position is inside by that condition.
+    """
+    simplifier = Simplifier()
+    found: dict[SymDim, None] = {}
+    for stmt in walk(nest.body):
+        if not isinstance(stmt, Store):
+            continue
+        for load, conds in _guarded_loads(stmt.value):
+            tested = [simplifier.linear(side) for cond in conds for side in _sides(cond)]
+            for index, extent in zip(load.indices, load.source.shape, strict=True):
+                for need in _needs(index, extent, tested, simplifier):
+                    found[need] = None
+    return tuple(found)
+
+
+def _needs(
+    index: Scalar, extent: Dim, tested: Sequence[Linear], simplifier: Simplifier
+) -> Iterator[SymDim]:
+    form = simplifier.linear(index)
+    low, high = simplifier.range_of(form)
+    if any(_same_but_constant(form, other) for other in tested):
+        return
+    facts = simplifier.facts(form)
+    margins = (low, extent - 1 + negated(high) if not isinstance(high, float) else -1)
+    for margin in margins:
+        if isinstance(margin, SymDim) and not at_least(margin, 0, facts):
+            yield margin
+
+
+def _same_but_constant(a: Linear, b: Linear) -> bool:
+    """Whether two forms differ by a constant at most."""
+    terms = {id(atom): c for atom, c in a.terms}
+    return bool(terms) and terms == {id(atom): c for atom, c in b.terms}
+
+
+def _sides(cond: Scalar) -> Iterator[Scalar]:
+    """Yields the operands of the comparisons of positions in a condition."""
+    stack = [cond]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Binary):
+            continue
+        if node.op in COMPARISONS and node.a.dtype == INDEX:
+            yield from (node.a, node.b)
+        elif node.dtype == "bool":
+            stack += [node.a, node.b]
+
+
+def _guarded_loads(value: Scalar) -> Iterator[tuple[Load, tuple[Scalar, ...]]]:
+    """Yields the loads in an expression, each with the conditions of the branches around it."""
+    stack: list[tuple[Scalar, tuple[Scalar, ...]]] = [(value, ())]
+    seen: set[tuple[int, tuple[int, ...]]] = set()
+    while stack:
+        node, conds = stack.pop()
+        key = id(node), tuple(map(id, conds))
+        if key in seen:
+            continue
+        seen.add(key)
+        if isinstance(node, Load):
+            yield node, conds
+        if isinstance(node, Select):
+            stack.append((node.cond, conds))
+            stack += [(side, (*conds, node.cond)) for side in (node.a, node.b)]
+        else:
+            stack += [(child, conds) for child in node.children]
