@@ -22,7 +22,10 @@ _OPSET = 20
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to make one network: `make()` returns a torch module with tensor outputs."""
+    """How to make one network: `make()` returns a torch module with tensor outputs.
+
+    `dims` has the default size of each symbolic dimension; none is larger than `largest`.
+    """
 
     name: str
     make: Callable[[], Any]
@@ -30,6 +33,7 @@ class Recipe:
     outputs: tuple[str, ...]
     groups: tuple[str, ...]
     dims: Dims | None = None
+    largest: int = 512
 
 
 def entries() -> Iterator[Entry]:
@@ -282,7 +286,7 @@ def _export(recipe: Recipe, path: Path) -> None:
 
     dynamic = None
     if recipe.dims:
-        symbols = {name: torch.export.Dim(name, min=1, max=512) for name in recipe.dims}
+        symbols = {name: torch.export.Dim(name, min=1, max=recipe.largest) for name in recipe.dims}
         dynamic = (
             tuple(
                 {axis: symbols[dim] for axis, dim in enumerate(spec.shape) if isinstance(dim, str)}

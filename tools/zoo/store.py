@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo import encoder, exported, handmade, light, workloads
+from zoo import detector, encoder, exported, free, handmade, light, workloads
 from zoo.entries import Array, Entry
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "models"
@@ -20,7 +20,7 @@ _EXPORTERS = ("onnx", "onnxscript", "torch", "transformers")
 
 @cache
 def _catalog() -> dict[str, Entry]:
-    builders = (light, exported, handmade, encoder, workloads)
+    builders = (light, exported, handmade, encoder, detector, free, workloads)
     entries = [entry for builder in builders for entry in builder.entries()]
     catalog = {entry.name: entry for entry in entries}
     assert len(catalog) == len(entries), "two models share a name"
