@@ -38,6 +38,7 @@ from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
 from clew.runtime.input_spec import check_sizes
 from clew.runtime.model import (
+    KEPT_SIZES,
     Ready,
     SizesKey,
     decides_now,
@@ -58,8 +59,6 @@ from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
 
 Array = np.ndarray[Any, Any]
-# The number of builds that a model with symbolic sizes keeps.
-_KEPT_BUILDS = 32
 
 
 class Kernel:
@@ -198,9 +197,11 @@ class CompiledModel(ProfiledModel[Kernel]):
     outputs = compiled.run({"input": x})  # by name; a dict by output name
     ```
 
-    Calls may come from several threads at once. A model with symbolic sizes, or with inputs whose
-    values decide sizes (`inputs` marks these), makes one build per set of sizes and deciding values
-    that it is called with; it keeps the last 32. `builds_made` counts them all.
+    Calls may come from several threads at once. One build serves all sizes of a model with symbolic
+    sizes. A build of its own is made for sizes at which that build is not valid (a size of 0), for
+    each set of values of inputs that decide sizes (`inputs` marks these), and for all sizes of a
+    model with a kernel that cannot take its sizes from a call. `builds_made` counts builds. The
+    programs of the last 32 sets of sizes are kept.
     """
 
     def __init__(self, module: Module | DeferredModule, options: Options, cache: Cache) -> None:
@@ -223,16 +224,24 @@ class CompiledModel(ProfiledModel[Kernel]):
         )
         self._builds: dict[SizesKey, Build] = {}
         self._sized: SizedBuild | None = None
+        # Those of the builds that are the build for all sizes, at their sizes.
+        self._at_sizes: set[SizesKey] = set()
         self._traces: dict[int, Trace] = {}
         self._told: set[str] = set()
         self._lock = Lock()
         self.builds_made = 0
         self._last: Build | None = None
         self._stored: LoadedModel | None = None
-        if not self._symbolic and isinstance(module, Module):
+        # The place in the cache of a build for all sizes that has not been made yet.
+        self._place: StoredBuild | None = None
+        # The sizes of the last run, if the stored model ran it.
+        self._last_sizes: tuple[SizesKey, Specialize] | None = None
+        if isinstance(module, Module) and not self._by_value:
             stored = StoredBuild(module, options, cache)
             self._stored = stored.load()
-            if self._stored is None:
+            if self._symbolic:
+                self._place = stored
+            elif self._stored is None:
                 stored.keep(self._write, self.build.constant_bytes)
 
     @property
@@ -281,23 +290,29 @@ class CompiledModel(ProfiledModel[Kernel]):
         """Returns the build for all sizes, at given sizes; None if it does not serve them."""
         if self._by_value or not isinstance(self._model, Module):
             return None
-        if self._sized is None:
-            with in_force(self.budgets):
-                self._sized = build_for_all_sizes(
-                    self._model, self.options, self._cache, self._pool
-                )
-            if not self._sized.unsized:
-                self.builds_made += 1
-                self._tell(self._model, self._sized.build)
         with in_force(self.budgets):
-            build = self._sized.at(dict(specialize.sizes))
+            build = self._for_all_sizes(self._model).at(dict(specialize.sizes))
         if build is not None:
             self._keep(key, build)
+            self._at_sizes.add(key)
         return build
 
+    def _for_all_sizes(self, module: Module) -> SizedBuild:
+        """Returns the build for all sizes, made on first use."""
+        if self._sized is None:
+            self._sized = build_for_all_sizes(module, self.options, self._cache, self._pool)
+            if not self._sized.unsized:
+                self.builds_made += 1
+                self._tell(module, self._sized.build)
+                if self._place is not None and self._stored is None:
+                    self._place.keep(self._write, self._sized.build.constant_bytes)
+        return self._sized
+
     def _keep(self, key: SizesKey, build: Build) -> None:
-        while len(self._builds) >= _KEPT_BUILDS:
-            self._builds.pop(next(iter(self._builds)))
+        while len(self._builds) >= KEPT_SIZES:
+            oldest = next(iter(self._builds))
+            self._builds.pop(oldest)
+            self._at_sizes.discard(oldest)
         self._builds[key] = build
 
     def _make(self, key: SizesKey, module: Module, specialize: Specialize | None) -> Build:
@@ -322,15 +337,32 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def program_for(self, arrays: Sequence[Any]) -> Program:
         if self._symbolic:
-            return self._build_for(arrays).program
+            return self._program_at(arrays)
         if self._stored is not None:
             return self._stored.program
         assert self._last is not None
         return self._last.program
 
+    def _program_at(self, arrays: Sequence[Any]) -> Program:
+        """Returns the program for the sizes of checked inputs: the stored one, if it serves them."""
+        stored = self._stored
+        if stored is None or self._sized is not None:
+            return self._build_for(arrays).program
+        key = sizes_key(arrays, self._by_value)
+        if key in self._builds:
+            return self._build_for(arrays).program
+        if self._last_sizes is None or self._last_sizes[0] != key:
+            check_sizes(self._inputs, arrays, self.options.sizes)
+            assert isinstance(self._model, Module)
+            specialize = self._specialization(self._model, arrays)
+            if not stored.serves(arrays):
+                return self._build_for(arrays).program
+            self._last_sizes, self._last = (key, specialize), None
+        return stored.program_for(arrays)
+
     @property
     def is_symbolic(self) -> bool:
-        """Whether the model makes one build per set of input sizes (and deciding values)."""
+        """Whether the sizes of its inputs, or values that decide sizes, are known only in a run."""
         return self._symbolic
 
     @property
@@ -343,7 +375,7 @@ class CompiledModel(ProfiledModel[Kernel]):
     @property
     def is_built(self) -> bool:
         """Whether kernels exist: a model with symbolic sizes has none before its first run."""
-        return self._last is not None or not self._symbolic
+        return self._last is not None or self._last_sizes is not None or not self._symbolic
 
     @property
     def from_cache(self) -> bool:
@@ -360,6 +392,8 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _last_key(self) -> SizesKey | None:
         if not self._symbolic:
             return None
+        if self._last_sizes is not None and self._last is None:
+            return self._last_sizes[0]
         return next((key for key, build in self._builds.items() if build is self._last), None)
 
     def build_for(self, inputs: Mapping[str, Any] | Sequence[Any]) -> Build:
@@ -402,7 +436,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         kernels = "not built for any sizes yet"
         if self._last is not None:
             kernels = counted(len(self._last.uses), "kernel")
-        elif not self._symbolic:
+        elif self._stored is not None:
             kernels = "from the cache"
         threads = counted(options.threads, "thread")
         return f"{super()._about()}, for {options.target.name} on {threads}, {kernels}"
@@ -427,10 +461,20 @@ class CompiledModel(ProfiledModel[Kernel]):
         """
         if self._last is None:
             if self._symbolic:
-                raise self._never_built()
+                if self._last_sizes is None:
+                    raise self._never_built()
+                return self._build_at(*self._last_sizes)
             with self._lock:
                 self._last = self._last or self._make(((), ()), self.module, None)
         return self._last
+
+    def _build_at(self, key: SizesKey, specialize: Specialize) -> Build:
+        """Returns the build at the sizes of a run of the stored model."""
+        with self._lock:
+            found = self._builds.get(key) or self._at(key, specialize)
+        assert found is not None, "the stored build serves these sizes"
+        self._last = found
+        return found
 
     def _never_built(self) -> InputError:
         return InputError(
@@ -566,13 +610,22 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._write(path)
 
     def _write(self, path: str | Path, *, mode: int = 0o666) -> None:
-        if not self._builds:
+        sized = None
+        if self._symbolic and isinstance(self._model, Module) and not self._by_value:
+            made = self._for_all_sizes(self._model)
+            if not made.unsized:
+                sized = made, _saved_uses(made.build)
+        if not self._builds and sized is None:
             self._builds[((), ())] = self.build
-        builds = {key: (build, _saved_uses(build)) for key, build in self._builds.items()}
+        builds = {
+            key: (build, _saved_uses(build))
+            for key, build in dict(self._builds).items()
+            if key not in self._at_sizes
+        }
         target, inputs, outputs = self.options.target, self._inputs, self._outputs
         backends = self.options.backends
         saved = SavedModel(
-            target, inputs, outputs, self._by_value, builds, backends, self.options.sizes
+            target, inputs, outputs, self._by_value, builds, backends, self.options.sizes, sized
         )
         save(saved, path, mode=mode)
 

@@ -17,6 +17,7 @@ from clew.runtime.artifact import (
     HostResolver,
     LoadedBuild,
     LoadedKernel,
+    LoadedTemplate,
     has_host_steps,
     has_regions,
     read_inputs,
@@ -25,12 +26,13 @@ from clew.runtime.artifact import (
     read_ranges,
 )
 from clew.runtime.container import Container, read_container, read_opened
-from clew.runtime.input_spec import InputSpec, check_sizes
-from clew.runtime.model import Ready, SizesKey, sizes_key
+from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes
+from clew.runtime.model import KEPT_SIZES, Ready, SizesKey, sizes_key
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool, thread_count
 from clew.support.errors import CompileError, InputError
+from clew.support.locks import Lock
 from clew.support.rooms import room
 from clew.support.shown import counted
 from clew.support.size_ranges import SizeRanges
@@ -45,7 +47,8 @@ _CONTRADICTIONS = (
 class LoadedModel(ProfiledModel[LoadedKernel]):
     """A saved model, called like the compiled model that was saved.
 
-    A model with symbolic sizes runs only at sizes that were built before it was saved.
+    A model with symbolic sizes runs at all sizes if one build serves them; others, and sizes for
+    which that build is not valid, run only at the sizes that were built before it was saved.
     """
 
     def __init__(
@@ -55,18 +58,23 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         deciding: Sequence[int],
         builds: Sequence[LoadedBuild],
         sizes: SizeRanges,
+        template: LoadedTemplate | None = None,
     ) -> None:
         super().__init__(inputs, outputs)
         self._sizes = sizes
         self._deciding = tuple(deciding)
         for position in deciding:
             inputs[position].decides = True
+        self._template = template
         self._builds = {build.key: build for build in builds}
+        self._fixed = frozenset(self._builds)
         self._symbolic = any(not i.is_static for i in inputs) or bool(deciding)
-        self._last = builds[0] if len(builds) == 1 else None
+        self._last = builds[0] if len(builds) == 1 and template is None else None
+        self._lock = Lock()
 
     def _about(self) -> str:
-        return f"{super()._about()}, saved for {counted(len(self._builds), 'size')}"
+        at = "all sizes" if self._template is not None else counted(len(self._builds), "size")
+        return f"{super()._about()}, saved for {at}"
 
     @property
     def sizes(self) -> SizeRanges:
@@ -109,9 +117,12 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         return Ready(build.program, build.segments, uses)
 
     def _build_for(self, arrays: Sequence[Any]) -> LoadedBuild:
-        found = self._builds.get(sizes_key(arrays, self._deciding))
+        key = sizes_key(arrays, self._deciding)
+        found = self._builds.get(key)
         if found is None:
             check_sizes(self._inputs, arrays, self._sizes)
+            found = self._at(key, arrays)
+        if found is None:
             wanted = [a.shape for a in arrays if hasattr(a, "shape")]
             raise InputError(
                 "I046",
@@ -121,6 +132,24 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
                 hint="compile the model, run it at these sizes too, and save it again",
             )
         return found
+
+    def _at(self, key: SizesKey, arrays: Sequence[Any]) -> LoadedBuild | None:
+        """Returns the build for all sizes at those of some inputs; None if there is none."""
+        if self._template is None:
+            return None
+        made = self._template.at(key, bound_sizes(self._inputs, arrays))
+        if made is not None:
+            with self._lock:
+                kept = [k for k in self._builds if k not in self._fixed]
+                for old in kept[: max(0, len(kept) + 1 - KEPT_SIZES)]:
+                    del self._builds[old]
+                self._builds[key] = made
+        return made
+
+    def serves(self, arrays: Sequence[Any]) -> bool:
+        """Whether the model can run at the sizes of some checked inputs."""
+        key = sizes_key(arrays, self._deciding)
+        return key in self._builds or self._at(key, arrays) is not None
 
 
 def load_compiled(
@@ -162,8 +191,8 @@ def _loaded(
         check_machine(read_needs(text))
         resolve = _host_resolver() if has_host_steps(text) else None
         regions = room("saved_regions")(backends) if has_regions(text) or backends else None
-        builds = BuildReader(container, pool, resolve, regions).builds()
-        return _model(container, builds)
+        reader = BuildReader(container, pool, resolve, regions)
+        return _model(container, reader.builds(), reader.template())
     except _CONTRADICTIONS as error:
         raise CompileError(
             "C055",
@@ -172,11 +201,14 @@ def _loaded(
         ) from error
 
 
-def _model(container: Container, builds: Sequence[LoadedBuild]) -> LoadedModel:
+def _model(
+    container: Container, builds: Sequence[LoadedBuild], template: LoadedTemplate | None
+) -> LoadedModel:
     text = container.text
     inputs = read_inputs(text)
-    assert builds, "no build"
-    return LoadedModel(inputs, read_outputs(text), text["deciding"], builds, read_ranges(text))
+    assert builds or template is not None, "no build"
+    ranges = read_ranges(text)
+    return LoadedModel(inputs, read_outputs(text), text["deciding"], builds, ranges, template)
 
 
 def _host_resolver() -> HostResolver:

@@ -12,48 +12,41 @@ from dataclasses import replace
 from clew.backends.options import Options
 from clew.build.build import build_module
 from clew.build.result import Build
-from clew.ir.dims import SymDim, at_least, is_unknown, value_at
+from clew.ir.dims import SymDim, at_least, is_unknown
 from clew.ir.expr import Expr, Function
 from clew.ir.module import Module
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import inner_functions, post_order
 from clew.runtime.cache import Cache
-from clew.runtime.program import Program
-from clew.runtime.segment import NativeSegment
-from clew.runtime.template import SizedSegment, program_at
+from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
-from clew.support.errors import GraphTypeError
 from clew.support.shown import Shown
 
 
 class SizedBuild(Shown):
     """A build whose programs at given sizes share kernels and weights.
 
-    `conditions` are dimensions that must be at least 0; at other sizes the build is not valid, and
-    a build for those sizes alone takes its place. `unsized` says, by kernel, why some kernels
-    cannot serve all sizes; then `at` returns None for all sizes.
+    `unsized` says, by kernel, why some kernels cannot serve all sizes; then `at` returns None for
+    all sizes.
     """
 
     def __init__(self, build: Build) -> None:
         self.build = build
         self.unsized = dict(build.unsized)
-        self.conditions = tuple(dict.fromkeys(_conditions(build)))
+        conditions = dict.fromkeys(_conditions(build))
+        self.template = ProgramTemplate(build.program, build.segments, tuple(conditions))
 
     def _about(self) -> str:
         return f"for all sizes, {self.build._about()}"
 
     def at(self, sizes: Mapping[str, int]) -> Build | None:
-        """Returns the build at given sizes; None if it is not valid there."""
-        if self.unsized or any(size < 1 for size in sizes.values()):
+        """Returns the build at given sizes; None if it is not valid there: a build for those sizes
+        alone takes its place.
+        """
+        found = None if self.unsized else self.template.at(sizes)
+        if found is None:
             return None
-        try:
-            if any(value_at(condition, sizes) < 0 for condition in self.conditions):
-                return None
-        except GraphTypeError:  # a size is divided by 0
-            return None
-        made: dict[int, NativeSegment] = {}
-        program: Program = program_at(self.build.program, sizes, made)
-        segments = [made[id(s)] if isinstance(s, SizedSegment) else s for s in self.build.segments]
+        program, segments = found
         return replace(self.build, program=program, segments=segments)
 
 

@@ -81,7 +81,7 @@ class Build(Shown):
     @property
     def constant_bytes(self) -> int:
         """The size of the weights in the program."""
-        return sum(c.nbytes for segment in self.segments for c in segment.plan.constants)
+        return sum(c.nbytes for segment in self.segments for c in segment.constants)
 
     @cached_property
     def same_code(self) -> dict[str, list[str]]:

@@ -14,15 +14,17 @@ from clew.backends.backend import Backend
 from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.host.steps import HostStep
 from clew.backends.regions import region_record
+from clew.build.all_sizes import SizedBuild
 from clew.build.result import Build
 from clew.codegen.artifact import KernelCode
+from clew.ir.dims import to_record
 from clew.machine.needs import needs_of
 from clew.machine.target import Target
 from clew.runtime.container import write_container
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.model import SizesKey
 from clew.runtime.output_spec import OutputSpec
-from clew.runtime.plan import BufferRef, Flow, SegmentPlan
+from clew.runtime.plan import BufferRef, Flow, SegmentPlan, Step
 from clew.runtime.program import (
     Branch,
     Copy,
@@ -35,6 +37,7 @@ from clew.runtime.program import (
     View,
 )
 from clew.runtime.regions import RegionCall
+from clew.runtime.template import SegmentTemplate, SizedSegment
 from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION
@@ -58,7 +61,8 @@ class SavedUse:
 class SavedModel:
     """The content of a saved model: its interface, and its builds by their sizes.
 
-    `deciding` are the positions of inputs whose values decide shapes.
+    `deciding` are the positions of inputs whose values decide shapes. `sized` is the build for all
+    sizes, if there is one.
     """
 
     target: Target
@@ -68,6 +72,7 @@ class SavedModel:
     builds: Mapping[SizesKey, tuple[Build, Sequence[SavedUse]]]
     backends: Sequence[Backend] = ()
     sizes: SizeRanges = field(default_factory=SizeRanges)
+    sized: tuple[SizedBuild, Sequence[SavedUse]] | None = None
 
 
 def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
@@ -81,6 +86,7 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
     writer = _Writer(model.backends)
     order = sorted(model.builds, key=repr)
     builds = [_build(writer, key, *model.builds[key]) for key in order]
+    sized = {} if model.sized is None else {"sized": _sized(writer, *model.sized)}
     needs = needs_of(model.target.triple, model.target.cpu, model.target.features)
     sizes = {name: one.to_json() for name, one in model.sizes.items()}
     text = {
@@ -94,6 +100,7 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
         "kernels": writer.kernels,
         "objects": writer.objects,
         "builds": builds,
+        **sized,
     }
     write_container(Path(path), text, writer.blobs, mode=mode)
 
@@ -159,18 +166,53 @@ def _build(
     }
 
 
-def _segment(writer: _Writer, plan: SegmentPlan, build: Build) -> dict[str, Any]:
-    steps = [
+def _sized(writer: _Writer, sized: SizedBuild, uses: Sequence[SavedUse]) -> dict[str, Any]:
+    build, template = sized.build, sized.template
+    numbers = {id(s): n for n, s in enumerate(template.segments)}
+    return {
+        "conditions": [to_record(condition) for condition in template.conditions],
+        "segments": [
+            _template(writer, s.template, build)
+            if isinstance(s, SizedSegment)
+            else _segment(writer, s.plan, build)
+            for s in template.segments
+        ],
+        "program": _program(writer, template.program, numbers),
+        "kernels": [asdict(use) for use in uses],
+    }
+
+
+def _template(writer: _Writer, template: SegmentTemplate, build: Build) -> dict[str, Any]:
+    inputs, outputs = (
+        [{**asdict(spec), "shape": [to_record(d) for d in spec.shape]} for spec in specs]
+        for specs in (template.inputs, template.outputs)
+    )
+    return {
+        "steps": _steps(writer, template.steps, build),
+        "inputs": inputs,
+        "outputs": outputs,
+        "constants": [writer.array(constant) for constant in template.constants],
+        "sizes_bytes": [to_record(size) for size in template.arena_bytes],
+        "order": [entry if isinstance(entry, int) else _flow(entry) for entry in template.order],
+        "loops": [asdict(loop) for loop in template.loops],
+    }
+
+
+def _steps(writer: _Writer, steps: Sequence[Step], build: Build) -> list[dict[str, Any]]:
+    return [
         {
             "kernel": writer.kernel(step.code, build),
             "args": _refs(step.args),
             "label": step.label,
             "checked": step.checked,
         }
-        for step in plan.steps
+        for step in steps
     ]
+
+
+def _segment(writer: _Writer, plan: SegmentPlan, build: Build) -> dict[str, Any]:
     return {
-        "steps": steps,
+        "steps": _steps(writer, plan.steps, build),
         "inputs": [asdict(spec) for spec in plan.inputs],
         "outputs": [asdict(spec) for spec in plan.outputs],
         "constants": [writer.array(constant) for constant in plan.constants],
@@ -226,7 +268,8 @@ def _instruction(
     writer: _Writer, instruction: Instruction, numbers: Mapping[int, int]
 ) -> dict[str, Any]:
     if isinstance(instruction, View):
-        return {"do": "view", **asdict(instruction)}
+        shape = [to_record(dim) for dim in instruction.shape]
+        return {"do": "view", **asdict(instruction), "shape": shape}
     ends = {"inputs": instruction.inputs, "outputs": instruction.outputs}
     match instruction:
         case RunSegment(segment=segment):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
-from clew.ir.dims import Dim, SymDim, of_record, to_record, typical, value_at
+from clew.ir.dims import Dim, Sizes, SymDim, of_record, to_record, typical
 from clew.support.bounds import Places
 from clew.support.shown import Brief
 
@@ -30,10 +30,10 @@ class Access:
     run_of_pieces: Dim
     run_of_lines: Dim
 
-    def at(self, sizes: Mapping[str, int]) -> Access:
+    def at(self, sizes: Sizes) -> Access:
         """Returns the access at given sizes."""
-        runs = value_at(self.run_of_pieces, sizes), value_at(self.run_of_lines, sizes)
-        return Access(self.argument, value_at(self.size_bytes, sizes), *runs)
+        runs = sizes.value(self.run_of_pieces), sizes.value(self.run_of_lines)
+        return Access(self.argument, sizes.value(self.size_bytes), *runs)
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,17 @@ class EntryPoint:
         """The number of lines of a piece; 1 if it has none."""
         return sum(count for count, _ in self.line_costs) or 1
 
-    def at(self, sizes: Mapping[str, int]) -> EntryPoint:
+    def at(self, sizes: Sizes, accesses: bool = True) -> EntryPoint:
         """Returns the entry point at given sizes. Lines that are missing there have no pieces."""
-        lines = tuple((value_at(count, sizes), cost) for count, cost in self.lines)
-        grid = value_at(self.grid, sizes)
+        lines = tuple((sizes.value(count), cost) for count, cost in self.lines)
+        grid = sizes.value(self.grid)
         if self.lines and not sum(count for count, _ in lines):
             grid = 0
         cost = self.cost
         if self.work is not None:
-            cost *= value_at(self.work, sizes) / max(1, typical(self.work))
+            cost *= sizes.value(self.work) / max(1, typical(self.work))
+        if not accesses:
+            return EntryPoint(self.symbol, grid, cost, lines, (), (), self.joins)
         reads, writes = (tuple(a.at(sizes) for a in part) for part in (self.reads, self.writes))
         return EntryPoint(self.symbol, grid, cost, lines, reads, writes, self.joins)
 
@@ -133,10 +135,10 @@ class IndexCheck:
     places: Places
     operator: int
 
-    def at(self, sizes: Mapping[str, int]) -> IndexCheck:
+    def at(self, sizes: Sizes) -> IndexCheck:
         """Returns the check at given sizes."""
         places = self.places
-        size, count = value_at(places.size, sizes), value_at(places.count, sizes)
+        size, count = sizes.value(places.size), sizes.value(places.count)
         return replace(self, places=replace(places, size=size, count=count))
 
     def to_record(self) -> dict[str, Any]:
@@ -184,18 +186,20 @@ class KernelCode(Brief):
         assert isinstance(self.scratch_bytes, int)
         return self.scratch_bytes
 
-    def at(self, sizes: Mapping[str, int]) -> KernelCode:
-        """Returns the kernel at given sizes; itself if it has none."""
+    def at(self, sizes: Sizes, *, accesses: bool = True) -> KernelCode:
+        """Returns the kernel at given sizes; itself if it has none. Without `accesses`, its entry
+        points have none: one thread needs none.
+        """
         if not self.sizes:
             return self
         return KernelCode(
             self.key,
-            tuple(entry.at(sizes) for entry in self.entries),
-            value_at(self.scratch_bytes, sizes),
-            tuple(value_at(size, sizes) for size in self.workspace_bytes),
+            tuple(entry.at(sizes, accesses) for entry in self.entries),
+            sizes.value(self.scratch_bytes),
+            tuple(sizes.value(size) for size in self.workspace_bytes),
             self.in_place,
             tuple(check.at(sizes) for check in self.checks),
-            size_values=tuple(sizes[name] for name in self.sizes),
+            size_values=tuple(sizes.by_name[name] for name in self.sizes),
         )
 
     def to_record(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ known only during the run.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -115,6 +116,9 @@ class SymDim:
                 return self
             if other and all(c % other == 0 for _, c in self.terms):
                 return _normal({m: c // other for m, c in self.terms})
+            nested = _nested_quotient(self, other)
+            if nested is not None:
+                return nested
         elif self == other:
             return 1
         else:
@@ -206,6 +210,24 @@ def _exact_quotient(left: SymDim, right: SymDim) -> Dim | None:
             powers[atom] -= power
         result[tuple((a, p) for a, p in powers.items() if p)] = coefficient // by
     return _normal(result)
+
+
+def _nested_quotient(left: SymDim, by: int) -> Dim | None:
+    """Returns `(a // n + c) // by` as `(a + n * c) // (n * by)`, for positive n and `by`."""
+    const, atoms = 0, []
+    for monomial, coefficient in left.terms:
+        if not monomial:
+            const = coefficient
+        elif coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+            atoms.append(monomial[0][0])
+        else:
+            return None
+    if len(atoms) != 1 or atoms[0].op != "//" or by < 1:
+        return None
+    inner, first = atoms[0].args
+    if not isinstance(first, int) or first < 1:
+        return None
+    return (inner + first * const) // (first * by)
 
 
 def _apply(op: str, left: Dim, right: Dim) -> Dim:
@@ -307,28 +329,53 @@ def of_record(record: Any) -> Dim:
     return SymDim({tuple((atom(a), p) for a, p in monomial): c for c, monomial in record})
 
 
+class Sizes:
+    """Values of named sizes. Values of dimensions at these sizes are computed once."""
+
+    __slots__ = ("_atoms", "_values", "by_name")
+
+    def __init__(self, by_name: Mapping[str, int]) -> None:
+        self.by_name = dict(by_name)
+        self._values: dict[SymDim, int] = {}
+        self._atoms: dict[Atom, int] = {}
+
+    def value(self, dim: Dim) -> int:
+        """Returns the value of a dimension.
+
+        Errors: T110 for a division by 0.
+        """
+        if isinstance(dim, int):
+            return dim
+        found = self._values.get(dim)
+        if found is None:
+            found = 0
+            for monomial, coefficient in dim.terms:
+                for atom, power in monomial:
+                    coefficient *= self._atom(atom) ** power
+                found += coefficient
+            self._values[dim] = found
+        return found
+
+    def _atom(self, atom: Atom) -> int:
+        found = self._atoms.get(atom)
+        if found is None:
+            if not atom.op:
+                found = self.by_name[atom.name]
+            else:
+                left, right = self.value(atom.args[0]), self.value(atom.args[1])
+                if right == 0 and atom.op in ("//", "%"):
+                    raise GraphTypeError("T110", f"a size is {left} {atom.op} 0")
+                found = _OPERATIONS[atom.op](left, right)
+            self._atoms[atom] = found
+        return found
+
+
 def value_at(dim: Dim, sizes: Mapping[str, int]) -> int:
     """Returns the value of a dimension at given sizes.
 
     Errors: T110 for a division by 0.
     """
-    if isinstance(dim, int):
-        return dim
-    total = 0
-    for monomial, coefficient in dim.terms:
-        for atom, power in monomial:
-            coefficient *= _atom_at(atom, sizes) ** power
-        total += coefficient
-    return total
-
-
-def _atom_at(atom: Atom, sizes: Mapping[str, int]) -> int:
-    if not atom.op:
-        return sizes[atom.name]
-    left, right = (value_at(a, sizes) for a in atom.args)
-    if right == 0 and atom.op in ("//", "%"):
-        raise GraphTypeError("T110", f"a size is {left} {atom.op} 0")
-    return _OPERATIONS[atom.op](left, right)
+    return dim if isinstance(dim, int) else Sizes(sizes).value(dim)
 
 
 def numeric_part(dim: Dim) -> int:
@@ -344,17 +391,24 @@ def ceil_div(dim: Dim, by: int) -> Dim:
     return (dim + by - 1) // by if whole is None else whole
 
 
-# A value that `typical` takes for each name: a prime, so that no tile seems to divide it.
-TYPICAL_SIZE: Final = 127
+# Values that `typical` takes for names: primes, so that no tile seems to divide them. Dimensions
+# that are small at the first, such as the frames of a number of samples, take a later one.
+TYPICAL_SIZES: Final = (127, 8191, 131071)
+_TYPICAL_LEAST: Final = 32
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def typical(dim: Dim) -> int:
     """Returns a number that stands for a dimension where only speed depends on it."""
     if isinstance(dim, int):
         return dim
-    number = dim.substitute(dict.fromkeys(dim.symbols, TYPICAL_SIZE))
-    assert isinstance(number, int)
-    return number
+    number = 0
+    for size in TYPICAL_SIZES:
+        with contextlib.suppress(GraphTypeError):  # a divisor may be 0 at small sizes
+            number = value_at(dim, dict.fromkeys(dim.symbols, size))
+        if number >= _TYPICAL_LEAST:
+            break
+    return max(number, 1)
 
 
 Facts: TypeAlias = "tuple[SymDim, ...]"

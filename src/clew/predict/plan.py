@@ -30,6 +30,7 @@ from clew.ir.types import TensorType, to_numpy
 from clew.machine.target import Target, target_of
 from clew.passes.manager import PassManager
 from clew.runtime.cache import Cache
+from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Runnable
 from clew.runtime.threads import thread_count
@@ -117,7 +118,7 @@ def plan(
     return Plan(
         tuple(uses),
         iterations,
-        tuple(template.at({}) for template in builder.templates),
+        tuple(plan_segment(*template.parts) for template in builder.templates),
         tuple(builder.host),
         thread_count(threads),
         machine,

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from clew.codegen.artifact import KernelCode, ObjectCode
+from clew.ir.dims import SymDim, of_record
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
 from clew.runtime.input_spec import InputSpec
@@ -35,6 +36,7 @@ from clew.runtime.program import (
     Program,
     Repeat,
     RunHost,
+    Runnable,
     RunRegion,
     RunSegment,
     View,
@@ -42,6 +44,7 @@ from clew.runtime.program import (
 from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.segment import NativeSegment
 from clew.runtime.spaces import HOST, MemorySpace
+from clew.runtime.template import ProgramTemplate, SegmentTemplate, SizedSegment, SizedSpec
 from clew.runtime.threads import ThreadPool
 from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
@@ -92,14 +95,34 @@ class LoadedBuild:
     kernels: tuple[LoadedKernel, ...]
 
 
+@dataclass(frozen=True)
+class LoadedTemplate:
+    """A model for all sizes."""
+
+    template: ProgramTemplate
+    kernels: tuple[LoadedKernel, ...]
+
+    def at(self, key: SizesKey, sizes: Mapping[str, int]) -> LoadedBuild | None:
+        """Returns the model at given sizes; None if it is not valid there."""
+        found = self.template.at(sizes)
+        if found is None:
+            return None
+        program, segments = found
+        return LoadedBuild(key, program, tuple(segments), self.kernels)
+
+
 def has_host_steps(text: Json) -> bool:
     """Whether any build of a saved model has host steps."""
-    return any(_does(build["program"], "host") for build in text["builds"])
+    return any(_does(build["program"], "host") for build in _all_builds(text))
 
 
 def has_regions(text: Json) -> bool:
     """Whether any build of a saved model runs regions on other backends."""
-    return any(_does(build["program"], "region") for build in text["builds"])
+    return any(_does(build["program"], "region") for build in _all_builds(text))
+
+
+def _all_builds(text: Json) -> list[Json]:
+    return [*text["builds"], *([text["sized"]] if "sized" in text else [])]
 
 
 def _does(program: Json, what: str) -> bool:
@@ -169,6 +192,39 @@ class BuildReader:
         """
         return [self._build(build) for build in self._text["builds"]]
 
+    def template(self) -> LoadedTemplate | None:
+        """Returns the build for all sizes, if there is one.
+
+        Errors: as `builds`.
+        """
+        record = self._text.get("sized")
+        if record is None:
+            return None
+        segments = [self._part(part) for part in record["segments"]]
+        program = self._program(record["program"], segments)
+        conditions = [_symbolic(condition) for condition in record["conditions"]]
+        kernels = tuple(_kernel(k) for k in record["kernels"])
+        return LoadedTemplate(ProgramTemplate(program, segments, conditions), kernels)
+
+    def _part(self, record: Json) -> NativeSegment | SizedSegment:
+        """Returns a segment of the build for all sizes."""
+        if "sizes_bytes" not in record:
+            return self._segment(record)
+        template = SegmentTemplate(
+            steps=tuple(self._step(step) for step in record["steps"]),
+            inputs=tuple(_sized_spec(spec) for spec in record["inputs"]),
+            outputs=tuple(_sized_spec(spec) for spec in record["outputs"]),
+            constants=tuple(self._array(array) for array in record["constants"]),
+            arena_bytes=tuple(of_record(size) for size in record["sizes_bytes"]),
+            order=tuple(e if isinstance(e, int) else _flow(e) for e in record["order"]),
+            loops=tuple(map(_loop, record["loops"])),
+        )
+        return SizedSegment(template, self._at_sizes, self._pool.threads)
+
+    def _at_sizes(self, plan: SegmentPlan) -> NativeSegment:
+        # A file's text may be damaged in ways that its checksum does not tell.
+        return NativeSegment(plan, self._library, self._pool)
+
     def _object(self, record: Json) -> ObjectCode:
         data = self._blobs[record["blob"]].tobytes()
         return ObjectCode(record["key"], data, tuple(record["symbols"]))
@@ -209,7 +265,7 @@ class BuildReader:
             return unpacked(data, tuple(record["shape"]))
         return data.view(dtype).reshape(record["shape"])
 
-    def _program(self, record: Json, segments: Sequence[NativeSegment]) -> Program:
+    def _program(self, record: Json, segments: Sequence[Runnable]) -> Program:
         spaces = {slot: self._space(name) for slot, name in record.get("spaces", ())}
         instructions = [self._instruction(i, segments, spaces) for i in record["instructions"]]
         constants = {slot: self._array(array) for slot, array in record["constants"]}
@@ -224,11 +280,11 @@ class BuildReader:
     def _instruction(
         self,
         record: Json,
-        segments: Sequence[NativeSegment],
+        segments: Sequence[Runnable],
         spaces: Mapping[int, MemorySpace],
     ) -> Instruction:
         if record["do"] == "view":
-            shape, offset = tuple(record["shape"]), record["offset"]
+            shape, offset = tuple(map(of_record, record["shape"])), record["offset"]
             return View(record["source"], record["target"], shape, offset)
         reads, writes = tuple(record["inputs"]), tuple(record["outputs"])
         match record["do"]:
@@ -284,6 +340,16 @@ def _no_iterations(record: Json) -> NoIterations:
 
 def _code(record: Json) -> KernelCode:
     return KernelCode.of_record({"in_place": (), **record})
+
+
+def _symbolic(record: Any) -> SymDim:
+    dim = of_record(record)
+    assert isinstance(dim, SymDim), "a condition without sizes"
+    return dim
+
+
+def _sized_spec(record: Json) -> SizedSpec:
+    return SizedSpec(record["name"], tuple(map(of_record, record["shape"])), record["dtype"])
 
 
 def _spec(record: Json) -> BufferSpec:

@@ -65,6 +65,8 @@ def choose_cuts(uses: Sequence[Use], threads: int) -> list[bool]:
     other operands. The search minimizes the time that threads wait for operands over all phases; it
     merges paths that differ only in choices more than `_REMEMBERED` phases ago.
     """
+    if threads == 1:
+        return [False] * len(uses)
     written: dict[int, tuple[int, Access]] = {}  # by arena buffer: the phase that wrote it, and how
     paths = {0: (0.0, 0)}  # by last choices: the cost of a path, and its choices as bits
     for position, use in enumerate(uses):

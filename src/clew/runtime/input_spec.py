@@ -170,6 +170,25 @@ def free_sizes(inputs: Sequence[InputSpec]) -> list[str]:
     return list(dict.fromkeys(name for name in names if name.isidentifier()))
 
 
+def bound_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str, int]:
+    """Returns the values of the free dimensions of inputs, by name.
+
+    Errors: I042 if a size has two values.
+    """
+    found: dict[str, int] = {}
+    for spec, array in zip(inputs, arrays, strict=True):
+        if spec.is_static or spec.takes_any_shape:
+            continue
+        for name, size in zip(spec.shape, array.shape, strict=True):
+            if not isinstance(name, str) or not name.isidentifier():
+                continue
+            if found.setdefault(name, size) != size:
+                raise InputError(
+                    "I042", f"size {name} is {found[name]} in one input and {size} in {spec.name}"
+                )
+    return found
+
+
 def check_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any], ranges: SizeRanges) -> None:
     """Checks the named sizes of checked inputs.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from clew.ir.dims import Dim, Sizes, typical
 from clew.runtime.flow import check_flow
 from clew.runtime.plan import (
     ArenaBuffer,
@@ -140,6 +141,58 @@ def _best_fit(size: int, starts: np.ndarray, ends: np.ndarray) -> int:
     gaps[gaps < size] = np.iinfo(np.int64).max
     best = int(gaps.argmin())
     return int(free_from[best if gaps[best] < np.iinfo(np.int64).max else -1])
+
+
+@dataclass(frozen=True)
+class ArenaTemplate:
+    """The arena of a segment for all sizes: the size of each buffer, the order in which they are
+    placed, and, for each, the buffers placed before it that are live at the same time.
+
+    Each buffer is placed in the first gap between those. The order is that of typical sizes.
+    """
+
+    sizes: tuple[Dim, ...]
+    order: tuple[int, ...]
+    beside: tuple[tuple[int, ...], ...]
+
+    @staticmethod
+    def of(entries: Sequence[Step | Flow], sizes: Sequence[Dim]) -> ArenaTemplate:
+        """Returns the arena of a segment's entries, given the sizes of its buffers in bytes."""
+        spans = arena_lifetimes(entries, [typical(size) for size in sizes])
+        filled = [n for n, span in enumerate(spans) if span.size_bytes]
+        order = sorted(filled, key=lambda n: (-spans[n].size_bytes, spans[n].first_step, n))
+        placed: list[int] = []
+        beside: list[tuple[int, ...]] = []
+        for number in order:
+            own = spans[number]
+            beside.append(
+                tuple(
+                    other
+                    for other in placed
+                    if spans[other].first_step <= own.last_step
+                    and spans[other].last_step >= own.first_step
+                )
+            )
+            placed.append(number)
+        return ArenaTemplate(tuple(sizes), tuple(order), tuple(beside))
+
+    def at(self, sizes: Sizes) -> tuple[tuple[ArenaBuffer, ...], int]:
+        """Returns the buffers at given sizes, and the bytes of the arena."""
+        bytes_ = [sizes.value(size) for size in self.sizes]
+        starts, ends = [0] * len(bytes_), [0] * len(bytes_)
+        total = 0
+        for number, others in zip(self.order, self.beside, strict=True):
+            size = -(-bytes_[number] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            at = 0
+            for start, end in sorted([(starts[n], ends[n]) for n in others]):
+                if start - at >= size:
+                    break
+                if end > at:
+                    at = end
+            starts[number], ends[number] = at, at + size
+            if at + size > total:
+                total = at + size
+        return tuple(map(ArenaBuffer, bytes_, starts)), total
 
 
 def arena_lifetimes(entries: Sequence[Step | Flow], sizes_bytes: Sequence[int]) -> list[Lifetime]:

@@ -30,6 +30,8 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 # The key of a build for some sizes: the shapes of the inputs, and the bytes of inputs whose values
 # decide shapes.
 SizesKey: TypeAlias = "tuple[tuple[tuple[int, ...] | None, ...], tuple[bytes, ...]]"
+KEPT_SIZES: Final = 32
+"""The number of sets of sizes for which a model keeps a program."""
 K = TypeVar("K")
 _FEW: Final = 8
 _ARRAY: Final = np.ndarray

@@ -63,7 +63,7 @@ class NativeSegment(Shown):
     ):
         if not checked:
             check_plan(plan)
-            _check_bytes(plan, pool.threads)
+            check_memory(plan, pool.threads)
         self.pool = pool
         self._library = library
         self._guard = GuardSide.END if guard is True else guard
@@ -85,6 +85,11 @@ class NativeSegment(Shown):
 
     def _about(self) -> str:
         return f"of {counted(len(self.plan.steps), 'kernel')}"
+
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]:
+        """The weights that its kernels read."""
+        return self.plan.constants
 
     def __call__(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
@@ -404,7 +409,7 @@ class NativeSegment(Shown):
         return results
 
 
-def _check_bytes(plan: SegmentPlan, threads: int) -> None:
+def check_memory(plan: SegmentPlan, threads: int) -> None:
     """Errors: C140 for a plan that needs more memory than the budget or the machine allows."""
     made = plan.arena_bytes + sum(spec.size_bytes for spec in plan.outputs)
     total = made + threads * scratch_bytes(plan)

@@ -9,15 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.dims import Dim, value_at
-from clew.runtime.memory import plan_segment
+from clew.codegen.artifact import KernelCode
+from clew.ir.dims import Dim, Sizes, SymDim
+from clew.runtime.memory import ArenaTemplate
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step
 from clew.runtime.program import Branch, Instruction, Program, Repeat, RunSegment, View
 from clew.runtime.segment import NativeSegment
+from clew.support.errors import GraphTypeError
+from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
+
+_NONE: Final = Sizes({})
 
 
 @dataclass(frozen=True)
@@ -33,9 +39,9 @@ class SizedSpec:
         """Whether the shape consists of numbers."""
         return all(isinstance(dim, int) for dim in self.shape)
 
-    def at(self, sizes: Mapping[str, int]) -> BufferSpec:
+    def at(self, sizes: Sizes) -> BufferSpec:
         """Returns the input or output at given sizes."""
-        return BufferSpec(self.name, tuple(value_at(d, sizes) for d in self.shape), self.dtype)
+        return BufferSpec(self.name, tuple(sizes.value(d) for d in self.shape), self.dtype)
 
 
 @dataclass(frozen=True)
@@ -59,16 +65,36 @@ class SegmentTemplate:
             and not any(step.code.sizes for step in self.steps)
         )
 
-    def at(self, sizes: Mapping[str, int]) -> SegmentPlan:
-        """Returns the plan at given sizes."""
-        codes = {step.code.key: step.code for step in self.steps}
-        known = {key: code.at(sizes) for key, code in codes.items()}
-        return plan_segment(
-            [replace(step, code=known[step.code.key]) for step in self.steps],
-            [spec.at(sizes) for spec in self.inputs],
-            [spec.at(sizes) for spec in self.outputs],
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """The arguments of `plan_segment` for a static segment."""
+        specs = ([spec.at(_NONE) for spec in part] for part in (self.inputs, self.outputs))
+        return (self.steps, *specs, self.constants, self.arena_bytes, self.order, self.loops)
+
+    @cached_property
+    def _arena(self) -> ArenaTemplate:
+        entries = [self.steps[n] if isinstance(n, int) else n for n in self.order] or self.steps
+        return ArenaTemplate.of(entries, self.arena_bytes)
+
+    def at(self, sizes: Sizes, threads: int = 2) -> SegmentPlan:
+        """Returns the plan at given sizes, to run on a number of threads."""
+        known: dict[str, KernelCode] = {}
+        steps: list[Step] = []
+        for step in self.steps:
+            code = step.code
+            if code.sizes:
+                if code.key not in known:
+                    known[code.key] = code.at(sizes, accesses=threads > 1)
+                step = Step(known[code.key], step.args, step.label, step.checked)
+            steps.append(step)
+        arena, total = self._arena.at(sizes)
+        return SegmentPlan(
+            tuple(steps),
+            tuple([spec.at(sizes) for spec in self.inputs]),
+            tuple([spec.at(sizes) for spec in self.outputs]),
             self.constants,
-            [value_at(size, sizes) for size in self.arena_bytes],
+            total,
+            arena,
             self.order,
             self.loops,
         )
@@ -78,25 +104,63 @@ class SizedSegment(Shown):
     """A segment whose plan depends on sizes. `make` returns the segment of a plan."""
 
     def __init__(
-        self, template: SegmentTemplate, make: Callable[[SegmentPlan], NativeSegment]
+        self,
+        template: SegmentTemplate,
+        make: Callable[[SegmentPlan], NativeSegment],
+        threads: int,
     ) -> None:
         self.template = template
         self._make = make
+        self._threads = threads
 
     def _about(self) -> str:
         return f"of {counted(len(self.template.steps), 'kernel')}, for all sizes"
 
+    @property
+    def constants(self) -> tuple[np.ndarray, ...]:
+        """The weights that its kernels read."""
+        return self.template.constants
+
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         raise AssertionError("a segment for all sizes runs only at given sizes")
 
-    def at(self, sizes: Mapping[str, int]) -> NativeSegment:
+    def at(self, sizes: Sizes) -> NativeSegment:
         """Returns the segment at given sizes."""
-        return self._make(self.template.at(sizes))
+        return self._make(self.template.at(sizes, self._threads))
 
 
-def program_at(
-    program: Program, sizes: Mapping[str, int], made: dict[int, NativeSegment]
-) -> Program:
+class ProgramTemplate(Shown):
+    """A program for all sizes. It is valid at sizes at which all `conditions` are at least 0."""
+
+    def __init__(
+        self,
+        program: Program,
+        segments: Sequence[NativeSegment | SizedSegment],
+        conditions: Sequence[SymDim],
+    ) -> None:
+        self.program = program
+        self.segments = tuple(segments)
+        self.conditions = tuple(conditions)
+
+    def _about(self) -> str:
+        return f"{self.program._about()}, for all sizes"
+
+    def at(self, by_name: Mapping[str, int]) -> tuple[Program, list[NativeSegment]] | None:
+        """Returns the program at given sizes, and its segments; None if it is not valid there."""
+        if any(size < 1 for size in by_name.values()):
+            return None
+        sizes = Sizes(by_name)
+        try:
+            if any(sizes.value(condition) < 0 for condition in self.conditions):
+                return None
+        except GraphTypeError:  # a size is divided by 0
+            return None
+        made: dict[int, NativeSegment] = {}
+        program = program_at(self.program, sizes, made)
+        return program, [made[id(s)] if isinstance(s, SizedSegment) else s for s in self.segments]
+
+
+def program_at(program: Program, sizes: Sizes, made: dict[int, NativeSegment]) -> Program:
     """Returns a program at given sizes. `made` holds segments that were already made, by the id of
     the `SizedSegment`, and receives the others.
     """
@@ -111,7 +175,7 @@ def program_at(
             case RunSegment(segment=SizedSegment() as sized):
                 return replace(before, segment=segment(sized))
             case View():
-                return replace(before, shape=tuple(value_at(d, sizes) for d in before.shape))
+                return replace(before, shape=tuple(sizes.value(d) for d in before.shape))
             case Branch():
                 then, orelse = (program_at(p, sizes, made) for p in (before.then, before.orelse))
                 return replace(before, then=then, orelse=orelse)
