@@ -26,6 +26,7 @@ from clew.codegen.disassemble import disassemble
 from clew.graph_json import ExecutorGraph
 from clew.ir.deciding import deciding_params
 from clew.ir.deferred import DeferredModule
+from clew.ir.dims import Sizes
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.types import (
@@ -91,6 +92,11 @@ class Kernel:
         return tuple(found)
 
     @property
+    def build(self) -> Build:
+        """The build that the kernel is part of, at the sizes of a run."""
+        return self._build
+
+    @property
     def call(self) -> Call:
         """The kernel's call in the last stage's graph. The trace identifies uses by its id."""
         return self._use.call
@@ -127,8 +133,9 @@ class Kernel:
 
     @property
     def code(self) -> KernelCode:
-        """The kernel's phases, and the memory they need."""
-        return self._build.binaries[self.key].code
+        """The kernel's phases, and the memory they need, at the sizes of the build."""
+        code = self._build.binaries[self.key].code
+        return code.at(Sizes(self._build.sizes)) if code.sizes else code
 
     @property
     def tensors(self) -> tuple[Any, ...]:
@@ -498,9 +505,11 @@ class CompiledModel(ProfiledModel[Kernel]):
             raise InputError(
                 "I045", "the model was compiled without its trace", hint="compile with trace=True"
             )
-        found = self._traces.get(id(build))
+        # Builds that differ only in sizes share their stages and kernels, and so their trace.
+        found = self._traces.get(id(build.stages))
         if found is None:
-            found = self._traces[id(build)] = trace_of(build.stages, lambda: kernel_traces(build))
+            found = trace_of(build.stages, lambda: kernel_traces(build))
+            self._traces[id(build.stages)] = found
         return found
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from clew.build.result import Build
+from clew.ir.dims import Dim
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.types import TensorType
@@ -19,16 +20,16 @@ def model_flops(build: Build) -> int:
     compute. Both branches of a condition count; the body of a loop counts once.
     """
     for stage in build.stages:
-        found = module_flops(stage.module)
+        found = build.known(module_flops(stage.module))
         if found is not None:
             return found
     return 0
 
 
-def module_flops(module: Module) -> int | None:
-    """Returns the FLOPs of a graph's sums of products; None if sizes are unknown."""
+def module_flops(module: Module) -> Dim:
+    """Returns the FLOPs of a graph's sums of products."""
     whole = expand(module, lambda node: isinstance(node.op, Op) and node.op.compute is None)  # type: ignore[attr-defined]
-    total = 0
+    total: Dim = 0
     for node in post_order([function for _, function in whole], into_functions=True):
         if not isinstance(node, Call) or not isinstance(node.op, Op):
             continue
@@ -39,8 +40,5 @@ def module_flops(module: Module) -> int | None:
             continue
         if node.op.kind(types, node.attrs) is not Kind.ANCHOR:  # type: ignore[arg-type]
             continue
-        count = product_flops_of(node.op.computed(types, node.attrs))  # type: ignore[arg-type]
-        if not isinstance(count, int):
-            return None
-        total += count
+        total = total + product_flops_of(node.op.computed(types, node.attrs))  # type: ignore[arg-type]
     return total

@@ -46,10 +46,8 @@ class Roof:
 
 def work_of(kernel: Kernel) -> Work:
     """Returns the work of one use of a kernel, derived from its tensor expressions."""
-    outputs = kernel.tensors
-    flops = flops_of(outputs)
-    assert isinstance(flops, int), "kernels have known sizes"
-    return Work(flops, bytes_of(outputs))
+    outputs, number = kernel.tensors, kernel.build.number
+    return Work(number(flops_of(outputs)), number(bytes_of(outputs)))
 
 
 def rooflines(

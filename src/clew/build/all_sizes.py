@@ -47,7 +47,7 @@ class SizedBuild(Shown):
         if found is None:
             return None
         program, segments = found
-        return replace(self.build, program=program, segments=segments)
+        return replace(self.build, program=program, segments=segments, sizes=dict(sizes))
 
 
 def build_for_all_sizes(

@@ -132,7 +132,7 @@ def node_values(
             and parts
             and all(a.id in values for a in parts)
         ):
-            values[node] = _value_of(found, [values[a.id] for a in parts])
+            values[node] = _value_of(found, [values[a.id] for a in parts], build)
     return {node: values[node] for node in asked if node in values}
 
 
@@ -152,14 +152,14 @@ class _Known:
             self.values[node] = value
 
 
-def _value_of(node: Expr, parts: Sequence[Any]) -> Any:
+def _value_of(node: Expr, parts: Sequence[Any], build: Build) -> Any:
     """Returns `_value`, or its `Iterations` if parts have them."""
     several = [part for part in parts if isinstance(part, Iterations)]
     if not several:
-        return _value(node, parts)
+        return _value(node, parts, build)
     fewest = min(several, key=len)  # a part computed in a branch may have fewer
     rows = ([p[n] if isinstance(p, Iterations) else p for p in parts] for n in range(len(fewest)))
-    return fewest.of(_value(node, row) for row in rows)
+    return fewest.of(_value(node, row, build) for row in rows)
 
 
 class _Reach:
@@ -220,7 +220,7 @@ def _outside_kernels(function: Function, in_loops: set[int]) -> Iterator[Expr]:
                 pending.extend((f, inside) for f in inner_functions(node))
 
 
-def _value(node: Expr, parts: Sequence[Any]) -> Any:
+def _value(node: Expr, parts: Sequence[Any], build: Build) -> Any:
     """Returns the value of a node without computation, from the values of its parts."""
     match node:
         case Tuple():
@@ -228,7 +228,7 @@ def _value(node: Expr, parts: Sequence[Any]) -> Any:
         case TupleGetItem():
             return parts[0][node.index]
         case Call(op=Op() as op):
-            return op.run_reference(parts, node.attrs)
+            return op.run_reference(parts, build.attrs_at(node.attrs))
     return parts[0]
 
 
@@ -245,7 +245,7 @@ def _observe(
     uses = {(use.segment, use.step): use for use in build.uses}
     numbers = {id(s): n for n, s in enumerate(build.segments)}
     main = build.stages[-1].module.main
-    types = {n.id: n.type for n in post_order(main, into_functions=True)}
+    types = {n.id: build.type_at(n.type) for n in post_order(main, into_functions=True)}
 
     def around(
         instruction: Instruction, given: Sequence[Any], run: Callable[[], Sequence[Any]]
@@ -262,10 +262,10 @@ def _observe(
                     go()
                     return
                 call = use.call
-                reads = [t for a in call.args for t in leaves(a.type)]
+                reads = [t for a in call.args for t in leaves(build.type_at(a.type))]
                 operands = tuple(map(_copied, reads, addresses))
                 go()
-                writes = leaves(call.type)
+                writes = leaves(build.type_at(call.type))
                 results = tuple(map(_copied, writes, addresses[len(reads) :]))
                 note(Ran(use, operands, results))
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from clew.backends.cpu.lowering import KernelBinary, KernelSource, operator_calls
 from clew.backends.regions import layers_of
-from clew.ir.expr import Call, Function
+from clew.ir.dims import Dim, Sizes, SymDim, substitute
+from clew.ir.expr import Attrs, Call, Function
+from clew.ir.types import Type, substitute_type
 from clew.ir.visit import post_order
 from clew.passes.base import Unmet
 from clew.runtime.program import Program
@@ -60,7 +64,11 @@ class RegionUse(Brief):
 
 @dataclass(repr=False)
 class Build(Shown):
-    """The result of compiling one concrete module. Times are wall-clock seconds."""
+    """The result of compiling one module. Times are wall-clock seconds.
+
+    `stages` and the kernels' sources may have sizes by name. Then `sizes` holds their values, for
+    which program and segments are; `number`, `type_at` and `settled` substitute them.
+    """
 
     stages: list[StageRecord]
     program: Program
@@ -74,9 +82,44 @@ class Build(Shown):
     regions: tuple[RegionUse, ...] = ()
     # Why kernels cannot serve all sizes, by their names.
     unsized: tuple[tuple[str, str], ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def _about(self) -> str:
         return f"of {counted(len(self.uses), 'kernel')}, {counted(len(self.segments), 'segment')}"
+
+    @cached_property
+    def _values(self) -> Sizes:
+        return Sizes(self.sizes)
+
+    def known(self, dim: Dim) -> int | None:
+        """Returns the value of a dimension of a stage; None if only the run determines it."""
+        if isinstance(dim, SymDim) and not dim.symbols <= self.sizes.keys():
+            return None
+        return self._values.value(dim)
+
+    def number(self, dim: Dim) -> int:
+        """Returns the value of a dimension of a kernel, whose sizes are known."""
+        return self._values.value(dim)
+
+    def type_at(self, type_: Type) -> Type:
+        """Returns the type of a value of a stage at the sizes of this build. Sizes that only the
+        run determines keep their names.
+        """
+        return substitute_type(type_, self.sizes) if self.sizes else type_
+
+    def settled(self, value: Any) -> Any:
+        """Returns an attribute's value at the sizes of this build."""
+        if not self.sizes:
+            return value
+        if isinstance(value, tuple):
+            return tuple(map(self.settled, value))
+        return substitute(value, self.sizes) if isinstance(value, SymDim) else value
+
+    def attrs_at(self, attrs: Attrs) -> Attrs:
+        """Returns the attributes of a call of a stage at the sizes of this build."""
+        if not self.sizes:
+            return attrs
+        return Attrs({name: self.settled(value) for name, value in attrs.items()})
 
     @property
     def constant_bytes(self) -> int:

@@ -77,7 +77,7 @@ class Run:
         """Returns the size of a layer's value; 0 if it is known only during the run."""
         trip = self.trips.get(layer)
         type_ = _tensor_held(self.side, layer if trip is None else trip.quantize)
-        return int(type_.size_bytes) if type_ is not None and type_.is_static else 0
+        return 0 if type_ is None else self.side.build.known(type_.memory_bytes) or 0
 
     def values(self, layers: Iterable[str], like: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the values of layers in plain layouts, as in the model. `like` has values of the
@@ -108,6 +108,8 @@ class Run:
         if isinstance(now, TensorType) and isinstance(first, TensorType):
             if now.layout == first.layout and now.rank == first.rank:
                 return value
+            first = self.side.build.type_at(first)
+            assert isinstance(first, TensorType)
             if first.is_static:
                 like = np.broadcast_to(np.int8(0), first.concrete)
         return None if like is None else relayout(value, now, first, like)

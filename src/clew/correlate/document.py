@@ -61,7 +61,7 @@ class _Writer:
         self.compiled = compiled
         self.build = build
         self.trace = trace
-        self.operators = OperatorTable()
+        self.operators = OperatorTable(build)
         self.history = History(trace, self.operators) if trace is not None else None
         self.kernels: dict[str, int] = {}
         self.kernel_facts: list[Facts] = []
@@ -170,7 +170,7 @@ class _Writer:
         elif isinstance(expr, While):
             attrs["scans"] = expr.scans
             if expr.trips is not None:
-                attrs["trips"] = plain(expr.trips)
+                attrs["trips"] = plain(self.build.settled(expr.trips))
         return attrs
 
     def _kernel(self, kernel: Kernel) -> int:

@@ -28,7 +28,7 @@ from clew.ir.expr import (
     Var,
     While,
 )
-from clew.ir.types import TensorType, TupleType, Type, leaves
+from clew.ir.types import TensorType, TupleType, Type, leaves, memory_bytes
 from clew.ir.visit import post_order
 from clew.passes.fusion.views import part_offsets, view_offsets
 from clew.runtime.plan import BufferKind, BufferRef
@@ -190,7 +190,7 @@ class _GraphReader:
             name if op == KERNEL else self._reader.unique(name),
             expr,
             [e for i in inputs for e in self._entries[i.id]],
-            leaves(expr.type),
+            leaves(self._reader.build.type_at(expr.type)),
             list(storage),
             list(operators),
         )
@@ -264,7 +264,8 @@ class _GraphReader:
         iterations.
         """
         kernels = [n for n in post_order(loop.cond.body) if _is_kernel(n)]
-        counted = isinstance(loop.trips, int) and not any(
+        trips = None if loop.trips is None else self._reader.build.known(loop.trips)
+        counted = trips is not None and not any(
             n.id in self._reader.uses for n in kernels
         )
         return {"body": loop.body} if counted else {"cond": loop.cond, "body": loop.body}
@@ -317,5 +318,4 @@ def _short(call: Call) -> str:
 
 def _element_bytes(type_: Type) -> int:
     assert isinstance(type_, TensorType)
-    size = type_.size
-    return type_.size_bytes // size if isinstance(size, int) and size else 0
+    return memory_bytes(type_.dtype)

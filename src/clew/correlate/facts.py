@@ -7,11 +7,12 @@ absent. `docs/correlate.md` lists the keys.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
+from clew.build.result import Build
 from clew.codegen.artifact import EntryPoint
 from clew.compiled import Kernel
 from clew.ir.dims import Dim
@@ -63,17 +64,23 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def describe_operator(call: Call) -> Facts:
+def describe_operator(call: Call, build: Build | None = None) -> Facts:
     """Returns the facts of one operator's call: `op`, `attrs` as declared, `inputs`, `outputs`,
     `kind`, `flops`, and sizes by their usual names (`kernel`, `channels_in`, `m`, `n`, `k` ...).
+
+    Sizes are those of `build`, which the call is part of; without it, symbolic sizes are text.
     """
-    op = call.op
-    outputs = call.type.fields if isinstance(call.type, TupleType) else (call.type,)
+    op, attrs = call.op, call.attrs
+    types, result = [a.type for a in call.args], call.type
+    if build is not None:
+        types, result = list(map(build.type_at, types)), build.type_at(result)
+        attrs = build.attrs_at(attrs)
+    outputs = result.fields if isinstance(result, TupleType) else (result,)
     facts: Facts = {"op": call.op_name, "layers": list(call.layers)}
     if not isinstance(op, Op):
-        inputs = [describe_type(a.type) for a in call.args]
+        inputs = [describe_type(t) for t in types]
         return {**facts, "inputs": inputs, "outputs": [describe_type(t) for t in outputs]}
-    derived = _derived(op, tuple(a.type for a in call.args), call.attrs, call.type)
+    derived = _derived(op, tuple(types), attrs, result)
     facts |= {k: v for k, v in derived.items() if k not in ("inputs", "outputs")}
     facts["inputs"] = [
         {**i, **_value(a)} for i, a in zip(derived["inputs"], call.args, strict=True)
@@ -235,9 +242,9 @@ def _work(op: Op, types: tuple[Type, ...], attrs: Attrs) -> Facts:
     return {**facts, **_counts(results), **_product(results, attrs)}
 
 
-def _counts(outputs: Sequence[Tensor]) -> Facts:
-    facts: Facts = {"flops": plain(flops_of(outputs))}
-    products = product_flops_of(outputs)
+def _counts(outputs: Sequence[Tensor], number: Callable[[Dim], Dim] = lambda dim: dim) -> Facts:
+    facts: Facts = {"flops": plain(number(flops_of(outputs)))}
+    products = number(product_flops_of(outputs))
     if products:
         facts["product_flops"] = plain(products)
     return facts
@@ -270,12 +277,12 @@ def _size(product: ProductSize) -> int:
 
 def describe_kernel(kernel: Kernel) -> Facts:
     """Returns the facts of one use of a kernel: target, operators in order, types, work, phases of
-    its code, schedule rules, layers.
+    its code, schedule rules, layers. Sizes are those of its build.
     """
-    function, outputs = kernel.function, kernel.tensors
-    result = function.body.type
+    function, outputs, build = kernel.function, kernel.tensors, kernel.build
+    result = build.type_at(function.body.type)
     results = result.fields if isinstance(result, TupleType) else (result,)
-    types = [p.type for p in function.params]
+    types = [build.type_at(p.type) for p in function.params]
     code, target = kernel.code, kernel.target
     facts: Facts = {
         "name": kernel.name,
@@ -289,13 +296,13 @@ def describe_kernel(kernel: Kernel) -> Facts:
         },
         "threads": kernel.threads,
         "layers": list(kernel.layers),
-        "ops": [describe_operator(call) for call in kernel.calls],
+        "ops": [describe_operator(call, build) for call in kernel.calls],
         "arguments": [describe_type(t) for t in types],
         "results": [describe_type(t) for t in results],
         "kind": max_kind(kernel),
-        **_counts(outputs),
+        **_counts(outputs, build.number),
     }
-    facts["bytes"] = bytes_of(outputs)
+    facts["bytes"] = build.number(bytes_of(outputs))
     facts["argument_bytes"] = sum(a["bytes"] for a in facts["arguments"])
     facts["result_bytes"] = sum(r["bytes"] for r in facts["results"])
     fusion = function.attrs.get("fusion")
@@ -304,8 +311,8 @@ def describe_kernel(kernel: Kernel) -> Facts:
     facts |= {
         "rules": list(kernel.rules),
         "phases": _phases(code.entries, kernel.threads),
-        "scratch_bytes": code.scratch_bytes,
-        "workspace_bytes": sum(code.workspace_bytes),
+        "scratch_bytes": code.scratch,
+        "workspace_bytes": sum(map(build.number, code.workspace_bytes)),
         "code_bytes": len(kernel.object_code),
     }
     return facts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from clew.build.result import Build
 from clew.correlate.facts import Facts, describe_operator, single_number
 from clew.ir.expr import Call, Function
 from clew.trace.trace import Trace
@@ -15,7 +16,8 @@ from clew.trace.trace import Trace
 class OperatorTable:
     """Descriptions of operator calls, stored once each."""
 
-    def __init__(self) -> None:
+    def __init__(self, build: Build) -> None:
+        self._build = build
         self.rows: list[Facts] = []
         self._row: dict[Hashable, int] = {}
         self._of_node: dict[int, int] = {}
@@ -28,7 +30,7 @@ class OperatorTable:
             known = self._row.get(key)
             if known is None:
                 known = self._row[key] = len(self.rows)
-                facts = describe_operator(call)
+                facts = describe_operator(call, self._build)
                 del facts["layers"]
                 self.rows.append(facts)
             found = self._of_node[call.id] = known

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from clew.backends.cpu.lowering import KernelSource
+from clew.ir.dims import Dim
 from clew.te.analysis import part_bytes_of, stage_flops
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import loads
 
 
-def estimated_shares(source: KernelSource, count: int) -> tuple[list[float], list[float]]:
+def estimated_shares(
+    source: KernelSource, count: int, number: Callable[[Dim], int]
+) -> tuple[list[float], list[float]]:
     """Returns the shares of a kernel's `count` operators by FLOPs and by bytes; both add up to 1.
+    `number` returns the value of a dimension (`Build.number`).
 
     Bytes are those an operator would move in a separate kernel: its operands and its result, once
     each. If there is nothing to count, all shares are equal.
@@ -23,13 +29,11 @@ def estimated_shares(source: KernelSource, count: int) -> tuple[list[float], lis
     for stage in every:
         here = position[id(stage)]
         own[here].append(stage)
-        work = stage_flops(stage)
-        assert isinstance(work, int), "kernels have known sizes"
-        flops[here] += work
+        flops[here] += number(stage_flops(stage))
         for load in loads(stage.body) if stage.body is not None else ():
             if position.get(id(load.source), here) != here:
                 results[id(load.source)] = load.source
-    moved = [part_bytes_of(part, [s for s in part if id(s) in results]) for part in own]
+    moved = [number(part_bytes_of(part, [s for s in part if id(s) in results])) for part in own]
     return _shares(flops), _shares(moved)
 
 

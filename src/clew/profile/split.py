@@ -95,7 +95,7 @@ def _splits(build: Build, found: Sampling | None) -> dict[int, Split]:
         key = use.source.key
         calls = _calls(use)
         if key not in kernels:
-            kernels[key] = _Kernel(use.source, len(calls))
+            kernels[key] = _Kernel(use.source, len(calls), build)
         code = pooled.get(key, Counter[int]())
         if use.call.id in uses and uses[use.call.id].total >= ENOUGH:
             code = uses[use.call.id].code
@@ -129,10 +129,10 @@ def _calls(use: KernelUse) -> list[Call]:
 class _Kernel:
     """Data common to all uses of a kernel."""
 
-    def __init__(self, source: KernelSource, count: int) -> None:
+    def __init__(self, source: KernelSource, count: int, build: Build) -> None:
         self._source = source
         self._count = count
-        self._by_flops, self._by_bytes = estimated_shares(source, count)
+        self._by_flops, self._by_bytes = estimated_shares(source, count, build.number)
         self._positions: dict[int, tuple[int, ...]] = {}
 
     def split(

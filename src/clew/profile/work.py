@@ -25,6 +25,7 @@ class LayerWork:
         self._calls: dict[str, list[Call]] = {}
         self._flops: dict[str, float] = {}
         self._known: dict[Any, float] = {}
+        self._build = build
         for node in _nodes(build):
             if isinstance(node, Call):
                 for source in node.span.sources:
@@ -51,12 +52,12 @@ class LayerWork:
             return 0.0
         if op.compute is None or runs_on_host(call) or argument_references(call.attrs):
             size = call.type.size if isinstance(call.type, TensorType) else 0
-            return float(size * _FLOPS_AN_ELEMENT) if isinstance(size, int) else 0.0
+            return float((self._build.known(size) or 0) * _FLOPS_AN_ELEMENT)
         key = (op.name, tuple(types), call.attrs)
         found = self._known.get(key)
         if found is None:
             flops = flops_of(op.computed(types, call.attrs))  # type: ignore[arg-type]
-            found = self._known[key] = float(flops) if isinstance(flops, int) else 0.0
+            found = self._known[key] = float(self._build.known(flops) or 0)
         return found
 
 
@@ -65,7 +66,7 @@ def _nodes(build: Build) -> list[Any]:
     for stage in build.stages:
         params = [p.type for p in stage.module.main.params]
         sizes = [d for t in params if isinstance(t, TensorType) for d in t.shape]
-        if all(isinstance(d, int) for d in sizes):
+        if all(build.known(d) is not None for d in sizes):
             roots = [function for _, function in stage.module]
             return post_order(roots, into_functions=True)
     return []

@@ -139,11 +139,11 @@ class Whereabouts:
         """Returns the shape of a layer's value in this build; None if it is known only during the
         run.
         """
-        target = self.trace.nodes(0)[value.first.node].type
+        target = self.build.type_at(self.trace.nodes(0)[value.first.node].type)
         held, stage = {value.first.node}, 0
         while held:
             nodes = self.trace.nodes(stage)
-            for type_ in (nodes[n].type for n in held):
+            for type_ in (self.build.type_at(nodes[n].type) for n in held):
                 match type_:
                     case TensorType(is_static=True, layout=target.layout):
                         return type_.concrete

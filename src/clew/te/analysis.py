@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-from clew.ir.dims import Dim, product
+from clew.ir.dims import Dim, dim_min, product
 from clew.ir.types import memory_bytes
 from clew.support.walk import post_order
 from clew.te.expr import (
@@ -313,37 +313,35 @@ def product_dtypes_of(outputs: Sequence[Tensor]) -> list[str]:
     return found
 
 
-def bytes_of(outputs: Sequence[Tensor]) -> int:
-    """Returns the minimum bytes moved by a computation of known shapes: each input that it reads
-    and each output, once. If an input is read in part (a slice, rows of a table), at most one
+def bytes_of(outputs: Sequence[Tensor]) -> Dim:
+    """Returns the minimum bytes moved by a computation: each input that it reads and each output,
+    once. If an input is read in part (a slice, rows of a table), at most one
     element counts per read.
     """
     return part_bytes_of(stages(outputs), outputs)
 
 
-def part_bytes_of(part: Sequence[Tensor], results: Sequence[Tensor]) -> int:
+def part_bytes_of(part: Sequence[Tensor], results: Sequence[Tensor]) -> Dim:
     """Returns the minimum bytes moved by some stages as a separate computation, counted as in
     `bytes_of`: the values that they read from other stages, and their stages in `results`.
     """
     own = {id(stage) for stage in part}
-    reads: dict[int, tuple[Tensor, int]] = {}
+    reads: dict[int, tuple[Tensor, Dim]] = {}
     for stage in part:
         body = stage.body
         assert body is not None
         over = body.axes if isinstance(body, Reduce) else ()
-        points = _known(product((*stage.shape, *(a.extent for a in over))))
+        points = product((*stage.shape, *(a.extent for a in over)))
         for load in loads(body):
             if id(load.source) not in own:
                 _, count = reads.get(id(load.source), (load.source, 0))
                 reads[id(load.source)] = (load.source, count + points)
-    read = [(t, min(count, _known(t.size))) for t, count in reads.values()]
-    written = [(t, _known(t.size)) for t in {id(t): t for t in results}.values()]
-    return sum(count * _element_bytes(t) for t, count in [*read, *written])
-
-
-def _known(elements: Dim) -> int:
-    assert isinstance(elements, int), "bytes are counted once shapes are known"
-    return elements
+    total: Dim = 0
+    for tensor, count in reads.values():
+        total = total + dim_min(count, tensor.size) * _element_bytes(tensor)
+    for tensor in {id(t): t for t in results}.values():
+        total = total + tensor.size * _element_bytes(tensor)
+    return total
 
 
 def _element_bytes(tensor: Tensor) -> int:
