@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from clew.ir.dims import Dim, SymDim, at_least, ceil_div, dim_min, exact_quotient
+from clew.ir.dims import Dim, Facts, SymDim, at_least, ceil_div, dim_min, exact_quotient
 from clew.loop.affine import Simplifier
 from clew.loop.ir import (
     For,
@@ -116,7 +116,7 @@ def _shifted(loop: For, sizes: Sequence[int], simplifier: Simplifier) -> list[Fo
         below = below * (1 - enough)
         if takes == 0:
             continue
-        facts = (extent - tile,) if isinstance(extent, SymDim) else ()
+        facts = _overlapping(extent - tile)
         outer = Index(f"{loop.name}.o", takes * ceil_div(extent, tile), facts=facts)
         inner = Index(f"{loop.name}.i", tile)
         start = binary("min", binary("mul", outer, tile), size(extent - tile))
@@ -129,10 +129,18 @@ def _shifted(loop: For, sizes: Sequence[int], simplifier: Simplifier) -> list[Fo
 def _clamped(loop: For, factor: int, simplifier: Simplifier) -> For:
     """Returns one tile for fewer iterations than it has; the others repeat the last one."""
     few = 1 - dim_min(loop.size // factor, 1)
-    outer, inner = Index(f"{loop.name}.o", few), Index(f"{loop.name}.i", factor)
+    outer = Index(f"{loop.name}.o", few, facts=_overlapping(factor - 1 - loop.size))
+    inner = Index(f"{loop.name}.i", factor)
     value = simplifier.simplify(binary("min", inner, size(loop.size - 1)))
     body = replace_index(loop.body, loop.index, value)
     return For(outer, loop.kind, For(inner, loop.kind, body))
+
+
+def _overlapping(fact: Dim) -> Facts:
+    """Returns the facts of a loop whose iterations may compute an element again. They mark it, so
+    it has one even if all sizes are numbers.
+    """
+    return (fact if isinstance(fact, SymDim) else SymDim({(): fact}),)
 
 
 def _evened(loop: For, factor: int, simplifier: Simplifier) -> For:
@@ -183,7 +191,8 @@ def _position(start: Dim, outer: Index, factor: int, inner: Index) -> Scalar:
 
 
 def _piece(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
-    outer, inner = Index(f"{loop.name}.o", tiles), Index(f"{loop.name}.i", factor)
+    outer = Index(f"{loop.name}.o", tiles, facts=loop.index.facts)
+    inner = Index(f"{loop.name}.i", factor)
     value = simplifier.simplify(_position(start, outer, factor, inner))
     body = replace_index(loop.body, loop.index, value)
     return For(outer, loop.kind, For(inner, loop.kind, body))
