@@ -227,8 +227,8 @@ export interface CodeTotals {
  *
  * `extend` names files among those that the command line gave (`Choices.extensions`). A page
  * cannot name others, because they are programs. `schedules` has recorded steps, one per line, by
- * the name of a kernel or a glob. `sizes` has sizes as on the command line (`1:512`, `128`), by the
- * name of a free dimension.
+ * the name of a kernel or a glob. `sizes` has the sizes of free dimensions by name, as on the
+ * command line (`1:512`, `128`).
  */
 export interface Options {
   readonly target: string;

@@ -12,7 +12,7 @@ import numpy as np
 from clew.backends.cpu.deferred_kernel import bind_sizes
 from clew.backends.cpu.lowering import operator_calls
 from clew.backends.options import Options
-from clew.build.all_sizes import SizedBuild, build_for_all_sizes
+from clew.build.all_sizes import SizedBuild, build_at, build_for_all_sizes
 from clew.build.build import build_module
 from clew.build.inputs import declared_inputs, inputs_of, outputs_of
 from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
@@ -207,8 +207,8 @@ class CompiledModel(ProfiledModel[Kernel]):
     Calls may come from several threads at once. One build serves all sizes of a model with symbolic
     sizes. A build of its own is made for sizes at which that build is not valid (a size of 0), for
     each set of values of inputs that decide sizes (`inputs` marks these), and for all sizes of a
-    model with a kernel that cannot take its sizes from a call. `builds_made` counts builds. The
-    programs of the last 32 sets of sizes are kept.
+    model with a kernel that cannot take its sizes from a call, or with other backends. `builds_made`
+    counts builds. The programs of the last 32 sets of sizes are kept.
     """
 
     def __init__(self, module: Module | DeferredModule, options: Options, cache: Cache) -> None:
@@ -263,6 +263,14 @@ class CompiledModel(ProfiledModel[Kernel]):
         imported: Module = self.build.stages[0].module
         return imported
 
+    @property
+    def _serves_all(self) -> bool:
+        """Whether a build for all sizes may serve this model. Values that decide sizes are known
+        only in a run, and other backends take regions of known shapes.
+        """
+        free = self._symbolic and isinstance(self._model, Module)
+        return free and not self._by_value and not self.options.backends
+
     def _deciding(self, module: DeferredModule) -> tuple[int, ...]:
         return tuple(map(self._input_names.index, module.deciding))
 
@@ -295,7 +303,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def _at(self, key: SizesKey, specialize: Specialize) -> Build | None:
         """Returns the build for all sizes, at given sizes; None if it does not serve them."""
-        if self._by_value or not isinstance(self._model, Module):
+        if not self._serves_all or not isinstance(self._model, Module):
             return None
         with in_force(self.budgets):
             build = self._for_all_sizes(self._model).at(dict(specialize.sizes))
@@ -603,8 +611,10 @@ class CompiledModel(ProfiledModel[Kernel]):
         return room("explore")(self, port=port, host=host, browser=browser, block=block)
 
     def build_with(self, module: Module, options: Options) -> Build:
-        """Returns a separate build of a module, with this model's cache and threads."""
-        return build_module(module, options, self._cache, self._pool, None)
+        """Returns a separate build of a module of this model's last build, at its sizes, with this
+        model's cache and threads.
+        """
+        return build_at(module, options, self._cache, self._pool, self.build.sizes)
 
     # --- keeping ---
 
@@ -620,7 +630,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def _write(self, path: str | Path, *, mode: int = 0o666) -> None:
         sized = None
-        if self._symbolic and isinstance(self._model, Module) and not self._by_value:
+        if self._serves_all and isinstance(self._model, Module):
             made = self._for_all_sizes(self._model)
             if not made.unsized:
                 sized = made, _saved_uses(made.build)

@@ -83,10 +83,12 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
 
     @property
     def kernels(self) -> list[LoadedKernel]:
-        """The kernels in the order they run; with several sizes, those of the last run.
+        """The kernels in the order they run; with builds for several sizes, those of the last run.
 
-        Errors: I044 if there are several sizes and none has run yet.
+        Errors: I044 if there are several builds and none has run yet.
         """
+        if self._last is None and self._template is not None:
+            return list(self._template.kernels)
         if self._last is None:
             raise InputError(
                 "I044",
@@ -124,11 +126,14 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
             found = self._at(key, arrays)
         if found is None:
             wanted = [a.shape for a in arrays if hasattr(a, "shape")]
+            known = [_sizes(key[0]) for key in self._builds if key in self._fixed]
+            if self._template is not None:
+                known.insert(0, "other sizes")
             raise InputError(
                 "I046",
                 f"the saved model has no build for inputs of {_sizes(wanted)}"
                 f"{' with these values' if self._deciding else ''}; "
-                f"it has those for {' and '.join(_sizes(key[0]) for key in self._builds)}",
+                f"it has those for {' and '.join(known)}",
                 hint="compile the model, run it at these sizes too, and save it again",
             )
         return found

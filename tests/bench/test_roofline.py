@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,6 +24,11 @@ class Fake:
     tensors: tuple[Any, ...]
     object_code: bytes
     layers: tuple[str, ...] = ("layer",)
+
+    @property
+    def build(self) -> Any:
+        """Its build, whose sizes are all numbers."""
+        return SimpleNamespace(number=int)
 
 
 def matmul(n: int) -> Any:

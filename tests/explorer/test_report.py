@@ -156,7 +156,8 @@ def @main(%x: f32[n, 4]) -> (f32[n, 4],) with outputs=["y"] {
         if options.pop("run_first", False):
             model(np.ones((5, 4), np.float32))
         model.report(tmp_path / "out.html", profile=False, **options)
-        return model.build.stages[-1].module.main.params[0].type
+        build = model.build
+        return build.type_at(build.stages[-1].module.main.params[0].type)
 
     assert str(built(shapes={"x": (3, 4)})) == "f32[3, 4]"
     assert str(built(inputs={"x": np.ones((2, 4), np.float32)})) == "f32[2, 4]"

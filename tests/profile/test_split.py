@@ -158,7 +158,7 @@ def test_what_serves_several_is_divided_as_they_measure_alone() -> None:
     use = next(u for u in compiled.build.uses if len(operator_calls(u.call.op)) == 2)
     lines = use.source.printed.stages
     alone = {stages[0]: n for n, stages in enumerate(lines, 1) if len(stages) == 1}
-    kernel = _Kernel(use.source, 2)
+    kernel = _Kernel(use.source, 2, compiled.build.number)
     assert kernel._divide({alone["tanh"]: 30, alone["exp"]: 10, 1: 20}) == [45, 15]
     assert kernel._divide({alone["exp"]: 10, 1: 20}) == [0, 30]
     by_flops = kernel._divide({1: 20})

@@ -12,11 +12,13 @@ from dataclasses import replace
 from clew.backends.options import Options
 from clew.build.build import build_module
 from clew.build.result import Build
-from clew.ir.dims import SymDim, at_least, is_unknown
-from clew.ir.expr import Expr, Function
+from clew.ir.dims import Dim, SymDim, at_least, is_unknown
+from clew.ir.expr import Call, Expr, Function
 from clew.ir.module import Module
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import inner_functions, post_order
+from clew.passes.fusion.views import is_reshape, view_offsets
+from clew.passes.specialize import Specialize
 from clew.runtime.cache import Cache
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
@@ -57,20 +59,53 @@ def build_for_all_sizes(
     return SizedBuild(build_module(module, options, cache, pool, None))
 
 
+def build_at(
+    module: Module,
+    options: Options,
+    cache: Cache,
+    pool: ThreadPool,
+    sizes: Mapping[str, int],
+) -> Build:
+    """Returns a build of a module at given sizes of its free dimensions: the one for all sizes, or
+    one for these sizes alone where that is not valid.
+    """
+    if sizes:
+        found = build_for_all_sizes(module, options, cache, pool).at(sizes)
+        if found is not None:
+            return found
+    alone = Specialize(tuple(sizes.items())) if sizes else None
+    return build_module(module, options, cache, pool, alone)
+
+
 def _conditions(build: Build) -> Iterator[SymDim]:
-    """Yields the dimensions that must be at least 0: what kernels need, and that no value is
-    empty.
+    """Yields the dimensions that must be at least 0: what kernels need, that views show all of
+    their memory or a part of it, and that no value is empty.
     """
     for binary in build.binaries.values():
         yield from binary.code.needs
     last = build.stages[-1].module
     for node in _nodes(last.main):
+        for rest in _left(node):
+            if isinstance(rest, SymDim) and not at_least(rest):
+                yield rest
         for leaf in leaves(node.type):
             for dim in leaf.shape if isinstance(leaf, TensorType) else ():
                 if isinstance(dim, SymDim) and not is_unknown(dim) and not at_least(dim, 1):
                     condition = dim - 1
                     assert isinstance(condition, SymDim)
                     yield condition
+
+
+def _left(node: Expr) -> list[Dim]:
+    """Returns the differences of elements that must be at least 0 for a view."""
+    offsets = view_offsets(node) if isinstance(node, Call) else None
+    if offsets is None:
+        return []
+    assert isinstance(node, Call)
+    whole, parts = node.args[0].tensor.size, leaves(node.type)
+    sizes = [part.size for part in parts if isinstance(part, TensorType)]
+    left = [whole - (size + offset) for size, offset in zip(sizes, offsets, strict=True)]
+    return [*left, *(-1 * rest for rest in left)] if is_reshape(node) else left
 
 
 def _nodes(function: Function) -> Iterator[Expr]:

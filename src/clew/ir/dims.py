@@ -144,13 +144,14 @@ class SymDim:
         return _apply("%", other, self)
 
     def __str__(self) -> str:
-        parts = []
-        for monomial, coefficient in self.terms:
+        text = ""
+        for monomial, coefficient in sorted(self.terms, key=lambda term: term[1] < 0):
             factors = [str(a) if p == 1 else f"{a}^{p}" for a, p in monomial]
-            if coefficient != 1 or not factors:
-                factors.insert(0, str(coefficient))
-            parts.append("*".join(factors))
-        return " + ".join(parts).replace("+ -", "- ") or "0"
+            if abs(coefficient) != 1 or not factors:
+                factors.insert(0, str(abs(coefficient)))
+            sign = (" - " if coefficient < 0 else " + ") if text else "-" * (coefficient < 0)
+            text += sign + "*".join(factors)
+        return text or "0"
 
     def __repr__(self) -> str:
         return f"SymDim({self})"

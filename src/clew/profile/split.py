@@ -16,6 +16,7 @@ from typing import Any
 from clew.backends.cpu.lowering import KernelSource, operator_calls
 from clew.build.result import Build, KernelUse
 from clew.compiled import CompiledModel
+from clew.ir.dims import Dim
 from clew.ir.expr import Call, Function
 from clew.profile.blame import Blame
 from clew.profile.estimates import estimated_shares
@@ -95,7 +96,7 @@ def _splits(build: Build, found: Sampling | None) -> dict[int, Split]:
         key = use.source.key
         calls = _calls(use)
         if key not in kernels:
-            kernels[key] = _Kernel(use.source, len(calls), build)
+            kernels[key] = _Kernel(use.source, len(calls), build.number)
         code = pooled.get(key, Counter[int]())
         if use.call.id in uses and uses[use.call.id].total >= ENOUGH:
             code = uses[use.call.id].code
@@ -129,10 +130,10 @@ def _calls(use: KernelUse) -> list[Call]:
 class _Kernel:
     """Data common to all uses of a kernel."""
 
-    def __init__(self, source: KernelSource, count: int, build: Build) -> None:
+    def __init__(self, source: KernelSource, count: int, number: Callable[[Dim], int]) -> None:
         self._source = source
         self._count = count
-        self._by_flops, self._by_bytes = estimated_shares(source, count, build.number)
+        self._by_flops, self._by_bytes = estimated_shares(source, count, number)
         self._positions: dict[int, tuple[int, ...]] = {}
 
     def split(

@@ -102,7 +102,7 @@ class _Estimator:
                 )
             case For():
                 body = self.of(stmt.body)
-                times = float(max(stmt.extent, 0))
+                times = float(max(stmt.typical, 0))
                 if stmt.kind == "vector":
                     times = max(1.0, times / _LANES)
                 written = times if stmt.kind in ("unroll", "dot", "vector") else 1.0
