@@ -93,7 +93,7 @@ def test_different_models_in_many_threads(threads: int, make: Any) -> None:
 
 
 def test_new_sizes_from_many_threads_are_built_once_each() -> None:
-    model = clew.compile(zoo.path("bert_tiny_dynamic"), threads=2)
+    model = clew.compile(zoo.path("bert_tiny_dynamic"), threads=2, cache=False)
     feeds = [zoo.inputs("bert_tiny_dynamic", batch=1, sequence=4 + n % 2) for n in range(CALLERS)]
     results: list[Any] = [None] * CALLERS
 
@@ -102,6 +102,7 @@ def test_new_sizes_from_many_threads_are_built_once_each() -> None:
 
     in_threads(CALLERS, work)
     assert len(model._builds) == 2
+    assert model.builds_made == 1  # for all sizes
     for feed, result in zip(feeds, results, strict=True):
         assert_same(result, model.run(feed))
 

@@ -593,14 +593,18 @@ def test_a_failed_call_leaves_the_state() -> None:
 
 
 def test_a_length_that_was_not_saved_leaves_the_state(tmp_path: Path) -> None:
-    fresh = clew.compile(decoder(), threads=1)
+    """A cache of length 0 has a build of its own; longer ones are in the build for all sizes."""
+    fresh = clew.compile(decoder(), threads=1, sizes={"past_seq": (0, 3)})
     session = fresh.session()
     session(STEPS[0])
     fresh.save(tmp_path / "short.clew")
     short = clew.load_compiled(tmp_path / "short.clew", threads=1).session()
-    short(STEPS[0])
     assert "has no build for inputs" in failing("I046", lambda: short(STEPS[1]))
-    assert short.state[KEY].shape[2] == 3
+    assert not short.state  # as before the first call
+    short(STEPS[0])
+    short(STEPS[1])
+    assert "past_seq is 4" in failing("I317", lambda: short(STEPS[1]))
+    assert short.state[KEY].shape[2] == 4
 
 
 def test_a_state_is_a_tensor() -> None:
