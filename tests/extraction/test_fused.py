@@ -134,6 +134,22 @@ def test_sizes_of_the_run() -> None:
         assert made.kernel(name).check().passed
 
 
+def test_every_kernel_of_free_sizes() -> None:
+    """Sizes stay free, and the kernels the same; one reads an input of the model for a size."""
+    compiled = clew.compile(zoo.path("bert_tiny_dynamic"), threads=1)
+    made = program(compiled, **zoo.inputs("bert_tiny_dynamic", batch=2, sequence=7))
+    parts = made.kernels()
+    assert list(parts) == list(made.names)
+    for name, part in parts.items():
+        assert part.check().passed, name
+        again = part.compile()
+        again.run(part.inputs)
+        assert [u.source.key for u in again.build.uses] == [made.names[name].source.key]
+    (sized,) = (n for n, part in parts.items() if "arange" in n and len(part.inputs) == 1)
+    assert [str(p.type) for p in parts[sized].module.main.params] == ["i64[batch, sequence]"]
+    assert made.range(0, len(made.nodes)).check().passed
+
+
 def test_a_schedule_of_ones_own(file: Path, tmp_path: Path) -> None:
     name = next(k.name for k in clew.compile(file).kernels if "tanh" in k.ops)
 

@@ -30,6 +30,13 @@ def test_chunks_cover_pieces_and_lines_once() -> None:
                         assert sorted(cells(split([one], threads, along))) == whole
 
 
+def test_a_phase_without_pieces_is_not_run_at_all() -> None:
+    """A function does at least one line, and ignores its pieces if its code has just one."""
+    entry = EntryPoint("f", 0, 0.0, ((0, 1.0),))
+    for threads in (1, 2):
+        assert split([entry], threads) == []
+
+
 def test_what_may_run_at_once_is_one_phase() -> None:
     first, rest = EntryPoint("f", 7, 1e5), EntryPoint("f.1", 3, 5e4, joins=True)
     alone = EntryPoint("g", 5, 1e5)

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from clew.ir.dims import SymDim
 from clew.ir.expr import (
     Attrs,
     Call,
@@ -27,6 +29,7 @@ from clew.ir.expr import (
 from clew.ir.interpret import interpret_values
 from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
+from clew.ir.size_names import names_in, plain_names, sizes_in
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import inner_functions, post_order
 from clew.ops.movement.layouts import parse_layout
@@ -43,6 +46,13 @@ class Case:
     module: Module
     inputs: dict[str, Any]
     expected: dict[str, Any]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The values of the named sizes in the module: the shapes of its inputs give all of
+        them.
+        """
+        return sizes_in(self.module.main.params, self.inputs)
 
     @property
     def operators(self) -> int:
@@ -72,15 +82,19 @@ def cut(
     values: Mapping[int, Any],
     wrap: Callable[[Function], Function] | None = None,
     results: Collection[int] = (),
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Case:
     """Returns the nodes `members` of a function's body as a separate module.
 
     Values read from outside become inputs, with their `values` (by id of the node); constants stay.
     The module's outputs are the values used outside the members, or unused; if `results` is given,
     only those among them. `wrap` makes a function of the members into another (a kernel), which the
-    module then calls.
+    module then calls. Named sizes stay; `sizes` has the values of those that the function's own
+    parameters do not give.
     """
-    cutter = _Cutter(function, frozenset(members), values)
+    own = [p for p in function.params if p.id in values]
+    known = {**sizes, **sizes_in(own, [values[p.id] for p in own])}
+    cutter = _Cutter(function, frozenset(members), values, known.keys())
     outputs = [n for n in cutter.outputs() if not results or n.id in results]
     fields = [(n, cutter.of(n)) for n in outputs]
     made = {f"y{k}": values[n.id] for k, (n, _) in enumerate(fields)}
@@ -92,14 +106,39 @@ def cut(
         params = fresh
         parts = [call] if len(fields) == 1 else [TupleGetItem(call, k) for k in range(len(fields))]
         body = Tuple(parts)
-    main = Function(params, body, {"outputs": tuple(made)})
-    return Case(Module({"main": main}), inputs, made)
+    return completed(params, body, inputs, made, known)
+
+
+def completed(
+    params: Sequence[Var],
+    body: Expr,
+    inputs: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    sizes: Mapping[str, int],
+) -> Case:
+    """Returns a case with these parameters and results. For each size whose name no parameter
+    gives, it has an input that is read only for its size.
+    """
+    nodes = post_order([*params, body], into_functions=True)
+    missing = names_in(nodes) - plain_names(p.type for p in params)
+    params, inputs = list(params), dict(inputs)
+    for name in sorted(missing & sizes.keys()):
+        var = Var(f"size_{name}", TensorType((SymDim.symbol(name),), "bool"))
+        params.append(var)
+        inputs[var.name] = np.zeros(sizes[name], np.bool_)
+    main = Function(params, body, {"outputs": tuple(expected)})
+    return Case(Module({"main": main}), inputs, dict(expected))
 
 
 class _Cutter:
     def __init__(
-        self, function: Function, members: frozenset[int], values: Mapping[int, Any]
+        self,
+        function: Function,
+        members: frozenset[int],
+        values: Mapping[int, Any],
+        sizes: Collection[str],
     ) -> None:
+        self._sizes = sizes
         self._function = function
         self._members = members
         self._values = values
@@ -202,15 +241,17 @@ class _Cutter:
     def _input(self, node: Expr) -> Var:
         value = self._values[node.id]
         name = f"x{len(self.params)}"
-        var = Var(name, _static(node.type, value), span=node.span.unmarked())
+        var = Var(name, _static(node.type, value, self._sizes), span=node.span.unmarked())
         self.params.append(var)
         self.inputs[name] = value
         return var
 
 
-def _static(type_: Type, value: Any) -> Type:
-    """Returns a tensor's type with the sizes of its value."""
+def _static(type_: Type, value: Any, sizes: Collection[str] = ()) -> Type:
+    """Returns a tensor's type with the sizes of its value, unless all have known names."""
     if not isinstance(type_, TensorType) or type_.is_static:
+        return type_
+    if all(isinstance(d, int) or d.symbols <= set(sizes) for d in type_.shape):
         return type_
     return TensorType(tuple(np.shape(value)), type_.dtype, type_.layout)
 
@@ -307,7 +348,7 @@ def _retyped(
     return Function(params, made[function.body.id], function.attrs, span=function.span)
 
 
-def sizes(case: Case) -> list[int]:
+def lengths(case: Case) -> list[int]:
     """Returns the sizes of the inputs' axes; those that most elements depend on come first."""
     weight: dict[int, float] = {}
     for value in case.inputs.values():
@@ -352,11 +393,12 @@ def without_inner(case: Case) -> Iterator[Case]:
 
 def _with_input(case: Case, call: Call, inner: Function, node: Expr, value: Any) -> Case:
     name = f"x{len(case.module.main.params)}"
-    outer, own = (Var(name, _static(node.type, value), span=node.span.unmarked()) for _ in "ab")
+    type_ = _static(node.type, value, case.sizes)
+    outer, own = (Var(name, type_, span=node.span.unmarked()) for _ in "ab")
     changed = _substituted(inner, node, own)
     changed = Function((*inner.params, own), changed.body, inner.attrs, span=inner.span)
     made = _with_call(case, call, changed, (*call.args, outer), (outer,))
-    return Case(made.module, {**case.inputs, name: value}, {})
+    return Case(made.module, {**made.inputs, name: value}, {})
 
 
 def _substituted(inner: Function, node: Expr, replacement: Expr) -> Function:
@@ -381,9 +423,9 @@ def _with_call(
     body = _rebuilt(main.body, made)
     used = {n.id for n in post_order(body)}
     params = [p for p in (*main.params, *more) if p.id in used]
-    module = Module({"main": Function(params, body, main.attrs)})
     inputs = {p.name: case.inputs[p.name] for p in params if p.name in case.inputs}
-    return Case(module, inputs, {})
+    names = dict.fromkeys(case.module.output_names)
+    return replace(completed(params, body, inputs, names, case.sizes), expected={})
 
 
 def _rebuilt(body: Expr, made: dict[int, Expr]) -> Expr:

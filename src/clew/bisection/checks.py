@@ -12,10 +12,11 @@ import numpy as np
 
 from clew.backends.options import Options
 from clew.bisection.numbers import error_of
-from clew.build.build import build_module
+from clew.build.all_sizes import build_at
 from clew.build.result import Build
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
+from clew.ir.size_names import sizes_in
 from clew.passes.base import Pass, PassContext
 from clew.passes.verify import verify
 from clew.runtime.cache import Cache
@@ -92,17 +93,18 @@ class BuildCheck(Check):
     runs: int = 1
     cache: Cache = field(default_factory=lambda: Cache(None), compare=False)
 
-    def build(self, module: Module) -> Build:
-        """Returns the build of the module, without passes."""
+    def build(self, module: Module, inputs: Mapping[str, Any]) -> Build:
+        """Returns the build of the module, without passes, at the sizes of these inputs."""
         options = replace(
             self.options, passes=(), required=(), disabled=(), instruments=(), trace=False,
             on_progress=lambda text: None,
         )  # fmt: skip
         pool = shared_pool(options.threads)
-        return build_module(module, options, self.cache, pool, None)
+        sizes = sizes_in(module.main.params, inputs)
+        return build_at(module, options, self.cache, pool, sizes)
 
     def outputs(self, module: Module, inputs: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        program = self.build(module).program
+        program = self.build(module, inputs).program
         arrays = [np.asarray(inputs[n]) for n in module.input_names]
         names = module.output_names
         for _ in range(max(1, self.runs)):

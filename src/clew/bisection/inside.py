@@ -5,7 +5,7 @@ code.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -13,19 +13,22 @@ import numpy as np
 
 from clew.backends.cpu.lowering import KernelSource, operator_calls
 from clew.backends.cpu.schedule_choice import ScheduleFor
-from clew.bisection.cases import Case, resized, sizes
+from clew.bisection.cases import Case, lengths, resized
 from clew.bisection.checks import BuildCheck
 from clew.bisection.numbers import dtypes_of, due_of, error_of, narrow_in
 from clew.bisection.reduce import with_expected
-from clew.ir.expr import Function
+from clew.build.result import KernelUse
+from clew.ir.expr import Function, Var
 from clew.ir.interpret import interpret_values
 from clew.ir.types import TensorType
 from clew.loop.interpret import interpret
 from clew.loop.ir import Nest, Stmt, loops
 from clew.loop.lower import lower
+from clew.loop.sizes import at_sizes
 from clew.ops.registry import Op
 from clew.support.errors import ClewError
 from clew.te.interpret import evaluate
+from clew.te.sizes import tensors_at
 
 Say = Callable[[str], None]
 # Limits, beyond which a check takes minutes: elements of an index grid, iterations of an
@@ -50,15 +53,15 @@ class Inside:
 
 def look_inside(case: Case, check: BuildCheck, say: Say) -> Inside:
     """Returns the reason why a kernel, in a separate module, does not compute its function."""
-    (use,) = check.build(case.module).uses
+    (use,) = check.build(case.module, case.inputs).uses
     source, function = use.source, use.call.op
     assert isinstance(function, Function)
-    operands = [np.asarray(case.inputs[n]) for n in case.module.input_names]
+    operands = _operands(use, case)
     wanted = list(case.expected.values())
     evidence: list[str] = []
 
     say("comparing tensor expressions with references")
-    wrong = _wrong_operator(function, operands, evidence)
+    wrong = _wrong_operator(function, operands, case.sizes, evidence)
     if wrong is not None:
         return replace(wrong, evidence=tuple(evidence))
     due = check.tolerance
@@ -67,15 +70,15 @@ def look_inside(case: Case, check: BuildCheck, say: Say) -> Inside:
         pairs = zip(wanted, results, strict=True)
         return max(error_of(w, np.reshape(r, np.shape(w))) for w, r in pairs)
 
-    if _points(source.nest) <= _MOST_GRID:
-        stages = source.stages
-        results = evaluate(stages.outputs, dict(zip(stages.inputs, operands, strict=True)))
+    if _points(at_sizes(source.nest, case.sizes)) <= _MOST_GRID:
+        inputs, outputs = tensors_at(source.stages.inputs, source.stages.outputs, case.sizes)
+        results = evaluate(outputs, dict(zip(inputs, operands, strict=True)))
         if (error := off(results)) > due:
             evidence.append(f"its tensor expressions together are off by {error:.2g}")
             text = "its operators' tensor expressions are right only one by one"
             return Inside("compute", text, evidence=tuple(evidence))
         evidence.append("its tensor expressions are right")
-    found = _interpreted(source, operands, off, due, evidence, say)
+    found = _interpreted(source, operands, case.sizes, off, due, evidence, say)
     if found is not None and found.kind == "schedule":
         return replace(found, evidence=tuple(evidence))
     step, whole = _first_compiled(case, check, source, say, evidence)
@@ -88,18 +91,24 @@ def look_inside(case: Case, check: BuildCheck, say: Say) -> Inside:
     return replace(found, step=step, evidence=tuple(evidence))
 
 
+def _operands(use: KernelUse, case: Case) -> list[Any]:
+    """Returns the operands of a case's only kernel: its inputs, without those read for a size."""
+    params = (arg for arg in use.call.args if isinstance(arg, Var))
+    return [np.asarray(case.inputs[param.name]) for param in params]
+
+
 def _machine(step: str, evidence: tuple[str, ...]) -> Inside:
     text = "the machine code of the plain loop nest is wrong: its expressions' code is"
     return Inside("codegen", text, step, evidence=evidence)
 
 
 def _wrong_operator(
-    function: Function, operands: Sequence[Any], evidence: list[str]
+    function: Function, operands: Sequence[Any], sizes: Mapping[str, int], evidence: list[str]
 ) -> Inside | None:
     """Returns the first operator whose `compute` differs from its reference on its operands."""
     calls = operator_calls(function)
     needed = {a.id for c in calls for a in c.args} | {c.id for c in calls}
-    values = interpret_values(function, operands, needed)
+    values = interpret_values(function, operands, needed, sizes=sizes)
     values.update({p.id: v for p, v in zip(function.params, operands, strict=True)})
     checked = 0
     for call in calls:
@@ -112,6 +121,7 @@ def _wrong_operator(
         inputs = op.placeholders([a.tensor for a in call.args])
         made = op.compute(*inputs, **call.attrs)
         tensors = list(made) if isinstance(made, tuple) else [made]
+        inputs, tensors = tensors_at(inputs, tensors, sizes)
         if _points(lower(op.name, inputs, tensors)) > _MOST_GRID:
             evidence.append(f"{op.name} is too large to evaluate its tensor expression")
             continue
@@ -138,20 +148,21 @@ def _iterations(stmt: Stmt) -> int:
 def _interpreted(
     source: KernelSource,
     operands: Sequence[Any],
+    sizes: Mapping[str, int],
     off: Callable[[Sequence[Any]], float],
     due: float,
     evidence: list[str],
     say: Say,
 ) -> Inside | None:
     """Returns the loop interpreter's result for nest and schedule; None if they are too large."""
-    if _points(source.nest) > _MOST_POINTS:
+    if _points(at_sizes(source.nest, sizes)) > _MOST_POINTS:
         return None
     problems: dict[int, str] = {}
 
     def wrong(nest: Nest, position: int) -> bool:
         say(f"interpreting the loop nest after step {position} of {len(source.schedule.steps)}")
         try:
-            error = off(interpret(nest, operands))
+            error = off(interpret(at_sizes(nest, sizes), operands))
         except AssertionError as assertion:
             problems[position] = str(assertion)
             return True
@@ -192,25 +203,25 @@ def racing_step(case: Case, check: BuildCheck, say: Say) -> tuple[str, str]:
     Uses the loop interpreter, on shapes that are small enough for it.
     """
     small: Case | None = case
-    for size in sizes(case):
+    for size in lengths(case):
         made = resized(small, size, min(size, _FEW), constants=True) if small else None
         small = with_expected(made) if made is not None else small
     if small is None or not small.expected:
         return "", ""
     try:
-        (use,) = check.build(small.module).uses
+        (use,) = check.build(small.module, small.inputs).uses
     except (ClewError, AssertionError, ValueError):
         return "", ""
-    if _points(use.source.nest) > _MOST_POINTS:
+    if _points(at_sizes(use.source.nest, small.sizes)) > _MOST_POINTS:
         return "", ""
     say("interpreting the schedule of a smaller kernel")
-    operands = [np.asarray(small.inputs[n]) for n in small.module.input_names]
+    operands = _operands(use, small)
     schedule = use.source.schedule
     for step, nest in zip(schedule.steps, schedule.history[1:], strict=True):
         if not any(loop.kind == "parallel" for loop in loops(nest.body)):
             continue
         try:
-            interpret(nest, operands)
+            interpret(at_sizes(nest, small.sizes), operands)
         except AssertionError as problem:
             return str(step), str(problem)
     return "", ""

@@ -25,7 +25,7 @@ def search_kernel(session: Session, fault: Fault) -> Verdict:
         f"kernel {name} is {fault.error:.2g} off the reference of its function, on the "
         "operands it had in the run; all earlier kernels are right"
     )
-    case = alone(fault.function, fault.operands, fault.expected)
+    case = alone(fault.function, fault.operands, fault.expected, session.build.sizes)
     threads = session.options.threads
     single = session.check(fault.due, 1)
     session.say(f"running {name} alone")

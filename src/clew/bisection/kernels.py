@@ -6,17 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from clew.bisection.cases import Case
+from clew.bisection.cases import Case, completed
 from clew.bisection.numbers import dtypes_of, due_of, error_of, narrow_in
 from clew.build.observe import Ran, node_values, observe
 from clew.build.result import Build, KernelUse
 from clew.ir.expr import Call, Constant, Expr, Function, Let, Tuple, TupleGetItem, Var
 from clew.ir.interpret import interpret_values
-from clew.ir.module import Module
+from clew.ir.size_names import sizes_in
 from clew.ir.types import TupleType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
@@ -71,7 +72,7 @@ def examine(build: Build, arrays: Sequence[Any], say: Say, most: int = 1) -> Exa
     these operands with the values computed for them earlier.
     """
     seen = Examination()
-    memory = _Memory(build.stages[-1].module.main, arrays)
+    memory = _Memory(build, arrays)
     count = len(build.uses)
 
     def note(ran: Ran) -> None:
@@ -85,7 +86,7 @@ def examine(build: Build, arrays: Sequence[Any], say: Say, most: int = 1) -> Exa
                 Fault("operand", call, ran.use, ran.operands, None, lost[1], 0.0, lost[0])
             )
             return
-        fault = _wrong(ran, seen)
+        fault = _wrong(ran, seen, build)
         memory.put(call, ran.results)
         if fault is not None:
             seen.faults.append(fault)
@@ -95,10 +96,18 @@ def examine(build: Build, arrays: Sequence[Any], say: Say, most: int = 1) -> Exa
     return seen
 
 
-def _wrong(ran: Ran, seen: Examination) -> Fault | None:
+def true_results(ran: Ran, build: Build) -> Any:
+    """Returns the interpreter's result of a kernel on the operands it had."""
     function = ran.use.call.op
     assert isinstance(function, Function)
-    expected = interpret_values(function, ran.operands, {function.body.id})[function.body.id]
+    wanted = function.body.id
+    return interpret_values(function, ran.operands, {wanted}, sizes=build.sizes)[wanted]
+
+
+def _wrong(ran: Ran, seen: Examination, build: Build) -> Fault | None:
+    function = ran.use.call.op
+    assert isinstance(function, Function)
+    expected = true_results(ran, build)
     results: Any = ran.results if isinstance(expected, tuple) else ran.results[0]
     error = error_of(expected, results)
     due = due_of_function(function)
@@ -134,7 +143,8 @@ def examine_hosts(build: Build, arrays: Sequence[Any]) -> list[Fault]:
             continue
         params = [Var(f"x{n}", a.type) for n, a in enumerate(node.args)]
         function = Function(params, Call(node.op, params, node.attrs))
-        expected = interpret_values(function, operands, {function.body.id})[function.body.id]
+        wanted = function.body.id
+        expected = interpret_values(function, operands, {wanted}, sizes=build.sizes)[wanted]
         error, due = (
             error_of(expected, values[node.id]),
             due_of(dtypes_of(node.type), narrow_in(node.args)),
@@ -147,7 +157,9 @@ def examine_hosts(build: Build, arrays: Sequence[Any]) -> list[Fault]:
 class _Memory:
     """The values computed so far, by node, and thus the expected operands of kernels."""
 
-    def __init__(self, main: Function, arrays: Sequence[Any]) -> None:
+    def __init__(self, build: Build, arrays: Sequence[Any]) -> None:
+        main = build.stages[-1].module.main
+        self._build = build
         self._known: dict[int, Any] = dict(zip((p.id for p in main.params), arrays, strict=True))
         self._own = {n.id for n in post_order(main.body)}
         self._bound = {n.var.id: n.value for n in post_order(main.body) if isinstance(n, Let)}
@@ -190,7 +202,7 @@ class _Memory:
                 parts = [self._value(a) for a in node.args]
                 if any(p is None for p in parts):
                     return None
-                return op.run_reference(parts, node.attrs)
+                return op.run_reference(parts, self._build.attrs_at(node.attrs))
         return None
 
 
@@ -199,14 +211,19 @@ def _same_bits(a: Any, b: Any) -> bool:
     return x.nbytes == y.nbytes and x.tobytes() == y.tobytes()
 
 
-def alone(function: Function, operands: Sequence[Any], expected: Any) -> Case:
-    """Returns a kernel as a separate module."""
+def alone(
+    function: Function,
+    operands: Sequence[Any],
+    expected: Any,
+    sizes: Mapping[str, int] = MappingProxyType({}),
+) -> Case:
+    """Returns a kernel as a separate module, for these values of its named sizes."""
     params = [Var(f"x{n}", p.type, span=p.span) for n, p in enumerate(function.params)]
     call = Call(function, params)
     many = isinstance(expected, tuple)
     results = [TupleGetItem(call, n) for n in range(len(expected))] if many else [call]
     values = list(expected) if many else [expected]
-    names = tuple(f"y{n}" for n in range(len(values)))
-    main = Function(params, Tuple(results), {"outputs": names})
-    inputs: Mapping[str, Any] = {p.name: v for p, v in zip(params, operands, strict=True)}
-    return Case(Module({"main": main}), dict(inputs), dict(zip(names, values, strict=True)))
+    made = {f"y{n}": value for n, value in enumerate(values)}
+    inputs = {p.name: v for p, v in zip(params, operands, strict=True)}
+    known = {**sizes, **sizes_in(params, operands)}
+    return completed(params, Tuple(results), inputs, made, known)

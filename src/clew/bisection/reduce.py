@@ -5,15 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 
-from clew.bisection.cases import Case, cut, is_unit, resized, sizes, units, without_inner
+from clew.bisection.cases import (
+    Case,
+    completed,
+    cut,
+    is_unit,
+    lengths,
+    resized,
+    units,
+    without_inner,
+)
 from clew.bisection.checks import Check, quietly
 from clew.ir.expr import Constant, Function, Tuple, TupleGetItem, While
 from clew.ir.interpret import interpret, interpret_values, interpreted
-from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 
@@ -134,7 +143,7 @@ class Reducer:
         """Returns the case with shorter axes that still fails: reduces each size in turn, twice."""
         for _ in range(2):
             before = case
-            for size in sizes(case):
+            for size in lengths(case):
                 while size > 1 and not self.late and (found := self._shorter(case, size)):
                     case, size = found
             if case is before:
@@ -161,14 +170,14 @@ def _iterations(case: Case, loop: While) -> Iterator[Case]:
     names = [p.name for p in body.params]
     if not isinstance(body.body, Tuple) or len(set(names)) < len(names):
         return
-    outputs = tuple(f"y{n}" for n in range(len(body.body.fields)))
-    module = Module({"main": Function(body.params, body.body, {"outputs": outputs})})
+    outputs = dict.fromkeys(f"y{n}" for n in range(len(body.body.fields)))
     given = {p.id: case.inputs[p.name] for p in main.params}
     known = given | interpret_values(main, list(given.values()), {i.id for i in loop.init})
     state = [i.data if isinstance(i, Constant) else known[i.id] for i in loop.init]
     goes_on, iteration = interpreted(loop.cond), 0
-    while bool(goes_on(values := [np.asarray(iteration, np.int64), *state], {})):
-        made = with_expected(Case(module, dict(zip(names, values, strict=True)), {}))
+    while bool(goes_on(values := [np.asarray(iteration, np.int64), *state], case.sizes)):
+        inputs = dict(zip(names, values, strict=True))
+        made = with_expected(completed(body.params, body.body, inputs, outputs, case.sizes))
         if made is None:
             return
         yield made
@@ -219,9 +228,10 @@ def maker(
     function: Function,
     values: Mapping[int, Any],
     wrap: Callable[[Function], Function] | None = None,
+    sizes: Mapping[str, int] = MappingProxyType({}),
 ) -> Callable[[set[int]], Case]:
-    """Returns a function that cuts sets of nodes out of a function."""
-    return lambda members: cut(function, members, values, wrap)
+    """Returns a function that cuts sets of nodes out of a function; see `cut`."""
+    return lambda members: cut(function, members, values, wrap, sizes=sizes)
 
 
 class _Neighbors:

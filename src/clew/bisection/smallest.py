@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.bisection.cases import Case, units
+from clew.bisection.cases import Case, completed, units
 from clew.bisection.checks import BuildCheck, Check
 from clew.bisection.kernels import Fault, alone
 from clew.bisection.reduce import Reducer, maker
@@ -12,7 +12,6 @@ from clew.bisection.reduced import Reduced
 from clew.bisection.session import Session
 from clew.ir.expr import Expr, Function, Tuple
 from clew.ir.interpret import interpret_values
-from clew.ir.module import Module
 from clew.ir.visit import post_order
 
 
@@ -95,7 +94,8 @@ def smallest_kernel(session: Session, check: BuildCheck, fault: Fault) -> Reduce
     function = fault.function
     reducer = Reducer(check, session.say, session.seconds)
     wanted = {n.id for n in post_order(function.body)}
-    values = interpret_values(function, fault.operands, wanted)
+    sizes = session.build.sizes
+    values = interpret_values(function, fault.operands, wanted, sizes=sizes)
     values |= {p.id: v for p, v in zip(function.params, fault.operands, strict=True)}
     whole = {n.id for n in units(function)}
 
@@ -106,10 +106,10 @@ def smallest_kernel(session: Session, check: BuildCheck, fault: Fault) -> Reduce
             attrs.pop("stages", None)
         return Function(inner.params, inner.body, attrs)
 
-    make = maker(function, values, kernel)
+    make = maker(function, values, kernel, sizes)
     case = make(reducer.smaller(whole, make))
     if not reducer.fails(case):
-        case = alone(function, fault.operands, fault.expected)
+        case = alone(function, fault.operands, fault.expected, sizes)
     return reduced(reducer.smaller_sizes(case), check)
 
 
@@ -136,6 +136,5 @@ def _only(case: Case, names: Sequence[str]) -> Case:
     body = Tuple([fields[n] for n in names])
     read = {n.id for n in post_order(body)}
     params = [p for p in main.params if p.id in read]
-    module = Module({"main": Function(params, body, {"outputs": tuple(names)})})
     inputs = {p.name: case.inputs[p.name] for p in params}
-    return Case(module, inputs, {n: case.expected[n] for n in names})
+    return completed(params, body, inputs, {n: case.expected[n] for n in names}, case.sizes)

@@ -8,13 +8,12 @@ from typing import Final
 
 from clew.bisection.facts import facts_of
 from clew.bisection.inside import racing_step
-from clew.bisection.kernels import Fault, alone, due_of_function
+from clew.bisection.kernels import Fault, alone, due_of_function, true_results
 from clew.bisection.session import Session
 from clew.bisection.smallest import smallest_kernel
 from clew.bisection.verdict import Verdict
 from clew.build.observe import Ran, observe
 from clew.ir.expr import Function
-from clew.ir.interpret import interpret_values
 
 RACES: Final = 100
 """The number of runs of code that may fail intermittently."""
@@ -29,14 +28,14 @@ def search_threads(session: Session) -> Verdict:
     suspects: list[tuple[Fault, str, str]] = []
 
     def note(ran: Ran) -> None:
-        entries = ran.use.source.code.entries
-        if failing or all(e.grid * e.n_lines == 1 for e in entries):
+        entries = session.build.segments[ran.use.segment].plan.steps[ran.use.step].code.entries
+        if failing or all(e.n_pieces * e.n_lines == 1 for e in entries):
             return
         session.say(f"running {ran.use.name} alone on {threads} threads, {RACES} times")
         function = ran.use.call.op
         assert isinstance(function, Function)
-        value = interpret_values(function, ran.operands, {function.body.id})[function.body.id]
-        case = alone(function, ran.operands, value)
+        value = true_results(ran, session.build)
+        case = alone(function, ran.operands, value, session.build.sizes)
         check = session.check(due_of_function(function), threads, RACES)
         error = check.error(case.module, case.inputs, case.expected)
         fault = Fault("kernel", ran.use.call, ran.use, ran.operands, value, error, check.tolerance)

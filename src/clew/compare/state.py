@@ -188,7 +188,8 @@ class Side:
         if value is None or not value.last:
             return None
         node = self.held(layer)
-        return self.trace.nodes(self.trace.last)[node or value.last[0].node].type
+        held = self.trace.nodes(self.trace.last)[node or value.last[0].node]
+        return self.build.type_at(held.type)
 
 
 def _function(use: KernelUse) -> Function:

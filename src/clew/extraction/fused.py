@@ -17,7 +17,7 @@ import numpy as np
 from clew.build.observe import Ran, node_values, observe
 from clew.build.result import Build, KernelUse
 from clew.compiled import CompiledModel, Kernel
-from clew.extraction.graph import Cut, ModuleGraph, Unique, ValueNames, value_name
+from clew.extraction.graph import Cut, ModuleGraph, Unique, ValueNames, carriers, value_name
 from clew.extraction.part import AS_FUSED, Part
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
@@ -100,8 +100,10 @@ class FusedProgram:
 
     def _part_of(self, ran: Ran) -> Part:
         use = ran.use
-        module, params = kernel_module(use.call, self.values)
-        operands = dict(zip((a.id for a in use.call.args), ran.operands, strict=True))
+        main = self.build.stages[-1].module.main
+        module, params = kernel_module(use.call, self.values, main.params)
+        operands = dict(zip((p.id for p in main.params), self.arrays, strict=True))
+        operands |= dict(zip((a.id for a in use.call.args), ran.operands, strict=True))
         inputs = {name: operands[argument] for argument, name in params.items()}
         outputs = dict(zip(module.output_names, ran.results, strict=True))
         kernel = Kernel(use, self.build)
@@ -233,14 +235,19 @@ class FusedProgram:
         return tuple(sorted(layers, key=lambda la: order.get(la, len(order))))
 
 
-def kernel_module(call: Call, values: ValueNames) -> tuple[Module, dict[int, str]]:
+def kernel_module(
+    call: Call, values: ValueNames, own: Sequence[Var] = ()
+) -> tuple[Module, dict[int, str]]:
     """Returns a module that consists of one kernel call, and the names of its inputs by the ids of
     the arguments they stand for. Constants stay in the module. Boundary values are named as in
-    other parts.
+    other parts. Sizes that no argument has come from inputs of the model, its `own` parameters.
     """
     names = Unique()
     params: dict[int, Var] = {}
-    for position, argument in enumerate(call.args):
+    read = [a for a in call.args if not isinstance(a, Constant)]
+    inside = post_order([call.op], into_functions=True)
+    more = carriers((*read, call, *inside), read, own)
+    for position, argument in enumerate((*call.args, *more)):
         if not isinstance(argument, Constant) and argument.id not in params:
             name = names.of(value_name(argument, values, f"_{position}"))
             span = Span([Source(name, frontend="clew", kind="input")])

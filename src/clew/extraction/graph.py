@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from clew.extraction.layers import LayerGraph
-from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, Let, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import rebuild
-from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.size_names import names_in, plain_names
+from clew.ir.types import TensorType, TupleType
 from clew.ir.visit import inner_functions, post_order
 from clew.support.errors import InputError
 from clew.trace.lineage import building
@@ -196,27 +196,10 @@ class Cut:
         """Model inputs that the part takes only for their sizes: these name sizes that no other
         input has.
         """
-        bound = _plain_sizes(i.type for i in self.inputs)
-        missing = {s for s in self._sizes() if not s.startswith("?")} - bound
-        found: list[Expr] = []
-        own = {i.id for i in self.inputs}
-        for param in self.graph.module.main.params:
-            here = _plain_sizes([param.type])
-            if missing & here and param.id not in own:
-                found.append(param)
-                missing -= here
-        return tuple(found)
-
-    def _sizes(self) -> set[str]:
-        """Returns the names of sizes in the part's types and attributes."""
-        found: set[str] = set()
         own = [n for n in self.graph.nodes if n.id in self.members]
         inner = [f for n in own for f in inner_functions(n)]
-        for node in (*self.inputs, *own, *post_order(inner, into_functions=True)):
-            found |= _symbols(_dims(node.type))
-            if isinstance(node, Call):
-                found |= _symbols(node.attrs.values())
-        return found
+        nodes = (*self.inputs, *own, *post_order(inner, into_functions=True))
+        return tuple(carriers(nodes, self.inputs, self.graph.module.main.params))
 
     @cached_property
     def module(self) -> Module:
@@ -244,6 +227,22 @@ class Cut:
         attrs = {"outputs": tuple(names.of(graph.name_of(o)) for o in self.outputs)}
         main = Function(params, Tuple(results, span=Span()), attrs, span=Span())
         return Module({"main": main, **_globals(graph.module, main)})
+
+
+def carriers(nodes: Iterable[Expr], inputs: Iterable[Expr], params: Iterable[Var]) -> list[Var]:
+    """Returns the model's parameters that a part of these nodes takes besides its inputs, since
+    they name sizes that no other input has.
+    """
+    given = list(inputs)
+    missing = names_in(nodes) - plain_names(i.type for i in given)
+    found: list[Var] = []
+    own = {i.id for i in given}
+    for param in params:
+        here = plain_names([param.type])
+        if missing & here and param.id not in own:
+            found.append(param)
+            missing -= here
+    return found
 
 
 def value_name(value: Expr, values: ValueNames, ending: str = "") -> str:
@@ -291,31 +290,6 @@ def _check_tensor(value: Expr) -> None:
             hint="only tensors can: move the boundary to where it is built or unpacked",
             layer=", ".join(value.span.layers[:2]),
         )
-
-
-def _dims(type_: Type) -> Iterator[Any]:
-    if isinstance(type_, TupleType):
-        for field in type_.fields:
-            yield from _dims(field)
-    elif isinstance(type_, TensorType):
-        yield from type_.shape
-
-
-def _symbols(values: Iterable[Any]) -> set[str]:
-    found: set[str] = set()
-    for value in values:
-        if isinstance(value, SymDim):
-            found |= value.symbols
-        elif isinstance(value, tuple):
-            found |= _symbols(value)
-    return found
-
-
-def _plain_sizes(types: Iterable[Type]) -> set[str]:
-    """Returns the names of sizes that the shape of an array of one of these types gives."""
-    return {
-        str(d) for t in types for d in _dims(t) if isinstance(d, SymDim) and str(d) in d.symbols
-    }
 
 
 def _globals(module: Module, main: Function) -> dict[str, Function]:

@@ -85,17 +85,19 @@ def interpret_values(
     known: Mapping[int, Value] | None = None,
     results: Results | None = None,
     instead: Instead | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> dict[int, Value]:
     """Returns the values of the wanted nodes (by id) of a function and of functions in it.
 
     A node in a function that runs more than once has its last value. Other values are freed as soon
-    as nothing needs them. `known` gives values of the function's own nodes, which are then not
+    as nothing needs them. `sizes` has values of named sizes, for those that the shapes of the
+    arguments do not give. `known` gives values of the function's own nodes, which are then not
     computed; `results` gives results of operators in earlier runs. `module` is needed if the
     function calls globals. `instead` is called with each computed node and its value, and returns
     the value that later nodes read.
     """
     run = _Run(module, frozenset(wanted), results, instead)
-    run.function(function, args, known=known)
+    run.function(function, args, sizes=sizes, known=known)
     return run.found
 
 

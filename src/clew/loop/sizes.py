@@ -5,79 +5,52 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from clew.ir.dims import Sizes, substitute
 from clew.loop.ir import Buffer, For, If, Nest, Prefetch, Stmt, Store, transform
-from clew.te.expr import INDEX, Checked, Imm, Index, Load, Scalar, Size
-from clew.te.walk import over, post_order
+from clew.te.sizes import ExpressionsAt
 
 
 def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
     """Returns the nest with the sizes of its buffers, loops and expressions replaced by numbers.
 
-    Loops that do not run at these sizes are kept. The facts of loops stay: they mark the loops
-    whose iterations may compute an element twice.
+    Loops that do not run at these sizes are kept. So are the facts of loops, which mark those whose
+    iterations may compute an element again.
     """
     if not nest.sizes:
         return nest
-    return _AtSizes(sizes).nest(nest)
+    at = _AtSizes(sizes)
+    inputs, outputs = (tuple(map(at.buffer, part)) for part in (nest.inputs, nest.outputs))
+    body = transform(nest.body, at.statement)
+    return replace(nest, inputs=inputs, outputs=outputs).with_body(body)
 
 
 class _AtSizes:
     def __init__(self, sizes: Mapping[str, int]) -> None:
-        self._named = sizes
-        self._sizes = Sizes(sizes)
-        # By the ids of what they replace, which the nest keeps alive.
-        self._buffers: dict[int, Buffer] = {}
-        self._images: dict[int, Scalar] = {}
+        self._at = ExpressionsAt(sizes, self.buffer)
+        # With what they replace, which keeps its id.
+        self._buffers: dict[int, tuple[Buffer, Buffer]] = {}
 
-    def nest(self, nest: Nest) -> Nest:
-        inputs, outputs = (tuple(map(self._buffer, part)) for part in (nest.inputs, nest.outputs))
-        return replace(nest, inputs=inputs, outputs=outputs).with_body(
-            transform(nest.body, self._statement)
-        )
-
-    def _buffer(self, buffer: Buffer) -> Buffer:
+    def buffer(self, buffer: Buffer) -> Buffer:
+        """Returns a buffer whose shape consists of numbers."""
         found = self._buffers.get(id(buffer))
         if found is None:
-            memory = None if buffer.memory is None else self._buffer(buffer.memory)
-            shape = tuple(self._sizes.value(d) for d in buffer.shape)
-            found = self._buffers[id(buffer)] = replace(buffer, shape=shape, memory=memory)
-        return found
+            memory = None if buffer.memory is None else self.buffer(buffer.memory)
+            made = replace(buffer, shape=self._at.shape(buffer.shape), memory=memory)
+            found = self._buffers[id(buffer)] = buffer, made
+        return found[1]
 
-    def _statement(self, stmt: Stmt) -> Stmt | None:
+    def statement(self, stmt: Stmt) -> Stmt | None:
+        """Returns the statement, given one whose inner statements are already replaced."""
+        of = self._at.of
         match stmt:
             case For():
-                index = self._expression(stmt.index)
-                assert isinstance(index, Index)
-                return replace(stmt, index=index)
+                return replace(stmt, index=self._at.index(stmt.index))
             case Store():
-                indices = tuple(map(self._expression, stmt.indices))
-                buffer, value = self._buffer(stmt.buffer), self._expression(stmt.value)
+                indices = tuple(map(of, stmt.indices))
+                buffer, value = self.buffer(stmt.buffer), of(stmt.value)
                 return replace(stmt, buffer=buffer, indices=indices, value=value)
             case Prefetch():
-                indices = tuple(map(self._expression, stmt.indices))
-                return replace(stmt, buffer=self._buffer(stmt.buffer), indices=indices)
+                indices = tuple(map(of, stmt.indices))
+                return replace(stmt, buffer=self.buffer(stmt.buffer), indices=indices)
             case If():
-                return replace(stmt, cond=self._expression(stmt.cond))
+                return replace(stmt, cond=of(stmt.cond))
         return None
-
-    def _expression(self, expr: Scalar) -> Scalar:
-        images = self._images
-        for node in post_order(expr, images):
-            images[id(node)] = self._node(node, tuple([images[id(c)] for c in node.children]))
-        return images[id(expr)]
-
-    def _node(self, node: Scalar, children: tuple[Scalar, ...]) -> Scalar:
-        match node:
-            case Index():
-                return Index(node.name, self._sizes.value(node.extent), node.role, node.facts)
-            case Size():
-                return Imm(self._sizes.value(node.dim), INDEX)
-            case Load():
-                return Load(self._buffer(node.source), children)
-            case Checked():
-                places = node.places
-                count, size = (substitute(d, self._named) for d in (places.count, places.size))
-                places = replace(places, count=count, size=size)
-                return Checked(children[0], places, node.hold, node.site)
-        return over(node, children)

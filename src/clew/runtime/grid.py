@@ -135,7 +135,8 @@ def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> lis
     there are lines, rather than all lines of some pieces.
     """
     if not is_shared(phase, threads):
-        return [_box(entry, (0, entry.n_pieces), (0, entry.n_lines)) for entry in phase]
+        some = (entry for entry in phase if entry.n_pieces)  # a function does at least one line
+        return [_box(entry, (0, entry.n_pieces), (0, entry.n_lines)) for entry in some]
     cost = sum(entry.cost for entry in phase)
     most = min(threads * _CHUNKS_PER_THREAD, int(cost / DEFAULTS.least_chunk))
     by_thread: list[list[Chunk]] = [[] for _ in range(threads)]

@@ -1,0 +1,62 @@
+"""The names of sizes in parts of a graph, and their values in a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.ir.dims import Dim, SymDim, is_unknown
+from clew.ir.expr import Call, Expr, Var, While
+from clew.ir.types import TensorType, Type, leaves
+
+
+def names_in(nodes: Iterable[Expr]) -> set[str]:
+    """Returns the names of sizes in the types and attributes of nodes, without those that only a
+    run determines.
+    """
+    found: set[str] = set()
+    for node in nodes:
+        found |= _names(_dims([node.type]))
+        if isinstance(node, Call):
+            found |= _names(node.attrs.values())
+        elif isinstance(node, While):
+            found |= _names([node.trips])
+    return {name for name in found if not name.startswith("?")}
+
+
+def plain_names(types: Iterable[Type]) -> set[str]:
+    """Returns the names of sizes that the shape of an array of one of these types gives."""
+    return {str(d) for d in _dims(types) if isinstance(d, SymDim) and str(d) in d.symbols}
+
+
+def sizes_in(params: Sequence[Var], values: Mapping[str, Any] | Sequence[Any]) -> dict[str, int]:
+    """Returns the sizes that the shapes of parameters' values give, in order or by name."""
+    found: dict[str, int] = {}
+    given = [values[p.name] for p in params] if isinstance(values, Mapping) else values
+    for param, value in zip(params, given, strict=True):
+        type_ = param.type
+        if not isinstance(type_, TensorType) or type_.rank != np.ndim(value):
+            continue
+        for dim, size in zip(type_.shape, np.shape(value), strict=True):
+            if isinstance(dim, SymDim) and str(dim) in dim.symbols and not is_unknown(dim):
+                found.setdefault(str(dim), int(size))
+    return found
+
+
+def _dims(types: Iterable[Type]) -> Iterator[Dim]:
+    for type_ in types:
+        for leaf in leaves(type_):
+            if isinstance(leaf, TensorType):
+                yield from leaf.shape
+
+
+def _names(values: Iterable[Any]) -> set[str]:
+    found: set[str] = set()
+    for value in values:
+        if isinstance(value, SymDim):
+            found |= value.symbols
+        elif isinstance(value, tuple):
+            found |= _names(value)
+    return found

@@ -1,0 +1,77 @@
+"""Expressions and tensor expressions at given sizes: everything that a call brings is a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from clew.ir.dims import Dim, Sizes
+from clew.te.expr import INDEX, Checked, Imm, Index, Load, Reduce, Scalar, Size
+from clew.te.tensor import Tensor, stages
+from clew.te.walk import over, post_order
+
+
+class ExpressionsAt:
+    """Expressions at given sizes, each computed once. `source` returns what a load then reads."""
+
+    def __init__(self, sizes: Mapping[str, int], source: Callable[[Any], Any]) -> None:
+        self._sizes = Sizes(sizes)
+        self._source = source
+        # By the ids of what they replace, which is kept alive.
+        self._images: dict[int, tuple[Scalar, Scalar]] = {}
+
+    def value(self, dim: Dim) -> int:
+        """Returns the value of a dimension."""
+        return self._sizes.value(dim)
+
+    def shape(self, dims: Sequence[Dim]) -> tuple[int, ...]:
+        """Returns the values of dimensions."""
+        return tuple(map(self.value, dims))
+
+    def index(self, index: Index) -> Index:
+        """Returns a loop variable or axis. Its facts stay: they mark loops whose iterations may
+        compute an element again.
+        """
+        found = self.of(index)
+        assert isinstance(found, Index)
+        return found
+
+    def of(self, expr: Scalar) -> Scalar:
+        """Returns an expression; shared parts stay shared."""
+        images = self._images
+        for node in post_order(expr, images):
+            children = tuple([images[id(c)][1] for c in node.children])
+            images[id(node)] = node, self._node(node, children)
+        return images[id(expr)][1]
+
+    def _node(self, node: Scalar, children: tuple[Scalar, ...]) -> Scalar:
+        match node:
+            case Index():
+                return Index(node.name, self.value(node.extent), node.role, node.facts)
+            case Size():
+                return Imm(self.value(node.dim), INDEX)
+            case Load():
+                return Load(self._source(node.source), children)
+            case Reduce():
+                return Reduce(node.combiner, children[0], [self.index(a) for a in node.axes])
+            case Checked():
+                places = node.places
+                count, size = self.value(places.count), self.value(places.size)
+                places = replace(places, count=count, size=size)
+                return Checked(children[0], places, node.hold, node.site)
+        return over(node, children)
+
+
+def tensors_at(
+    inputs: Sequence[Tensor], outputs: Sequence[Tensor], sizes: Mapping[str, int]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Returns the inputs and outputs of a computation at given sizes."""
+    made: dict[int, Tensor] = {}
+    at = ExpressionsAt(sizes, lambda tensor: made[id(tensor)])
+    for tensor in (*inputs, *stages(outputs)):
+        axes = [at.index(axis) for axis in tensor.axes]
+        body = None if tensor.body is None else at.of(tensor.body)
+        shape, layout, role = at.shape(tensor.shape), tensor.layout, tensor.role
+        made[id(tensor)] = Tensor(tensor.name, shape, tensor.dtype, axes, body, layout, role)
+    return [made[id(t)] for t in inputs], [made[id(t)] for t in outputs]

@@ -1,0 +1,72 @@
+"""Commands on a model of free sizes, which inputs in files settle: kernels and graphs show the
+names, figures and values are those of the inputs.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import zoo
+from clew.cli import app
+
+NAME = "bert_tiny_dynamic"
+BATCH, SEQUENCE = 2, 7
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Any:
+    files = []
+    for name, value in zoo.inputs(NAME, batch=BATCH, sequence=SEQUENCE).items():
+        np.save(tmp_path / f"{name}.npy", value)
+        files += ["-i", f"{name}={tmp_path / name}.npy"]
+
+    def run(name: str, *arguments: str) -> str:
+        with pytest.raises(SystemExit) as left:
+            app.main([name, str(zoo.path(NAME)), *arguments, *files])
+        captured = capsys.readouterr()
+        assert not left.value.code, captured.err
+        return captured.out
+
+    return run
+
+
+def test_a_story_and_loops_have_names(command: Any) -> None:
+    story = command("trace", "--layer", "node_MatMul_119")
+    assert "f32[batch, sequence, 512]" in story
+    kernel = json.loads(command("trace", "--kernel", "dense_add_gelu", "--json"))
+    head, *loops = kernel["loops"].splitlines()
+    assert "in0: f32[batch*sequence, 128]" in head
+    assert any(re.search(r"parallel .* in .*batch\*sequence.*:$", line) for line in loops)
+
+
+def test_every_link_holds(command: Any) -> None:
+    found = json.loads(command("trace", "--verify", "--json"))
+    assert found["ok"]
+    assert found["checked"] > 300
+    assert found["skipped"] == 0
+
+
+def test_figures_are_those_of_the_inputs(command: Any) -> None:
+    graph = json.loads(command("correlate", "--json"))
+    assert graph["attrs"]["shape"][0] == [BATCH, SEQUENCE]
+    assert all(isinstance(n, int) for shape in graph["attrs"]["shape"] for n in shape)
+    assert all(isinstance(kernel["flops"], int) for kernel in graph["kernels"])
+    found = json.loads(command("profile", "--json", "--repeats", "3", "--sample", "0"))
+    dense = next(k for k in found["kernels"] if k["name"] == "dense_add_gelu")
+    products = 2 * BATCH * SEQUENCE * 128 * 512
+    assert dense["roof"]["flops"] > products
+    assert dense["roof"]["bytes"] > 4 * BATCH * SEQUENCE * (128 + 512)
+
+
+def test_values(command: Any) -> None:
+    found = json.loads(command("tap", "--json", "--layer", "node_layer_norm_1"))
+    assert str([BATCH, SEQUENCE, 128]) in json.dumps(found)
+    assert "values are the same wherever they can be read" in command(
+        "diff", str(zoo.path(NAME)), "--no-time"
+    )
