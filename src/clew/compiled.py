@@ -207,8 +207,8 @@ class CompiledModel(ProfiledModel[Kernel]):
     Calls may come from several threads at once. One build serves all sizes of a model with symbolic
     sizes. A build of its own is made for sizes at which that build is not valid (a size of 0), for
     each set of values of inputs that decide sizes (`inputs` marks these), and for all sizes of a
-    model with a kernel that cannot take its sizes from a call, or with other backends. `builds_made`
-    counts builds. The programs of the last 32 sets of sizes are kept.
+    model with a kernel that cannot take its sizes from a call, or with other backends.
+    `builds_made` counts builds. The programs of the last 32 sets of sizes are kept.
     """
 
     def __init__(self, module: Module | DeferredModule, options: Options, cache: Cache) -> None:
@@ -359,7 +359,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._last.program
 
     def _program_at(self, arrays: Sequence[Any]) -> Program:
-        """Returns the program for the sizes of checked inputs: the stored one, if it serves them."""
+        """Returns the program for the sizes of checked inputs; the stored one if it serves them."""
         stored = self._stored
         if stored is None or self._sized is not None:
             return self._build_for(arrays).program

@@ -265,9 +265,7 @@ class _GraphReader:
         """
         kernels = [n for n in post_order(loop.cond.body) if _is_kernel(n)]
         trips = None if loop.trips is None else self._reader.build.known(loop.trips)
-        counted = trips is not None and not any(
-            n.id in self._reader.uses for n in kernels
-        )
+        counted = trips is not None and not any(n.id in self._reader.uses for n in kernels)
         return {"body": loop.body} if counted else {"cond": loop.cond, "body": loop.body}
 
     def _kernel(self, call: Call, function: Function) -> None:
