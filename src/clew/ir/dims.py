@@ -480,6 +480,8 @@ def _least_of(atom: Atom, size: int) -> Fraction:
         best = min(left, right)
     elif atom.op == "//" and isinstance(atom.args[1], int) and atom.args[1] > 0:
         best = left if left == -math.inf else Fraction(math.floor(left / atom.args[1]))
+    elif atom.op == "//" and right >= 1 and left >= 0:
+        best = Fraction(int(_lowest(atom.args[0] - atom.args[1], size) >= 0))
     else:
         best = Fraction(0) if left >= 0 else -math.inf
     return Fraction(-(1 << 62)) if best == -math.inf else Fraction(best)

@@ -54,7 +54,7 @@ def split_tiles(schedule: Schedule, loop: str, size: int) -> tuple[str, str]:
     """Splits a loop into tiles of at most `size` that are then unrolled; returns the names of the
     outer and the inner loop.
     """
-    tail = "balance" if schedule.is_static(loop) else "shift"
+    tail = "balance" if schedule.is_static(loop) else "shrink"
     return schedule.split(loop, size, tail=tail)
 
 
