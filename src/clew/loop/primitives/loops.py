@@ -50,7 +50,7 @@ def split(
 
     If n is known only in a run, `peel` runs the remainder as one guarded tile, and `balance` uses
     equal tiles, of a size that the run knows, and moves the last back. For n below the factor,
-    `clamp` uses one tile that repeats the last iteration.
+    `clamp` uses one tile, perhaps a smaller one, that repeats the last iteration.
 
     Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorized or parallel;
     S071 for iterations that cannot be computed twice.
@@ -91,7 +91,7 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
     if tail == "shrink":
         return _shrinking(loop, factor, simplifier)
     if tail == "clamp":
-        return [_shifted(loop, factor, simplifier), _clamped(loop, factor, simplifier)]
+        return [_shifted(loop, factor, simplifier), *_clamped(loop, factor, simplifier)]
     if tail == "balance":
         return [_evened(loop, factor, simplifier)]
     rest = ceil_div(extent, factor) - whole
@@ -145,10 +145,19 @@ def _shifted(loop: For, factor: int, simplifier: Simplifier) -> For:
     return For(outer, loop.kind, For(inner, loop.kind, replace_index(loop.body, loop.index, value)))
 
 
-def _clamped(loop: For, factor: int, simplifier: Simplifier) -> For:
-    """Returns one tile for fewer iterations than it has; the others repeat the last one."""
-    few = 1 - _reaches(loop.size, factor)
-    return _repeating(loop, 0, few, factor, simplifier)
+def _clamped(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
+    """Returns tiles for fewer iterations than `factor`: one of them runs, the smallest that holds
+    all iterations, and repeats the last one.
+    """
+    sizes = [size_ for size_ in (factor, factor // 2, factor // 8) if size_ > 1 or factor == size_]
+    found: list[For] = []
+    above: Dim = _reaches(loop.size, factor)
+    for size_, smaller in zip(sizes, [*sizes[1:], 0], strict=True):
+        reached = _reaches(loop.size, smaller + 1)
+        if reached - above != 0:
+            found.append(_repeating(loop, 0, reached - above, size_, simplifier))
+        above = reached
+    return found
 
 
 def _repeating(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
