@@ -122,6 +122,8 @@ class SymDim:
                 return self
             if other and all(c % other == 0 for _, c in self.terms):
                 return _normal({m: c // other for m, c in self.terms})
+            if other > 0 and all(c < 0 for m, c in self.terms if m):
+                return -((-self + (other - 1)) // other)  # rounds up the positive quotient
             nested = _nested_quotient(self, other)
             if nested is not None:
                 return nested
@@ -496,23 +498,30 @@ def _least_of(atom: Atom, size: int) -> int:
 
 def _bounded(dim: SymDim, *, linear: bool) -> dict[_Monomial, Fraction]:
     """Returns the terms of a lower bound: a quotient `a // n` with a negative coefficient becomes
-    `a / n`, and `min(a, b)` becomes b. With `linear`, a quotient with a positive coefficient becomes
-    `(a - n + 1) / n`.
+    `a / n`, and `min(a, b)` becomes b. With `linear`, a quotient with a positive coefficient
+    becomes `(a - n + 1) / n`.
     """
-    found: dict[_Monomial, Fraction] = {}
-    pending = [(monomial, Fraction(c)) for monomial, c in dim.terms]
-    while pending:
-        monomial, weight = pending.pop()
-        bound = _atom_bound(monomial, weight, linear)
+    terms = {monomial: Fraction(c) for monomial, c in dim.terms}
+    settled: set[_Monomial] = set()
+    while True:
+        # The largest first: what its bound adds may cancel others.
+        rest = [m for m in terms if m not in settled]
+        if not rest:
+            return terms
+        monomial = max(rest, key=lambda m: sum(len(atom.text) for atom, _ in m))
+        weight = terms[monomial]
+        bound = _atom_bound(monomial, weight, linear) if weight else None
         if bound is None:
-            found[monomial] = found.get(monomial, Fraction(0)) + weight
+            settled.add(monomial)
             continue
+        del terms[monomial]
         atom, value, by = bound
-        rest: Dim = 1
+        others: Dim = 1
         if len(monomial) > 1:
-            rest = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
-        pending += [(inner, weight * c / by) for inner, c in _terms(value * rest)]
-    return found
+            others = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
+        for inner, c in _terms(value * others):
+            terms[inner] = terms.get(inner, Fraction(0)) + weight * c / by
+            settled.discard(inner)
 
 
 def _atom_bound(
