@@ -116,10 +116,11 @@ def _shifted(loop: For, sizes: Sequence[int], simplifier: Simplifier) -> list[Fo
         below = below * (1 - enough)
         if takes == 0:
             continue
-        facts = (extent - tile,) if isinstance(extent, SymDim) else ()
+        rest = extent - tile
+        facts = (rest,) if isinstance(rest, SymDim) else ()
         outer = Index(f"{loop.name}.o", takes * ceil_div(extent, tile), facts=facts)
         inner = Index(f"{loop.name}.i", tile)
-        start = binary("min", binary("mul", outer, tile), size(extent - tile))
+        start = binary("min", binary("mul", outer, tile), size(rest))
         value = simplifier.simplify(binary("add", start, inner))
         body = replace_index(loop.body, loop.index, value)
         found.append(For(outer, loop.kind, For(inner, loop.kind, body)))

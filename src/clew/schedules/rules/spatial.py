@@ -47,7 +47,7 @@ class Spatial(Rule[TailMatch]):
         return TailMatch(schedule, target, info.name, work.root.name)
 
     def choices(self, match: TailMatch) -> Space:
-        shape, target = match.info.store.buffer.shape, match.target
+        shape, target = match.info.store.buffer.typical_shape, match.target
         if len(shape) > 1:
             options = tuple(n for n in (1, 2, 4, 8) if n <= shape[-2]) or (1,)
             neighbors = min(_NEIGHBORS, shape[-2])
@@ -72,7 +72,8 @@ class Spatial(Rule[TailMatch]):
         if row:
             neighbors = settings["rows"]
             schedule.reorder(*outer, panel, row, lane)
-            attach, inner = schedule.split(row, neighbors)
+            tail = "peel" if schedule.is_static(row) else "shift"
+            attach, inner = schedule.split(row, neighbors, tail=tail)
             schedule.unroll(inner)
         schedule.compute_at(match.anchor, attach, "register")
         taps = register_tile(schedule, info, lanes)

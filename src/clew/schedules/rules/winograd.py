@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.dims import Dim, ceil_div, exact_quotient, typical
 from clew.ir.types import bits
-from clew.loop.ir import buffer_loads
+from clew.loop.ir import buffer_loads, number
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import ONE_RESULT
@@ -53,20 +54,30 @@ class Stages:
         tiles = self.data_tiles.store.buffer
         loads = buffer_loads(self.products.store.value)
         (weight,) = (x.source for x in loads if x.source is not tiles)
-        channels: int = weight.shape[-1]
-        return channels
+        return number(weight.shape[-1], f"a panel of {weight.name}")
 
     @property
     def blocks_together(self) -> int:
         """The number of blocks of output channels in a panel."""
-        return self.panel // self.image.store.buffer.shape[-1]
+        return self.panel // self.lanes
 
     @property
-    def tiles(self) -> tuple[int, int]:
+    def lanes(self) -> int:
+        """The number of output channels in a block."""
+        buffer = self.image.store.buffer
+        return number(buffer.shape[-1], f"a block of {buffer.name}")
+
+    @property
+    def side(self) -> int:
+        """The number of lines of a tile."""
+        buffer = self.out_columns.store.buffer
+        return number(buffer.shape[2], f"a tile of {buffer.name}")
+
+    @property
+    def tiles(self) -> tuple[Dim, Dim]:
         """The numbers of rows and columns of tiles in an image."""
         _, _, height, width, _ = self.image.store.buffer.shape
-        side = self.out_columns.store.buffer.shape[2]
-        return -(-height // side), -(-width // side)
+        return ceil_div(height, self.side), ceil_div(width, self.side)
 
 
 _NAMES: Final = tuple(Stages.__dataclass_fields__)
@@ -97,7 +108,7 @@ class Winograd(Rule[Transformed]):
         others = [n for n in work.infos if n not in kept and n != root.name]
         if stages.image is not root:
             others.append(stages.image.name)
-        whole = root.store.buffer.shape == image.shape
+        whole = root.store.buffer.shape == stages.image.store.buffer.shape
         if not whole or any(work.infos[n].is_reduction for n in others):
             return None
         schedule, order = work.start.copy(), list(work.infos)
@@ -107,12 +118,12 @@ class Winograd(Rule[Transformed]):
 
     def choices(self, match: Transformed) -> Space:
         stages = match.stages
-        rows, columns = stages.tiles
+        rows, columns = map(typical, stages.tiles)
         images = match.image.shape[0]
         group = _rows_in_cache(stages, match.target)
         together = (group * columns) or images * rows * columns
         most = rows_of_tile(match.target, stages.blocks_together)
-        options = tuple(n for n in range(rows + 1) if n == 0 or rows % n == 0)
+        options = (0, *(n for n in range(1, rows + 1) if _are_equal(stages, n)))
         return Space(
             (
                 Choice("group", group, options, "rows of tiles in a group; 0: the whole image"),
@@ -142,17 +153,17 @@ def _rows_in_cache(stages: Stages, target: Target) -> int:
     """Returns the fewest rows of tiles that keep the arithmetic units busy and stay in the
     second-level cache; 0 if there are none, so that each weight is read once for the whole image.
     """
-    batch, blocks, _, _, lanes = stages.image.store.buffer.shape
-    points = stages.out_columns.store.buffer.shape[3]
-    rows, columns = stages.tiles
-    inner = stages.data_tiles.store.buffer.shape[2]
+    batch, blocks, _, _, lanes = stages.image.store.buffer.typical_shape
+    points = stages.out_columns.store.buffer.typical_shape[3]
+    rows, columns = map(typical, stages.tiles)
+    inner = stages.data_tiles.store.buffer.typical_shape[2]
     element_bytes = max(8, bits(stages.data_tiles.store.buffer.dtype)) // 8
     point_bytes = points * points * lanes * element_bytes
     weight_bytes = point_bytes * inner * blocks * lanes
     row_bytes = point_bytes * (inner + blocks) * columns
     for taken in range(1, batch * rows // _FEWEST_GROUPS + 1):
         group_bytes, tiles = taken * row_bytes, taken * columns
-        if rows % taken or tiles < _FEWEST_ROWS:
+        if not _are_equal(stages, taken) or tiles < _FEWEST_ROWS:
             continue
         stays = weight_bytes + group_bytes <= target.l2_bytes
         if stays or (tiles >= _ROWS_A_WEIGHT and group_bytes <= target.l2_bytes):
@@ -160,14 +171,18 @@ def _rows_in_cache(stages: Stages, target: Target) -> int:
     return 0
 
 
+def _are_equal(stages: Stages, rows: int) -> bool:
+    """Whether groups of this many rows of tiles are equal for all sizes."""
+    return exact_quotient(stages.tiles[0], rows) is not None
+
+
 def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int) -> str:
     """Orders the loops over the image and unrolls the pixels of a tile. Returns the loop over
     groups, or "" if there are no groups.
     """
-    tile = stages.out_columns.store.buffer.shape[2]
     n, co, oh, ow, ci = stage_infos(schedule)[root].axes
-    ty, y = schedule.split(oh, tile, tail="guard")
-    tx, x = schedule.split(ow, tile, tail="guard")
+    ty, y = schedule.split(oh, stages.side, tail="guard")
+    tx, x = schedule.split(ow, stages.side, tail="guard")
     group = ""
     if rows:
         group, row = schedule.split(ty, rows)
@@ -229,7 +244,7 @@ def _multiply(
 def _transform(schedule: Schedule, stages: Stages) -> list[str]:
     """Loads and transforms a patch column by column, then row by row. Returns the outer loops."""
     i, j, cb, t, ci = stages.data_tiles.axes
-    row, column = schedule.split(t, stages.tiles[1])
+    row, column = schedule.split(t, number(stages.tiles[1], "a row of tiles"))
     schedule.reorder(cb, row, column, i, j, ci)
     schedule.compute_at(stages.data_parts.name, i, "register")
     schedule.compute_at(stages.data_columns.name, column, "register")
