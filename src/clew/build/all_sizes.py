@@ -7,11 +7,10 @@ is a number; this compiles nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from clew.backends.options import Options
-from clew.build.build import build_module
-from clew.build.result import Build
+from clew.build.build import build_template
+from clew.build.result import Build, BuildTemplate
 from clew.ir.dims import SymDim, at_least, is_unknown
 from clew.ir.expr import Expr, Function
 from clew.ir.module import Module
@@ -30,7 +29,7 @@ class SizedBuild(Shown):
     all sizes.
     """
 
-    def __init__(self, build: Build) -> None:
+    def __init__(self, build: BuildTemplate) -> None:
         self.build = build
         self.unsized = dict(build.unsized)
         conditions = dict.fromkeys(_conditions(build))
@@ -46,18 +45,17 @@ class SizedBuild(Shown):
         found = None if self.unsized else self.template.at(sizes)
         if found is None:
             return None
-        program, segments = found
-        return replace(self.build, program=program, segments=segments)
+        return self.build.at(*found)
 
 
 def build_for_all_sizes(
     module: Module, options: Options, cache: Cache, pool: ThreadPool
 ) -> SizedBuild:
     """Returns the build of a module for all sizes of its free dimensions."""
-    return SizedBuild(build_module(module, options, cache, pool, None))
+    return SizedBuild(build_template(module, options, cache, pool))
 
 
-def _conditions(build: Build) -> Iterator[SymDim]:
+def _conditions(build: BuildTemplate) -> Iterator[SymDim]:
     """Yields the dimensions that must be at least 0: what kernels need, and that no value is
     empty.
     """
