@@ -14,7 +14,7 @@ from clew.build.result import Build, BuildTemplate
 from clew.ir.dims import SymDim, at_least, is_unknown
 from clew.ir.expr import Expr, Function
 from clew.ir.module import Module
-from clew.ir.types import TensorType, leaves
+from clew.ir.types import TensorType, UnrankedType, leaves
 from clew.ir.visit import inner_functions, post_order
 from clew.runtime.cache import Cache
 from clew.runtime.template import ProgramTemplate
@@ -25,13 +25,13 @@ from clew.support.shown import Shown
 class SizedBuild(Shown):
     """A build whose programs at given sizes share kernels and weights.
 
-    `unsized` says, by kernel, why some kernels cannot serve all sizes; then `at` returns None for
+    `unsized` says, by kernel or value, why some cannot serve all sizes; then `at` returns None for
     all sizes.
     """
 
     def __init__(self, build: BuildTemplate) -> None:
         self.build = build
-        self.unsized = dict(build.unsized)
+        self.unsized = {**dict(build.unsized), **_unranked(build)}
         conditions = dict.fromkeys(_conditions(build))
         self.template = ProgramTemplate(build.program, build.segments, tuple(conditions))
 
@@ -53,6 +53,17 @@ def build_for_all_sizes(
 ) -> SizedBuild:
     """Returns the build of a module for all sizes of its free dimensions."""
     return SizedBuild(build_template(module, options, cache, pool))
+
+
+def _unranked(build: BuildTemplate) -> dict[str, str]:
+    """Returns the values of a rank that only a run knows, if any. Operators on them run on the host;
+    where sizes decide the rank, a build for given sizes has kernels for them.
+    """
+    return {
+        ", ".join(node.span.layers) or "a value": "its rank is known only in a run"
+        for node in _nodes(build.stages[-1].module.main)
+        if any(isinstance(leaf, UnrankedType) for leaf in leaves(node.type))
+    }
 
 
 def _conditions(build: BuildTemplate) -> Iterator[SymDim]:
