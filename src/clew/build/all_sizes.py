@@ -56,8 +56,8 @@ def build_for_all_sizes(
 
 
 def _unranked(build: BuildTemplate) -> dict[str, str]:
-    """Returns the values of a rank that only a run knows, if any. Operators on them run on the host;
-    where sizes decide the rank, a build for given sizes has kernels for them.
+    """Returns the values of a rank that only a run knows. Operators on them run on the host; where
+    sizes decide the rank, a build for given sizes has kernels for them.
     """
     return {
         ", ".join(node.span.layers) or "a value": "its rank is known only in a run"
