@@ -357,9 +357,10 @@ class CompiledModel(ProfiledModel[Kernel]):
         if key in self._builds:
             return self._build_for(arrays).program
         if self._last_sizes is None or self._last_sizes[0] != key:
-            check_sizes(self._inputs, arrays, self.options.sizes)
             assert isinstance(self._model, Module)
-            specialize = self._specialization(self._model, arrays)
+            with locate(inputs=described(self._inputs, arrays)):
+                check_sizes(self._inputs, arrays, self.options.sizes)
+                specialize = self._specialization(self._model, arrays)
             if not stored.serves(arrays):
                 return self._build_for(arrays).program
             self._last_sizes, self._last = (key, specialize), None
