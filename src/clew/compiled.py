@@ -283,24 +283,14 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def _at(self, key: SizesKey, specialize: Specialize) -> Build | None:
         """Returns the build for all sizes, at given sizes; None if it does not serve them."""
-        module = self._served_by_one_build
-        if module is None:
+        if self._by_value or not isinstance(self._model, Module):
             return None
         with in_force(self.budgets):
-            build = self._for_all_sizes(module).at(dict(specialize.sizes))
+            build = self._for_all_sizes(self._model).at(dict(specialize.sizes))
         if build is not None:
             self._keep(key, build)
             self._at_sizes.add(key)
         return build
-
-    @property
-    def _served_by_one_build(self) -> Module | None:
-        """The module that one build can serve for all sizes. None if values decide shapes, or if
-        there are other backends, whose regions have shapes of numbers.
-        """
-        if not self._symbolic or self._by_value or self.options.backends:
-            return None
-        return self._model if isinstance(self._model, Module) else None
 
     def _for_all_sizes(self, module: Module) -> SizedBuild:
         """Returns the build for all sizes, made on first use."""
@@ -617,9 +607,8 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def _write(self, path: str | Path, *, mode: int = 0o666) -> None:
         sized = None
-        module = self._served_by_one_build
-        if module is not None:
-            made = self._for_all_sizes(module)
+        if self._symbolic and isinstance(self._model, Module) and not self._by_value:
+            made = self._for_all_sizes(self._model)
             if not made.unsized:
                 sized = made, _saved_uses(made.build)
         if not self._builds and sized is None:

@@ -83,13 +83,10 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
 
     @property
     def kernels(self) -> list[LoadedKernel]:
-        """The kernels in the order they run. With several builds, those of the last run; before it,
-        those of the build for all sizes.
+        """The kernels in the order they run; with several sizes, those of the last run.
 
-        Errors: I044 if no build serves all sizes, several serve some, and none has run yet.
+        Errors: I044 if there are several sizes and none has run yet.
         """
-        if self._last is None and self._template is not None:
-            return list(self._template.kernels)
         if self._last is None:
             raise InputError(
                 "I044",

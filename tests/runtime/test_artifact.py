@@ -136,16 +136,24 @@ def test_file_holds_each_constant_and_kernel_once(saved: Any, tmp_path: Path) ->
     assert (tmp_path / "two.clew").stat().st_size - size_one < weights / 2
 
 
-def test_symbolic_model_runs_at_all_sizes_saved_before_any_run(saved: Any, tmp_path: Path) -> None:
+def test_symbolic_model_runs_at_the_sizes_it_was_saved_with(saved: Any, tmp_path: Path) -> None:
     name = "bert_tiny_dynamic"
     compiled = clew.compile(saved(name)[0].module, threads=1)
-    compiled.save(tmp_path / "sized.clew")
-    loaded = load_compiled(tmp_path / "sized.clew", threads=1)
+    with pytest.raises(ClewError, match="I044"):
+        compiled.save(tmp_path / "never.clew")
+    feeds = [zoo.inputs(name, batch=b, sequence=s) for b, s in ((1, 5), (2, 9))]
+    expected = [compiled.run(feed) for feed in feeds]
+    compiled.save(tmp_path / "both.clew")
+    loaded = load_compiled(tmp_path / "both.clew", threads=1)
+    with pytest.raises(ClewError, match="I044"):
+        _ = loaded.kernels
+    for feed, outputs in zip(feeds, expected, strict=True):
+        assert_equal(loaded.run(feed), outputs)
     assert loaded.kernels
-    for batch, sequence in ((1, 5), (2, 9), (3, 7)):
-        feed = zoo.inputs(name, batch=batch, sequence=sequence)
-        assert_equal(loaded.run(feed), compiled.run(feed))
-    assert compiled.builds_made == 1
+    with pytest.raises(ClewError, match="I046") as caught:
+        loaded.run(zoo.inputs(name, batch=3, sequence=7))
+    assert "[3, 7]" in caught.value.message
+    assert "[2, 9]" in caught.value.message
 
 
 def test_the_same_build_gives_the_same_bytes(saved: Any, tmp_path: Path) -> None:
