@@ -11,7 +11,7 @@ from clew.loop.affine import Simplifier
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import REDUCES, TAILED
-from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import flatten_axes, largest_load, stride
@@ -72,8 +72,7 @@ class Spatial(Rule[TailMatch]):
         if row:
             neighbors = settings["rows"]
             schedule.reorder(*outer, panel, row, lane)
-            tail = "peel" if schedule.is_static(row) else "shift"
-            attach, inner = schedule.split(row, neighbors, tail=tail)
+            attach, inner = split_tiles(schedule, row, neighbors, tail="peel")
             schedule.unroll(inner)
         schedule.compute_at(match.anchor, attach, "register")
         taps = register_tile(schedule, info, lanes)
