@@ -342,6 +342,17 @@ def of_record(record: Any) -> Dim:
     return SymDim({tuple((atom(a), p) for a, p in monomial): c for c, monomial in record})
 
 
+def symbolic_of_record(record: Any) -> SymDim:
+    """Returns the dimension of a record from `to_record`, which must not be a number.
+
+    Errors: ValueError for a number.
+    """
+    dim = of_record(record)
+    if isinstance(dim, int):
+        raise ValueError(f"{dim} is not symbolic")
+    return dim
+
+
 class Sizes:
     """Values of named sizes. Values of dimensions at these sizes are computed once."""
 

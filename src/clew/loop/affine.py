@@ -79,7 +79,7 @@ class Simplifier:
         self._simple: dict[int, tuple[Scalar, Scalar]] = {}
         self._ranges: dict[int, tuple[Scalar, Range]] = {}
         self._decided: dict[int, tuple[Scalar, bool | None]] = {}
-        self._divided: dict[tuple[str, Linear, int], Linear] = {}
+        self._divided: dict[tuple[str, Linear, Dim], Linear] = {}
         self._flat: dict[Linear, Linear] = {}
         self._facts: dict[int, tuple[Scalar, Facts]] = {}
 

@@ -19,7 +19,7 @@ _PLAIN: Final = (roles.BATCH, roles.CHANNEL, roles.LINE, roles.PIXEL)
 @dataclass(frozen=True)
 class Image:
     """The axes of an image, as names of loops. In a plain image, `lane` is empty and `block` is the
-    channel axis.
+    channel axis. `shape` holds the sizes of the axes, or typical ones that stand for them.
     """
 
     batch: str
