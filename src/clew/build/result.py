@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from clew.backends.cpu.lowering import KernelBinary, KernelSource, operator_calls
@@ -15,6 +15,7 @@ from clew.ir.visit import post_order
 from clew.passes.base import Unmet
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
+from clew.runtime.template import SizedSegment
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown, counted
 from clew.trace.stages import StageRecord
@@ -63,17 +64,15 @@ class RegionUse(Brief):
 
 
 @dataclass(repr=False)
-class Build(Shown):
-    """The result of compiling one module. Times are wall-clock seconds.
-
-    `stages` and the kernels' sources may have sizes by name. Then `sizes` holds their values, for
-    which program and segments are; `number`, `type_at` and `settled` substitute them.
+class BuildTemplate(Shown):
+    """The result of compiling a module. Segments whose sizes only a run knows run in a `Build` made
+    by `at`. Times are wall-clock seconds.
     """
 
     stages: list[StageRecord]
     program: Program
     uses: list[KernelUse]
-    segments: list[NativeSegment]
+    segments: Sequence[NativeSegment | SizedSegment]
     binaries: dict[str, KernelBinary]
     seconds: dict[str, float]
     cached_kernels: int
@@ -82,10 +81,60 @@ class Build(Shown):
     regions: tuple[RegionUse, ...] = ()
     # Why kernels cannot serve all sizes, by their names.
     unsized: tuple[tuple[str, str], ...] = ()
-    sizes: Mapping[str, int] = field(default_factory=dict)
 
     def _about(self) -> str:
         return f"of {counted(len(self.uses), 'kernel')}, {counted(len(self.segments), 'segment')}"
+
+    @property
+    def constant_bytes(self) -> int:
+        """The size of the weights in the program."""
+        return sum(c.nbytes for segment in self.segments for c in segment.constants)
+
+    @cached_property
+    def same_code(self) -> dict[str, list[str]]:
+        """The names of the uses of each kernel, by its key."""
+        found: dict[str, list[str]] = {}
+        for use in self.uses:
+            found.setdefault(use.source.key, []).append(use.name)
+        return found
+
+    @cached_property
+    def layer_order(self) -> dict[str, int]:
+        """The position of each of the model's layers, in the order of the import."""
+        nodes = post_order(self.stages[0].module.main)
+        names = dict.fromkeys(layer for node in nodes for layer in node.span.layers)
+        return {name: position for position, name in enumerate(names)}
+
+    def kernel_layers(self, use: KernelUse) -> tuple[str, ...]:
+        """Returns the model's layers that a kernel serves, ordered by its operators, then by the
+        model.
+        """
+        found: dict[str, None] = {}
+        order = self.layer_order
+        assert isinstance(use.call.op, Function)
+        for node in operator_calls(use.call.op):
+            layers = sorted(node.span.layers, key=lambda la: order.get(la, len(order)))
+            found.update(dict.fromkeys(layers))
+        return tuple(found)
+
+    def at(
+        self, program: Program, segments: Sequence[NativeSegment], sizes: Mapping[str, int]
+    ) -> Build:
+        """Returns the build with the program for given sizes, and that program's segments."""
+        kept = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Build(**{**kept, "program": program, "segments": segments, "sizes": dict(sizes)})
+
+
+@dataclass(repr=False)
+class Build(BuildTemplate):
+    """The result of compiling a module, ready to run at its sizes.
+
+    `stages` and the kernels' sources may have sizes by name. Then `sizes` holds their values, which
+    `number`, `type_at`, `attrs_at` and others substitute.
+    """
+
+    segments: Sequence[NativeSegment]
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def _values(self) -> Sizes:
@@ -120,23 +169,3 @@ class Build(Shown):
         if not self.sizes:
             return attrs
         return Attrs({name: self.settled(value) for name, value in attrs.items()})
-
-    @property
-    def constant_bytes(self) -> int:
-        """The size of the weights in the program."""
-        return sum(c.nbytes for segment in self.segments for c in segment.constants)
-
-    @cached_property
-    def same_code(self) -> dict[str, list[str]]:
-        """The names of the uses of each kernel, by its key."""
-        found: dict[str, list[str]] = {}
-        for use in self.uses:
-            found.setdefault(use.source.key, []).append(use.name)
-        return found
-
-    @cached_property
-    def layer_order(self) -> dict[str, int]:
-        """The position of each of the model's layers, in the order of the import."""
-        nodes = post_order(self.stages[0].module.main)
-        names = dict.fromkeys(layer for node in nodes for layer in node.span.layers)
-        return {name: position for position, name in enumerate(names)}

@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
@@ -30,17 +30,22 @@ class Atom:
     name: str
     op: str = ""
     args: tuple[Dim, ...] = ()
+    text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self._shown())  # once: it sorts terms, too
 
     def __str__(self) -> str:
+        return self.text
+
+    def _shown(self) -> str:
         if not self.op:
             return self.name
+        texts = list(map(str, self.args))
         if self.op in ("//", "%"):
-            left, right = (str(a) if str(a).isalnum() else f"({a})" for a in self.args)
+            left, right = (text if text.isalnum() else f"({text})" for text in texts)
             return f"({left} {self.op} {right})"
-        return f"{self.op}({', '.join(map(str, self.args))})"
-
-    def sort_key(self) -> str:
-        return str(self)
+        return f"{self.op}({', '.join(texts)})"
 
 
 _OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
@@ -54,13 +59,14 @@ _OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
 class SymDim:
     """A symbolic dimension; supports `+ - * // %` with ints and other dimensions."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: Mapping[_Monomial, int]) -> None:
         kept = [(m, c) for m, c in terms.items() if c]
-        kept.sort(key=lambda t: tuple((a.sort_key(), p) for a, p in t[0]), reverse=True)
+        kept.sort(key=lambda t: tuple((a.text, p) for a, p in t[0]), reverse=True)
         self.terms: Final = tuple(kept)
         self._hash: Final = hash(self.terms)
+        self._text = ""
 
     @staticmethod
     def symbol(name: str) -> SymDim:
@@ -102,7 +108,7 @@ class SymDim:
             powers: dict[Atom, int] = dict(left)
             for atom, power in right:
                 powers[atom] = powers.get(atom, 0) + power
-            monomial = tuple(sorted(powers.items(), key=lambda item: item[0].sort_key()))
+            monomial = tuple(sorted(powers.items(), key=lambda item: item[0].text))
             terms[monomial] = terms.get(monomial, 0) + a * b
         return _normal(terms)
 
@@ -116,6 +122,8 @@ class SymDim:
                 return self
             if other and all(c % other == 0 for _, c in self.terms):
                 return _normal({m: c // other for m, c in self.terms})
+            if other > 0 and all(c < 0 for m, c in self.terms if m):
+                return -((-self + (other - 1)) // other)  # rounds up the positive quotient
             nested = _nested_quotient(self, other)
             if nested is not None:
                 return nested
@@ -144,6 +152,11 @@ class SymDim:
         return _apply("%", other, self)
 
     def __str__(self) -> str:
+        if not self._text:
+            self._text = self._shown()
+        return self._text
+
+    def _shown(self) -> str:
         text = ""
         for monomial, coefficient in sorted(self.terms, key=lambda term: term[1] < 0):
             factors = [str(a) if p == 1 else f"{a}^{p}" for a, p in monomial]
@@ -330,6 +343,17 @@ def of_record(record: Any) -> Dim:
     return SymDim({tuple((atom(a), p) for a, p in monomial): c for c, monomial in record})
 
 
+def symbolic_of_record(record: Any) -> SymDim:
+    """Returns the dimension of a record from `to_record`, which must not be a number.
+
+    Errors: ValueError for a number.
+    """
+    dim = of_record(record)
+    if isinstance(dim, int):
+        raise ValueError(f"{dim} is not symbolic")
+    return dim
+
+
 class Sizes:
     """Values of named sizes. Values of dimensions at these sizes are computed once."""
 
@@ -396,6 +420,7 @@ def ceil_div(dim: Dim, by: int) -> Dim:
 # that are small at the first, such as the frames of a number of samples, take a later one.
 TYPICAL_SIZES: Final = (127, 8191, 131071)
 _TYPICAL_LEAST: Final = 32
+_FAR_BELOW: Final = -(1 << 62)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -432,78 +457,107 @@ def _at_least(dim: Dim, facts: Facts) -> bool:
     return any(_lowest(dim - fact) >= 0 for fact in facts)
 
 
-def _lowest(dim: Dim, size: int = 1) -> float | Fraction:
+@functools.lru_cache(maxsize=1 << 14)
+def _lowest(dim: Dim, size: int = 1) -> float:
     """Returns a lower bound of a dimension over named sizes of at least `size`."""
     if isinstance(dim, int):
-        return Fraction(dim)
-    exact = _without_quotients(dim)
+        return dim
+    first = _lowest_of_terms(_bounded(dim, linear=False), size)
+    if first >= 0:
+        return first
+    return max(first, _lowest_of_terms(_bounded(dim, linear=True), size))
+
+
+def _lowest_of_terms(terms: Mapping[_Monomial, Fraction], size: int) -> float:
     # Each name is `size` + t, t >= 0: without negative coefficients of t, the least is at t = 0.
-    total: Fraction | float = Fraction(0)
+    total = Fraction(0)
     shifted: dict[_Monomial, Fraction] = {}
-    for monomial, coefficient in exact.items():
-        names = [(a, p) for a, p in monomial]
-        for choice in itertools.product(*(range(p + 1) for _, p in names)):
+    for monomial, coefficient in terms.items():
+        for choice in itertools.product(*(range(p + 1) for _, p in monomial)):
             weight = coefficient
-            for (atom, power), taken in zip(names, choice, strict=True):
+            for (atom, power), taken in zip(monomial, choice, strict=True):
                 base = _least_of(atom, size)
                 weight = weight * math.comb(power, taken) * base ** (power - taken)
-            key = tuple((a, t) for (a, _), t in zip(names, choice, strict=True) if t)
+            key = tuple((a, t) for (a, _), t in zip(monomial, choice, strict=True) if t)
             shifted[key] = shifted.get(key, Fraction(0)) + weight
     for key, weight in shifted.items():
         if not key:
             total = weight
         elif weight < 0:
             return -math.inf
-    return total
+    return math.ceil(total)  # dimensions are whole numbers
 
 
-def _least_of(atom: Atom, size: int) -> Fraction:
+@functools.lru_cache(maxsize=1 << 14)
+def _least_of(atom: Atom, size: int) -> int:
     """Returns a lower bound of an atom."""
     if not atom.op:
-        return Fraction(size)
+        return size
     left, right = (_lowest(a, size) for a in atom.args)
+    best: float
     if atom.op == "max":
         best = max(left, right)
     elif atom.op == "min":
         best = min(left, right)
     elif atom.op == "//" and isinstance(atom.args[1], int) and atom.args[1] > 0:
-        best = left if left == -math.inf else Fraction(math.floor(left / atom.args[1]))
+        best = left if left == -math.inf else left // atom.args[1]
+    elif atom.op == "//" and right >= 1 and left >= 0:
+        best = int(_lowest(atom.args[0] - atom.args[1], size) >= 0)
     else:
-        best = Fraction(0) if left >= 0 else -math.inf
-    return Fraction(-(1 << 62)) if best == -math.inf else Fraction(best)
+        best = 0 if left >= 0 else -math.inf
+    return _FAR_BELOW if best == -math.inf else int(best)
 
 
-def _without_quotients(dim: SymDim) -> dict[_Monomial, Fraction]:
-    """Returns the terms of a lower bound in which a quotient `a // n` with a negative coefficient
-    is `a / n`, and one of `min(a, b)` is `b`, which are not smaller.
+def _bounded(dim: SymDim, *, linear: bool) -> dict[_Monomial, Fraction]:
+    """Returns the terms of a lower bound: a quotient `a // n` with a negative coefficient becomes
+    `a / n`, and `min(a, b)` becomes b. With `linear`, a quotient with a positive coefficient
+    becomes `(a - n + 1) / n`.
     """
-    found: dict[_Monomial, Fraction] = {}
-
-    def add(monomial: _Monomial, weight: Fraction) -> None:
-        found[monomial] = found.get(monomial, Fraction(0)) + weight
-
-    for monomial, coefficient in dim.terms:
-        weight = Fraction(coefficient)
-        last = next((a for a, p in monomial if a.op in ("//", "min") and p == 1), None)
-        if weight >= 0 or last is None:
-            add(monomial, weight)
+    terms = {monomial: Fraction(c) for monomial, c in dim.terms}
+    settled: set[_Monomial] = set()
+    while True:
+        # The largest first: what its bound adds may cancel others.
+        rest = [m for m in terms if m not in settled]
+        if not rest:
+            return terms
+        monomial = max(rest, key=lambda m: sum(len(atom.text) for atom, _ in m))
+        weight = terms[monomial]
+        bound = _atom_bound(monomial, weight, linear) if weight else None
+        if bound is None:
+            settled.add(monomial)
             continue
-        rest: Dim = SymDim({tuple((a, p) for a, p in monomial if a != last): 1})
-        if len(monomial) == 1:
-            rest = 1
-        if last.op == "//":
-            if not isinstance(last.args[1], int) or last.args[1] <= 0 or not at_least(rest):
-                add(monomial, weight)
-                continue
-            larger, weight = last.args[0] * rest, weight / last.args[1]
-        else:
-            if not at_least(rest):
-                add(monomial, weight)
-                continue
-            larger = last.args[1] * rest
-        for inner, c in _terms(larger):
-            add(inner, weight * c)
-    return found
+        del terms[monomial]
+        atom, value, by = bound
+        others: Dim = 1
+        if len(monomial) > 1:
+            others = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
+        for inner, c in _terms(value * others):
+            terms[inner] = terms.get(inner, Fraction(0)) + weight * c / by
+            settled.discard(inner)
+
+
+def _atom_bound(
+    monomial: _Monomial, weight: Fraction, linear: bool
+) -> tuple[Atom, Dim, int] | None:
+    """Returns an atom of a term and its bound, as a value and a divisor, that make the term
+    smaller; None if there is none.
+    """
+    for atom, power in monomial:
+        if power != 1 or atom.op not in ("//", "min"):
+            continue
+        others = [a for a, _ in monomial if a != atom]
+        if not all(_least_of(a, 0) >= 0 for a in others):
+            continue
+        left, right = atom.args
+        if atom.op == "min":
+            if weight < 0:
+                return atom, right, 1
+        elif isinstance(right, int) and right > 0:
+            if weight < 0:
+                return atom, left, right
+            if linear:
+                return atom, left - right + 1, right
+    return None
 
 
 _unknowns = itertools.count()

@@ -9,9 +9,10 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from clew.codegen.artifact import KernelCode, ObjectCode
-from clew.ir.dims import SymDim, of_record
+from clew.ir.dims import of_record, symbolic_of_record
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
+from clew.runtime.context import SharedMemory
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind
@@ -202,7 +203,7 @@ class BuildReader:
             return None
         segments = [self._part(part) for part in record["segments"]]
         program = self._program(record["program"], segments)
-        conditions = [_symbolic(condition) for condition in record["conditions"]]
+        conditions = [symbolic_of_record(condition) for condition in record["conditions"]]
         kernels = tuple(_kernel(k) for k in record["kernels"])
         return LoadedTemplate(ProgramTemplate(program, segments, conditions), kernels)
 
@@ -221,9 +222,9 @@ class BuildReader:
         )
         return SizedSegment(template, self._at_sizes, self._pool.threads)
 
-    def _at_sizes(self, plan: SegmentPlan) -> NativeSegment:
-        # A file's text may be damaged in ways that its checksum does not tell.
-        return NativeSegment(plan, self._library, self._pool)
+    def _at_sizes(self, plan: SegmentPlan, memory: SharedMemory) -> NativeSegment:
+        # A file may be damaged although its checksum is right, so each plan is checked.
+        return NativeSegment(plan, self._library, self._pool, memory=memory)
 
     def _object(self, record: Json) -> ObjectCode:
         data = self._blobs[record["blob"]].tobytes()
@@ -340,12 +341,6 @@ def _no_iterations(record: Json) -> NoIterations:
 
 def _code(record: Json) -> KernelCode:
     return KernelCode.of_record({"in_place": (), **record})
-
-
-def _symbolic(record: Any) -> SymDim:
-    dim = of_record(record)
-    assert isinstance(dim, SymDim), "a condition without sizes"
-    return dim
 
 
 def _sized_spec(record: Json) -> SizedSpec:
