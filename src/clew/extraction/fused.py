@@ -22,7 +22,7 @@ from clew.extraction.part import AS_FUSED, Part
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.types import TupleType
-from clew.ir.visit import post_order
+from clew.ir.visit import inner_functions, post_order
 from clew.runtime.program import RunSegment
 from clew.support.errors import InputError
 from clew.trace.lineage import building
@@ -245,7 +245,7 @@ def kernel_module(
     names = Unique()
     params: dict[int, Var] = {}
     read = [a for a in call.args if not isinstance(a, Constant)]
-    inside = post_order([call.op], into_functions=True)
+    inside = post_order(list(inner_functions(call)), into_functions=True)
     more = carriers((*read, call, *inside), read, own)
     for position, argument in enumerate((*call.args, *more)):
         if not isinstance(argument, Constant) and argument.id not in params:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from clew.backends.cpu.lowering import operator_calls
 from clew.build.result import Build
@@ -139,7 +139,7 @@ class Whereabouts:
         """Returns the shape of a layer's value in this build; None if it is known only during the
         run.
         """
-        target = self.build.type_at(self.trace.nodes(0)[value.first.node].type)
+        target: Any = self.build.type_at(self.trace.nodes(0)[value.first.node].type)
         held, stage = {value.first.node}, 0
         while held:
             nodes = self.trace.nodes(stage)
