@@ -110,6 +110,30 @@ def test_each_size_is_built_once_and_kept(save: Any) -> None:
     assert len({id(b) for b in builds}) == 3
 
 
+def test_kernels_and_trace_need_no_run(save: Any) -> None:
+    compiled = _compile(_named_sizes(save))
+    names = [k.name for k in compiled.kernels]
+    loops = [k.loops for k in compiled.kernels]
+    assert any("batch" in text for text in loops)
+    assert compiled.kernels[0].code.sizes
+    assert compiled.kernels[0].threads == compiled.options.threads
+    trace = compiled.trace
+    assert compiled.builds_made == 1
+    for needs_sizes in (lambda: compiled.build, compiled.graph, lambda: compiled.kernels[0].build):
+        with pytest.raises(InputError) as caught:
+            needs_sizes()
+        assert caught.value.code == "I044"
+    for batch in (2, 3):
+        compiled.run(_sized(batch, 5))
+        assert compiled.trace is trace
+        assert ([k.name for k in compiled.kernels], [k.loops for k in compiled.kernels]) == (
+            names,
+            loops,
+        )
+        assert not compiled.kernels[0].code.sizes
+    assert compiled.builds_made == 1
+
+
 def test_sizes_that_contradict_each_other_are_refused(save: Any) -> None:
     compiled = _compile(_named_sizes(save))
     with pytest.raises(InputError) as caught:

@@ -65,7 +65,7 @@ Array = np.ndarray[Any, Any]
 class Kernel:
     """One use of a kernel in a compiled model."""
 
-    def __init__(self, use: KernelUse, build: Build) -> None:
+    def __init__(self, use: KernelUse, build: BuildTemplate) -> None:
         self._use = use
         self._build = build
 
@@ -88,7 +88,12 @@ class Kernel:
 
     @property
     def build(self) -> Build:
-        """The build that the kernel is part of, at the sizes of a run."""
+        """The build that the kernel is part of, at the sizes of a run.
+
+        Errors: I044 if the kernel was read before the first run of a model with symbolic sizes.
+        """
+        if not isinstance(self._build, Build):
+            raise _never_built()
         return self._build
 
     @property
@@ -124,13 +129,17 @@ class Kernel:
     @property
     def threads(self) -> int:
         """The maximum number of threads that share the kernel's grid."""
-        return self._build.segments[self._use.segment].pool.threads
+        return self._build.segments[self._use.segment].threads
 
     @property
     def code(self) -> KernelCode:
-        """The kernel's phases, and the memory they need, at the sizes of the build."""
-        code = self._build.binaries[self.key].code
-        return code.at(Sizes(self._build.sizes)) if code.sizes else code
+        """The kernel's phases, and the memory they need, at the sizes of the build; before a run,
+        as dimensions.
+        """
+        code, build = self._build.binaries[self.key].code, self._build
+        if code.sizes and isinstance(build, Build):
+            return code.at(Sizes(build.sizes))
+        return code
 
     @property
     def tensors(self) -> tuple[Any, ...]:
@@ -189,6 +198,18 @@ class Kernel:
     def traced(self) -> UseTrace:
         """Loop nest, LLVM text and instructions line by line, as the trace links them."""
         return next(t for t in kernel_traces(self._build) if t.call == self.call.id)
+
+
+def _never_built() -> InputError:
+    return InputError(
+        "I044",
+        "the model has symbolic sizes and has not been built for any yet",
+        hint=Hint(
+            "run it once, or call build_for(inputs)",
+            cli="fix its sizes, as in --shape NAME=1,3,224,224",
+            page="give its input shapes when compiling it",
+        ),
+    )
 
 
 class CompiledModel(ProfiledModel[Kernel]):
@@ -473,7 +494,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if self._last is None:
             if self._symbolic:
                 if self._last_sizes is None:
-                    raise self._never_built()
+                    raise _never_built()
                 return self._build_at(*self._last_sizes)
             with self._lock:
                 self._last = self._last or self._make(((), ()), self.module, None)
@@ -487,24 +508,28 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._last = found
         return found
 
-    def _never_built(self) -> InputError:
-        return InputError(
-            "I044",
-            "the model has symbolic sizes and has not been built for any yet",
-            hint=Hint(
-                "run it once, or call build_for(inputs)",
-                cli="fix its sizes, as in --shape NAME=1,3,224,224",
-                page="give its input shapes when compiling it",
-            ),
-        )
+    @property
+    def template(self) -> BuildTemplate:
+        """The build of the last run; before the first one, the build for all sizes.
+
+        Errors: I044 if no build serves all sizes and the model has not run yet.
+        """
+        if self._last is None and self._last_sizes is None and self._serves_all:
+            assert isinstance(self._model, Module)
+            with self._lock, in_force(self.budgets):
+                made = self._for_all_sizes(self._model)
+            if not made.unsized:
+                return made.build
+        return self.build
 
     @property
     def trace(self) -> Trace:
-        """The trace of every layer, from the model to instructions and back.
+        """The trace of every layer, from the model to instructions and back. That of a build for
+        all sizes needs no run.
 
         Errors: I044 (see `build`); I045 for a model compiled with `trace=False`.
         """
-        build = self.build
+        build = self.template
         if not self.options.trace:
             raise InputError(
                 "I045", "the model was compiled without its trace", hint="compile with trace=True"
@@ -518,8 +543,11 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def kernels(self) -> list[Kernel]:
-        """The kernels in the order they run."""
-        build = self.build
+        """The kernels in the order they run. Those for all sizes need no run.
+
+        Errors: I044 (see `build`).
+        """
+        build = self.template
         return [Kernel(use, build) for use in build.uses]
 
     @property

@@ -94,11 +94,26 @@ def test_shapes_settle_named_sizes(run: Run) -> None:
     done = run("run", path, "--shape", "input_ids=1,5", "--shape", "attention_mask=1,5", "--json")
     assert done.code == 0, done.err
     assert done.json["outputs"][0]["shape"] == [1, 5, 128]
-    for command in "run", "compile", "trace":
+    for command in "run", "profile", "correlate":
         unsettled = run(command, path)
         assert unsettled.code == 1
         assert "error[I061] input 'input_ids'" in unsettled.err
         assert "--shape input_ids=1,1" in unsettled.err
+
+
+def test_a_model_of_named_sizes_is_compiled_for_all_of_them(run: Run, tmp_path: Path) -> None:
+    path, saved = zoo.path("bert_tiny_dynamic"), tmp_path / "model.clew"
+    done = run("compile", path, "-o", saved)
+    assert done.code == 0, done.err
+    assert "dense_add_gelu" in done.out
+    assert " kernels (" in done.err
+    files = []
+    for name, value in zoo.inputs("bert_tiny_dynamic", batch=2, sequence=3).items():
+        np.save(tmp_path / f"{name}.npy", value)
+        files += ["-i", f"{name}={tmp_path / name}.npy"]
+    again = run("run", saved, *files, "--json")
+    assert again.code == 0, again.err
+    assert again.json["outputs"][0]["shape"] == [2, 3, 128]
 
 
 def test_warnings_are_in_the_words_of_the_command_line(run: Run, tmp_path: Path) -> None:

@@ -45,6 +45,14 @@ def test_a_story_and_loops_have_names(command: Any) -> None:
     assert any(re.search(r"parallel .* in .*batch\*sequence.*:$", line) for line in loops)
 
 
+def test_a_trace_needs_no_inputs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        app.main(["trace", str(zoo.path(NAME)), "--layer", "node_MatMul_119", "--threads", "1"])
+    captured = capsys.readouterr()
+    assert not left.value.code, captured.err
+    assert "f32[batch, sequence, 512]" in captured.out
+
+
 def test_every_link_holds(command: Any) -> None:
     found = json.loads(command("trace", "--verify", "--json"))
     assert found["ok"]

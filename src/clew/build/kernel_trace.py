@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from clew.backends.cpu.lowering import KernelSource, operator_calls
-from clew.build.result import Build, KernelUse
+from clew.build.result import BuildTemplate, KernelUse
 from clew.codegen.disassemble import disassemble
 from clew.ir.expr import Function
 from clew.loop.printer import PrintedNest
@@ -26,7 +26,7 @@ _DEBUG: Final = re.compile(r"!dbg !(\d+)")
 class _Code:
     """A kernel's loop nest, LLVM text and instructions, shared by all its uses."""
 
-    def __init__(self, source: KernelSource, build: Build) -> None:
+    def __init__(self, source: KernelSource, build: BuildTemplate) -> None:
         self.source = source
         self._build = build
 
@@ -138,7 +138,7 @@ def single_stages(printed: PrintedNest) -> dict[int, str]:
     return {n: names[0] for n, names in enumerate(plain, 1) if len(names) == 1}
 
 
-def kernel_traces(build: Build) -> list[UseTrace]:
+def kernel_traces(build: BuildTemplate) -> list[UseTrace]:
     """Returns the uses of kernels in execution order. Uses of equal kernels share their code."""
     codes: dict[str, _Code] = {}
     return [

@@ -37,6 +37,7 @@ from clew.cli.options import (
     build_summary,
     compile_model,
     compiling,
+    has_kernels,
     model_inputs,
     open_model,
 )
@@ -194,7 +195,8 @@ def compile_(
             f"the name of a saved model ends in {SAVED_SUFFIX}", param_hint="-o"
         )
     compiled = compile_model(model, how)
-    need_sizes(compiled.model)
+    if not has_kernels(compiled):
+        need_sizes(compiled.model)
     facts = [kernel_facts(k) for k in compiled.model.kernels]
     if output is not None:
         compiled.model.save(output)

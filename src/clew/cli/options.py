@@ -24,6 +24,7 @@ from clew.compile_options import CompileOptions, read_schedule
 from clew.support.bounds import BOUNDS
 from clew.support.budgets import read_budgets, set_default
 from clew.support.calling import by_name
+from clew.support.errors import InputError
 from clew.support.links import LINKS, set_default_links
 from clew.support.shown import counted
 
@@ -296,12 +297,22 @@ def model_inputs(model: Any, files: Sequence[str], random: bool, seed: int) -> d
     return found
 
 
+def has_kernels(compiled: Compiled) -> bool:
+    """Whether a model has kernels and a trace before a run."""
+    try:
+        return compiled.model.kernels is not None
+    except InputError as error:
+        if error.code != "I044":
+            raise
+        return False
+
+
 def build_summary(compiled: Compiled) -> str:
     """Returns a line about the kernels and the time to compile or load them."""
     total = sum(compiled.seconds.values())
     if "compile" not in compiled.seconds:
         return f"{counted(len(compiled.model.kernels), 'saved kernel')} loaded in {total:.2f} s"
-    build = compiled.model.build
+    build = compiled.model.template
     distinct = len(build.binaries)
     return (
         f"{counted(len(build.uses), 'kernel')} ({distinct} distinct, "

@@ -11,7 +11,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from clew.cli import options as opt
-from clew.cli.options import Compiled, Compiling, compile_model, compiling, model_inputs
+from clew.cli.options import (
+    Compiled,
+    Compiling,
+    compile_model,
+    compiling,
+    has_kernels,
+    model_inputs,
+)
 from clew.cli.output import emit_json, kernel_facts, note, stdout
 from clew.support.errors import CompileError, InputError
 from clew.support.files import reason_of
@@ -64,7 +71,7 @@ def trace(
     if save_schedule is not None and kernel is None:
         raise typer.BadParameter("give --kernel NAME as well", param_hint="--save-schedule")
     compiled = compile_model(model, how)
-    if verify or inputs or random or not _is_built(compiled):
+    if verify or inputs or random or not has_kernels(compiled):
         arrays = model_inputs(compiled.model, inputs, random, seed)
         compiled.model.run(arrays)  # builds a model with named sizes
     views: list[View] = []
@@ -90,11 +97,6 @@ def trace(
             f"{len(report.failures)} same links do not hold",
             hint="a pass claims that two nodes have the same value, but their values differ",
         )
-
-
-def _is_built(compiled: Compiled) -> bool:
-    """Whether there is a build to trace before a run."""
-    return all(getattr(p.type, "is_static", True) for p in compiled.model.module.main.params)
 
 
 def _print(views: list[View], json: bool) -> None:

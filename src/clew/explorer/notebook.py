@@ -11,7 +11,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from clew.compiled import CompiledModel, Kernel
-from clew.correlate.facts import describe_kernel
 from clew.explorer.views.code import loop_ops
 from clew.profile.report import Profile
 from clew.profile.tables import percent, us
@@ -38,12 +37,11 @@ def model_html(model: CompiledModel) -> str:
 
 def kernel_html(kernel: Kernel) -> str:
     """Returns a kernel's layers, operators and loop nest, each line in its layer's color."""
-    facts = describe_kernel(kernel)
     about = {
         "layers": markup.code(_listed(kernel.layers, len(kernel.layers))),
         "operators": markup.code(", ".join(kernel.ops)),
         "schedule": markup.code(", ".join(kernel.rules)),
-        "code": html.escape(f"{facts['code_bytes']} bytes"),
+        "code": html.escape(f"{len(kernel.object_code)} bytes"),
     }
     used = kernel.traced
     colors = [_color_of(kernel, position) for position in range(len(kernel.ops))]

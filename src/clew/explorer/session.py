@@ -69,7 +69,11 @@ class Session:
 
     @cached_property
     def trace(self) -> Trace:
-        """The build's trace."""
+        """The trace of a build at the sizes of a run.
+
+        Errors: I044 before the first run of a model with symbolic sizes.
+        """
+        _ = self.compiled.build
         return self.compiled.trace
 
     @cached_property

@@ -92,6 +92,11 @@ class NativeSegment(Shown):
         self._watch: Watch | None = None
         self._watch_address: int | None = None
 
+    @property
+    def threads(self) -> int:
+        """The maximum number of threads that share its kernels' grids."""
+        return self.pool.threads
+
     def _about(self) -> str:
         return f"of {counted(len(self.plan.steps), 'kernel')}"
 

@@ -112,7 +112,7 @@ class SizedSegment(Shown):
     ) -> None:
         self.template = template
         self._make = make
-        self._threads = threads
+        self.threads = threads
         self._memory = SharedMemory([readable(constant) for constant in template.constants])
 
     def _about(self) -> str:
@@ -128,7 +128,7 @@ class SizedSegment(Shown):
 
     def at(self, sizes: Sizes) -> NativeSegment:
         """Returns the segment at given sizes."""
-        plan = self.template.at(sizes, self._threads)
+        plan = self.template.at(sizes, self.threads)
         return self._make(replace(plan, constants=tuple(self._memory.constants)), self._memory)
 
 
