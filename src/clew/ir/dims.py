@@ -467,8 +467,9 @@ def _least_of(atom: Atom, size: int) -> Fraction:
         best = min(left, right)
     elif atom.op == "//" and isinstance(atom.args[1], int) and atom.args[1] > 0:
         best = left if left == -math.inf else Fraction(math.floor(left / atom.args[1]))
-    else:
-        best = Fraction(0) if left >= 0 else -math.inf
+    else:  # a divisor of 0 has no result
+        known = right >= 0 and (left >= 0 or atom.op == "%")
+        best = Fraction(0) if known else -math.inf
     return Fraction(-(1 << 62)) if best == -math.inf else Fraction(best)
 
 

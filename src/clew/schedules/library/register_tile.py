@@ -50,12 +50,13 @@ def register_tile(
     return reduction
 
 
-def split_tiles(schedule: Schedule, loop: str, size: int) -> tuple[str, str]:
+def split_tiles(
+    schedule: Schedule, loop: str, size: int, tail: str = "balance"
+) -> tuple[str, str]:
     """Splits a loop into tiles of at most `size` that are then unrolled; returns the names of the
-    outer and the inner loop.
+    outer and the inner loop. `tail` is for a number of iterations that is known.
     """
-    tail = "balance" if schedule.is_static(loop) else "shift"
-    return schedule.split(loop, size, tail=tail)
+    return schedule.split(loop, size, tail=tail if schedule.is_static(loop) else "shift")
 
 
 def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:

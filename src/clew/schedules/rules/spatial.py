@@ -11,7 +11,7 @@ from clew.loop.affine import Simplifier
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import REDUCES, TAILED
-from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import flatten_axes, largest_load, stride
@@ -47,7 +47,7 @@ class Spatial(Rule[TailMatch]):
         return TailMatch(schedule, target, info.name, work.root.name)
 
     def choices(self, match: TailMatch) -> Space:
-        shape, target = match.info.store.buffer.shape, match.target
+        shape, target = match.info.store.buffer.typical_shape, match.target
         if len(shape) > 1:
             options = tuple(n for n in (1, 2, 4, 8) if n <= shape[-2]) or (1,)
             neighbors = min(_NEIGHBORS, shape[-2])
@@ -72,7 +72,7 @@ class Spatial(Rule[TailMatch]):
         if row:
             neighbors = settings["rows"]
             schedule.reorder(*outer, panel, row, lane)
-            attach, inner = schedule.split(row, neighbors)
+            attach, inner = split_tiles(schedule, row, neighbors, tail="peel")
             schedule.unroll(inner)
         schedule.compute_at(match.anchor, attach, "register")
         taps = register_tile(schedule, info, lanes)
