@@ -29,6 +29,7 @@ from clew.support.errors import ClewError, GraphTypeError
 Array = np.ndarray[Any, Any]
 # Differences relative to the largest element.
 _CLOSE = {"f16": 1e-2, "bf16": 3e-2, "f32": 2e-5, "f64": 1e-11}
+_CLOSE_NARROW = 0.2
 _MOST_ELEMENTS = 300_000
 
 
@@ -136,7 +137,7 @@ def difference(found: Array, wanted: Array) -> str:
     dtype = from_numpy(wanted.dtype)
     if not is_float(dtype):
         return "" if np.array_equal(found, wanted) else "integers differ"
-    wide, close = wanted.astype("f8"), _CLOSE[dtype]
+    wide, close = wanted.astype("f8"), _CLOSE.get(dtype, _CLOSE_NARROW)
     scale = float(np.max(np.abs(wide), initial=1.0, where=np.isfinite(wide)))
     good = np.isclose(found.astype("f8"), wide, rtol=close, atol=close * scale, equal_nan=True)
     if good.all():
