@@ -344,7 +344,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._last.program
 
     def _program_at(self, arrays: Sequence[Any]) -> Program:
-        """Returns the program for the sizes of checked inputs: the stored one, if it serves them."""
+        """Returns the program for the sizes of checked inputs, from the cache if possible."""
         stored = self._stored
         if stored is None or self._sized is not None:
             return self._build_for(arrays).program

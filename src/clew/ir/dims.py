@@ -13,7 +13,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Final, TypeAlias
 
@@ -30,17 +30,22 @@ class Atom:
     name: str
     op: str = ""
     args: tuple[Dim, ...] = ()
+    text: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", self._shown())  # once: it sorts terms, too
 
     def __str__(self) -> str:
+        return self.text
+
+    def _shown(self) -> str:
         if not self.op:
             return self.name
+        texts = list(map(str, self.args))
         if self.op in ("//", "%"):
-            left, right = (str(a) if str(a).isalnum() else f"({a})" for a in self.args)
+            left, right = (text if text.isalnum() else f"({text})" for text in texts)
             return f"({left} {self.op} {right})"
-        return f"{self.op}({', '.join(map(str, self.args))})"
-
-    def sort_key(self) -> str:
-        return str(self)
+        return f"{self.op}({', '.join(texts)})"
 
 
 _OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
@@ -54,13 +59,14 @@ _OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
 class SymDim:
     """A symbolic dimension; supports `+ - * // %` with ints and other dimensions."""
 
-    __slots__ = ("_hash", "terms")
+    __slots__ = ("_hash", "_text", "terms")
 
     def __init__(self, terms: Mapping[_Monomial, int]) -> None:
         kept = [(m, c) for m, c in terms.items() if c]
-        kept.sort(key=lambda t: tuple((a.sort_key(), p) for a, p in t[0]), reverse=True)
+        kept.sort(key=lambda t: tuple((a.text, p) for a, p in t[0]), reverse=True)
         self.terms: Final = tuple(kept)
         self._hash: Final = hash(self.terms)
+        self._text = ""
 
     @staticmethod
     def symbol(name: str) -> SymDim:
@@ -102,7 +108,7 @@ class SymDim:
             powers: dict[Atom, int] = dict(left)
             for atom, power in right:
                 powers[atom] = powers.get(atom, 0) + power
-            monomial = tuple(sorted(powers.items(), key=lambda item: item[0].sort_key()))
+            monomial = tuple(sorted(powers.items(), key=lambda item: item[0].text))
             terms[monomial] = terms.get(monomial, 0) + a * b
         return _normal(terms)
 
@@ -144,6 +150,11 @@ class SymDim:
         return _apply("%", other, self)
 
     def __str__(self) -> str:
+        if not self._text:
+            self._text = self._shown()
+        return self._text
+
+    def _shown(self) -> str:
         parts = []
         for monomial, coefficient in self.terms:
             factors = [str(a) if p == 1 else f"{a}^{p}" for a, p in monomial]
@@ -431,6 +442,7 @@ def _at_least(dim: Dim, facts: Facts) -> bool:
     return any(_lowest(dim - fact) >= 0 for fact in facts)
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _lowest(dim: Dim, size: int = 1) -> float | Fraction:
     """Returns a lower bound of a dimension over named sizes of at least `size`."""
     if isinstance(dim, int):
@@ -456,6 +468,7 @@ def _lowest(dim: Dim, size: int = 1) -> float | Fraction:
     return total
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def _least_of(atom: Atom, size: int) -> Fraction:
     """Returns a lower bound of an atom."""
     if not atom.op:
@@ -467,6 +480,8 @@ def _least_of(atom: Atom, size: int) -> Fraction:
         best = min(left, right)
     elif atom.op == "//" and isinstance(atom.args[1], int) and atom.args[1] > 0:
         best = left if left == -math.inf else Fraction(math.floor(left / atom.args[1]))
+    elif atom.op == "//" and right >= 1 and left >= 0:
+        best = Fraction(int(_lowest(atom.args[0] - atom.args[1], size) >= 0))
     else:  # a divisor of 0 has no result
         known = right >= 0 and (left >= 0 or atom.op == "%")
         best = Fraction(0) if known else -math.inf

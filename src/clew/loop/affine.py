@@ -486,7 +486,9 @@ def _least(a: Bound, b: Bound, facts: Facts) -> Bound:
     """Returns a bound below both."""
     if at_least(_difference(b, a), 0, facts):
         return a
-    return b if at_least(_difference(a, b), 0, facts) else -math.inf
+    if at_least(_difference(a, b), 0, facts):
+        return b
+    return 0 if at_least(a, 0, facts) and at_least(b, 0, facts) else -math.inf
 
 
 def _most(a: Bound, b: Bound, facts: Facts) -> Bound:

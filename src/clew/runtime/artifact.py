@@ -12,6 +12,7 @@ from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.ir.dims import SymDim, of_record
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
+from clew.runtime.context import SharedMemory
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind
@@ -221,9 +222,9 @@ class BuildReader:
         )
         return SizedSegment(template, self._at_sizes, self._pool.threads)
 
-    def _at_sizes(self, plan: SegmentPlan) -> NativeSegment:
-        # A file's text may be damaged in ways that its checksum does not tell.
-        return NativeSegment(plan, self._library, self._pool)
+    def _at_sizes(self, plan: SegmentPlan, memory: SharedMemory) -> NativeSegment:
+        # A file may be damaged although its checksum is right, so each plan is checked.
+        return NativeSegment(plan, self._library, self._pool, memory=memory)
 
     def _object(self, record: Json) -> ObjectCode:
         data = self._blobs[record["blob"]].tobytes()

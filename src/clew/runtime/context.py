@@ -19,11 +19,14 @@ from clew.runtime.grid import Use, choose_cuts, phases, split
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.memory import address_of, aligned_bytes, round_up
 from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan, Step
+from clew.runtime.resident import Resident
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.locks import Lock
 from clew.support.shown import Shown
 
 # After this time in a loop, Python handles signals, so that Ctrl-C stops it.
 _SLICE_NS = 5e7
+_IDLE_ARENAS = 4
 
 
 class SymbolTable(Protocol):
@@ -46,6 +49,13 @@ class Places:
     scratch: int
     scratch_stride_bytes: int
     owners: object
+    base: int = 0
+
+
+def working_bytes(plan: SegmentPlan, threads: int) -> int:
+    """Returns the bytes of a plan's arena and of the scratch memory of all threads."""
+    stride = round_up(scratch_bytes(plan), ALIGNMENT_BYTES)
+    return round_up(plan.arena_bytes, ALIGNMENT_BYTES) + stride * threads
 
 
 def scratch_bytes(plan: SegmentPlan) -> int:
@@ -74,6 +84,52 @@ def plain_places(plan: SegmentPlan, constants: Sequence[np.ndarray], threads: in
         scratch_stride_bytes=stride,
         owners=(arena, scratch, constants),
     )
+
+
+def places_in(
+    plan: SegmentPlan, constants: Sequence[np.ndarray], threads: int, memory: np.ndarray
+) -> Places:
+    """Returns an arena and scratch memory within given memory of `working_bytes`."""
+    base = address_of(memory)
+    stride = round_up(scratch_bytes(plan), ALIGNMENT_BYTES)
+    return Places(
+        constants=[address_of(constant) for constant in constants],
+        arena=[base + buffer.offset_bytes for buffer in plan.arena_buffers],
+        scratch=base + round_up(plan.arena_bytes, ALIGNMENT_BYTES) if stride else 0,
+        scratch_stride_bytes=stride,
+        owners=memory,
+        base=base,
+    )
+
+
+class SharedMemory:
+    """What the segments of one template at different sizes share: weights, and memory to work in,
+    which their contexts take in turns.
+
+    The memory of the largest sizes serves all others. Several threads may use it at once.
+    """
+
+    def __init__(self, constants: Sequence[np.ndarray]) -> None:
+        self.constants = list(constants)
+        self.resident = Resident(self.constants)
+        self._idle: list[np.ndarray] = []
+        self._lock = Lock()
+
+    def take(self, size_bytes: int) -> np.ndarray:
+        """Returns aligned memory of at least this size, which the caller owns until `give`."""
+        with self._lock:
+            fitting = [n for n, memory in enumerate(self._idle) if memory.nbytes >= size_bytes]
+            if fitting:
+                return self._idle.pop(fitting[0])
+            if self._idle:
+                self._idle.pop()  # the new memory takes its place
+        return aligned_bytes(size_bytes)
+
+    def give(self, memory: np.ndarray) -> None:
+        """Takes memory back."""
+        with self._lock:
+            if len(self._idle) < _IDLE_ARENAS:
+                self._idle.append(memory)
 
 
 class GuardedMemory:
@@ -171,6 +227,8 @@ class Context(Shown):
 
     def __init__(self, plan: SegmentPlan, symbols: SymbolTable, threads: int, places: Places):
         self._owners = places.owners
+        # Where its memory begins, if it is shared with other contexts.
+        self._base = places.base
         self._entries = plan.entries
         self._starts = entry_starts(plan)
         # The constants it was made for, since a segment may move them.
@@ -232,6 +290,23 @@ class Context(Shown):
 
     def _about(self) -> str:
         return ""
+
+    def move_to(self, memory: np.ndarray) -> None:
+        """Has the next call work in other memory, of `working_bytes`."""
+        base = address_of(memory)
+        self._owners = memory
+        if base == self._base:
+            return
+        self._args[self._arena_slots] += base - self._base
+        scratch = self._steps[:, native.STEP_SCRATCH // 8]
+        scratch[scratch != 0] += base - self._base
+        self._base = base
+
+    def leave(self) -> np.ndarray:
+        """Returns the memory that the context was moved to, which others may use from now on."""
+        memory, self._owners = self._owners, None
+        assert isinstance(memory, np.ndarray)
+        return memory
 
     def arguments(self, step: int) -> list[int]:
         """Returns the addresses of a step's arguments in the call that `bases` describes.
@@ -298,6 +373,7 @@ class Context(Shown):
         slot = 0
         self._first_args = [0]
         self._moving: dict[int, list[tuple[int, int, int]]] = {}
+        in_arena: list[int] = []
         steps = dict(zip(self._place_of, range(len(plan.steps)), strict=True))
         for position, entry in enumerate(self._entries):
             for number, ref in enumerate(entry.args):
@@ -305,6 +381,7 @@ class Context(Shown):
                     self._args[slot] = places.constants[ref.index] + ref.offset_bytes
                 elif ref.kind is BufferKind.ARENA:
                     self._args[slot] = places.arena[ref.index] + ref.offset_bytes
+                    in_arena.append(slot)
                 elif ref.kind is BufferKind.MOVING:
                     self.loops.add_patch(address + 8 * slot, ref)
                 else:
@@ -322,6 +399,7 @@ class Context(Shown):
                 self._args[slot] = records + record * RECORD_BYTES
                 slot += 1
             self._first_args.append(slot)
+        self._arena_slots = np.array(in_arena, np.int64)
         self.loops.lay_out()
         self._n_patches = len(patches)
         return np.array(patches or [(0, 0, 0)], np.int64)

@@ -16,11 +16,14 @@ from clew.codegen.driver import driver as native
 from clew.runtime.context import (
     Context,
     GuardedMemory,
+    SharedMemory,
     SymbolTable,
     entry_starts,
+    places_in,
     places_of_steps,
     plain_places,
     scratch_bytes,
+    working_bytes,
 )
 from clew.runtime.driver import driver
 from clew.runtime.guard import GuardSide
@@ -49,7 +52,8 @@ class NativeSegment(Shown):
 
     The GIL is released while the kernels run. With `guard`, every buffer of a call is placed
     between inaccessible pages, and an access outside kills the process (for tests; slow). Set
-    `checked` for a plan that has already passed its check.
+    `checked` for a plan that has already passed its check. Segments of one plan at different sizes
+    share `memory`.
     """
 
     def __init__(
@@ -60,6 +64,7 @@ class NativeSegment(Shown):
         *,
         guard: GuardSide | bool = False,
         checked: bool = False,
+        memory: SharedMemory | None = None,
     ):
         if not checked:
             check_plan(plan)
@@ -67,9 +72,10 @@ class NativeSegment(Shown):
         self.pool = pool
         self._library = library
         self._guard = GuardSide.END if guard is True else guard
+        self._memory = memory
         self._run = driver().run_segment
         # The plan gets the aligned constants, so that it does not keep the originals in memory.
-        self._constants = [_readable(constant) for constant in plan.constants]
+        self._constants = [readable(constant) for constant in plan.constants]
         self.plan = replace(plan, constants=tuple(self._constants))
         self._starts, self._places = entry_starts(plan), places_of_steps(plan)
         self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in plan.inputs]
@@ -79,7 +85,10 @@ class NativeSegment(Shown):
         ]
         self._no_records = bytes(RECORD_BYTES * sum(bool(s.code.checks) for s in plan.steps))
         self._idle: deque[Context] = deque()  # pop and append need no lock
+        self._working_bytes = 0 if memory is None else working_bytes(plan, pool.threads)
         self._resident = Resident(self._constants)
+        if memory is not None:
+            self._constants, self._resident = memory.constants, memory.resident
         self._watch: Watch | None = None
         self._watch_address: int | None = None
 
@@ -119,6 +128,8 @@ class NativeSegment(Shown):
 
     def _settle(self, constants: list[np.ndarray]) -> None:
         """Has later calls read the constants at their new addresses."""
+        if self._memory is not None:
+            self._memory.constants = constants
         self._constants = constants
         self.plan = replace(self.plan, constants=tuple(constants))
         self._idle.clear()
@@ -130,7 +141,14 @@ class NativeSegment(Shown):
         moved = self._resident.settle()
         if moved is not None:
             self._settle(moved)
-        made = NativeSegment(self.plan, self._library, self.pool, guard=self._guard, checked=True)
+        made = NativeSegment(
+            self.plan,
+            self._library,
+            self.pool,
+            guard=self._guard,
+            checked=True,
+            memory=self._memory,
+        )
         made._constants, made._idle, made._resident = self._constants, self._idle, self._resident
         made._watch, made._watch_address = watch, watch.address
         return made
@@ -258,14 +276,25 @@ class NativeSegment(Shown):
         return self._library.address(symbol)
 
     def _take(self) -> Context:
+        """Returns a context for one call, with memory to work in."""
+        memory = None
+        if self._memory is not None:
+            if self._memory.constants is not self._constants:  # another size has moved them
+                self._settle(self._memory.constants)
+            memory = self._memory.take(self._working_bytes)
         try:
-            return self._idle.pop()
+            context = self._idle.pop()
         except IndexError:
-            constants = self._constants
-            places = plain_places(self.plan, constants, self.pool.threads)
-            context = Context(self.plan, self._library, self.pool.threads, places)
+            constants, threads = self._constants, self.pool.threads
+            if memory is None:
+                places = plain_places(self.plan, constants, threads)
+            else:
+                places = places_in(self.plan, constants, threads, memory)
+            context = Context(self.plan, self._library, threads, places)
             context.constants = constants
-            return context
+        if memory is not None:
+            context.move_to(memory)
+        return context
 
     def _finish(self, context: Context) -> None:
         """Prepares a context for other calls after a call has used it.
@@ -308,6 +337,8 @@ class NativeSegment(Shown):
         raise places.error(places.unwrapped(index), step.checked[check])
 
     def _give_back(self, context: Context) -> None:
+        if self._memory is not None:
+            self._memory.give(context.leave())
         up_to_date = context.constants is self._constants
         if up_to_date and len(self._idle) < _IDLE_CONTEXTS:
             self._idle.append(context)
@@ -426,7 +457,7 @@ def check_memory(plan: SegmentPlan, threads: int) -> None:
         )
 
 
-def _readable(constant: np.ndarray) -> np.ndarray:
+def readable(constant: np.ndarray) -> np.ndarray:
     """Returns a constant that kernels can read: a copy if it is strided or misaligned, otherwise
     the constant.
 

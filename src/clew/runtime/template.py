@@ -15,10 +15,11 @@ import numpy as np
 
 from clew.codegen.artifact import KernelCode
 from clew.ir.dims import Dim, Sizes, SymDim
+from clew.runtime.context import SharedMemory
 from clew.runtime.memory import ArenaTemplate
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step
 from clew.runtime.program import Branch, Instruction, Program, Repeat, RunSegment, View
-from clew.runtime.segment import NativeSegment
+from clew.runtime.segment import NativeSegment, readable
 from clew.support.errors import GraphTypeError
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
@@ -106,12 +107,13 @@ class SizedSegment(Shown):
     def __init__(
         self,
         template: SegmentTemplate,
-        make: Callable[[SegmentPlan], NativeSegment],
+        make: Callable[[SegmentPlan, SharedMemory], NativeSegment],
         threads: int,
     ) -> None:
         self.template = template
         self._make = make
         self._threads = threads
+        self._memory = SharedMemory([readable(constant) for constant in template.constants])
 
     def _about(self) -> str:
         return f"of {counted(len(self.template.steps), 'kernel')}, for all sizes"
@@ -119,14 +121,15 @@ class SizedSegment(Shown):
     @property
     def constants(self) -> tuple[np.ndarray, ...]:
         """The weights that its kernels read."""
-        return self.template.constants
+        return tuple(self._memory.constants)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         raise AssertionError("a segment for all sizes runs only at given sizes")
 
     def at(self, sizes: Sizes) -> NativeSegment:
         """Returns the segment at given sizes."""
-        return self._make(self.template.at(sizes, self._threads))
+        plan = self.template.at(sizes, self._threads)
+        return self._make(replace(plan, constants=tuple(self._memory.constants)), self._memory)
 
 
 class ProgramTemplate(Shown):

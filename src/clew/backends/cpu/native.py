@@ -16,7 +16,7 @@ from clew.codegen.objects import PendingObject, submit
 from clew.ir.expr import Call, Function
 from clew.machine.needs import check_machine, needs_of
 from clew.runtime.cache import Cache
-from clew.runtime.context import SymbolTable
+from clew.runtime.context import SharedMemory, SymbolTable
 from clew.runtime.jit import Library
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
@@ -150,12 +150,18 @@ class NativeKernels:
         assert self._library is not None
         return NativeSegment(plan, self._library, self.pool, guard=self.options.guard)
 
-    def _at_sizes(self, plan: SegmentPlan) -> NativeSegment:
+    def _at_sizes(self, plan: SegmentPlan, memory: SharedMemory) -> NativeSegment:
         """Returns the segment of a template's plan, which is valid because the template is."""
         assert self._library is not None
         check_memory(plan, self.pool.threads)
-        guard = self.options.guard
-        return NativeSegment(plan, self._library, self.pool, guard=guard, checked=True)
+        return NativeSegment(
+            plan,
+            self._library,
+            self.pool,
+            guard=self.options.guard,
+            checked=True,
+            memory=memory,
+        )
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
         """Returns the function that runs a kernel with data-dependent shapes. Its last arguments

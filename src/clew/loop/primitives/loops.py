@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from clew.ir.dims import Dim, SymDim, at_least, ceil_div, dim_min, exact_quotient
+from clew.ir.dims import Dim, Facts, SymDim, at_least, ceil_div, dim_min, exact_quotient
 from clew.loop.affine import Simplifier
 from clew.loop.ir import (
     For,
@@ -32,10 +31,9 @@ from clew.loop.primitives.common import (
 from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Scalar, binary, size
 
-TAILS = ("peel", "balance", "guard", "shift", "clamp")
+TAILS = ("peel", "balance", "guard", "shrink", "clamp")
 MOST_LANES: Final = 64
 """Lanes of the longest vector."""
-_SHORT_TILE: Final = 4
 
 
 @primitive
@@ -46,11 +44,13 @@ def split(
 
     If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
     names; `balance` uses ceil(n / factor) tiles whose sizes differ by at most one; `guard` rounds
-    up and skips iterations beyond n; `shift` moves the last tile back so that it ends at n, and
-    computes some iterations twice; `clamp` does, too. If n is known only in a run, `peel` runs the
-    remainder as one guarded tile, and `balance` uses equal tiles, of a size that the run knows, and
-    shifts the last. For n below the factor, `shift` uses smaller tiles, and `clamp` one tile that
-    repeats the last iteration.
+    up and skips iterations beyond n. `shrink` runs the remainder as one tile of the smallest size
+    that holds it, out of several; `clamp` moves the last tile back so that it ends at n. Both
+    compute some iterations twice.
+
+    If n is known only in a run, `peel` runs the remainder as one guarded tile, and `balance` uses
+    equal tiles, of a size that the run knows, and moves the last back. For n below the factor,
+    `clamp` uses one tile, perhaps a smaller one, that repeats the last iteration.
 
     Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorized or parallel;
     S071 for iterations that cannot be computed twice.
@@ -62,7 +62,7 @@ def split(
     def rewrite(found: For) -> Stmt:
         if found.kind in ("vector", "parallel", "dot", "block", "thread"):
             raise ScheduleError("S006", f"loop {loop} is already {found.kind}", hint="split first")
-        if isinstance(found.size, SymDim) or tail in ("shift", "clamp"):
+        if isinstance(found.size, SymDim) or tail in ("shrink", "clamp"):
             return single(_split_size(found, factor, tail, simplifier))
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
@@ -88,10 +88,10 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
         return [_piece(loop, 0, whole, factor, simplifier)]
     if tail == "guard":
         return [_guarded(loop, 0, ceil_div(extent, factor), factor, simplifier)]
-    if tail == "shift":
-        return _shifted(loop, (factor, min(factor, _SHORT_TILE), 1), simplifier)
+    if tail == "shrink":
+        return _shrinking(loop, factor, simplifier)
     if tail == "clamp":
-        return [*_shifted(loop, (factor,), simplifier), _clamped(loop, factor, simplifier)]
+        return [_shifted(loop, factor, simplifier), *_clamped(loop, factor, simplifier)]
     if tail == "balance":
         return [_evened(loop, factor, simplifier)]
     rest = ceil_div(extent, factor) - whole
@@ -101,38 +101,78 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
     ]
 
 
-def _shifted(loop: For, sizes: Sequence[int], simplifier: Simplifier) -> list[For]:
-    """Returns loops over tiles of which the last ends at the last iteration, for tiles of `sizes`:
-    each runs if there are enough iterations for one tile, but too few for larger ones.
+def _shrinking(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
+    """Returns whole tiles, and one tile for the remainder: of the smallest of several sizes that
+    holds it. Iterations of that tile beyond the last one repeat it.
     """
     _check_repeatable(loop)
-    extent = loop.size
-    found: list[For] = []
-    below: Dim = 1  # 0 from the sizes on that the larger tiles take
-    for tile in dict.fromkeys(sizes):
-        # 1 from the first size that fills a tile
-        enough: Dim = 1 if at_least(extent, tile) else dim_min(extent // tile, 1)
-        takes = enough * below
-        below = below * (1 - enough)
-        if takes == 0:
-            continue
-        facts = (extent - tile,) if isinstance(extent, SymDim) else ()
-        outer = Index(f"{loop.name}.o", takes * ceil_div(extent, tile), facts=facts)
-        inner = Index(f"{loop.name}.i", tile)
-        start = binary("min", binary("mul", outer, tile), size(extent - tile))
-        value = simplifier.simplify(binary("add", start, inner))
-        body = replace_index(loop.body, loop.index, value)
-        found.append(For(outer, loop.kind, For(inner, loop.kind, body)))
+    whole = loop.size // factor
+    rest = loop.size - whole * factor
+    found = [_piece(loop, 0, whole, factor, simplifier)]
+    sizes = _falling(factor - 1)
+    for size_, smaller in zip(sizes, [*sizes[1:], 0], strict=True):
+        here = _reaches(rest, smaller + 1) - _reaches(rest, size_ + 1)
+        if here != 0:
+            found.append(_repeating(loop, whole * factor, here, size_, simplifier))
     return found
 
 
-def _clamped(loop: For, factor: int, simplifier: Simplifier) -> For:
-    """Returns one tile for fewer iterations than it has; the others repeat the last one."""
-    few = 1 - dim_min(loop.size // factor, 1)
-    outer, inner = Index(f"{loop.name}.o", few), Index(f"{loop.name}.i", factor)
-    value = simplifier.simplify(binary("min", inner, size(loop.size - 1)))
-    body = replace_index(loop.body, loop.index, value)
+def _falling(most: int) -> list[int]:
+    """Returns sizes of tiles from `most` down to 1, each about three quarters of the one before."""
+    sizes = []
+    while most > 0:
+        sizes.append(most)
+        most = min(most * 3 // 4, most - 1)
+    return sizes
+
+
+def _reaches(dim: Dim, least: int) -> Dim:
+    """Returns 1 if a dimension is at least `least`, else 0."""
+    return 1 if at_least(dim, least) else dim_min(dim // least, 1)
+
+
+def _shifted(loop: For, factor: int, simplifier: Simplifier) -> For:
+    """Returns a loop over tiles of which the last ends at the last iteration; none if there are too
+    few iterations for one.
+    """
+    _check_repeatable(loop)
+    tiles = _reaches(loop.size, factor) * ceil_div(loop.size, factor)
+    last = loop.size - factor
+    outer = Index(f"{loop.name}.o", tiles, facts=_symbolic(last))
+    inner = Index(f"{loop.name}.i", factor)
+    start = binary("min", binary("mul", outer, factor), size(last))
+    value = simplifier.simplify(binary("add", start, inner))
+    return For(outer, loop.kind, For(inner, loop.kind, replace_index(loop.body, loop.index, value)))
+
+
+def _clamped(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
+    """Returns tiles for fewer iterations than `factor`: one of them runs, the smallest that holds
+    all iterations, and repeats the last one.
+    """
+    sizes = [size_ for size_ in (factor, factor // 2, factor // 8) if size_ > 1 or factor == size_]
+    found: list[For] = []
+    above: Dim = _reaches(loop.size, factor)
+    for size_, smaller in zip(sizes, [*sizes[1:], 0], strict=True):
+        reached = _reaches(loop.size, smaller + 1)
+        if reached - above != 0:
+            found.append(_repeating(loop, 0, reached - above, size_, simplifier))
+        above = reached
+    return found
+
+
+def _repeating(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
+    """Returns a tile from `start` on whose iterations beyond the last one repeat it."""
+    # The fact marks loops that compute some elements twice.
+    outer = Index(f"{loop.name}.o", tiles, facts=_symbolic(loop.size - 1))
+    inner = Index(f"{loop.name}.i", factor)
+    value = binary("min", binary("add", inner, size(start)), size(loop.size - 1))
+    body = replace_index(loop.body, loop.index, simplifier.simplify(value))
     return For(outer, loop.kind, For(inner, loop.kind, body))
+
+
+def _symbolic(dim: Dim) -> Facts:
+    """Returns a dimension as a fact, if it is not a number."""
+    return (dim,) if isinstance(dim, SymDim) else ()
 
 
 def _evened(loop: For, factor: int, simplifier: Simplifier) -> For:
@@ -142,7 +182,7 @@ def _evened(loop: For, factor: int, simplifier: Simplifier) -> For:
     _check_repeatable(loop)
     tiles = ceil_div(loop.size, factor)
     tile = (loop.size + tiles - 1) // tiles
-    facts = tuple(f for f in (loop.size - tile, tile - 1) if isinstance(f, SymDim))
+    facts = (*_symbolic(loop.size - tile), *_symbolic(tile - 1))
     outer = Index(f"{loop.name}.o", tiles, facts=facts)
     inner = Index(f"{loop.name}.i", tile, facts=facts)
     start = binary("min", binary("mul", outer, size(tile)), size(loop.size - tile))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from clew.ir.dims import Dim, SymDim, at_least, exact_quotient
+from clew.ir.dims import Dim, at_least, exact_quotient
 from clew.loop.affine import Bound, Linear, Simplifier, contains, higher, lower
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
@@ -114,7 +114,7 @@ class _Region:
     def offset(self, position: Scalar, simplifier: Simplifier) -> Scalar:
         """Returns the element of the part for a position that the loop body reads."""
         if self.cap is not None:
-            position, _ = _uncapped(position, simplifier)
+            position = _uncapped(position, simplifier)[simplifier.number(self.cap)][0]
         return simplifier.simplify(binary("sub", position, self.start))
 
 
@@ -181,12 +181,13 @@ def _region(
     unknown.
     """
     whole = _Region(Imm(0, INDEX), extent)
-    capped = [_uncapped(index, simplifier) for index in indices]
-    caps = {None if cap is None else simplifier.number(cap) for _, cap in capped}
-    cap = capped[0][1]
-    if len(caps) == 1 and cap is not None and not any(contains(cap, i) for i in inner.values()):
-        part = _region([index for index, _ in capped], inner, extent, simplifier)
-        return whole if isinstance(part.extent, SymDim) else replace(part, cap=cap)
+    capped = [_uncapped(index, simplifier, inner) for index in indices]
+    for number, (_, cap) in sorted(capped[0].items(), reverse=True):
+        shared = all(number in other for other in capped)
+        if shared and not any(contains(cap, i) for i in inner.values()):
+            part = _region([own[number][0] for own in capped], inner, extent, simplifier)
+            if part.cap is None and isinstance(part.extent, int):
+                return replace(part, cap=cap)
     low_form: Linear | None = None
     low: Bound = 0
     high: Bound = 0
@@ -215,14 +216,23 @@ def _region(
     return _Region(start, size)
 
 
-def _uncapped(index: Scalar, simplifier: Simplifier) -> tuple[Scalar, Scalar | None]:
-    """Returns the operands of an index of the form `min(a, b)`: a, and the cap b."""
+def _uncapped(
+    index: Scalar, simplifier: Simplifier, inner: dict[int, Index] | None = None
+) -> dict[int, tuple[Scalar, Scalar]]:
+    """Returns an index of the form `c + min(a, b)` as `c + a` and its cap `c + b`, for each such
+    minimum, by the number of the cap. With `inner`, a is over some of these loops.
+    """
     form = simplifier.linear(index)
-    if len(form.terms) == 1 and form.terms[0][1] == 1 and form.const == 0:
-        atom = form.terms[0][0]
-        if isinstance(atom, Binary) and atom.op == "min":
-            return atom.a, atom.b
-    return index, None
+    found: dict[int, tuple[Scalar, Scalar]] = {}
+    for atom, coefficient in form.terms:
+        if coefficient == 1 and isinstance(atom, Binary) and atom.op == "min":
+            if inner is not None and not any(contains(atom.a, i) for i in inner.values()):
+                continue
+            rest = Linear(tuple(t for t in form.terms if t[0] is not atom), form.const)
+            around = simplifier.rebuild(rest)
+            a, b = (simplifier.simplify(binary("add", around, x)) for x in (atom.a, atom.b))
+            found[simplifier.number(b)] = a, b
+    return found
 
 
 def _aligned(part: _Region, align: int, extent: Dim, simplifier: Simplifier) -> _Region:

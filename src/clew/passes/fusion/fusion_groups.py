@@ -22,13 +22,12 @@ Groups grow in three steps.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from clew.cost.locality import is_small_piece
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, exact_quotient, is_unknown, product
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.types import TensorType, bits
 from clew.ir.visit import post_order
@@ -512,45 +511,46 @@ def _at_strides(value: Expr, inside: dict[int, Call]) -> bool:
     while value.id in inside:
         moves.append(inside[value.id])
         value = moves[-1].args[0]
-    if not all(isinstance(d, int) for m in (value, *moves) for d in m.tensor.shape):
+    if any(is_unknown(d) for m in (value, *moves) for d in m.tensor.shape):
         return not moves
-    shape = value.tensor.concrete
-    steps: Sequence[int] | None = [math.prod(shape[n + 1 :]) for n in range(len(shape))]
+    shape = value.tensor.shape
+    steps: Sequence[Dim] | None = [product(shape[n + 1 :]) for n in range(len(shape))]
     for call in reversed(moves):
         assert steps is not None
         if is_reshape(call):
-            steps = _reshaped_strides(shape, steps, call.tensor.concrete)
+            steps = _reshaped_strides(shape, steps, call.tensor.shape)
         else:
             along = _steps_of(call)
             assert along is not None
             steps = [0 if step is None else steps[step[0]] * step[1] for step in along]
         if steps is None:
             return False
-        shape = call.tensor.concrete
+        shape = call.tensor.shape
     return True
 
 
 def _reshaped_strides(
-    before: Sequence[int], steps: Sequence[int], after: Sequence[int]
-) -> list[int] | None:
+    before: Sequence[Dim], steps: Sequence[Dim], after: Sequence[Dim]
+) -> list[Dim] | None:
     """Returns the strides of a view in another shape, or None if it is no view."""
     if 0 in after:
         return None
     old = [(size, step) for size, step in zip(before, steps, strict=True) if size != 1]
-    found: list[int] = []
-    left, step = 1, 0  # the part of the current old axis that later axes of the new shape leave
+    found: list[Dim] = []
+    left: Dim = 1
+    step: Dim = 0  # the part of the current old axis that later axes of the new shape leave
     for size in reversed(after):
         if size == 1:
             found.append(0)
             continue
-        while left % size:
-            if not old or (left > 1 and old[-1][1] != step * left):
+        while (quotient := exact_quotient(left, size)) is None:
+            if not old or (left != 1 and old[-1][1] != step * left):
                 return None
             more, own = old.pop()
             step = own if left == 1 else step
-            left *= more
+            left = left * more
         found.append(step)
-        left, step = left // size, step * size
+        left, step = quotient, step * size
     return found[::-1]
 
 

@@ -56,7 +56,7 @@ def split_tiles(
     """Splits a loop into tiles of at most `size` that are then unrolled; returns the names of the
     outer and the inner loop. `tail` is for a number of iterations that is known.
     """
-    return schedule.split(loop, size, tail=tail if schedule.is_static(loop) else "shift")
+    return schedule.split(loop, size, tail=tail if schedule.is_static(loop) else "shrink")
 
 
 def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:

@@ -129,7 +129,9 @@ class Attention(Rule[Parts]):
             registers = name in (match.total, match.top)
             schedule.compute_at(name, tile, "register" if registers else "scratch")
         keys = infos[match.logits].axis_of(roles.KEY)
-        step, key = split_tiles(schedule, keys, settings["keys"])
+        # Free sizes: tiles of scores are costly to compile, and the last is seldom the only one.
+        tail = "balance" if schedule.is_static(keys) else "clamp"
+        step, key = schedule.split(keys, settings["keys"], tail=tail)
         schedule.compute_at(match.scores, step, "register")
         schedule.compute_at(match.queries, tile, "scratch")
         register_tile(schedule, infos[match.weighted], few)
