@@ -406,6 +406,7 @@ def ceil_div(dim: Dim, by: int) -> Dim:
 # that are small at the first, such as the frames of a number of samples, take a later one.
 TYPICAL_SIZES: Final = (127, 8191, 131071)
 _TYPICAL_LEAST: Final = 32
+_FAR_BELOW: Final = -(1 << 62)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -443,82 +444,99 @@ def _at_least(dim: Dim, facts: Facts) -> bool:
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _lowest(dim: Dim, size: int = 1) -> float | Fraction:
+def _lowest(dim: Dim, size: int = 1) -> float:
     """Returns a lower bound of a dimension over named sizes of at least `size`."""
     if isinstance(dim, int):
-        return Fraction(dim)
-    exact = _without_quotients(dim)
+        return dim
+    first = _lowest_of_terms(_bounded(dim, linear=False), size)
+    if first >= 0:
+        return first
+    return max(first, _lowest_of_terms(_bounded(dim, linear=True), size))
+
+
+def _lowest_of_terms(terms: Mapping[_Monomial, Fraction], size: int) -> float:
     # Each name is `size` + t, t >= 0: without negative coefficients of t, the least is at t = 0.
-    total: Fraction | float = Fraction(0)
+    total = Fraction(0)
     shifted: dict[_Monomial, Fraction] = {}
-    for monomial, coefficient in exact.items():
-        names = [(a, p) for a, p in monomial]
-        for choice in itertools.product(*(range(p + 1) for _, p in names)):
+    for monomial, coefficient in terms.items():
+        for choice in itertools.product(*(range(p + 1) for _, p in monomial)):
             weight = coefficient
-            for (atom, power), taken in zip(names, choice, strict=True):
+            for (atom, power), taken in zip(monomial, choice, strict=True):
                 base = _least_of(atom, size)
                 weight = weight * math.comb(power, taken) * base ** (power - taken)
-            key = tuple((a, t) for (a, _), t in zip(names, choice, strict=True) if t)
+            key = tuple((a, t) for (a, _), t in zip(monomial, choice, strict=True) if t)
             shifted[key] = shifted.get(key, Fraction(0)) + weight
     for key, weight in shifted.items():
         if not key:
             total = weight
         elif weight < 0:
             return -math.inf
-    return total
+    return math.ceil(total)  # dimensions are whole numbers
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _least_of(atom: Atom, size: int) -> Fraction:
+def _least_of(atom: Atom, size: int) -> int:
     """Returns a lower bound of an atom."""
     if not atom.op:
-        return Fraction(size)
+        return size
     left, right = (_lowest(a, size) for a in atom.args)
+    best: float
     if atom.op == "max":
         best = max(left, right)
     elif atom.op == "min":
         best = min(left, right)
     elif atom.op == "//" and isinstance(atom.args[1], int) and atom.args[1] > 0:
-        best = left if left == -math.inf else Fraction(math.floor(left / atom.args[1]))
+        best = left if left == -math.inf else left // atom.args[1]
     elif atom.op == "//" and right >= 1 and left >= 0:
-        best = Fraction(int(_lowest(atom.args[0] - atom.args[1], size) >= 0))
+        best = int(_lowest(atom.args[0] - atom.args[1], size) >= 0)
     else:  # a divisor of 0 has no result
-        known = right >= 0 and (left >= 0 or atom.op == "%")
-        best = Fraction(0) if known else -math.inf
-    return Fraction(-(1 << 62)) if best == -math.inf else Fraction(best)
+        best = 0 if right >= 0 and (left >= 0 or atom.op == "%") else -math.inf
+    return _FAR_BELOW if best == -math.inf else int(best)
 
 
-def _without_quotients(dim: SymDim) -> dict[_Monomial, Fraction]:
-    """Returns the terms of a lower bound in which a quotient `a // n` with a negative coefficient
-    is `a / n`, and one of `min(a, b)` is `b`, which are not smaller.
+def _bounded(dim: SymDim, *, linear: bool) -> dict[_Monomial, Fraction]:
+    """Returns the terms of a lower bound: a quotient `a // n` with a negative coefficient becomes
+    `a / n`, and `min(a, b)` becomes b. With `linear`, a quotient with a positive coefficient becomes
+    `(a - n + 1) / n`.
     """
     found: dict[_Monomial, Fraction] = {}
-
-    def add(monomial: _Monomial, weight: Fraction) -> None:
-        found[monomial] = found.get(monomial, Fraction(0)) + weight
-
-    for monomial, coefficient in dim.terms:
-        weight = Fraction(coefficient)
-        last = next((a for a, p in monomial if a.op in ("//", "min") and p == 1), None)
-        if weight >= 0 or last is None:
-            add(monomial, weight)
+    pending = [(monomial, Fraction(c)) for monomial, c in dim.terms]
+    while pending:
+        monomial, weight = pending.pop()
+        bound = _atom_bound(monomial, weight, linear)
+        if bound is None:
+            found[monomial] = found.get(monomial, Fraction(0)) + weight
             continue
-        rest: Dim = SymDim({tuple((a, p) for a, p in monomial if a != last): 1})
-        if len(monomial) == 1:
-            rest = 1
-        if last.op == "//":
-            if not isinstance(last.args[1], int) or last.args[1] <= 0 or not at_least(rest):
-                add(monomial, weight)
-                continue
-            larger, weight = last.args[0] * rest, weight / last.args[1]
-        else:
-            if not at_least(rest):
-                add(monomial, weight)
-                continue
-            larger = last.args[1] * rest
-        for inner, c in _terms(larger):
-            add(inner, weight * c)
+        atom, value, by = bound
+        rest: Dim = 1
+        if len(monomial) > 1:
+            rest = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
+        pending += [(inner, weight * c / by) for inner, c in _terms(value * rest)]
     return found
+
+
+def _atom_bound(
+    monomial: _Monomial, weight: Fraction, linear: bool
+) -> tuple[Atom, Dim, int] | None:
+    """Returns an atom of a term and its bound, as a value and a divisor, that make the term
+    smaller; None if there is none.
+    """
+    for atom, power in monomial:
+        if power != 1 or atom.op not in ("//", "min"):
+            continue
+        others = [a for a, _ in monomial if a != atom]
+        if not all(_least_of(a, 0) >= 0 for a in others):
+            continue
+        left, right = atom.args
+        if atom.op == "min":
+            if weight < 0:
+                return atom, right, 1
+        elif isinstance(right, int) and right > 0:
+            if weight < 0:
+                return atom, left, right
+            if linear:
+                return atom, left - right + 1, right
+    return None
 
 
 _unknowns = itertools.count()
