@@ -120,6 +120,8 @@ def test_names_are_replaced_by_dimensions(
     except GraphTypeError:  # a divisor is always 0
         assume(False)
     for at, value in _values(inner[1], WITH_ZERO):
+        if value < 0:
+            continue  # no size
         for _, expected in _values(outer[1], [{**at, "n": value}]):
             assert value_at(replaced, at) == expected, at
 
@@ -160,7 +162,7 @@ def test_at_least_is_never_wrong_where_facts_hold(
         (N - A + 3, 3, (N - A,), True),
         (N - N // 4 * 4, 0, (), True),
         (N - N // 4 * 4 - 1, 0, (), False),
-        ((N + 3) // 4 * 4 - N, 0, (), False),  # true, but not found
+        ((N + 3) // 4 * 4 - N, 0, (), True),
         (N - dim_min(A, N), 0, (), True),
         (dim_max(N, A) - 1, 0, (), True),
         (N % 4, 0, (), True),

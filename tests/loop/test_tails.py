@@ -76,22 +76,45 @@ def test_every_iteration_runs(extent: str, tail: str) -> None:
             assert all(value_at(loop.size, sizes) >= 0 for loop in tiles)
 
 
-@pytest.mark.parametrize("first", TAILS)
-@pytest.mark.parametrize("second", TAILS)
-def test_tiles_are_split_again_fused_and_reordered(first: str, second: str) -> None:
+def two_axes() -> Schedule:
     x = te.placeholder((M, N), "f32", "x")
-    out = te.compute((M, N), lambda i, j: x[i, j] + 1.0, "out")
-    schedule = Schedule(lower("two", [x], [out]))
-    row, _ = schedule.split("out.i", 4, tail=first)
-    column, lane = schedule.split("out.j", 8, tail=second)
-    schedule.reorder(row, column)
-    if second != "balance":  # its tiles have no number of iterations
-        schedule.split(lane, 3)
-    schedule.parallel(schedule.fuse(row, column))
+    return Schedule(lower("two", [x], [te.compute((M, N), lambda i, j: x[i, j] + 1.0, "out")]))
+
+
+def check_two_axes(schedule: Schedule, tail: str) -> None:
     for m, n in ((1, 1), (2, 9), (3, 16), (4, 5), (5, 8), (7, 7), (9, 31)):
         found = counted(schedule.finished(), {"m": m, "n": n})
-        all_once(found, {("out", (i, j)) for i in range(m) for j in range(n)},
-                 first if first not in ONCE else second)  # fmt: skip
+        all_once(found, {("out", (i, j)) for i in range(m) for j in range(n)}, tail)
+
+
+@pytest.mark.parametrize("first", TAILS)
+@pytest.mark.parametrize("second", TAILS)
+def test_both_axes_are_split(first: str, second: str) -> None:
+    schedule = two_axes()
+    row, _ = schedule.split("out.i", 4, tail=first)
+    _, lane = schedule.split("out.j", 8, tail=second)
+    schedule.split(lane, 3)
+    schedule.parallel(row)
+    check_two_axes(schedule, first if first not in ONCE else second)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_fused_axes_are_split(tail: str) -> None:
+    schedule = two_axes()
+    outer, _ = schedule.split(schedule.fuse("out.i", "out.j"), 8, tail=tail)
+    schedule.parallel(outer)
+    check_two_axes(schedule, tail)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_tiles_are_fused(tail: str) -> None:
+    schedule = two_axes()
+    outer, inner = schedule.split("out.j", 4, tail=tail)
+    schedule.reorder(outer, "out.i")
+    if tail in ("guard", "balance"):  # the others have several nests
+        schedule.fuse(outer, "out.i")
+        schedule.parallel(f"{outer}+i")
+    check_two_axes(schedule, tail)
 
 
 @pytest.mark.parametrize("scope", ["scratch", "workspace"])
@@ -139,13 +162,12 @@ def test_multiples_have_no_tail() -> None:
     ("steps", "code"),
     [
         (lambda s: s.vectorize("out.i"), "S007"),
-        (lambda s: s.partition("out.i"), "S070"),
         (lambda s: s.rfactor("total", "total.k"), "S070"),
         (lambda s: s.split("out.i", 0), "S004"),
         (lambda s: s.split("out.i", 4, tail="shift"), "S005"),
         (lambda s: s.parallel("out.i").split("out.i", 4), "S006"),
     ],
-    ids=["vectorize", "partition", "rfactor", "factor", "tail", "parallel"],
+    ids=["vectorize", "rfactor", "factor", "tail", "parallel"],
 )
 def test_what_needs_numbers_is_refused(steps: Any, code: str) -> None:
     schedule = Schedule(rows(N, N))
@@ -156,6 +178,13 @@ def test_what_needs_numbers_is_refused(steps: Any, code: str) -> None:
     if code == "S070":
         assert "which only a run knows" in caught.value.message
         assert str(schedule) == before
+
+
+def test_loops_that_are_not_numbers_are_not_partitioned() -> None:
+    schedule = Schedule(copied(N))
+    before = str(schedule)
+    schedule.partition("out.i")
+    assert str(schedule) == before
 
 
 @pytest.mark.parametrize("tail", TAILS)
