@@ -20,6 +20,8 @@ from clew.support.errors import ScheduleError
 N, M = SymDim.symbol("n"), SymDim.symbol("m")
 ONCE = ("peel", "guard")
 """Tails that run each iteration once. The others may run some again."""
+REPEATING = ("shrink", "clamp")
+"""Tails with a tile that repeats its last iteration."""
 FACTORS = (1, 2, 3, 4, 7, 8, 16)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 40)
 EXTENTS: dict[str, Dim] = {
@@ -94,7 +96,8 @@ def test_both_axes_are_split(first: str, second: str) -> None:
     row, _ = schedule.split("out.i", 4, tail=first)
     _, lane = schedule.split("out.j", 8, tail=second)
     schedule.split(lane, 3)
-    schedule.parallel(row)
+    if first not in REPEATING:
+        schedule.parallel(row)
     check_two_axes(schedule, first if first not in ONCE else second)
 
 
@@ -102,19 +105,27 @@ def test_both_axes_are_split(first: str, second: str) -> None:
 def test_fused_axes_are_split(tail: str) -> None:
     schedule = two_axes()
     outer, _ = schedule.split(schedule.fuse("out.i", "out.j"), 8, tail=tail)
-    schedule.parallel(outer)
+    if tail not in REPEATING:
+        schedule.parallel(outer)
     check_two_axes(schedule, tail)
 
 
-@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("tail", ["guard", "balance"])
 def test_tiles_are_fused(tail: str) -> None:
     schedule = two_axes()
-    outer, inner = schedule.split("out.j", 4, tail=tail)
+    outer, _ = schedule.split("out.j", 4, tail=tail)
     schedule.reorder(outer, "out.i")
-    if tail in ("guard", "balance"):  # the others have several nests
-        schedule.fuse(outer, "out.i")
-        schedule.parallel(f"{outer}+i")
+    schedule.parallel(schedule.fuse(outer, "out.i"))
     check_two_axes(schedule, tail)
+
+
+@pytest.mark.parametrize("tail", REPEATING)
+def test_tiles_that_repeat_an_iteration_are_not_parallel(tail: str) -> None:
+    schedule = Schedule(copied(N))
+    outer, _ = schedule.split("out.i", 4, tail=tail)
+    with pytest.raises(ScheduleError) as caught:
+        schedule.parallel(outer)
+    assert caught.value.code == "S009"
 
 
 @pytest.mark.parametrize("scope", ["scratch", "workspace"])

@@ -499,20 +499,29 @@ def _bounded(dim: SymDim, *, linear: bool) -> dict[_Monomial, Fraction]:
     `a / n`, and `min(a, b)` becomes b. With `linear`, a quotient with a positive coefficient becomes
     `(a - n + 1) / n`.
     """
-    found: dict[_Monomial, Fraction] = {}
-    pending = [(monomial, Fraction(c)) for monomial, c in dim.terms]
-    while pending:
-        monomial, weight = pending.pop()
-        bound = _atom_bound(monomial, weight, linear)
-        if bound is None:
-            found[monomial] = found.get(monomial, Fraction(0)) + weight
-            continue
-        atom, value, by = bound
+    found = {monomial: Fraction(c) for monomial, c in dim.terms}
+    while True:
+        bounds = ((m, _atom_bound(m, weight, linear)) for m, weight in found.items())
+        known = [(m, bound) for m, bound in bounds if bound is not None]
+        if not known:
+            return found
+        # The deepest first: what is in it may cancel out with other terms.
+        monomial, (atom, value, by) = max(known, key=lambda term: _depth(term[1][0]))
+        weight = found.pop(monomial)
         rest: Dim = 1
         if len(monomial) > 1:
             rest = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
-        pending += [(inner, weight * c / by) for inner, c in _terms(value * rest)]
-    return found
+        for inner, c in _terms(value * rest):
+            total = found.pop(inner, Fraction(0)) + weight * c / by
+            if total:
+                found[inner] = total
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _depth(atom: Atom) -> int:
+    """Returns the number of operations that contain each other in an atom."""
+    inside = (a for arg in atom.args for monomial, _ in _terms(arg) for a, _ in monomial)
+    return bool(atom.op) + max(map(_depth, inside), default=0)
 
 
 def _atom_bound(
