@@ -16,7 +16,7 @@ from clew.build.all_sizes import SizedBuild, build_for_all_sizes
 from clew.build.build import build_module
 from clew.build.inputs import declared_inputs, inputs_of, outputs_of
 from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
-from clew.build.result import Build, KernelUse, RegionUse
+from clew.build.result import Build, BuildTemplate, KernelUse, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
@@ -83,12 +83,7 @@ class Kernel:
     @property
     def layers(self) -> tuple[str, ...]:
         """The model's layers it serves, ordered by its operators, then by the model."""
-        found: dict[str, None] = {}
-        order = self._build.layer_order
-        for node in self.calls:
-            layers = sorted(node.span.layers, key=lambda la: order.get(la, len(order)))
-            found.update(dict.fromkeys(layers))
-        return tuple(found)
+        return self._build.kernel_layers(self._use)
 
     @property
     def call(self) -> Call:
@@ -323,7 +318,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         self.builds_made += 1
         return build
 
-    def _tell(self, module: Module, build: Build) -> None:
+    def _tell(self, module: Module, build: BuildTemplate) -> None:
         """Raises an error, or issues a warning once, for each request of the user that had no
         effect.
         """
@@ -352,9 +347,10 @@ class CompiledModel(ProfiledModel[Kernel]):
         if key in self._builds:
             return self._build_for(arrays).program
         if self._last_sizes is None or self._last_sizes[0] != key:
-            check_sizes(self._inputs, arrays, self.options.sizes)
             assert isinstance(self._model, Module)
-            specialize = self._specialization(self._model, arrays)
+            with locate(inputs=described(self._inputs, arrays)):
+                check_sizes(self._inputs, arrays, self.options.sizes)
+                specialize = self._specialization(self._model, arrays)
             if not stored.serves(arrays):
                 return self._build_for(arrays).program
             self._last_sizes, self._last = (key, specialize), None
@@ -630,9 +626,16 @@ class CompiledModel(ProfiledModel[Kernel]):
         save(saved, path, mode=mode)
 
 
-def _saved_uses(build: Build) -> list[SavedUse]:
+def _saved_uses(build: BuildTemplate) -> list[SavedUse]:
     """Returns the part of a build's kernels that a saved model keeps."""
     return [
-        SavedUse(use.name, kernel.layers, kernel.ops, use.source.key, use.segment, use.step)
-        for use, kernel in ((use, Kernel(use, build)) for use in build.uses)
+        SavedUse(
+            use.name,
+            build.kernel_layers(use),
+            tuple(use.ops),
+            use.source.key,
+            use.segment,
+            use.step,
+        )
+        for use in build.uses
     ]

@@ -15,6 +15,8 @@ from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.types import TensorType
+from clew.loop.in_place import in_place_pairs
+from clew.loop.schedule import Schedule
 from clew.ops.registry import get_op
 from clew.runtime.guard import GuardSide
 from clew.runtime.plan import BufferKind
@@ -319,3 +321,14 @@ def test_random_images_that_share_memory(seed: int) -> None:
         for name, found in compiled.run(feed).items():
             scale = max(1.0, float(np.abs(expected[name]).max()))
             np.testing.assert_allclose(found, expected[name], rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize("factor", [8, 64])
+@pytest.mark.parametrize("tail", ["shrink", "clamp"])
+def test_tiles_that_compute_rows_twice_read_no_result(tail: str, factor: int) -> None:
+    x = var(36)
+    build = clew.compile(Module({"main": Function((x,), exp(relu(x)))}), threads=1).build
+    plain = Schedule(build.uses[0].source.nest).inline("relu")
+    assert in_place_pairs(plain.finished()) == ((0, 0),)
+    plain.split("exp.i0", factor, tail=tail)
+    assert in_place_pairs(plain.finished()) == ()

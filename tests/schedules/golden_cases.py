@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 import clew.ops  # noqa: F401
-from clew.backends.calls import static_calls
+from clew.backends.calls import kernel_calls
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiler import passes_for
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
@@ -141,6 +141,6 @@ def kernels(case: str, target: Target) -> Iterator[KernelSource]:
     result = make(graph)
     main = Function(graph.inputs, Tuple([result]), {"outputs": ("y",)})
     manager = PassManager(passes_for(target, 3, precision), target=target, trace=False)
-    for call in static_calls(manager.run(Module({"main": main}))):
+    for call in kernel_calls(manager.run(Module({"main": main}))):
         assert isinstance(call.op, Function)
         yield KernelSource(call.op, target)

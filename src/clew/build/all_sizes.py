@@ -7,15 +7,14 @@ is a number; this compiles nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 from clew.backends.options import Options
-from clew.build.build import build_module
-from clew.build.result import Build
+from clew.build.build import build_template
+from clew.build.result import Build, BuildTemplate
 from clew.ir.dims import SymDim, at_least, is_unknown
 from clew.ir.expr import Expr, Function
 from clew.ir.module import Module
-from clew.ir.types import TensorType, leaves
+from clew.ir.types import TensorType, UnrankedType, leaves
 from clew.ir.visit import inner_functions, post_order
 from clew.runtime.cache import Cache
 from clew.runtime.template import ProgramTemplate
@@ -26,13 +25,13 @@ from clew.support.shown import Shown
 class SizedBuild(Shown):
     """A build whose programs at given sizes share kernels and weights.
 
-    `unsized` says, by kernel, why some kernels cannot serve all sizes; then `at` returns None for
+    `unsized` says, by kernel or value, why some cannot serve all sizes; then `at` returns None for
     all sizes.
     """
 
-    def __init__(self, build: Build) -> None:
+    def __init__(self, build: BuildTemplate) -> None:
         self.build = build
-        self.unsized = dict(build.unsized)
+        self.unsized = {**dict(build.unsized), **_unranked(build)}
         conditions = dict.fromkeys(_conditions(build))
         self.template = ProgramTemplate(build.program, build.segments, tuple(conditions))
 
@@ -46,18 +45,28 @@ class SizedBuild(Shown):
         found = None if self.unsized else self.template.at(sizes)
         if found is None:
             return None
-        program, segments = found
-        return replace(self.build, program=program, segments=segments)
+        return self.build.at(*found)
 
 
 def build_for_all_sizes(
     module: Module, options: Options, cache: Cache, pool: ThreadPool
 ) -> SizedBuild:
     """Returns the build of a module for all sizes of its free dimensions."""
-    return SizedBuild(build_module(module, options, cache, pool, None))
+    return SizedBuild(build_template(module, options, cache, pool))
 
 
-def _conditions(build: Build) -> Iterator[SymDim]:
+def _unranked(build: BuildTemplate) -> dict[str, str]:
+    """Returns the values of a rank that only a run knows. Operators on them run on the host; where
+    sizes decide the rank, a build for given sizes has kernels for them.
+    """
+    return {
+        ", ".join(node.span.layers) or "a value": "its rank is known only in a run"
+        for node in _nodes(build.stages[-1].module.main)
+        if any(isinstance(leaf, UnrankedType) for leaf in leaves(node.type))
+    }
+
+
+def _conditions(build: BuildTemplate) -> Iterator[SymDim]:
     """Yields the dimensions that must be at least 0: what kernels need, and that no value is
     empty.
     """

@@ -13,7 +13,7 @@ from clew.backends.host.engine import HostSteps
 from clew.backends.options import Options
 from clew.backends.regions import Regions
 from clew.build.program_builder import ProgramBuilder
-from clew.build.result import Build, KernelUse, RegionUse
+from clew.build.result import Build, BuildTemplate, KernelUse, RegionUse
 from clew.build.specialized import specialized
 from clew.build.wishes import idle_schedules, lost_regions
 from clew.ir.expr import Function
@@ -21,6 +21,7 @@ from clew.ir.module import Module
 from clew.passes.manager import PassManager
 from clew.passes.specialize import Specialize
 from clew.runtime.cache import Cache
+from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
 from clew.support.bounds import bounds_in_force
 
@@ -28,8 +29,24 @@ from clew.support.bounds import bounds_in_force
 def build_module(
     module: Module, options: Options, cache: Cache, pool: ThreadPool, specialize: Specialize | None
 ) -> Build:
-    """Returns the build of a module: passes, kernels, native code, program. It is for the sizes of
-    `specialize`; without it, for all sizes of a module's free dimensions (`build.all_sizes`).
+    """Returns the build of a module for the sizes of `specialize`; a module without free dimensions
+    needs none.
+    """
+    made = build_template(module, options, cache, pool, specialize)
+    segments = [s for s in made.segments if isinstance(s, NativeSegment)]
+    assert len(segments) == len(made.segments), "the module has free dimensions"
+    return made.at(made.program, segments)
+
+
+def build_template(
+    module: Module,
+    options: Options,
+    cache: Cache,
+    pool: ThreadPool,
+    specialize: Specialize | None = None,
+) -> BuildTemplate:
+    """Returns the result of compiling a module: passes, kernels, native code, program. If it has
+    free dimensions, the result is for all of their sizes (`build.all_sizes`).
     """
     clock = _Clock()
     passes = [specialize, *options.passes] if specialize is not None else list(options.passes)
@@ -61,7 +78,7 @@ def build_module(
     if options.schedules:
         held = {use.name: use.ops for use in uses}
         unmet += idle_schedules(options.schedules, native.used, held)
-    return Build(
+    return BuildTemplate(
         manager.stages,
         program,
         uses,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 from clew.backends.cpu.lowering import KernelBinary, KernelSource, operator_calls
 from clew.backends.regions import layers_of
@@ -11,6 +12,7 @@ from clew.ir.visit import post_order
 from clew.passes.base import Unmet
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
+from clew.runtime.template import SizedSegment
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown, counted
 from clew.trace.stages import StageRecord
@@ -59,13 +61,15 @@ class RegionUse(Brief):
 
 
 @dataclass(repr=False)
-class Build(Shown):
-    """The result of compiling one concrete module. Times are wall-clock seconds."""
+class BuildTemplate(Shown):
+    """The result of compiling a module. Segments whose sizes only a run knows run in a `Build` made
+    by `at`. Times are wall-clock seconds.
+    """
 
     stages: list[StageRecord]
     program: Program
     uses: list[KernelUse]
-    segments: list[NativeSegment]
+    segments: Sequence[NativeSegment | SizedSegment]
     binaries: dict[str, KernelBinary]
     seconds: dict[str, float]
     cached_kernels: int
@@ -97,3 +101,27 @@ class Build(Shown):
         nodes = post_order(self.stages[0].module.main)
         names = dict.fromkeys(layer for node in nodes for layer in node.span.layers)
         return {name: position for position, name in enumerate(names)}
+
+    def kernel_layers(self, use: KernelUse) -> tuple[str, ...]:
+        """Returns the model's layers that a kernel serves, ordered by its operators, then by the
+        model.
+        """
+        found: dict[str, None] = {}
+        order = self.layer_order
+        assert isinstance(use.call.op, Function)
+        for node in operator_calls(use.call.op):
+            layers = sorted(node.span.layers, key=lambda la: order.get(la, len(order)))
+            found.update(dict.fromkeys(layers))
+        return tuple(found)
+
+    def at(self, program: Program, segments: Sequence[NativeSegment]) -> Build:
+        """Returns the build with the program for given sizes, and that program's segments."""
+        kept = {f.name: getattr(self, f.name) for f in fields(self)}
+        return Build(**{**kept, "program": program, "segments": segments})
+
+
+@dataclass(repr=False)
+class Build(BuildTemplate):
+    """The result of compiling a module, ready to run at its sizes."""
+
+    segments: Sequence[NativeSegment]

@@ -15,9 +15,9 @@ from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.host.steps import HostStep
 from clew.backends.regions import region_record
 from clew.build.all_sizes import SizedBuild
-from clew.build.result import Build
+from clew.build.result import Build, BuildTemplate
 from clew.codegen.artifact import KernelCode
-from clew.ir.dims import to_record
+from clew.ir.dims import Dim, SymDim, to_record
 from clew.machine.needs import needs_of
 from clew.machine.target import Target
 from clew.runtime.container import write_container
@@ -132,7 +132,7 @@ class _Writer:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return {"dtype": dtype_name(array.dtype), "shape": array.shape, "blob": self.blob(data)}
 
-    def kernel(self, code: KernelCode, build: Build) -> int:
+    def kernel(self, code: KernelCode, build: BuildTemplate) -> int:
         """Adds a kernel and its object; returns the kernel's number."""
         number = self._kernel_of.get(code.key)
         if number is None:
@@ -182,7 +182,7 @@ def _sized(writer: _Writer, sized: SizedBuild, uses: Sequence[SavedUse]) -> dict
     }
 
 
-def _template(writer: _Writer, template: SegmentTemplate, build: Build) -> dict[str, Any]:
+def _template(writer: _Writer, template: SegmentTemplate, build: BuildTemplate) -> dict[str, Any]:
     inputs, outputs = (
         [{**asdict(spec), "shape": [to_record(d) for d in spec.shape]} for spec in specs]
         for specs in (template.inputs, template.outputs)
@@ -198,7 +198,7 @@ def _template(writer: _Writer, template: SegmentTemplate, build: Build) -> dict[
     }
 
 
-def _steps(writer: _Writer, steps: Sequence[Step], build: Build) -> list[dict[str, Any]]:
+def _steps(writer: _Writer, steps: Sequence[Step], build: BuildTemplate) -> list[dict[str, Any]]:
     return [
         {
             "kernel": writer.kernel(step.code, build),
@@ -210,7 +210,7 @@ def _steps(writer: _Writer, steps: Sequence[Step], build: Build) -> list[dict[st
     ]
 
 
-def _segment(writer: _Writer, plan: SegmentPlan, build: Build) -> dict[str, Any]:
+def _segment(writer: _Writer, plan: SegmentPlan, build: BuildTemplate) -> dict[str, Any]:
     return {
         "steps": _steps(writer, plan.steps, build),
         "inputs": [asdict(spec) for spec in plan.inputs],
@@ -264,6 +264,11 @@ def _region(writer: _Writer, instruction: RunRegion) -> dict[str, Any]:
     }
 
 
+def _size(size: Dim | tuple[int, int]) -> Any:
+    """Returns a size of `NoIterations` as JSON values."""
+    return {"size": to_record(size)} if isinstance(size, SymDim) else size
+
+
 def _instruction(
     writer: _Writer, instruction: Instruction, numbers: Mapping[int, int]
 ) -> dict[str, Any]:
@@ -298,7 +303,8 @@ def _instruction(
                 "body": _program(writer, instruction.body, numbers),
                 "scans": instruction.scans,
                 "empty": [
-                    {"dtype": dtype_name(e.dtype), "shape": e.shape} for e in instruction.empty
+                    {"dtype": dtype_name(e.dtype), "shape": list(map(_size, e.shape))}
+                    for e in instruction.empty
                 ],
                 **ends,
             }

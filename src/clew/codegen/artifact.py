@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
-from clew.ir.dims import Dim, Sizes, SymDim, of_record, to_record, typical
+from clew.ir.dims import (
+    Dim,
+    Sizes,
+    SymDim,
+    of_record,
+    symbolic_of_record,
+    to_record,
+    typical,
+)
 from clew.support.bounds import Places
 from clew.support.shown import Brief
 
@@ -34,6 +42,12 @@ class Access:
         """Returns the access at given sizes."""
         runs = sizes.value(self.run_of_pieces), sizes.value(self.run_of_lines)
         return Access(self.argument, sizes.value(self.size_bytes), *runs)
+
+    @staticmethod
+    def of_record(record: Mapping[str, Any]) -> Access:
+        """Returns the access from its record after a round trip through JSON."""
+        names = ("size_bytes", "run_of_pieces", "run_of_lines")
+        return Access(record["argument"], *(of_record(record[name]) for name in names))
 
 
 @dataclass(frozen=True)
@@ -100,8 +114,7 @@ class EntryPoint:
         """Returns the entry point from its record after a round trip through JSON."""
         lines = tuple((of_record(count), cost) for count, cost in record["lines"])
         reads, writes = (
-            tuple(Access(**{name: of_record(v) for name, v in a.items()}) for a in record[key])
-            for key in ("reads", "writes")
+            tuple(Access.of_record(access) for access in record[key]) for key in ("reads", "writes")
         )
         work = record.get("work")
         known = {**record, "lines": lines, "reads": reads, "writes": writes}
@@ -227,7 +240,7 @@ class KernelCode(Brief):
             tuple((source, target) for source, target in record["in_place"]),
             tuple(map(IndexCheck.of_record, record["checks"])),
             tuple(record.get("sizes", ())),
-            needs=tuple(map(of_record, record.get("needs", ()))),
+            needs=tuple(map(symbolic_of_record, record.get("needs", ()))),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from clew.codegen.address import Addresses
 from clew.codegen.builder import Builder, Value
 from clew.codegen.vectors import mask_lanes
+from clew.ir.dims import Dim
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer
 from clew.support.errors import ScheduleError
@@ -28,7 +29,8 @@ class Registers(Addresses):
 
         Errors: S040 if its offset is not a literal, S041 if its lanes are not contiguous.
         """
-        const, step = form.const, 0
+        const: Dim = form.const
+        step: Dim = 0
         for atom, coefficient in form.terms:
             bound = self.bound.get(id(atom))
             if bound is not None and bound.lanes:

@@ -122,6 +122,8 @@ class SymDim:
                 return self
             if other and all(c % other == 0 for _, c in self.terms):
                 return _normal({m: c // other for m, c in self.terms})
+            if other > 0 and all(c < 0 for m, c in self.terms if m):
+                return -((-self + (other - 1)) // other)  # rounds up the positive quotient
             nested = _nested_quotient(self, other)
             if nested is not None:
                 return nested
@@ -340,6 +342,17 @@ def of_record(record: Any) -> Dim:
     return SymDim({tuple((atom(a), p) for a, p in monomial): c for c, monomial in record})
 
 
+def symbolic_of_record(record: Any) -> SymDim:
+    """Returns the dimension of a record from `to_record`, which must not be a number.
+
+    Errors: ValueError for a number.
+    """
+    dim = of_record(record)
+    if isinstance(dim, int):
+        raise ValueError(f"{dim} is not symbolic")
+    return dim
+
+
 class Sizes:
     """Values of named sizes. Values of dimensions at these sizes are computed once."""
 
@@ -496,32 +509,30 @@ def _least_of(atom: Atom, size: int) -> int:
 
 def _bounded(dim: SymDim, *, linear: bool) -> dict[_Monomial, Fraction]:
     """Returns the terms of a lower bound: a quotient `a // n` with a negative coefficient becomes
-    `a / n`, and `min(a, b)` becomes b. With `linear`, a quotient with a positive coefficient becomes
-    `(a - n + 1) / n`.
+    `a / n`, and `min(a, b)` becomes b. With `linear`, a quotient with a positive coefficient
+    becomes `(a - n + 1) / n`.
     """
-    found = {monomial: Fraction(c) for monomial, c in dim.terms}
+    terms = {monomial: Fraction(c) for monomial, c in dim.terms}
+    settled: set[_Monomial] = set()
     while True:
-        bounds = ((m, _atom_bound(m, weight, linear)) for m, weight in found.items())
-        known = [(m, bound) for m, bound in bounds if bound is not None]
-        if not known:
-            return found
-        # The deepest first: what is in it may cancel out with other terms.
-        monomial, (atom, value, by) = max(known, key=lambda term: _depth(term[1][0]))
-        weight = found.pop(monomial)
-        rest: Dim = 1
+        # The largest first: what its bound adds may cancel others.
+        rest = [m for m in terms if m not in settled]
+        if not rest:
+            return terms
+        monomial = max(rest, key=lambda m: sum(len(atom.text) for atom, _ in m))
+        weight = terms[monomial]
+        bound = _atom_bound(monomial, weight, linear) if weight else None
+        if bound is None:
+            settled.add(monomial)
+            continue
+        del terms[monomial]
+        atom, value, by = bound
+        others: Dim = 1
         if len(monomial) > 1:
-            rest = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
-        for inner, c in _terms(value * rest):
-            total = found.pop(inner, Fraction(0)) + weight * c / by
-            if total:
-                found[inner] = total
-
-
-@functools.lru_cache(maxsize=1 << 14)
-def _depth(atom: Atom) -> int:
-    """Returns the number of operations that contain each other in an atom."""
-    inside = (a for arg in atom.args for monomial, _ in _terms(arg) for a, _ in monomial)
-    return bool(atom.op) + max(map(_depth, inside), default=0)
+            others = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
+        for inner, c in _terms(value * others):
+            terms[inner] = terms.get(inner, Fraction(0)) + weight * c / by
+            settled.discard(inner)
 
 
 def _atom_bound(

@@ -79,7 +79,7 @@ class Simplifier:
         self._simple: dict[int, tuple[Scalar, Scalar]] = {}
         self._ranges: dict[int, tuple[Scalar, Range]] = {}
         self._decided: dict[int, tuple[Scalar, bool | None]] = {}
-        self._divided: dict[tuple[str, Linear, int], Linear] = {}
+        self._divided: dict[tuple[str, Linear, Dim], Linear] = {}
         self._flat: dict[Linear, Linear] = {}
         self._facts: dict[int, tuple[Scalar, Facts]] = {}
 
@@ -120,6 +120,11 @@ class Simplifier:
                     return self.linear(expr.a if expr.op == "min" else expr.b)
                 if at_least(negated(high), 0, facts):
                     return self.linear(expr.b if expr.op == "min" else expr.a)
+                common = _common(self.linear(expr.a), self.linear(expr.b))
+                if common.terms:
+                    sides = (_sum(self.linear(side), common, -1) for side in (expr.a, expr.b))
+                    rest = Binary(expr.op, *map(self.rebuild, sides))
+                    return _sum(common, self.linear(rest), 1)
             case Unary(op="neg"):
                 return _scale(self.linear(expr.a), -1)
             case Checked(places=places):
@@ -564,6 +569,12 @@ def _sum(a: Linear, b: Linear, sign: int) -> Linear:
         _, before = terms.get(id(atom), (atom, 0))
         terms[id(atom)] = (atom, before + sign * coefficient)
     return Linear(tuple(t for t in terms.values() if t[1]), a.const + sign * b.const)
+
+
+def _common(a: Linear, b: Linear) -> Linear:
+    """Returns the terms that two forms share."""
+    terms = {id(atom): c for atom, c in a.terms}
+    return Linear(tuple(t for t in b.terms if terms.get(id(t[0])) == t[1]), 0)
 
 
 def _scale(a: Linear, by: Dim) -> Linear:

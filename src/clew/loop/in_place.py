@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer, For, Nest, Store, reads, walk
-from clew.te.expr import INDEX, Imm, Scalar, binary, size
+from clew.te.expr import INDEX, Binary, Imm, Load, Scalar, binary, size
+from clew.te.walk import nodes
 
 
 def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
@@ -19,6 +20,8 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
     if any(isinstance(s, For) and s.index.facts for s in walk(nest.body)):
         return ()  # a shifted tile reads some elements again after they were overwritten
     stores = [s for s in walk(nest.body) if isinstance(s, Store)]
+    if any(_is_limited(index) for s in stores for index in s.indices):
+        return ()  # so does a tile that ends at a fixed size, and one that repeats its last row
     loads = [(stmt, load) for stmt, load in reads(nest.body)]
     spoiled = {id(s.buffer.root) for s in stores if s.combiner}
     spoiled |= {id(load.source.root) for _, load in loads}
@@ -41,6 +44,12 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
             ):
                 found.append((source, target))
     return tuple(found)
+
+
+def _is_limited(index: Scalar) -> bool:
+    """Whether a position is the smaller of two positions of loops."""
+    least = (node for node in nodes(index) if isinstance(node, Binary) and node.op == "min")
+    return any(not any(isinstance(inner, Load) for inner in nodes(node)) for node in least)
 
 
 def _in_indices(stmt: Store, load: Scalar) -> bool:

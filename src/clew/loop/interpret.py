@@ -132,7 +132,7 @@ class _Run:
             return self.of(buffer.memory)
         found = self.memory.get(id(buffer))
         if found is None:
-            size = prod(buffer.shape)
+            size = prod(buffer.numbers)
             values = np.zeros(size, to_numpy(buffer.dtype))
             found = self.memory[id(buffer)] = _Memory(values, bytearray(size), buffer.scope)
         return found
@@ -403,7 +403,7 @@ def _element(buffer: Buffer, indices: Sequence[Code], place: _Place) -> Callable
     """Returns the function that computes the flat index of an element and asserts that it is inside
     the buffer.
     """
-    axes = list(zip(indices, buffer.shape, buffer.strides, strict=True))
+    axes = list(zip(indices, buffer.numbers, _strides(buffer), strict=True))
 
     def outside() -> AssertionError:
         at = [int(index()) for index in indices]
@@ -431,4 +431,11 @@ def _element(buffer: Buffer, indices: Sequence[Code], place: _Place) -> Callable
 
 
 def _indices(buffer: Buffer, at: int) -> list[int]:
-    return [at // step % extent for step, extent in zip(buffer.strides, buffer.shape, strict=True)]
+    return [
+        at // step % extent for step, extent in zip(_strides(buffer), buffer.numbers, strict=True)
+    ]
+
+
+def _strides(buffer: Buffer) -> list[int]:
+    shape = buffer.numbers
+    return [prod(shape[axis + 1 :]) for axis in range(len(shape))]

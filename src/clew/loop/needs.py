@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from clew.ir.dims import Dim, SymDim, at_least
-from clew.loop.affine import Linear, Simplifier, negated
+from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Nest, Store, walk
 from clew.te.expr import COMPARISONS, INDEX, Binary, Load, Scalar, Select
 
@@ -42,7 +42,7 @@ def _needs(
     if any(_same_but_constant(form, other) for other in tested):
         return
     facts = simplifier.facts(form)
-    margins = (low, extent - 1 + negated(high) if not isinstance(high, float) else -1)
+    margins = (low, -1 if isinstance(high, float) else extent - 1 - high)
     for margin in margins:
         if isinstance(margin, SymDim) and not at_least(margin, 0, facts):
             yield margin

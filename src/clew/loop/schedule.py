@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from clew.ir.dims import exact_quotient
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Nest, Scope, loops
 from clew.loop.primitives import grid as _grid  # noqa: F401
@@ -152,6 +153,13 @@ class Schedule(Shown):
         if there is no such loop.
         """
         return max((n.typical for n in loops(self.nest.body) if n.name == loop), default=0)
+
+    def is_multiple(self, loop: str, number: int) -> bool:
+        """Whether the iterations of a loop, and of its copies, are a multiple of a number for all
+        sizes.
+        """
+        sizes = (n.size for n in loops(self.nest.body) if n.name == loop)
+        return all(exact_quotient(size, number) is not None for size in sizes)
 
     def is_static(self, loop: str) -> bool:
         """Whether the number of iterations of a loop and its copies is known before the run."""

@@ -33,8 +33,8 @@ _MAX_FOLDED_ELEMENTS = 4096
 class Specialize(Pass):
     """Makes a module concrete for the sizes of one run and the values of inputs that decide shapes.
 
-    Kernels are generated for concrete shapes. A model with symbolic sizes is therefore specialized
-    for each set of sizes that it runs with, and the result is cached.
+    It is the first pass of a build for given sizes: of a model whose inputs decide shapes, and of
+    sizes that the build for all sizes does not serve.
 
     Before (`sizes={"batch": 2}`):
         %1: f32[batch, 4] = nn.relu(%x); %2: i64[2] = shape_of(%1)

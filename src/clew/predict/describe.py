@@ -12,6 +12,7 @@ from typing import Any, Final
 from clew.backends.cpu.lowering import KernelSource, operator_calls
 from clew.build.result import KernelUse
 from clew.correlate.facts import describe_operator, describe_type
+from clew.ir.dims import typical
 from clew.ir.expr import Call, Function
 from clew.ir.types import TupleType
 from clew.predict.instructions import CLASSES, Work, work_of_text
@@ -155,7 +156,7 @@ def _threading(source: KernelSource, threads: int) -> Row:
             longest += phase_cost
     return {
         "phases": len(groups),
-        "grid": max((e.grid * e.n_lines for e in source.code.entries), default=1),
+        "grid": max((typical(e.grid) * e.n_lines for e in source.code.entries), default=1),
         "chunks": chunks,
         "shared": shared / cost if cost else 0.0,
         "span": longest / cost if cost else 1.0,

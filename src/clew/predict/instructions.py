@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clew.codegen.artifact import EntryPoint
+from clew.ir.dims import typical
 from clew.machine.costs import Costs
 from clew.machine.target import Target
 
@@ -210,7 +211,7 @@ class _Reader:
                 self.adds[found[1]] = found[2], int(found[3])
             elif found := _BACK.search(line):
                 self.bounds[found[2]] = compares.get(found[1], ("", ""))
-        self.cuts = iter([count for count, _ in entry.lines])
+        self.cuts = iter([typical(count) for count, _ in entry.lines])
         self.pointers: dict[str, int] = {"%scratch": -1}
 
     def read(self) -> Region:
@@ -251,7 +252,7 @@ class _Reader:
         following, bound = self.bounds.get(loop, ("", ""))
         step = self.adds.get(following, ("", 1))[1]
         if bound == "%end":
-            return float(self.entry.grid)
+            return float(typical(self.entry.grid))
         if start.lstrip("-").isdigit() and bound.lstrip("-").isdigit():
             return max(1.0, (int(bound) - int(start)) / max(1, step))
         if self.entry.lines and not start.lstrip("-").isdigit():

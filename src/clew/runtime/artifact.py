@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from clew.codegen.artifact import KernelCode, ObjectCode
-from clew.ir.dims import SymDim, of_record
+from clew.ir.dims import Dim, of_record, symbolic_of_record
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
 from clew.runtime.context import SharedMemory
@@ -203,7 +203,7 @@ class BuildReader:
             return None
         segments = [self._part(part) for part in record["segments"]]
         program = self._program(record["program"], segments)
-        conditions = [_symbolic(condition) for condition in record["conditions"]]
+        conditions = [symbolic_of_record(condition) for condition in record["conditions"]]
         kernels = tuple(_kernel(k) for k in record["kernels"])
         return LoadedTemplate(ProgramTemplate(program, segments, conditions), kernels)
 
@@ -335,18 +335,19 @@ def _loop(record: Json) -> LoopPlan:
 
 
 def _no_iterations(record: Json) -> NoIterations:
-    shape = tuple(s if isinstance(s, int) else (int(s[0]), int(s[1])) for s in record["shape"])
-    return NoIterations(shape, dtype_named(record["dtype"]))
+    def size(given: Any) -> Dim | tuple[int, int]:
+        match given:
+            case int():
+                return given
+            case {"size": dim}:
+                return of_record(dim)
+        return int(given[0]), int(given[1])
+
+    return NoIterations(tuple(map(size, record["shape"])), dtype_named(record["dtype"]))
 
 
 def _code(record: Json) -> KernelCode:
     return KernelCode.of_record({"in_place": (), **record})
-
-
-def _symbolic(record: Any) -> SymDim:
-    dim = of_record(record)
-    assert isinstance(dim, SymDim), "a condition without sizes"
-    return dim
 
 
 def _sized_spec(record: Json) -> SizedSpec:

@@ -106,14 +106,16 @@ def _price(
     for entry in use.phase:
         for access in entry.reads:
             ref, run = use.args[access.argument], _run(access, along)
+            size_bytes = access.size_bytes
+            assert isinstance(size_bytes, int)
             if ref.kind is not BufferKind.ARENA:
-                total += 0 if run else access.size_bytes * DEFAULTS.constant_byte
+                total += 0 if run else size_bytes * DEFAULTS.constant_byte
                 continue
             position, writer = written.get(ref.index, (0, access))
             before = _run(writer, bool(path >> position & 1))
             own = run > 0 and run == before
             share = 0.0 if own else 0.5 if run and before else 1.0
-            total += share * access.size_bytes * DEFAULTS.foreign_byte
+            total += share * size_bytes * DEFAULTS.foreign_byte
     return total
 
 

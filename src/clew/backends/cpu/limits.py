@@ -15,8 +15,9 @@ def check_bytes(call: Call) -> None:
     budgets = current()
     for value in (*call.args, call):
         for leaf in leaves(value.type):
-            static = isinstance(leaf, TensorType) and leaf.is_static
-            size_bytes = leaf.size_bytes if static else 0  # others are checked in the run
+            if not isinstance(leaf, TensorType) or not leaf.is_static:
+                continue  # checked in the run
+            size_bytes = leaf.size_bytes
             if size_bytes > budgets.run_bytes:
                 what = f"bytes of {leaf}"
                 raise exceeded(

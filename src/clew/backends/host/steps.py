@@ -85,6 +85,13 @@ class HostStep:
             key.append(array.tobytes())
         return tuple(key)
 
+    def at(self, sizes: Mapping[str, int]) -> HostStep:
+        """Returns the step at given sizes; itself if its attributes name none of them."""
+        attrs = Attrs({name: settled(value, sizes) for name, value in self.attrs.items()})
+        if attrs == self.attrs:
+            return self
+        return HostStep(self.op, attrs, self.sizes, self.bounds)
+
     def _attrs_for(self, given: tuple[int, ...]) -> Mapping[str, Any]:
         """Returns the attributes for these sizes."""
         if not self.sizes:
@@ -97,7 +104,7 @@ class HostStep:
 
         Errors: C059 for an attribute that has no such form.
         """
-        attrs = {n: _to_json(self.op, n, v, self.sizes) for n, v in self.attrs.items()}
+        attrs = {n: _to_json(self.op, n, v) for n, v in self.attrs.items()}
         sizes = {"sizes": self.sizes} if self.sizes else {}
         bounds = {"bounds": self.bounds} if self.bounds != "check" else {}
         return {"operator": self.op.name, "attributes": attrs, **sizes, **bounds}
@@ -123,7 +130,7 @@ class HostStep:
         return HostStep(op, attrs, tuple(step.get("sizes", ())), step.get("bounds", "check"))
 
 
-def _to_json(op: Op, name: str, value: Any, sizes: Sequence[str]) -> Any:
+def _to_json(op: Op, name: str, value: Any) -> Any:
     match value:
         case None | bool() | int() | str():
             return value
@@ -132,8 +139,8 @@ def _to_json(op: Op, name: str, value: Any, sizes: Sequence[str]) -> Any:
         case ArgRef():
             return {"argument": value.index}
         case tuple():
-            return [_to_json(op, name, item, sizes) for item in value]
-        case SymDim() if value.symbols <= set(sizes):
+            return [_to_json(op, name, item) for item in value]
+        case SymDim():
             return {"size": dim_text(value)}
     raise CompileError(
         "C059",

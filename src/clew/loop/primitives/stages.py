@@ -117,7 +117,8 @@ class _Region:
         """Returns the element of the part for a position that the loop body reads."""
         if self.cap is not None:
             position = _uncapped(position, simplifier)[simplifier.number(self.cap)][0]
-        return simplifier.simplify(binary("sub", position, self.start))
+        form = simplifier.linear(binary("sub", position, self.start))
+        return simplifier.rebuild(simplifier.flatten(form))
 
 
 @primitive
@@ -198,7 +199,7 @@ def _region(
     low: Bound = 0
     high: Bound = 0
     for index in indices:
-        form = simplifier.linear(index)
+        form = simplifier.flatten(simplifier.linear(index))
         moves = [any(contains(a, i) for i in inner.values()) for a, _ in form.terms]
         outer = Linear(tuple(t for t, m in zip(form.terms, moves, strict=True) if not m), 0)
         moving = Linear(tuple(t for t, m in zip(form.terms, moves, strict=True) if m), form.const)
@@ -228,7 +229,7 @@ def _uncapped(
     """Returns an index of the form `c + min(a, b)` as `c + a` and its cap `c + b`, for each such
     minimum, by the number of the cap. With `inner`, a is over some of these loops.
     """
-    form = simplifier.linear(index)
+    form = simplifier.flatten(simplifier.linear(index))
     found: dict[int, tuple[Scalar, Scalar]] = {}
     for atom, coefficient in form.terms:
         if coefficient == 1 and isinstance(atom, Binary) and atom.op == "min":

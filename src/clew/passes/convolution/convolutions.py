@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clew.cost.convolution import ConvLayer
-from clew.ir.dims import numbers
+from clew.ir.dims import is_unknown, typical
 from clew.ir.expr import Call, Constant, Expr
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Op
@@ -40,7 +40,7 @@ def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
     around = (*attrs.padding[half - 2 : half], *attrs.padding[-2:])
     if not alike or attrs.groups != 1 or any(around) or conv.tensor.dtype != "f32":
         return None
-    if numbers(conv.tensor.shape[1:]) is None or not isinstance(packed, Call):
+    if any(map(is_unknown, conv.tensor.shape[1:])) or not isinstance(packed, Call):
         return None
     if packed.op_name != "layout_transform" or packed.attrs.src_layout not in ("OIHW", "OIDHW"):
         return None
@@ -52,12 +52,10 @@ def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
 
 
 def layer_of(conv: Call, weight: Constant) -> ConvLayer:
-    """Returns the sizes of a blocked convolution. A data-dependent number of images counts as a
-    few.
+    """Returns the sizes of a blocked convolution; free ones count as typical sizes. A free or
+    data-dependent number of images counts as a few.
     """
-    sizes = numbers(conv.tensor.shape[2:4])
-    assert sizes is not None
-    height, width = sizes
+    height, width = map(typical, conv.tensor.shape[2:4])
     batch = conv.tensor.shape[0]
     images = batch if isinstance(batch, int) else _LATE_IMAGES
     outer, inner, *kernel = weight.tensor.concrete

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.dims import Dim, typical
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.schedules.stages import StageInfo
@@ -18,7 +19,7 @@ _PLAIN: Final = (roles.BATCH, roles.CHANNEL, roles.LINE, roles.PIXEL)
 @dataclass(frozen=True)
 class Image:
     """The axes of an image, as names of loops. In a plain image, `lane` is empty and `block` is the
-    channel axis.
+    channel axis. `shape` holds the sizes of the axes, or typical ones that stand for them.
     """
 
     batch: str
@@ -26,27 +27,27 @@ class Image:
     line: str
     pixel: str
     lane: str
-    shape: tuple[int, ...]
+    shape: tuple[Dim, ...]
 
     @property
     def blocks(self) -> int:
         """The number of blocks of channels; of channels in a plain image."""
-        return self.shape[1]
+        return typical(self.shape[1])
 
     @property
     def height(self) -> int:
         """The number of lines."""
-        return self.shape[2]
+        return typical(self.shape[2])
 
     @property
     def width(self) -> int:
         """The number of pixels in a line."""
-        return self.shape[3]
+        return typical(self.shape[3])
 
     @property
     def lanes(self) -> int:
         """The number of channels in a block; 1 in a plain image."""
-        return self.shape[4] if self.lane else 1
+        return typical(self.shape[4]) if self.lane else 1
 
 
 def blocked_image(info: StageInfo) -> Image | None:
@@ -54,14 +55,14 @@ def blocked_image(info: StageInfo) -> Image | None:
     if info.axis_roles != _BLOCKED:
         return None
     batch, block, line, pixel, lane = info.axes
-    return Image(batch, block, line, pixel, lane, info.store.buffer.typical_shape)
+    return Image(batch, block, line, pixel, lane, info.store.buffer.shape)
 
 
 def image_of(info: StageInfo) -> Image | None:
     """Returns the axes of an image, blocked or plain; None if the stage is not an image."""
     if info.axis_roles == _PLAIN:
         batch, channel, line, pixel = info.axes
-        return Image(batch, channel, line, pixel, "", info.store.buffer.typical_shape)
+        return Image(batch, channel, line, pixel, "", info.store.buffer.shape)
     return blocked_image(info)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.dims import exact_quotient
 from clew.ir.types import bits
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
@@ -27,14 +28,13 @@ class PartsMatch(TailMatch):
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
-        return self.info.store.buffer.shape[-2]
+        """The number of rows, at typical sizes."""
+        return self.info.store.buffer.typical_shape[-2]
 
 
 def match_parts(work: Work, target: Target) -> PartsMatch | None:
     """Returns products of parts; None if their rows or their depth do not fill whole tiles."""
     anchor, root = work.reduction.name, work.root.name
-    extents = work.root.store.buffer.shape
     schedule = work.start.copy()
     flatten_axes(schedule, anchor, root)
     info = stage_infos(schedule)[anchor]
@@ -44,8 +44,10 @@ def match_parts(work: Work, target: Target) -> PartsMatch | None:
     assert tile is not None
     height, _, deep = tile
     extents = stage_infos(schedule)[root].store.buffer.shape
-    several = any(e > 1 for e in extents[:-2])
-    if (several and extents[-2] % height) or schedule.extent(info.reduction_axes[-1]) % deep:
+    several = any(extent != 1 for extent in extents[:-2])
+    if several and exact_quotient(extents[-2], height) is None:
+        return None
+    if not schedule.is_multiple(info.reduction_axes[-1], deep):
         return None
     return PartsMatch(schedule, target, anchor, root, tile)
 
@@ -59,14 +61,14 @@ def rows_of_band(match: PartsMatch) -> int:
     product = product_of(info.store)
     assert product is not None
     extents = {n.name: n.typical for n in info.loops}
-    parts = product.a.source.shape[2]
+    parts, block = product.a.source.typical_shape[2:4]  # the same at all sizes
     row_bytes: int = parts * extents[info.reduction_axes[-1]] * bits(product.a.dtype) // 8
     rows = int(match.target.l2_bytes * _SHARE_OF_ROWS) // row_bytes
     whole = extents[info.axes[-2]]
     if rows < whole:
-        block = HIGH * product.a.source.shape[3]
+        unit_rows = HIGH * block
         bands = -(-whole // rows) if rows else whole
-        even: int = -(-whole // (bands + bands % 2) // block) * block
+        even = -(-whole // (bands + bands % 2) // unit_rows) * unit_rows
         rows = min(rows, even)
     return max(rows // unit, 1) * unit
 

@@ -50,9 +50,7 @@ def register_tile(
     return reduction
 
 
-def split_tiles(
-    schedule: Schedule, loop: str, size: int, tail: str = "balance"
-) -> tuple[str, str]:
+def split_tiles(schedule: Schedule, loop: str, size: int, tail: str = "balance") -> tuple[str, str]:
     """Splits a loop into tiles of at most `size` that are then unrolled; returns the names of the
     outer and the inner loop. `tail` is for a number of iterations that is known.
     """

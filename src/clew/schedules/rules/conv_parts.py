@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import buffer_loads
+from clew.loop.ir import buffer_loads, number
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
@@ -106,7 +106,7 @@ class ConvParts(Rule[InParts]):
     def choices(self, match: InParts) -> Space:
         stages = match.stages
         bands = _choose_bands(stages, _line_step(stages), match.target)
-        height = stages.image.store.buffer.shape[2]
+        height = stages.image.store.buffer.typical_shape[2]
         choices = [
             tile_size("band", bands.lines, height, "lines of the result in a band"),
             flag("prefetch", True, "prefetch the next panel while one is in use"),
@@ -163,7 +163,7 @@ def _line_step(stages: Stages) -> int:
     (load,) = buffer_loads(stages.image.store.value)
     line = stages.image.store.indices[2]
     step = Simplifier().linear(load.indices[2]).coefficient(line)
-    return step or stages.sums.store.buffer.shape[2]
+    return number(step or stages.sums.store.buffer.shape[2], "a line of pixels")
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,10 @@ def _choose_bands(stages: Stages, step: int, target: Target) -> _Bands:
     product = product_of(stages.sums.store)
     assert product is not None
     data, weight = product.a.source, product.b.source
-    batch, _, height = stages.image.store.buffer.shape[:3]
-    image_bytes = data.size_bytes // batch
-    reach = (data.shape[4] - stages.sums.store.buffer.shape[2]) // step
-    if stages.split is not None and weight.size_bytes <= target.l2_bytes * _SHARE_OF_WEIGHTS:
+    batch, _, height = stages.image.store.buffer.typical_shape[:3]
+    image_bytes = data.typical_bytes // batch
+    reach = (data.typical_shape[4] - stages.sums.store.buffer.typical_shape[2]) // step
+    if stages.split is not None and weight.typical_bytes <= target.l2_bytes * _SHARE_OF_WEIGHTS:
         bands = max(-(-_LEAST_BANDS // batch), _times(image_bytes, target, _SHARE_OF_BAND))
         if batch * bands > _LEAST_BANDS:
             bands = -(-bands // _EVEN) * _EVEN

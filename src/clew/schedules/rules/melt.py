@@ -12,7 +12,7 @@ import math
 from typing import Final
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import Store, buffer_loads, walk
+from clew.loop.ir import Scope, Store, buffer_loads, walk
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
@@ -160,10 +160,10 @@ def _place(
         held = holders.get(name, name)
         if name == root.name or (held != name and not held.endswith("@out")):
             continue  # moved with its holder
-        place, alive = _best(schedule, infos[name], held, places)
+        place, scope = _best(schedule, infos[name], held, places)
         if place is not None:
             moved.add(name)
-            schedule.compute_at(held, place, "register" if alive == 1 else "scratch")
+            schedule.compute_at(held, place, scope)
         if held in held_by:
             _tile(schedule, infos[held_by[held]], infos[name].axes_in(held), [], target)
             if place is None:
@@ -173,29 +173,29 @@ def _place(
 
 def _best(
     schedule: Schedule, info: StageInfo, held: str, places: list[str]
-) -> tuple[str | None, int]:
+) -> tuple[str | None, Scope]:
     """Returns the loop in which a stage has the fewest live elements, the outermost of several, and
-    their number. The loop is None if the stage is better computed before.
+    the memory for them. The loop is None if the stage is better computed before.
     """
-    whole = math.prod(info.store.buffer.shape)
+    whole = math.prod(info.store.buffer.typical_shape)
     best, least, times = None, whole, 1.0
+    scope: Scope = "scratch"
     for place in places:
         times *= schedule.extent(place)
         try:
             schedule.compute_at(held, place, "scratch")
         except ScheduleError:
             continue
-        alive = max(
-            math.prod(s.buffer.shape)
-            for s in walk(schedule.nest.body)
-            if isinstance(s, Store) and s.stage == held
-        )
+        stores = [s for s in walk(schedule.nest.body) if isinstance(s, Store)]
+        buffers = [s.buffer for s in stores if s.stage == held]
+        alive = max(math.prod(buffer.typical_shape) for buffer in buffers)
         schedule.undo()
         if alive * times > whole * _MOST_AGAIN:
             continue
         if alive < least or (best is None and times == 1.0):
             best, least = place, alive
-    return best, least
+            scope = "register" if all(b.elements == 1 for b in buffers) else "scratch"
+    return best, scope
 
 
 def _tile(
@@ -204,7 +204,8 @@ def _tile(
     """Computes a sum of products in register tiles of its holder, whose loops are `axes`; the loops
     in `outer` are already arranged.
     """
-    lanes = min(target.vector_lanes(info.store.buffer.dtype), info.store.buffer.shape[-1])
+    buffer = info.store.buffer
+    lanes = min(target.vector_lanes(buffer.dtype), buffer.typical_shape[-1])
     *above, column = axes
     inside = above[len(outer) :]
     if outer and outer[-1].endswith(".o"):

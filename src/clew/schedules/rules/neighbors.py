@@ -52,7 +52,8 @@ class Neighbors(Rule[Stages]):
         image = blocked_image(sums)
         if len(work.reductions) != 1 or root is sums or image is None:
             return None
-        if root.store.buffer.shape != image.shape or line.readers != [sums.name]:
+        whole = root.store.buffer.shape == sums.store.buffer.shape
+        if not whole or line.readers != [sums.name]:
             return None
         if not _slides(sums):
             return None

@@ -116,7 +116,7 @@ class Separable(Rule[Chain]):
         return Chain(schedule, target, before, links[at], after)
 
     def choices(self, match: Chain) -> Space:
-        height = match.result.shape[2]
+        height = match.result.typical_shape[2]
         lines = -(-height // _bands(match))
         tiles = tuple(range(MOST_ROWS + 1))
         choices = [
@@ -138,7 +138,8 @@ class Separable(Rule[Chain]):
         out = _copied_out(schedule, last)
         n, co, oh, ow, ci = last.root.axes_in(out)
         schedule.reorder(oh, n, co, ow, ci)
-        tiles = _Tiles(settings, match.target, schedule.extent(oh) % settings["band"] == 0)
+        whole = schedule.is_multiple(oh, settings["band"])
+        tiles = _Tiles(settings, match.target, whole)
         band, oh = schedule.split(oh, settings["band"], tail="guard")
         schedule.reorder(n, band, co, oh, ow, ci)
         outer = [n, band]
@@ -220,7 +221,7 @@ def _bands(chain: Chain) -> int:
     """Returns the number of bands of an image. Bands have equal height if there are then enough for
     threads to share, each with enough pixels per loaded weight.
     """
-    _, _, height, width, _ = chain.result.shape
+    _, _, height, width, _ = chain.result.typical_shape
     room = chain.target.l2_bytes * _SHARE_OF_CACHE
     fitting = [n for n in range(1, height + 1) if _band_bytes(chain, -(-height // n)) <= room]
     fitting = fitting or [height]
@@ -236,18 +237,20 @@ def _band_bytes(chain: Chain, lines: int) -> float:
     """Returns the bytes of cache that a band of this many result lines takes."""
     slid = chain.windows.anchor.store.buffer
     image = _image(chain.windows.anchor)
-    read = lines * image.shape[2] / slid.shape[2] + _FEW_LINES
+    _, blocks, image_lines, *_ = image.typical_shape
+    read = lines * image_lines / slid.typical_shape[2] + _FEW_LINES
     total = lines * _line_bytes(slid)
     if chain.before is None:
         return total + read * _line_bytes(image)
-    panel = min(1.0, _VECTORS / image.shape[1])
+    panel = min(1.0, _VECTORS / blocks)
     given = _line_bytes(_image(chain.before.anchor))
     return total + read * (_line_bytes(image) * panel + given)
 
 
 def _line_bytes(image: Buffer) -> float:
     """Returns the bytes of one line of an image, with all channels."""
-    return image.size_bytes / image.shape[0] / image.shape[2]
+    batch, _, lines, *_ = image.typical_shape
+    return image.typical_bytes / batch / lines
 
 
 def _image(info: StageInfo) -> Buffer:

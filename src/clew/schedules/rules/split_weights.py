@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.dims import typical
 from clew.loop.ir import loops
 from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.products import product_of
@@ -148,7 +149,7 @@ def _multiply(
 def _lines_of_share(schedule: Schedule, pair: str, chunks: str, steps: str, width: int) -> int:
     """Returns the number of cache lines of weights that each step splits."""
     body = next(n for n in loops(schedule.nest.body) if n.name == chunks).body
-    share = math.ceil(schedule.extent(pair) / iterations(body, steps))
+    share = math.ceil(schedule.extent(pair) / typical(iterations(body, steps)))
     return share * WIDE * width * _PAIR_BYTES // CACHE_LINE_BYTES
 
 

@@ -14,6 +14,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.dims import Dim
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -153,7 +154,7 @@ def _moving_load(info: StageInfo) -> Load | None:
     return next((x for x in loads for i in x.indices for m in moving if contains(i, m)), None)
 
 
-def _step(info: StageInfo, loop: str) -> int | None:
+def _step(info: StageInfo, loop: str) -> Dim | None:
     """Returns the stride of the image's load along a loop, in elements."""
     load = _moving_load(info)
     index = next(n.index for n in info.loops if n.name == loop)

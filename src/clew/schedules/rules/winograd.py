@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from clew.ir.types import bits
+from clew.ir.dims import SymDim, typical
+from clew.ir.types import bits, memory_bytes
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import ONE_RESULT
 from clew.schedules.library.images import Image, blocked_image
-from clew.schedules.library.register_tile import register_tile, spread
+from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
 from clew.schedules.rule import Match, Rule, Work, stage_role
@@ -23,6 +24,9 @@ from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
 
 # The fewest groups of tiles, for threads to share; with fewer, the image is processed as a whole.
+# Tiles in a group of an image of free size: each weight is read once for as many products.
+_FEWEST_TILES: Final = 24
+_MOST_TILES: Final = 64
 _FEWEST_GROUPS: Final = 4
 # The fewest rows of products in a group, for a register tile.
 _FEWEST_ROWS: Final = 6
@@ -53,20 +57,30 @@ class Stages:
         tiles = self.data_tiles.store.buffer
         loads = buffer_loads(self.products.store.value)
         (weight,) = (x.source for x in loads if x.source is not tiles)
-        channels: int = weight.shape[-1]
+        channels: int = weight.typical_shape[-1]
         return channels
 
     @property
     def blocks_together(self) -> int:
         """The number of blocks of output channels in a panel."""
-        return self.panel // self.image.store.buffer.shape[-1]
+        return self.panel // self.image.store.buffer.typical_shape[-1]
 
     @property
     def tiles(self) -> tuple[int, int]:
         """The numbers of rows and columns of tiles in an image."""
-        _, _, height, width, _ = self.image.store.buffer.shape
-        side = self.out_columns.store.buffer.shape[2]
+        _, _, height, width, _ = self.image.store.buffer.typical_shape
+        side = self.side
         return -(-height // side), -(-width // side)
+
+    @property
+    def side(self) -> int:
+        """The number of pixels along a side of a tile."""
+        return self.out_columns.store.buffer.typical_shape[2]
+
+    @property
+    def is_free(self) -> bool:
+        """Whether only a run knows the number of tiles."""
+        return any(isinstance(extent, SymDim) for extent in self.image.store.buffer.shape)
 
 
 _NAMES: Final = tuple(Stages.__dataclass_fields__)
@@ -108,14 +122,20 @@ class Winograd(Rule[Transformed]):
     def choices(self, match: Transformed) -> Space:
         stages = match.stages
         rows, columns = stages.tiles
-        images = match.image.shape[0]
+        images = typical(match.image.shape[0])
         group = _rows_in_cache(stages, match.target)
         together = (group * columns) or images * rows * columns
         most = rows_of_tile(match.target, stages.blocks_together)
-        options = tuple(n for n in range(rows + 1) if n == 0 or rows % n == 0)
+        if stages.is_free:
+            tiles, together = _tiles_in_cache(stages, match.target), MOST_ROWS
+            grouped = tile_size("tiles", tiles, _MOST_TILES, "tiles in a group", 8)
+        else:
+            options = tuple(n for n in range(rows + 1) if n == 0 or rows % n == 0)
+            about = "rows of tiles in a group; 0: the whole image"
+            grouped = Choice("group", group, options, about)
         return Space(
             (
-                Choice("group", group, options, "rows of tiles in a group; 0: the whole image"),
+                grouped,
                 tile_size("rows", balanced(together, most), min(together, MOST_ROWS),
                           "tiles in a register tile of the products"),
                 Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
@@ -126,7 +146,10 @@ class Winograd(Rule[Transformed]):
     def schedule(self, match: Transformed, settings: Settings) -> Schedule:
         schedule, _ = match.begin()
         stages = match.stages
-        group = _arrange_image(schedule, match.root, stages, settings["group"])
+        if stages.is_free:
+            group = _arrange_tiles(schedule, match.root, stages, settings["tiles"])
+        else:
+            group = _arrange_image(schedule, match.root, stages, settings["group"])
         _transform_back(schedule, stages)
         _multiply(schedule, stages, group, settings, match.target)
         if group:
@@ -142,10 +165,12 @@ def _rows_in_cache(stages: Stages, target: Target) -> int:
     """Returns the fewest rows of tiles that keep the arithmetic units busy and stay in the
     second-level cache; 0 if there are none, so that each weight is read once for the whole image.
     """
-    batch, blocks, _, _, lanes = stages.image.store.buffer.shape
-    points = stages.out_columns.store.buffer.shape[3]
+    if stages.is_free:
+        return 0
+    batch, blocks, _, _, lanes = stages.image.store.buffer.typical_shape
+    points = stages.out_columns.store.buffer.typical_shape[3]
     rows, columns = stages.tiles
-    inner = stages.data_tiles.store.buffer.shape[2]
+    inner = stages.data_tiles.store.buffer.typical_shape[2]
     element_bytes = max(8, bits(stages.data_tiles.store.buffer.dtype)) // 8
     point_bytes = points * points * lanes * element_bytes
     weight_bytes = point_bytes * inner * blocks * lanes
@@ -160,11 +185,49 @@ def _rows_in_cache(stages: Stages, target: Target) -> int:
     return 0
 
 
+def _tiles_in_cache(stages: Stages, target: Target) -> int:
+    """Returns the number of tiles that stay in half of the second-level cache between transforms,
+    at most so many that threads get several groups of a small image.
+    """
+    shape = stages.image.store.buffer.typical_shape
+    points = stages.out_columns.store.buffer.typical_shape[3]
+    inner = stages.data_tiles.store.buffer.typical_shape[2]
+    tile_bytes = (
+        points
+        * points
+        * shape[4]
+        * (inner + shape[1])
+        * memory_bytes(stages.data_tiles.store.buffer.dtype)
+    )
+    return max(_FEWEST_TILES, min(_MOST_TILES, target.l2_bytes // (2 * tile_bytes)))
+
+
+def _arrange_tiles(schedule: Schedule, root: str, stages: Stages, tiles: int) -> str:
+    """Orders the loops over an image of free size: tiles are counted through all rows, in groups of
+    equal size. Returns the loop over groups.
+    """
+    n, co, oh, ow, ci = stage_infos(schedule)[root].axes
+    ty, y = schedule.split(oh, stages.side, tail="guard")
+    tx, x = schedule.split(ow, stages.side, tail="guard")
+    schedule.reorder(n, ty, tx, co, y, x, ci)
+    group, tile = schedule.split(schedule.fuse(ty, tx), tiles, tail="balance")
+    schedule.reorder(n, group, co, tile, y, x, ci)
+    schedule.compute_at(stages.out_parts.name, y, "register")
+    schedule.compute_at(stages.out_columns.name, tile, "register")
+    for name in (y, x, stages.out_parts.axes[3]):
+        schedule.unroll(name)
+    for name in (ci, stages.out_parts.axes[4]):
+        schedule.vectorize(name)
+    group = schedule.fuse(n, group)
+    schedule.parallel(group)
+    return group
+
+
 def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int) -> str:
     """Orders the loops over the image and unrolls the pixels of a tile. Returns the loop over
     groups, or "" if there are no groups.
     """
-    tile = stages.out_columns.store.buffer.shape[2]
+    tile = stages.side
     n, co, oh, ow, ci = stage_infos(schedule)[root].axes
     ty, y = schedule.split(oh, tile, tail="guard")
     tx, x = schedule.split(ow, tile, tail="guard")
@@ -214,7 +277,7 @@ def _multiply(
     panel, block = schedule.split(ob, stages.blocks_together)
     schedule.reorder(i, j, panel, t, block, oi)
     panel = schedule.fuse(schedule.fuse(i, j), panel)
-    tiles, row = schedule.split(t, settings["rows"], tail="balance")
+    tiles, row = split_tiles(schedule, t, settings["rows"])
     schedule.compute_at(info.name, tiles, "register")
     reduction = register_tile(schedule, info, lanes, blocks=info.axes[2], unroll=settings["unroll"])
     for name in (row, block):
@@ -229,8 +292,11 @@ def _multiply(
 def _transform(schedule: Schedule, stages: Stages) -> list[str]:
     """Loads and transforms a patch column by column, then row by row. Returns the outer loops."""
     i, j, cb, t, ci = stages.data_tiles.axes
-    row, column = schedule.split(t, stages.tiles[1])
-    schedule.reorder(cb, row, column, i, j, ci)
+    rows, column = [], t
+    if not stages.is_free:
+        row, column = schedule.split(t, stages.tiles[1])
+        rows = [row]
+    schedule.reorder(cb, *rows, column, i, j, ci)
     schedule.compute_at(stages.data_parts.name, i, "register")
     schedule.compute_at(stages.data_columns.name, column, "register")
     down = stages.data_columns.axes
@@ -250,4 +316,4 @@ def _transform(schedule: Schedule, stages: Stages) -> list[str]:
         stages.data_tiles,
     ):
         schedule.vectorize(info.axes[4])
-    return [cb, row]
+    return [cb, *rows]
