@@ -56,7 +56,7 @@ def images() -> bytes:
     nodes = [
         helper.make_node("Conv", ["x", "w0", "b0"], ["c0"], strides=[2, 2], pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c0"], ["r0"]),
-        helper.make_node("Conv", ["r0", "w1"], ["c1"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["r0", "w1"], ["c1"], pads=[2, 2, 2, 2]),
         helper.make_node("Add", ["c1", "r0"], ["s0"]),
         helper.make_node("Conv", ["s0", "w2"], ["c2"], group=32, pads=[1, 1, 1, 1]),
         helper.make_node("MaxPool", ["c2"], ["p0"], kernel_shape=[3, 3], strides=[2, 2],
@@ -67,10 +67,16 @@ def images() -> bytes:
     ]  # fmt: skip
     return made(
         nodes, {"x": ["n", 3, "h", "w"]}, ["up", "mean"],
-        w0=drawn(32, 3, 3, 3) / 5, b0=drawn(32), w1=drawn(32, 32, 3, 3) / 17,
+        w0=drawn(32, 3, 3, 3) / 5, b0=drawn(32), w1=drawn(32, 32, 5, 5) / 28,
         w2=drawn(32, 1, 3, 3) / 3, w3=drawn(20, 32, 1, 1) / 6,
         scales=np.array([1, 1, 2, 2], np.float32),
     )  # fmt: skip
+
+
+def tiled() -> bytes:
+    """A convolution that is computed by Winograd's method."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
+    return made([node], {"x": ["n", 32, "h", "width"]}, ["y"], w=drawn(32, 32, 3, 3) / 17)
 
 
 def decoder() -> bytes:
@@ -221,6 +227,16 @@ def test_one_build_computes_what_the_runtime_does(name: str) -> None:
     assert builds(model) == 1
 
 
+@pytest.mark.xfail(reason="S041: a guard of conv2d_winograd that the simplifier does not decide")
+def test_winograd_convolutions() -> None:
+    data = tiled()
+    model = compiled(data, cache=False)
+    for n, h, w in ((1, 32, 32), (2, 7, 13), (1, 1, 1), (1, 65, 30)):
+        feeds = {"x": drawn(n, 32, h, w)}
+        close(model.run(feeds), reference(data, feeds))
+    assert model.builds_made == 1
+
+
 @pytest.mark.parametrize("name", ["images", "decoder"])
 def test_a_build_for_the_sizes_alone_agrees(name: str) -> None:
     make, feeds, sizes = MODELS[name]
@@ -259,14 +275,14 @@ def test_results_do_not_depend_on_earlier_sizes() -> None:
 
 def test_the_programs_of_the_last_sizes_are_kept() -> None:
     make, feeds, _ = MODELS["positions"]
-    model = compiled(make())
+    model = compiled(make(), cache=False)
     expected = [model.run(feeds(1, s)) for s in range(1, KEPT_SIZES + 6)]
-    assert builds(model) == 1
+    assert model.builds_made == 1
     assert len(model._builds) == KEPT_SIZES
     assert len(model._at_sizes) == KEPT_SIZES
     same(model.run(feeds(1, 1)), expected[0])  # made again
     assert len(model._builds) == KEPT_SIZES
-    assert builds(model) == 1
+    assert model.builds_made == 1
 
 
 def test_calls_with_different_sizes_at_once() -> None:
@@ -299,14 +315,14 @@ def test_calls_with_different_sizes_at_once() -> None:
 def test_sizes_of_0_have_a_build_of_their_own() -> None:
     make, feeds, _ = MODELS["decoder"]
     data = make()
-    model = compiled(data)
+    model = compiled(data, cache=False)
     model.run(feeds(1, 1, 3))
     for at in ((1, 1, 0), (0, 2, 3), (0, 1, 0)):
         close(model.run(feeds(*at)), reference(data, feeds(*at)))
-    assert builds(model) == 4
+    assert model.builds_made == 4
     model.run(feeds(2, 1, 5))
     model.run(feeds(1, 1, 0))
-    assert builds(model) == 4
+    assert model.builds_made == 4
 
 
 @pytest.mark.parametrize("how", ["compiled", "saved"])
@@ -320,9 +336,8 @@ def test_loops_without_iterations(how: str, tmp_path: Path) -> None:
     for count in (0, 3, 0):
         for shape in ((2, 5), (1, 7)):
             feeds = {"x": drawn(*shape), "count": np.array(count)}
-            found = model.run(feeds)
-            assert found["y"].shape == (count, *shape)
-            close(found, reference(data, feeds))
+            found = model.run(feeds)["y"]
+            np.testing.assert_array_equal(found, np.broadcast_to(feeds["x"] + 1, (count, *shape)))
 
 
 @pytest.mark.parametrize("how", ["compiled", "saved"])
