@@ -297,7 +297,7 @@ def test_calls_with_different_sizes_at_once() -> None:
             for _ in range(20):
                 at = rng.choice(sizes)
                 same(model.run(feeds(*at)), expected[at])
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             failures.append(error)
 
     threads = [threading.Thread(target=call, args=(n,)) for n in range(4)]

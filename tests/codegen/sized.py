@@ -1,4 +1,4 @@
-"""Kernels for all sizes: compiles a function once, and runs it at given sizes behind guard pages."""
+"""Kernels for all sizes: compiles a function once, and runs it behind guard pages."""
 
 from __future__ import annotations
 

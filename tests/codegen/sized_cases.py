@@ -26,7 +26,9 @@ class Graph:
         self.params: list[Var] = []
         self.bounds: list[tuple[float, float]] = []
 
-    def x(self, *shape: int | str | Dim, dtype: str = "f32", low: float = -2.0, high: float = 2.0) -> Var:
+    def x(
+        self, *shape: int | str | Dim, dtype: str = "f32", low: float = -2.0, high: float = 2.0
+    ) -> Var:
         dims = tuple(SymDim.symbol(d) if isinstance(d, str) else d for d in shape)
         self.params.append(Var(f"x{len(self.params)}", TensorType(dims, dtype)))
         self.bounds.append((low, high))
@@ -162,7 +164,9 @@ def _gather(axis: int) -> Make:
 
 def _embedding(g: Graph) -> Expr:
     rows = g("gather", g.x(11, 40), g.x("b", "m", dtype="i64", low=0, high=10), axis=0)
-    return g("add", rows, g("slice", g.x(1, 64, 40), begin=(0,), end=(SymDim.symbol("m"),), axes=(1,)))  # type: ignore[no-any-return]
+    return g(
+        "add", rows, g("slice", g.x(1, 64, 40), begin=(0,), end=(SymDim.symbol("m"),), axes=(1,))
+    )  # type: ignore[no-any-return]
 
 
 CASES: dict[str, Make] = {
@@ -201,7 +205,8 @@ CASES: dict[str, Make] = {
     "pad": _one("pad", ("m", "n"), pads=(1, 2, 0, 3)),
     "pad_edge": _one("pad", ("m", "n"), pads=(1, 2, 3, 0), mode="edge"),
     "slice": _one("slice", ("m", "n"), begin=(1,), end=(1 << 40,), strides=(2,), axes=(1,)),
-    "slice_back": _one("slice", ("m", "n"), begin=(-1,), end=(-(1 << 40),), strides=(-1,), axes=(0,)),
+    "slice_back": _one("slice", ("m", "n"), begin=(-1,), end=(-(1 << 40),), strides=(-1,),
+        axes=(0,)),
     "concatenate": _one("concatenate", ("m", "n"), ("m", 5), axis=1),
     "concatenate_two": _one("concatenate", ("m", "n"), ("k", "n"), axis=0),
     "transpose": _one("transpose", ("m", "n"), axes=(1, 0)),
@@ -216,20 +221,27 @@ CASES: dict[str, Make] = {
     "conv_blocked": _conv_blocked(3, padding=(1, 1, 1, 1)),
     "conv_blocked_stride": _conv_blocked(3, padding=(0, 1, 1, 0), strides=(2, 2)),
     "conv_blocked_pixel": _conv_blocked(1),
-    "depthwise": _one("nn.conv2d", ("n", 6, "h", "w"), (6, 1, 3, 3), groups=6, padding=(1, 1, 1, 1)),
+    "depthwise": _one("nn.conv2d", ("n", 6, "h", "w"), (6, 1, 3, 3), groups=6, padding=(1, 1, 1,
+        1)),
     "depthwise_blocked": _depthwise_blocked(3, padding=(1, 1, 1, 1)),
     "depthwise_blocked_stride": _depthwise_blocked(5, padding=(2, 2, 2, 2), strides=(2, 2)),
     "conv1d": _one("nn.conv1d", ("b", 6, "n"), (8, 6, 3), padding=(1, 1)),
     "conv_transpose": _one("nn.conv2d_transpose", (1, 4, "h", "w"), (4, 6, 2, 2), strides=(2, 2)),
-    "max_pool": _one("nn.max_pool2d", ("n", 3, "h", "w"), kernel=(3, 3), padding=(1, 1, 1, 1), strides=(2, 2)),
-    "max_pool_blocked": _one("nn.max_pool2d", (1, 2, "h", "w", 16), kernel=(3, 3), padding=(1, 1, 1, 1), layout="NCHW16c"),
+    "max_pool": _one("nn.max_pool2d", ("n", 3, "h", "w"), kernel=(3, 3), padding=(1, 1, 1, 1),
+        strides=(2, 2)),
+    "max_pool_blocked": _one("nn.max_pool2d", (1, 2, "h", "w", 16), kernel=(3, 3), padding=(1, 1,
+        1, 1), layout="NCHW16c"),
     "avg_pool": _one("nn.avg_pool2d", (1, 3, "h", "w"), kernel=(2, 2), strides=(2, 2)),
-    "avg_pool_blocked": _one("nn.avg_pool2d", (1, 2, "h", "w", 16), kernel=(3, 3), padding=(1, 1, 1, 1), layout="NCHW16c"),
+    "avg_pool_blocked": _one("nn.avg_pool2d", (1, 2, "h", "w", 16), kernel=(3, 3), padding=(1, 1,
+        1, 1), layout="NCHW16c"),
     "global_pool": _one("nn.global_avg_pool2d", ("n", 5, "h", "w")),
     "global_pool_blocked": _one("nn.global_avg_pool2d", ("n", 2, "h", "w", 16), layout="NCHW16c"),
-    "to_blocks": _one("layout_transform", (1, 32, "h", "w"), src_layout="NCHW", dst_layout="NCHW16c"),
-    "from_blocks": _one("layout_transform", (1, 2, "h", "w", 16), src_layout="NCHW16c", dst_layout="NCHW"),
-    "resize": _one("resize", (1, 3, "h", "w"), shape=(1, 3, SymDim.symbol("h") * 2, SymDim.symbol("w") * 2), mode="nearest", scales=(1.0, 1.0, 2.0, 2.0)),
+    "to_blocks": _one("layout_transform", (1, 32, "h", "w"), src_layout="NCHW",
+        dst_layout="NCHW16c"),
+    "from_blocks": _one("layout_transform", (1, 2, "h", "w", 16), src_layout="NCHW16c",
+        dst_layout="NCHW"),
+    "resize": _one("resize", (1, 3, "h", "w"), shape=(1, 3, SymDim.symbol("h") * 2,
+        SymDim.symbol("w") * 2), mode="nearest", scales=(1.0, 1.0, 2.0, 2.0)),
     "resize_linear": _one("resize", (1, 3, "h", "w"), shape=(1, 3, 9, 11), mode="linear"),
     "cumsum": _one("cumsum", ("m", "n"), axis=1),
     "cumsum_first": _one("cumsum", ("m", "n"), axis=0, exclusive=True),

@@ -211,7 +211,9 @@ def _free(case: Case, *_: Any) -> str:
 
 def _of(case: Case, module: Module) -> Condition:
     return Condition(
-        lambda around: engines.interpreted(case, module, around), case.plan.precision, case.seed or 0
+        lambda around: engines.interpreted(case, module, around),
+        case.plan.precision,
+        case.seed or 0,
     )
 
 
