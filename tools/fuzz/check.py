@@ -199,7 +199,10 @@ def _free(case: Case, *_: Any) -> str:
         for number, feeds in enumerate(free.sized(Random(case.plan.salt))):
             here = replace(case, model=free.with_numbers(feeds), feeds=dict(feeds))
             there = engines.imported(here)
-            expected = engines.interpreted(here, there)
+            try:
+                expected = engines.interpreted(here, there)
+            except ValueError:  # of NumPy: what the values of inputs decide does not fit
+                continue
             differs = difference(engines.run(build, feeds), expected, _of(here, there))
             if differs:
                 shapes = ", ".join(f"{name} {list(a.shape)}" for name, a in feeds.items())

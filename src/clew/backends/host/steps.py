@@ -10,7 +10,7 @@ import numpy as np
 
 from clew import ops
 from clew.backends.host.routines import NATIVE_ROUTINES
-from clew.ir.dims import SymDim
+from clew.ir.dims import SymDim, is_unknown
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.late_sizes import settled
 from clew.ir.syntax import dim_text
@@ -104,7 +104,7 @@ class HostStep:
 
         Errors: C059 for an attribute that has no such form.
         """
-        attrs = {n: _to_json(self.op, n, v) for n, v in self.attrs.items()}
+        attrs = {n: _to_json(self.op, n, v, self.sizes) for n, v in self.attrs.items()}
         sizes = {"sizes": self.sizes} if self.sizes else {}
         bounds = {"bounds": self.bounds} if self.bounds != "check" else {}
         return {"operator": self.op.name, "attributes": attrs, **sizes, **bounds}
@@ -130,7 +130,7 @@ class HostStep:
         return HostStep(op, attrs, tuple(step.get("sizes", ())), step.get("bounds", "check"))
 
 
-def _to_json(op: Op, name: str, value: Any) -> Any:
+def _to_json(op: Op, name: str, value: Any, sizes: Sequence[str]) -> Any:
     match value:
         case None | bool() | int() | str():
             return value
@@ -139,8 +139,8 @@ def _to_json(op: Op, name: str, value: Any) -> Any:
         case ArgRef():
             return {"argument": value.index}
         case tuple():
-            return [_to_json(op, name, item) for item in value]
-        case SymDim():
+            return [_to_json(op, name, item, sizes) for item in value]
+        case SymDim() if not is_unknown(value) or value.symbols <= set(sizes):
             return {"size": dim_text(value)}
     raise CompileError(
         "C059",
