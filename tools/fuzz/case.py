@@ -37,7 +37,7 @@ NEWEST: Final = 26
 """The newest opset that ONNX Runtime takes; the very newest are drawn too, now and then."""
 _OPSETS: Final = (NEWEST,) * 6 + (onnx.defs.onnx_opset_version(), 24, 22, 21, 18, 17, 13, 11, 9, 7)
 CHECKS: Final = (
-    "none", "none", "none", "none", "rewritten", "rewritten", "trace", "cache", "saved",
+    "none", "none", "none", "free", "rewritten", "rewritten", "trace", "cache", "saved",
     "concurrent", "threads", "outlined",
 )  # fmt: skip
 

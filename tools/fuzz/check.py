@@ -6,8 +6,9 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 from typing import Any, Final
 
 import clew
@@ -19,6 +20,7 @@ from fuzz.case import Case
 from fuzz.compare import Condition, difference, identical
 from fuzz.disagreements import excuse
 from fuzz.engines import CannotRun, Results
+from fuzz.free import Free, all_free
 from fuzz.locate import Whole
 from fuzz.rewrites import outlined, rewritten
 from hostile.codes import OURS
@@ -93,7 +95,6 @@ def _checked(case: Case, phase: Callable[[str], None]) -> Outcome:
     module = engines.imported(case)
     phase("interpret")
     wanted = engines.interpreted(case, module)
-    seed = case.seed or 0
     judges: list[str] = []
     if not case.hostile:
         verdict = _others(case, wanted, judges, phase)
@@ -103,11 +104,7 @@ def _checked(case: Case, phase: Callable[[str], None]) -> Outcome:
     model = engines.compiled(case, module)
     phase("run")
     found = engines.run(model, case.feeds)
-    narrow = Condition(
-        lambda around: engines.interpreted(case, module, around),
-        case.plan.precision,
-        seed,
-    )
+    narrow = _of(case, module)
     differs = difference(found, wanted, narrow)
     if differs:
         return Outcome("mismatch", f"compiled {differs}")
@@ -189,6 +186,40 @@ def _same(other: Case, wanted: Results, condition: Condition, how: str) -> str:
     return f"{how}: {differs}" if differs else ""
 
 
+def _free(case: Case, *_: Any) -> str:
+    """With names for the sizes of inputs: one build, at these sizes and at others. The model may
+    not be valid there: its attributes and constants hold sizes, too.
+    """
+    free = all_free(Free("", case.model, case.feeds))
+    if free is None or case.hostile:
+        return ""
+    try:
+        named = replace(case, model=free.file())
+        build = engines.compiled(named, engines.imported(named))
+        for number, feeds in enumerate(free.sized(Random(case.plan.salt))):
+            here = replace(case, model=free.with_numbers(feeds), feeds=dict(feeds))
+            there = engines.imported(here)
+            try:
+                expected = engines.interpreted(here, there)
+            except ValueError:  # of NumPy: what the values of inputs decide does not fit
+                continue
+            differs = difference(engines.run(build, feeds), expected, _of(here, there))
+            if differs:
+                shapes = ", ".join(f"{name} {list(a.shape)}" for name, a in feeds.items())
+                return f"free {number}: {differs} ({shapes})"
+    except ClewError as error:
+        return f"free: {_coded(error)}" if error.code in OURS else ""
+    return ""
+
+
+def _of(case: Case, module: Module) -> Condition:
+    return Condition(
+        lambda around: engines.interpreted(case, module, around),
+        case.plan.precision,
+        case.seed or 0,
+    )
+
+
 def _trace(case: Case, module: Module, model: Any, found: Results, *_: Any) -> str:
     """Checks that a build without a trace has the same results, and that the trace is
     consistent.
@@ -246,4 +277,5 @@ def _threads(case: Case, module: Module, model: Any, found: Results, *_: Any) ->
 CHECKS: Final[dict[str, Check]] = {
     "none": _none, "rewritten": _rewritten, "outlined": _outlined, "trace": _trace,
     "cache": _cache, "saved": _saved, "concurrent": _concurrent, "threads": _threads,
+    "free": _free,
 }  # fmt: skip

@@ -75,6 +75,16 @@ class Free:
                     _free(dim, self.manner, f"{name}_{axis}")
         return made
 
+    def with_numbers(self, feeds: Feeds) -> ModelProto:
+        """Returns the model with the sizes of these inputs."""
+        made = self.file()
+        for value in made.graph.input:
+            if value.name in feeds and value.type.HasField("tensor_type"):
+                dims = value.type.tensor_type.shape.dim
+                for dim, size in zip(dims, feeds[value.name].shape, strict=True):
+                    dim.dim_value = size
+        return made
+
     def sized(self, rng: Random) -> Iterator[Feeds]:
         """Yields inputs of the sizes that the model had, then of others on the free axes: axes of
         one size keep one size.
@@ -125,19 +135,31 @@ def models(patterns: Sequence[str]) -> Iterator[Free]:
             yield Free(case.name, case.model, inputs)
 
 
-def variants(case: Free, ways: int) -> Iterator[Free]:
-    """Yields a model's variants: all, if it has few subsets of axes and notations, else a fixed
-    selection that includes the one with all axes free.
-    """
+def _fixed_axes(case: Free) -> list[tuple[str, int]]:
+    """Returns the axes of inputs whose sizes are numbers."""
     given = {t.name for t in case.model.graph.initializer}
-    free = []
+    found = []
     for value in case.model.graph.input:
         if value.name in given or value.name not in case.feeds:
             continue
         if value.type.WhichOneof("value") != "tensor_type":
             continue
         dims = value.type.tensor_type.shape.dim
-        free += [(value.name, n) for n, d in enumerate(dims) if d.HasField("dim_value")]
+        found += [(value.name, n) for n, d in enumerate(dims) if d.HasField("dim_value")]
+    return found
+
+
+def all_free(case: Free) -> Free | None:
+    """Returns the model with one name for all axes of a size of at least 2; None without any."""
+    axes = tuple(a for a in _fixed_axes(case) if np.shape(case.feeds[a[0]])[a[1]] > 1)
+    return Free(case.name, case.model, case.feeds, axes, "shared") if axes else None
+
+
+def variants(case: Free, ways: int) -> Iterator[Free]:
+    """Yields a model's variants: all, if it has few subsets of axes and notations, else a fixed
+    selection that includes the one with all axes free.
+    """
+    free = _fixed_axes(case)
     if not free:
         return
     rng = Random(crc32(case.name.encode()))
@@ -208,13 +230,7 @@ def _with_numbers(variant: Free, feeds: Feeds) -> list[Any]:
 
     Errors: those of compiling and running it: a window that is larger than its image, for example.
     """
-    made = variant.file()
-    for value in made.graph.input:
-        if value.name in feeds:
-            dims = value.type.tensor_type.shape.dim
-            for dim, size in zip(dims, feeds[value.name].shape, strict=True):
-                dim.dim_value = size
-    return list(clew.compile(made, threads=1).run(feeds).values())
+    return list(clew.compile(variant.with_numbers(feeds), threads=1).run(feeds).values())
 
 
 def _refused_with_numbers(variant: Free, feeds: Feeds) -> bool:

@@ -12,7 +12,7 @@ from clew.backends.cpu.segment_writer import SegmentWriter, Work
 from clew.backends.engines import Engines
 from clew.backends.regions import layers_of
 from clew.build.places import Places
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, is_unknown
 from clew.ir.expr import (
     Call,
     Constant,
@@ -535,13 +535,13 @@ def _keeps_types(node: While) -> bool:
 
 
 def _no_iterations(type_: Type, told: Mapping[str, tuple[int, int]]) -> NoIterations:
-    """Returns the stacked results of a loop that runs no iterations. `told` maps sizes to states
-    whose shapes contain them; other unknown sizes are zero.
+    """Returns the stacked results of a loop that runs no iterations. `told` maps unknown sizes to
+    states whose shapes contain them; others are zero.
     """
     if isinstance(type_, UnrankedType):
         return NoIterations((0,), to_numpy(type_.dtype))
     assert isinstance(type_, TensorType)
     sizes = tuple(
-        d if isinstance(d, int) else told.get(plain_size(d) or "", 0) for d in type_.shape[1:]
+        told.get(plain_size(d) or "", 0) if is_unknown(d) else d for d in type_.shape[1:]
     )
     return NoIterations((0, *sizes), to_numpy(type_.dtype))

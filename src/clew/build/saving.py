@@ -17,7 +17,7 @@ from clew.backends.regions import region_record
 from clew.build.all_sizes import SizedBuild
 from clew.build.result import Build, BuildTemplate
 from clew.codegen.artifact import KernelCode
-from clew.ir.dims import to_record
+from clew.ir.dims import Dim, SymDim, to_record
 from clew.machine.needs import needs_of
 from clew.machine.target import Target
 from clew.runtime.container import write_container
@@ -264,6 +264,11 @@ def _region(writer: _Writer, instruction: RunRegion) -> dict[str, Any]:
     }
 
 
+def _size(size: Dim | tuple[int, int]) -> Any:
+    """Returns a size of `NoIterations` as JSON values."""
+    return {"size": to_record(size)} if isinstance(size, SymDim) else size
+
+
 def _instruction(
     writer: _Writer, instruction: Instruction, numbers: Mapping[int, int]
 ) -> dict[str, Any]:
@@ -298,7 +303,8 @@ def _instruction(
                 "body": _program(writer, instruction.body, numbers),
                 "scans": instruction.scans,
                 "empty": [
-                    {"dtype": dtype_name(e.dtype), "shape": e.shape} for e in instruction.empty
+                    {"dtype": dtype_name(e.dtype), "shape": list(map(_size, e.shape))}
+                    for e in instruction.empty
                 ],
                 **ends,
             }

@@ -503,8 +503,8 @@ def _least_of(atom: Atom, size: int) -> int:
         best = left if left == -math.inf else left // atom.args[1]
     elif atom.op == "//" and right >= 1 and left >= 0:
         best = int(_lowest(atom.args[0] - atom.args[1], size) >= 0)
-    else:
-        best = 0 if left >= 0 else -math.inf
+    else:  # a divisor of 0 has no result
+        best = 0 if right >= 0 and (left >= 0 or atom.op == "%") else -math.inf
     return _FAR_BELOW if best == -math.inf else int(best)
 
 

@@ -257,20 +257,21 @@ class Simplifier:
         """Whether an index expression is certainly at least `low` and at most `high`."""
         return self.never_below(expr, low) and self.never_above(expr, high)
 
-    def never_below(self, expr: Scalar, low: Dim) -> bool:
-        """Whether an index expression is certainly at least `low`."""
+    def never_below(self, expr: Scalar, low: Dim, facts: Facts = ()) -> bool:
+        """Whether an index expression is certainly at least `low` where `facts` hold."""
         form = self.linear(expr)
-        return self._is_at_least(_sum(form, Linear((), low), -1))
+        return self._is_at_least(_sum(form, Linear((), low), -1), facts)
 
-    def never_above(self, expr: Scalar, high: Dim) -> bool:
-        """Whether an index expression is certainly at most `high`."""
-        return self._is_at_least(_sum(Linear((), high), self.linear(expr), -1))
+    def never_above(self, expr: Scalar, high: Dim, facts: Facts = ()) -> bool:
+        """Whether an index expression is certainly at most `high` where `facts` hold."""
+        return self._is_at_least(_sum(Linear((), high), self.linear(expr), -1), facts)
 
-    def _is_at_least(self, form: Linear) -> bool:
+    def _is_at_least(self, form: Linear, facts: Facts) -> bool:
         """Whether a form is certainly at least 0. If its bounds do not tell, it is tried with each
         operand in place of a `min` or `max`.
         """
-        if at_least(self.range_of(form)[0], 0, self.facts(form)):
+        facts = (*facts, *self.facts(form))
+        if at_least(self.range_of(form)[0], 0, facts):
             return True
         for atom, coefficient in form.terms:
             if not isinstance(atom, Binary) or atom.op not in ("min", "max"):
@@ -280,7 +281,6 @@ class Simplifier:
                 continue
             rest = Linear(tuple(t for t in form.terms if t[0] is not atom), form.const)
             sides = [_sum(rest, _scale(self.linear(x), coefficient), 1) for x in (atom.a, atom.b)]
-            facts = self.facts(form)
             hold = [at_least(self.range_of(side)[0], 0, facts) for side in sides]
             if (any if grows == (atom.op == "max") else all)(hold):
                 return True

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from clew.ir.dims import Dim, unknown_dim
+from clew.ir.dims import Dim, SymDim, unknown_dim
 from clew.ir.expr import ArgRef
 from clew.ir.types import STORAGE, TensorType, Type, is_float, is_integer
 from clew.support.errors import GraphTypeError, UnsupportedError
@@ -149,13 +149,13 @@ def axes_of(name: str, axes: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-_assumed: ContextVar[dict[tuple[Dim, Dim], None] | None] = ContextVar("assumed", default=None)
+_assumed: ContextVar[dict[SymDim, None] | None] = ContextVar("assumed", default=None)
 
 
 @contextmanager
-def assumptions() -> Iterator[dict[tuple[Dim, Dim], None]]:
-    """Collects the pairs of sizes that operators assume to be equal inside the block."""
-    found: dict[tuple[Dim, Dim], None] = {}
+def assumptions() -> Iterator[dict[SymDim, None]]:
+    """Collects the dimensions that operators assume to be at least 0 inside the block."""
+    found: dict[SymDim, None] = {}
     token = _assumed.set(found)
     try:
         yield found
@@ -163,10 +163,16 @@ def assumptions() -> Iterator[dict[tuple[Dim, Dim], None]]:
         _assumed.reset(token)
 
 
+def assume_at_least(dim: Dim, low: Dim) -> None:
+    """Records that a kernel is valid only for sizes at which `dim` is at least `low`."""
+    found, difference = _assumed.get(), dim - low
+    if found is not None and isinstance(difference, SymDim):
+        found[difference] = None
+
+
 def _assume(a: Dim, b: Dim) -> None:
-    found = _assumed.get()
-    if found is not None and a != b:
-        found[a, b] = None
+    assume_at_least(a, b)
+    assume_at_least(b, a)
 
 
 def differ(a: Dim, b: Dim) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from clew.codegen.artifact import KernelCode, ObjectCode
-from clew.ir.dims import of_record, symbolic_of_record
+from clew.ir.dims import Dim, of_record, symbolic_of_record
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
 from clew.runtime.context import SharedMemory
@@ -335,8 +335,15 @@ def _loop(record: Json) -> LoopPlan:
 
 
 def _no_iterations(record: Json) -> NoIterations:
-    shape = tuple(s if isinstance(s, int) else (int(s[0]), int(s[1])) for s in record["shape"])
-    return NoIterations(shape, dtype_named(record["dtype"]))
+    def size(given: Any) -> Dim | tuple[int, int]:
+        match given:
+            case int():
+                return given
+            case {"size": dim}:
+                return of_record(dim)
+        return int(given[0]), int(given[1])
+
+    return NoIterations(tuple(map(size, record["shape"])), dtype_named(record["dtype"]))
 
 
 def _code(record: Json) -> KernelCode:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, Sizes
 from clew.runtime.regions import RegionCall, ValueType, copied
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.budgets import check_loop_steps, check_run_bytes
@@ -135,17 +135,22 @@ class Branch:
 
 @dataclass(frozen=True)
 class NoIterations:
-    """The stacked results of a loop that ran no iterations. Each size is a number, or the size of a
-    state: (index of the state, axis).
+    """The stacked results of a loop that ran no iterations. Each size is a dimension, or the size
+    of a state: (index of the state, axis).
     """
 
-    shape: tuple[int | tuple[int, int], ...]
+    shape: tuple[Dim | tuple[int, int], ...]
     dtype: np.dtype[Any]
+
+    def at(self, sizes: Sizes) -> NoIterations:
+        """Returns the results at given sizes."""
+        shape = (s if isinstance(s, tuple) else sizes.value(s) for s in self.shape)
+        return NoIterations(tuple(shape), self.dtype)
 
     def array(self, state: Sequence[Any]) -> Array:
         """Returns an array of this shape, which has no elements."""
-        sizes = (s if isinstance(s, int) else np.shape(state[s[0]])[s[1]] for s in self.shape)
-        return np.empty(tuple(sizes), self.dtype)
+        sizes = (np.shape(state[s[0]])[s[1]] if isinstance(s, tuple) else s for s in self.shape)
+        return np.empty(tuple(sizes), self.dtype)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -18,13 +18,22 @@ from clew.ir.dims import Dim, Sizes, SymDim
 from clew.runtime.context import SharedMemory
 from clew.runtime.memory import ArenaTemplate
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step
-from clew.runtime.program import Branch, Instruction, Program, Repeat, RunSegment, View
+from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment, View
 from clew.runtime.segment import NativeSegment, readable
 from clew.support.errors import GraphTypeError
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
 
 _NONE: Final = Sizes({})
+
+
+@runtime_checkable
+class AtSizes(Protocol):
+    """A function of a program whose attributes may name sizes."""
+
+    def at(self, sizes: Mapping[str, int], /) -> Callable[..., Any]:
+        """Returns the function at given sizes."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,8 @@ def program_at(program: Program, sizes: Sizes, made: dict[int, NativeSegment]) -
         match before:
             case RunSegment(segment=SizedSegment() as sized):
                 return replace(before, segment=segment(sized))
+            case RunHost(function=AtSizes() as function):
+                return replace(before, function=function.at(sizes.by_name))
             case View():
                 return replace(before, shape=tuple(sizes.value(d) for d in before.shape))
             case Branch():
@@ -184,7 +195,8 @@ def program_at(program: Program, sizes: Sizes, made: dict[int, NativeSegment]) -
                 return replace(before, then=then, orelse=orelse)
             case Repeat():
                 cond, body = (program_at(p, sizes, made) for p in (before.cond, before.body))
-                return replace(before, cond=cond, body=body)
+                empty = tuple(e.at(sizes) for e in before.empty)
+                return replace(before, cond=cond, body=body, empty=empty)
         return before
 
     return program.with_instructions([instruction(i) for i in program.instructions])

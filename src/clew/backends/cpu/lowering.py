@@ -21,7 +21,7 @@ from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, leaves
@@ -61,15 +61,15 @@ _HEADER: Final = struct.Struct("<I")
 @dataclass(frozen=True)
 class Stages:
     """A function as tensor expressions. `ops` maps the name of a stage to the position of its
-    operator. `checks` holds the index checks by number, and `equal` the pairs of sizes that
-    operators assume to be equal.
+    operator. `checks` holds the index checks by number, and `needs` the dimensions that operators
+    assume to be at least 0.
     """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     ops: dict[str, int]
     checks: tuple[IndexCheck, ...] = ()
-    equal: tuple[tuple[Dim, Dim], ...] = ()
+    needs: tuple[SymDim, ...] = ()
 
 
 def operator_calls(function: Function) -> list[Call]:
@@ -143,9 +143,9 @@ class KernelSource(Shown):
     @cached_property
     def stages(self) -> Stages:
         """The function as tensor expressions."""
-        with assumptions() as equal:
+        with assumptions() as needs:
             made = _to_stages(self.function)
-        return _with_checks(replace(made, equal=tuple(equal)), self.bounds)
+        return _with_checks(replace(made, needs=tuple(needs)), self.bounds)
 
     @cached_property
     def nest(self) -> Nest:
@@ -220,7 +220,7 @@ class KernelSource(Shown):
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
         checks = self.stages.checks
-        needs = (*needs_of(self.nest), *_equal(self.stages.equal)) if made.sizes else ()
+        needs = (*needs_of(self.nest), *self.stages.needs) if made.sizes else ()
         return KernelCode(
             self.key,
             made.entries,
@@ -235,12 +235,6 @@ class KernelSource(Shown):
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""
         return self.stages.ops.get(stage.split("@", 1)[0])
-
-
-def _equal(pairs: Sequence[tuple[Dim, Dim]]) -> list[SymDim]:
-    """Returns the dimensions that are at least 0 if the sizes of each pair are equal."""
-    both = (difference for a, b in pairs for difference in (a - b, b - a))
-    return [difference for difference in both if isinstance(difference, SymDim)]
 
 
 @dataclass(frozen=True, repr=False)

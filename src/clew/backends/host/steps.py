@@ -10,7 +10,7 @@ import numpy as np
 
 from clew import ops
 from clew.backends.host.routines import NATIVE_ROUTINES
-from clew.ir.dims import SymDim
+from clew.ir.dims import SymDim, is_unknown
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.late_sizes import settled
 from clew.ir.syntax import dim_text
@@ -85,6 +85,13 @@ class HostStep:
             key.append(array.tobytes())
         return tuple(key)
 
+    def at(self, sizes: Mapping[str, int]) -> HostStep:
+        """Returns the step at given sizes; itself if its attributes name none of them."""
+        attrs = Attrs({name: settled(value, sizes) for name, value in self.attrs.items()})
+        if attrs == self.attrs:
+            return self
+        return HostStep(self.op, attrs, self.sizes, self.bounds)
+
     def _attrs_for(self, given: tuple[int, ...]) -> Mapping[str, Any]:
         """Returns the attributes for these sizes."""
         if not self.sizes:
@@ -133,7 +140,7 @@ def _to_json(op: Op, name: str, value: Any, sizes: Sequence[str]) -> Any:
             return {"argument": value.index}
         case tuple():
             return [_to_json(op, name, item, sizes) for item in value]
-        case SymDim() if value.symbols <= set(sizes):
+        case SymDim() if not is_unknown(value) or value.symbols <= set(sizes):
             return {"size": dim_text(value)}
     raise CompileError(
         "C059",

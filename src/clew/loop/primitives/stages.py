@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from clew.ir.dims import Dim, at_least, exact_quotient
+from clew.ir.dims import Dim, Facts, at_least, exact_quotient
 from clew.loop.affine import Bound, Linear, Simplifier, contains, higher, lower
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
+    Block,
     Buffer,
     For,
     If,
@@ -16,6 +17,7 @@ from clew.loop.ir import (
     Scope,
     Stmt,
     Store,
+    TileProduct,
     block,
     loops,
     map_expressions,
@@ -146,6 +148,7 @@ def compute_at(
         )
     own = {id(s) for s in stage_statements(nest, stage)}
     rest = nest.with_body(block(*(s for s in nest.body.stmts if id(s) not in own)))
+    known = _facts_inside(rest.body)
 
     def rewrite(found: For) -> Stmt:
         found_loads = [load for _, load in reads(found.body) if load.source is buffer]
@@ -159,7 +162,10 @@ def compute_at(
         if region:
             region[-1] = _aligned(region[-1], align, buffer.shape[-1], simplifier)
         local = Buffer(buffer.name, tuple(r.extent for r in region), buffer.dtype, scope)
-        produced = [_produce(loops_, store, local, region, simplifier) for loops_, store in nests]
+        facts = known.get(id(found), ())
+        produced = [
+            _produce(loops_, store, local, region, facts, simplifier) for loops_, store in nests
+        ]
         body = map_expressions(
             found.body, lambda e: _move_loads(e, buffer, local, region, simplifier)
         )
@@ -259,10 +265,34 @@ def _only_of(expr: Scalar, inner: dict[int, Index]) -> bool:
     )
 
 
+def _facts_inside(stmt: Stmt, around: Facts = ()) -> dict[int, Facts]:
+    """Returns the facts that hold inside each loop of a statement, by the loop's id."""
+    found: dict[int, Facts] = {}
+    pending: list[tuple[Stmt, Facts]] = [(stmt, around)]
+    while pending:
+        node, facts = pending.pop()
+        match node:
+            case For():
+                found[id(node)] = facts = (*facts, *node.index.facts)
+                pending.append((node.body, facts))
+            case If() | TileProduct():
+                pending.append((node.body, facts))
+            case Block():
+                pending += [(s, facts) for s in node.stmts]
+    return found
+
+
 def _produce(
-    around: list[For], store: Store, local: Buffer, region: list[_Region], simplifier: Simplifier
+    around: list[For],
+    store: Store,
+    local: Buffer,
+    region: list[_Region],
+    facts: Facts,
+    simplifier: Simplifier,
 ) -> Stmt:
-    """Returns the stage's nest over a region, guarded where the region may exceed the tensor."""
+    """Returns the stage's nest over a region, guarded where the region may exceed the tensor at
+    sizes for which `facts` hold.
+    """
     values: dict[int, Scalar] = {}
     indices: list[Scalar] = []
     guards: list[Scalar] = []
@@ -274,9 +304,9 @@ def _produce(
         position = simplifier.simplify(part.position(new))
         values[id(index)] = position
         indices.append(new)
-        if not simplifier.never_above(position, extent - 1):
+        if not simplifier.never_above(position, extent - 1, facts):
             guards.append(binary("lt", position, size(extent)))
-        if not simplifier.never_below(position, 0):
+        if not simplifier.never_below(position, 0, facts):
             guards.append(binary("ge", position, Imm(0, INDEX)))
     value = simplifier.simplify(substitute(store.value, values))
     body: Stmt = Store(local, tuple(indices), value, store.stage, store.combiner)

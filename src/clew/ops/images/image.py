@@ -14,7 +14,17 @@ from clew import te
 from clew.ir.dims import Dim
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.types import TensorType, Type, bits, is_integer, to_numpy
-from clew.ops.common import accumulator, differ, f32, i32, tensor_type, text, u8, unknown_tensor
+from clew.ops.common import (
+    accumulator,
+    assume_at_least,
+    differ,
+    f32,
+    i32,
+    tensor_type,
+    text,
+    u8,
+    unknown_tensor,
+)
 from clew.ops.images.sample import cubic_taps, limited, linear_taps
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import Sample, register_op
@@ -173,18 +183,21 @@ def _resampled(
         return total
 
     shape = (*x.shape[:axis], out, *x.shape[axis + 1 :])
-    factor = _shrinks(size, out, scale)
-    if attrs["antialias"] and factor is not None and attrs["mode"] != "nearest":
-        return _smoothed(x, axis, shape, factor, place_of, read, attrs, name)
+    if attrs["antialias"] and attrs["mode"] != "nearest":
+        factor = _shrinks(size, out, scale)
+        if factor is not None:
+            return _smoothed(x, axis, shape, factor, place_of, read, attrs, name)
     return te.compute(shape, body, name)
 
 
 def _shrinks(size: Dim, out: Dim, scale: Fraction | None) -> Fraction | None:
-    """Returns the factor of an axis that shrinks, else None. It is unknown for symbolic sizes,
-    which become numbers before kernels are built.
+    """Returns the factor of an axis that shrinks, else None. A kernel of symbolic sizes is valid
+    for those at which the axis does not shrink.
     """
     if scale is None and isinstance(size, int) and isinstance(out, int):
         scale = Fraction(out, max(size, 1))
+    elif scale is None:
+        assume_at_least(out, size)
     return scale if scale is not None and 0 < scale < 1 else None
 
 

@@ -1,0 +1,244 @@
+"""Dimensions: what holds for all sizes agrees with arithmetic on numbers."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import math
+import operator
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from clew.ir.dims import (
+    Dim,
+    Sizes,
+    SymDim,
+    at_least,
+    ceil_div,
+    dim_max,
+    dim_min,
+    exact_quotient,
+    numeric_part,
+    of_record,
+    substitute,
+    to_record,
+    typical,
+    value_at,
+)
+from clew.support.errors import ClewError, GraphTypeError
+
+Plain = Callable[[dict[str, int]], int]
+NAMES = ("a", "b", "n")
+A, B, N = map(SymDim.symbol, NAMES)
+
+
+class Undefined(Exception):
+    """A divisor is 0."""
+
+
+def _divided(left: int, right: int, op: Callable[[int, int], int]) -> int:
+    if not right:
+        raise Undefined
+    return op(left, right)
+
+
+@st.composite
+def dims(draw: Any, depth: int = 3) -> tuple[Dim, Plain]:
+    """A dimension, and a function that computes its value with numbers only."""
+    kind = draw(st.sampled_from(["name", "number", *["+", "-", "*", "//", "%", "min", "max"] * 2]))
+    if depth == 0 or kind in ("name", "number"):
+        if kind == "number":
+            number = draw(st.integers(-9, 9))
+            return number, lambda _: number
+        name = draw(st.sampled_from(NAMES))
+        return SymDim.symbol(name), lambda sizes: sizes[name]
+    left, left_at = draw(dims(depth - 1))
+    if kind in ("//", "%") and draw(st.booleans()):
+        number = draw(st.integers(1, 9))
+        right, right_at = number, lambda _: number
+    else:
+        right, right_at = draw(dims(depth - 1))
+    if kind in ("//", "%"):
+        op = operator.floordiv if kind == "//" else operator.mod
+        if right == 0:
+            assume(False)
+        return op(left, right), lambda sizes: _divided(left_at(sizes), right_at(sizes), op)
+    made: dict[str, tuple[Callable[[Any, Any], Dim], Callable[[int, int], int]]] = {
+        "+": (operator.add, operator.add),
+        "-": (operator.sub, operator.sub),
+        "*": (operator.mul, operator.mul),
+        "min": (dim_min, min),
+        "max": (dim_max, max),
+    }
+    symbolic, plain = made[kind]
+    return symbolic(left, right), lambda sizes: plain(left_at(sizes), right_at(sizes))
+
+
+_RANDOM = random.Random(0)
+_VALUES = (1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 33, 100, 1000)
+SIZES = [dict(zip(NAMES, _RANDOM.choices(_VALUES, k=3), strict=True)) for _ in range(40)]
+WITH_ZERO = [
+    *SIZES,
+    *(dict(zip(NAMES, c, strict=True)) for c in itertools.product((0, 1, 4), repeat=3)),
+]
+
+
+def _values(plain: Plain, where: list[dict[str, int]]) -> Iterator[tuple[dict[str, int], int]]:
+    """Yields sizes and the value of a dimension there by numbers, unless a divisor is 0."""
+    for at in where:
+        with contextlib.suppress(Undefined):
+            yield at, plain(at)
+
+
+@given(dims())
+@settings(max_examples=250, deadline=None)
+def test_dimensions_have_the_values_of_plain_arithmetic(made: tuple[Dim, Plain]) -> None:
+    dim, plain = made
+    again = of_record(json.loads(json.dumps(to_record(dim))))
+    assert again == dim
+    assert str(again) == str(dim)
+    for at, value in _values(plain, WITH_ZERO):
+        assert value_at(dim, at) == value, at
+        assert substitute(dim, at) == value, at
+        partly = substitute(dim, {"a": at["a"]})
+        assert substitute(partly, {"b": at["b"], "n": at["n"]}) == value, at
+
+
+@given(dims(2), dims(2))
+@settings(max_examples=150, deadline=None)
+def test_names_are_replaced_by_dimensions(
+    outer: tuple[Dim, Plain], inner: tuple[Dim, Plain]
+) -> None:
+    try:
+        replaced = substitute(outer[0], {"n": inner[0]})
+    except GraphTypeError:  # a divisor is always 0
+        assume(False)
+    for at, value in _values(inner[1], WITH_ZERO):
+        if value < 0:
+            continue  # no size
+        for _, expected in _values(outer[1], [{**at, "n": value}]):
+            assert value_at(replaced, at) == expected, at
+
+
+@given(dims())
+@settings(max_examples=500, deadline=None)
+def test_at_least_is_never_wrong(made: tuple[Dim, Plain]) -> None:
+    dim, plain = made
+    known = [low for low in range(-6, 7) if at_least(dim, low)]
+    if known:
+        for at, value in _values(plain, SIZES):
+            assert value >= known[-1], at
+
+
+@given(dims(2), dims(2))
+@settings(max_examples=400, deadline=None)
+def test_at_least_is_never_wrong_where_facts_hold(
+    made: tuple[Dim, Plain], fact: tuple[Dim, Plain]
+) -> None:
+    assume(isinstance(fact[0], SymDim))
+    # The sum is close to the fact, so that the fact matters.
+    for dim, plain in (made, (made[0] + fact[0], lambda s: made[1](s) + fact[1](s))):
+        known = [low for low in range(-4, 5) if at_least(dim, low, (fact[0],))]  # type: ignore[arg-type]
+        if known:
+            where = [at for at, value in _values(fact[1], SIZES) if value >= 0]
+            for at, value in _values(plain, where):
+                assert value >= known[-1], at
+
+
+@pytest.mark.parametrize(
+    ("dim", "low", "facts", "known"),
+    [
+        (N, 1, (), True),
+        (N, 2, (), False),
+        (N * A - 1, 0, (), True),
+        (N - A, 0, (), False),
+        (N - A, 0, (N - A,), True),
+        (N - A + 3, 3, (N - A,), True),
+        (N - N // 4 * 4, 0, (), True),
+        (N - N // 4 * 4 - 1, 0, (), False),
+        ((N + 3) // 4 * 4 - N, 0, (), True),
+        (N - dim_min(A, N), 0, (), True),
+        (dim_max(N, A) - 1, 0, (), True),
+        (N % 4, 0, (), True),
+        (N // 4, 1, (), False),
+        (N - 3 * (N // 3), 0, (), True),
+        (2 * N - 3, 0, (), False),
+        (math.inf, 5, (), True),
+        (-math.inf, 5, (), False),
+    ],
+    ids=str,
+)
+def test_what_at_least_knows(dim: Any, low: int, facts: Any, known: bool) -> None:
+    assert at_least(dim, low, facts) == known
+
+
+@given(dims(2), st.one_of(st.integers(1, 9).map(lambda n: (n, lambda _: n)), dims(1)))
+@settings(max_examples=200, deadline=None)
+def test_exact_quotients_have_no_remainder(
+    made: tuple[Dim, Plain], divisor: tuple[Dim, Plain]
+) -> None:
+    dim, plain = made
+    by, by_at = divisor
+    assume(by != 0)
+    quotient = exact_quotient(dim, by)
+    if quotient is not None:
+        for at, value in _values(plain, SIZES):
+            if by_at(at):
+                assert value_at(quotient, at) * by_at(at) == value, at
+
+
+def test_exact_quotients() -> None:
+    assert exact_quotient(12, 4) == 3
+    assert exact_quotient(13, 4) is None
+    assert exact_quotient(8 * N + 4 * A, 4) == 2 * N + A
+    assert exact_quotient(8 * N + 2, 4) is None
+    assert exact_quotient(3 * N * A, N) == 3 * A
+    assert exact_quotient(N, N) == 1
+    assert exact_quotient(0, N) == 0
+    assert exact_quotient(N, A) is None
+
+
+@given(dims(2), st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_ceil_div_rounds_up(made: tuple[Dim, Plain], by: int) -> None:
+    dim, plain = made
+    for at, value in _values(plain, WITH_ZERO):
+        assert value_at(ceil_div(dim, by), at) == -(-value // by), at
+
+
+def test_divisions_by_zero_are_coded() -> None:
+    for dim in (N // A, N % A, 3 // A, 3 % A, N // (A - 1) * 0 + N // (A - 1)):
+        zero = {"n": 3, "a": 1 if "a - 1" in str(dim) else 0}
+        for call in (lambda d=dim, s=zero: value_at(d, s), lambda d=dim, s=zero: substitute(d, s)):
+            with pytest.raises(ClewError) as caught:
+                call()
+            assert caught.value.code == "T110"
+
+
+def test_values_are_computed_once() -> None:
+    quotient = (N + 3) // 4
+    found = Sizes({"n": 9})
+    assert found.value(quotient * 2 + 1) == 7
+    found.by_name["n"] = 100  # not read again
+    assert found.value(quotient + 1) == 4
+
+
+def test_typical_sizes() -> None:
+    assert typical(5) == 5
+    assert typical(N) == typical(A) >= 32
+    assert typical(N // 160) >= 32
+    assert typical(N - N) == 0
+    assert typical(-1 * N) == 1
+    assert typical(N // (A - 127)) >= 1  # a divisor of 0 at the first of the sizes
+
+
+def test_numeric_part() -> None:
+    assert numeric_part(7) == 7
+    assert numeric_part(N * 2 - 3) == -3
+    assert numeric_part(N * A) == 0

@@ -1,0 +1,91 @@
+"""Conditions on sizes under which a nest stays inside its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from visits import writes
+
+from clew import te
+from clew.ir.dims import Dim, SymDim, value_at
+from clew.loop.ir import Nest
+from clew.loop.lower import lower
+from clew.loop.needs import needs_of
+
+N, M = SymDim.symbol("n"), SymDim.symbol("m")
+
+
+def one(source: tuple[Dim, ...], shape: tuple[Dim, ...], element: Callable[..., Any]) -> Nest:
+    """A nest of one stage that reads one input."""
+    x = te.placeholder(source, "f32", "x")
+    return lower("one", [x], [te.compute(shape, lambda *i: element(x, *i), "out")])
+
+
+def padded(x: te.Tensor, i: Any) -> Any:
+    return te.select(te.all_of(i >= 1, i < N + 1), x[i - 1], 0.0)
+
+
+CASES: dict[str, tuple[Nest, list[Dim]]] = {
+    "as_many": (one((N,), (N,), lambda x, i: x[i]), []),
+    "transposed": (one((N, M), (M, N), lambda x, i, j: x[j, i]), []),
+    "positions": (one((512,), (N,), lambda x, i: x[i]), [512 - N]),
+    "offset": (one((512,), (N,), lambda x, i: x[i + 12]), [500 - N]),
+    "window": (one((N + 2,), (N,), lambda x, i: x[i] + x[i + 2]), []),
+    "every_other": (one((2 * N,), (N,), lambda x, i: x[i * 2 + 1]), []),
+    "halves": (one((N,), (N // 2,), lambda x, i: x[i * 2 + 1]), []),
+    "backwards": (one((N,), (N,), lambda x, i: x[te.size(N - 1) - i]), []),
+    "from_the_end": (one((N,), (3,), lambda x, i: x[te.size(N - 3) + i]), [N - 3]),
+    "padding": (one((N,), (N + 2,), padded), []),
+    "other_name": (one((M,), (N,), lambda x, i: x[i]), [M - N]),
+    "rest": (one((N,), (M,), lambda x, i: x[i % N]), []),
+    "broadcast": (one((1, N), (M, N), lambda x, i, j: x[0, j]), []),
+    "first": (one((N,), (M,), lambda x, i: x[0]), []),
+    "third": (one((N,), (M,), lambda x, i: x[2]), [N - 3]),
+    "merged": (one((N, 8), (N * 8,), lambda x, i: x[i // 8, i % 8]), []),
+}
+SIZES = [{"n": n, "m": m} for n in (1, 2, 3, 4, 7, 12) for m in (1, 2, 5, 9)] + [
+    {"n": n, "m": 3} for n in (499, 500, 501, 512, 513)
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_conditions(case: str) -> None:
+    nest, wanted = CASES[case]
+    assert list(needs_of(nest)) == wanted
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_conditions_are_enough_and_not_too_strict(case: str) -> None:
+    """Where they hold, every access is inside; where they do not, some access is outside."""
+    nest, _ = CASES[case]
+    needs = needs_of(nest)
+    for sizes in SIZES:
+        holds = all(value_at(need, sizes) >= 0 for need in needs)
+        try:
+            list(writes(nest, sizes))
+        except AssertionError:
+            assert not holds, sizes
+        else:
+            assert holds, sizes
+
+
+def test_values_used_as_indices_need_nothing() -> None:
+    """Their range is checked in the run."""
+    table, at = te.placeholder((M,), "f32", "table"), te.placeholder((N,), "i64", "at")
+    index = lambda i: te.minimum(te.maximum(at[i], 0), te.size(M - 1))  # noqa: E731
+    nest = lower("gather", [table, at], [te.compute((N,), lambda i: table[index(i)], "out")])
+    assert needs_of(nest) == ()
+
+
+def test_a_branch_that_tests_something_else_protects_nothing() -> None:
+    nest = one((512,), (N, M), lambda x, i, j: te.select(j < 3, x[i], 0.0))
+    assert list(needs_of(nest)) == [512 - N]
+
+
+def test_reductions() -> None:
+    x = te.placeholder((N, 7), "f32", "x")
+    k = te.reduce_axis(M, "k")
+    nest = lower("sums", [x], [te.compute((N,), lambda i: te.sum(x[i, k], k), "out")])
+    assert list(needs_of(nest)) == [7 - M]

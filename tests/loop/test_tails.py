@@ -1,0 +1,232 @@
+"""Splits of loops whose number of iterations only a run knows: what runs at given sizes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from visits import writes
+
+from clew import te
+from clew.ir.dims import Dim, SymDim, value_at
+from clew.loop.in_place import in_place_pairs
+from clew.loop.ir import For, Nest, loops
+from clew.loop.lower import lower
+from clew.loop.primitives.loops import TAILS
+from clew.loop.schedule import Schedule
+from clew.support.errors import ScheduleError
+
+N, M = SymDim.symbol("n"), SymDim.symbol("m")
+ONCE = ("peel", "guard")
+"""Tails that run each iteration once. The others may run some again."""
+REPEATING = ("shrink", "clamp")
+"""Tails with a tile that repeats its last iteration."""
+FACTORS = (1, 2, 3, 4, 7, 8, 16)
+SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 40)
+EXTENTS: dict[str, Dim] = {
+    "n": N,
+    "4*n": 4 * N,
+    "2*n+1": 2 * N + 1,
+    "n//2+1": N // 2 + 1,
+    "n+7": N + 7,
+    "n*m": N * M,
+    "17": 17,
+}
+
+
+def copied(extent: Dim) -> Nest:
+    x = te.placeholder((extent,), "f32", "x")
+    return lower("copied", [x], [te.compute((extent,), lambda i: x[i] + 1.0, "out")])
+
+
+def rows(m: Dim, n: Dim) -> Nest:
+    x = te.placeholder((m, n), "f32", "x")
+    k = te.reduce_axis(n, "k")
+    total = te.compute((m,), lambda i: te.sum(x[i, k], k), "total")
+    return lower("rows", [x], [te.compute((m,), lambda i: total[i] * 2.0, "out")])
+
+
+def counted(nest: Nest, sizes: dict[str, int]) -> Counter[tuple[str, tuple[int, ...]]]:
+    return Counter(writes(nest, sizes))
+
+
+def all_once(found: Counter[Any], wanted: set[Any], tail: str) -> None:
+    assert set(found) == wanted
+    if tail in ONCE:
+        assert set(found.values()) <= {1}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("extent", EXTENTS)
+def test_every_iteration_runs(extent: str, tail: str) -> None:
+    size = EXTENTS[extent]
+    for factor in FACTORS:
+        schedule = Schedule(copied(size))
+        outer, inner = schedule.split("out.i", factor, tail=tail)
+        if tail != "balance":
+            whole = [n.size for n in loops(schedule.nest.body) if n.name == inner]
+            assert all(isinstance(d, int) and d <= factor for d in whole)
+        for n in SIZES:
+            sizes = {"n": n, "m": 3}
+            count = value_at(size, sizes)
+            found = counted(schedule.nest, sizes)
+            all_once(found, {("out", (i,)) for i in range(count)}, tail)
+            most = -(-count // factor) * factor
+            assert sum(found.values()) <= max(most, factor), (factor, sizes)
+            tiles = [loop for loop in loops(schedule.nest.body) if loop.name == outer]
+            assert all(value_at(loop.size, sizes) >= 0 for loop in tiles)
+
+
+def two_axes() -> Schedule:
+    x = te.placeholder((M, N), "f32", "x")
+    return Schedule(lower("two", [x], [te.compute((M, N), lambda i, j: x[i, j] + 1.0, "out")]))
+
+
+def check_two_axes(schedule: Schedule, tail: str) -> None:
+    for m, n in ((1, 1), (2, 9), (3, 16), (4, 5), (5, 8), (7, 7), (9, 31)):
+        found = counted(schedule.finished(), {"m": m, "n": n})
+        all_once(found, {("out", (i, j)) for i in range(m) for j in range(n)}, tail)
+
+
+@pytest.mark.parametrize("first", TAILS)
+@pytest.mark.parametrize("second", TAILS)
+def test_both_axes_are_split(first: str, second: str) -> None:
+    schedule = two_axes()
+    row, _ = schedule.split("out.i", 4, tail=first)
+    _, lane = schedule.split("out.j", 8, tail=second)
+    schedule.split(lane, 3)
+    if first not in REPEATING:
+        schedule.parallel(row)
+    check_two_axes(schedule, first if first not in ONCE else second)
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_fused_axes_are_split(tail: str) -> None:
+    schedule = two_axes()
+    outer, _ = schedule.split(schedule.fuse("out.i", "out.j"), 8, tail=tail)
+    if tail not in REPEATING:
+        schedule.parallel(outer)
+    check_two_axes(schedule, tail)
+
+
+@pytest.mark.parametrize("tail", ["guard", "balance"])
+def test_tiles_are_fused(tail: str) -> None:
+    schedule = two_axes()
+    outer, _ = schedule.split("out.j", 4, tail=tail)
+    schedule.reorder(outer, "out.i")
+    schedule.parallel(schedule.fuse(outer, "out.i"))
+    check_two_axes(schedule, tail)
+
+
+@pytest.mark.parametrize("tail", REPEATING)
+def test_tiles_that_repeat_an_iteration_are_not_parallel(tail: str) -> None:
+    schedule = Schedule(copied(N))
+    outer, _ = schedule.split("out.i", 4, tail=tail)
+    with pytest.raises(ScheduleError) as caught:
+        schedule.parallel(outer)
+    assert caught.value.code == "S009"
+
+
+@pytest.mark.parametrize("scope", ["scratch", "workspace"])
+@pytest.mark.parametrize("tail", TAILS)
+def test_stages_computed_at_tiles_stay_inside(tail: str, scope: str) -> None:
+    schedule = Schedule(rows(M, N))
+    outer, _ = schedule.split("out.i", 4, tail=tail)
+    schedule.compute_at("total", outer, scope)
+    schedule.split("total.k", 3)
+    for m, n in ((1, 1), (2, 5), (3, 3), (4, 7), (5, 2), (6, 1), (7, 4), (13, 6)):
+        found = counted(schedule.finished(), {"m": m, "n": n})
+        assert {i for stage, i in found if stage == "out"} == {(i,) for i in range(m)}
+
+
+@pytest.mark.parametrize("tail", ONCE)
+@pytest.mark.parametrize("factor", FACTORS)
+def test_reductions_add_each_element_once(tail: str, factor: int) -> None:
+    schedule = Schedule(rows(2, N))
+    schedule.split("total.k", factor, tail=tail)
+    for n in SIZES:
+        found = counted(schedule.nest, {"n": n})
+        assert [found["total", (i,)] for i in range(2)] == [n + 1, n + 1]  # first it is set
+
+
+@pytest.mark.parametrize("tail", sorted(set(TAILS) - set(ONCE)))
+@pytest.mark.parametrize("extent", [N, 7])
+def test_reductions_are_not_computed_twice(tail: str, extent: Dim) -> None:
+    if tail == "balance" and extent == 7:
+        return  # tiles of numbers do not overlap
+    with pytest.raises(ScheduleError) as caught:
+        Schedule(rows(2, extent)).split("total.k", 4, tail=tail)
+    assert caught.value.code == "S071"
+    assert "total changes what it reads" in caught.value.message
+
+
+def test_multiples_have_no_tail() -> None:
+    for tail in TAILS:
+        schedule = Schedule(copied(8 * N))
+        schedule.split("out.i", 4, tail=tail)
+        assert [loop.size for loop in loops(schedule.nest.body)] == [2 * N, 4]
+        assert not any(loop.index.facts for loop in loops(schedule.nest.body))
+
+
+@pytest.mark.parametrize(
+    ("steps", "code"),
+    [
+        (lambda s: s.vectorize("out.i"), "S007"),
+        (lambda s: s.rfactor("total", "total.k"), "S070"),
+        (lambda s: s.split("out.i", 0), "S004"),
+        (lambda s: s.split("out.i", 4, tail="shift"), "S005"),
+        (lambda s: s.parallel("out.i").split("out.i", 4), "S006"),
+    ],
+    ids=["vectorize", "rfactor", "factor", "tail", "parallel"],
+)
+def test_what_needs_numbers_is_refused(steps: Any, code: str) -> None:
+    schedule = Schedule(rows(N, N))
+    before = str(schedule)
+    with pytest.raises(ScheduleError) as caught:
+        steps(schedule)
+    assert caught.value.code == code
+    if code == "S070":
+        assert "which only a run knows" in caught.value.message
+        assert str(schedule) == before
+
+
+def test_loops_that_are_not_numbers_are_not_partitioned() -> None:
+    schedule = Schedule(copied(N))
+    before = str(schedule)
+    schedule.partition("out.i")
+    assert str(schedule) == before
+
+
+@pytest.mark.parametrize("tail", TAILS)
+def test_tiles_that_overlap_do_not_run_in_place(tail: str) -> None:
+    plain = copied(N)
+    assert in_place_pairs(plain) == ((0, 0),)
+    schedule = Schedule(plain)
+    schedule.split("out.i", 4, tail=tail)
+    assert in_place_pairs(schedule.nest) == (((0, 0),) if tail in ONCE else ())
+    whole = Schedule(copied(4 * N))
+    whole.split("out.i", 4, tail=tail)
+    assert in_place_pairs(whole.nest) == ((0, 0),)
+
+
+def test_two_sizes_that_happen_to_be_equal_are_not_in_place() -> None:
+    """An input of m elements may have the memory of n only if they are always as many."""
+    x, y = te.placeholder((M,), "f32", "x"), te.placeholder((N,), "f32", "y")
+    out = te.compute((N,), lambda i: x[i % M] + y[i], "out")
+    assert in_place_pairs(lower("mixed", [x, y], [out])) == ((1, 0),)
+
+
+def test_facts_hold_where_their_loop_runs() -> None:
+    for tail in TAILS:
+        for factor in (3, 4, 8):
+            schedule = Schedule(copied(2 * N + 1))
+            schedule.split("out.i", factor, tail=tail)
+            for loop in loops(schedule.nest.body):
+                check_facts(loop)
+
+
+def check_facts(loop: For) -> None:
+    for n in range(1, 40):
+        if value_at(loop.size, {"n": n}) > 0:
+            assert all(value_at(fact, {"n": n}) >= 0 for fact in loop.index.facts), (loop, n)
