@@ -541,7 +541,5 @@ def _no_iterations(type_: Type, told: Mapping[str, tuple[int, int]]) -> NoIterat
     if isinstance(type_, UnrankedType):
         return NoIterations((0,), to_numpy(type_.dtype))
     assert isinstance(type_, TensorType)
-    sizes = tuple(
-        told.get(plain_size(d) or "", 0) if is_unknown(d) else d for d in type_.shape[1:]
-    )
+    sizes = tuple(told.get(plain_size(d) or "", 0) if is_unknown(d) else d for d in type_.shape[1:])
     return NoIterations((0, *sizes), to_numpy(type_.dtype))

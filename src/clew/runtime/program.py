@@ -150,7 +150,7 @@ class NoIterations:
     def array(self, state: Sequence[Any]) -> Array:
         """Returns an array of this shape, which has no elements."""
         sizes = (np.shape(state[s[0]])[s[1]] if isinstance(s, tuple) else s for s in self.shape)
-        return np.empty(tuple(sizes), self.dtype)  # type: ignore[arg-type]
+        return np.empty(tuple(sizes), self.dtype)
 
 
 @dataclass(frozen=True)

@@ -186,8 +186,10 @@ def program_at(program: Program, sizes: Sizes, made: dict[int, NativeSegment]) -
         match before:
             case RunSegment(segment=SizedSegment() as sized):
                 return replace(before, segment=segment(sized))
-            case RunHost(function=AtSizes() as function):
-                return replace(before, function=function.at(sizes.by_name))
+            case RunHost():
+                function: object = before.function
+                if isinstance(function, AtSizes):
+                    return replace(before, function=function.at(sizes.by_name))
             case View():
                 return replace(before, shape=tuple(sizes.value(d) for d in before.shape))
             case Branch():

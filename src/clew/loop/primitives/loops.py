@@ -163,7 +163,8 @@ def _clamped(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
 def _repeating(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
     """Returns a tile from `start` on whose iterations beyond the last one repeat it."""
     # The fact marks loops that compute some elements twice.
-    facts = (*_overlapping(loop.size - 1), *_symbolic(start))
+    begins = (start,) if isinstance(start, SymDim) else ()
+    facts = (*_overlapping(loop.size - 1), *begins)
     outer = Index(f"{loop.name}.o", tiles, facts=facts)
     inner = Index(f"{loop.name}.i", factor)
     value = binary("min", binary("add", inner, size(start)), size(loop.size - 1))

@@ -200,7 +200,10 @@ def _region(
     high: Bound = 0
     for index in indices:
         form = simplifier.flatten(simplifier.linear(index))
-        moves = [any(contains(a, i) for i in inner.values()) for a, _ in form.terms]
+        # A literal minimum, as in the last tile of one iteration, belongs to no loop's offset.
+        moves = [
+            _only_of(a, inner) or any(contains(a, i) for i in inner.values()) for a, _ in form.terms
+        ]
         outer = Linear(tuple(t for t, m in zip(form.terms, moves, strict=True) if not m), 0)
         moving = Linear(tuple(t for t, m in zip(form.terms, moves, strict=True) if m), form.const)
         if not all(_only_of(a, inner) for a, _ in moving.terms):
