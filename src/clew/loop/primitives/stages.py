@@ -195,35 +195,51 @@ def _region(
             part = _region([own[number][0] for own in capped], inner, extent, simplifier)
             if part.cap is None and isinstance(part.extent, int):
                 return replace(part, cap=cap)
-    low_form: Linear | None = None
+    # A term of no loop, as in a last tile of one iteration, belongs to the offset if all indices
+    # have it, and otherwise to the range.
+    bounds = _extremes(indices, inner, simplifier, constants_move=False)
+    bounds = bounds or _extremes(indices, inner, simplifier, constants_move=True)
+    if bounds is None:
+        return whole
+    offset, low, high = bounds
+    size = high - low + 1
+    if at_least(size - extent):
+        return whole
+    return _Region(simplifier.rebuild(Linear(offset.terms, low)), size)
+
+
+def _extremes(
+    indices: Sequence[Scalar],
+    inner: dict[int, Index],
+    simplifier: Simplifier,
+    *,
+    constants_move: bool,
+) -> tuple[Linear, Dim, Dim] | None:
+    """Returns the offset that indices share, and the least and most that the inner loops add."""
+
+    def is_moving(atom: Scalar) -> bool:
+        constant = constants_move and _only_of(atom, {})
+        return constant or any(contains(atom, i) for i in inner.values())
+
+    offset: Linear | None = None
     low: Bound = 0
     high: Bound = 0
     for index in indices:
         form = simplifier.flatten(simplifier.linear(index))
-        # A literal minimum, as in the last tile of one iteration, belongs to no loop's offset.
-        moves = [
-            _only_of(a, inner) or any(contains(a, i) for i in inner.values()) for a, _ in form.terms
-        ]
-        outer = Linear(tuple(t for t, m in zip(form.terms, moves, strict=True) if not m), 0)
-        moving = Linear(tuple(t for t, m in zip(form.terms, moves, strict=True) if m), form.const)
+        outer = Linear(tuple(t for t in form.terms if not is_moving(t[0])), 0)
+        moving = Linear(tuple(t for t in form.terms if is_moving(t[0])), form.const)
         if not all(_only_of(a, inner) for a, _ in moving.terms):
-            return whole
-        if low_form is None:
-            low_form = outer
-            low, high = simplifier.range_of(moving)
-        elif set(low_form.terms) == set(outer.terms):
-            least, most = simplifier.range_of(moving)
+            return None
+        least, most = simplifier.range_of(moving)
+        if offset is None:
+            offset, low, high = outer, least, most
+        elif set(offset.terms) == set(outer.terms):
             low, high = lower(low, least), higher(high, most)
         else:
-            return whole
-    assert low_form is not None
-    if isinstance(low, float) or isinstance(high, float):
-        return whole
-    size = high - low + 1
-    if at_least(size - extent):
-        return whole
-    start = simplifier.rebuild(Linear(low_form.terms, low))
-    return _Region(start, size)
+            return None
+    if offset is None or isinstance(low, float) or isinstance(high, float):
+        return None
+    return offset, low, high
 
 
 def _uncapped(
