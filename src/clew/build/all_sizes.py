@@ -6,17 +6,14 @@ is a number; this compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from clew.backends.options import Options
 from clew.build.build import build_module, build_template
+from clew.build.conditions import all_nodes, conditions_of
 from clew.build.result import Build, BuildTemplate
-from clew.ir.dims import Dim, SymDim, at_least, is_unknown
-from clew.ir.expr import Call, Expr, Function
 from clew.ir.module import Module
-from clew.ir.types import TensorType, UnrankedType, leaves
-from clew.ir.visit import inner_functions, post_order
-from clew.passes.fusion.views import is_reshape, view_offsets
+from clew.ir.types import UnrankedType, leaves
 from clew.passes.specialize import Specialize
 from clew.runtime.cache import Cache
 from clew.runtime.template import ProgramTemplate
@@ -34,8 +31,9 @@ class SizedBuild(Shown):
     def __init__(self, build: BuildTemplate) -> None:
         self.build = build
         self.unsized = {**dict(build.unsized), **_unranked(build)}
-        conditions = dict.fromkeys(_conditions(build))
-        self.template = ProgramTemplate(build.program, build.segments, tuple(conditions))
+        module, binaries = build.stages[-1].module, build.binaries.values()
+        conditions = conditions_of(module.main, binaries)
+        self.template = ProgramTemplate(build.program, build.segments, conditions)
 
     def _about(self) -> str:
         return f"for all sizes, {self.build._about()}"
@@ -81,48 +79,6 @@ def _unranked(build: BuildTemplate) -> dict[str, str]:
     """
     return {
         ", ".join(node.span.layers) or "a value": "its rank is known only in a run"
-        for node in _nodes(build.stages[-1].module.main)
+        for node in all_nodes(build.stages[-1].module.main)
         if any(isinstance(leaf, UnrankedType) for leaf in leaves(node.type))
     }
-
-
-def _conditions(build: BuildTemplate) -> Iterator[SymDim]:
-    """Yields the dimensions that must be at least 0: what kernels need, that views show all of
-    their memory or a part of it, and that no value is empty.
-    """
-    for binary in build.binaries.values():
-        yield from binary.code.needs
-    last = build.stages[-1].module
-    for node in _nodes(last.main):
-        for rest in _left(node):
-            if isinstance(rest, SymDim) and not at_least(rest):
-                yield rest
-        for leaf in leaves(node.type):
-            for dim in leaf.shape if isinstance(leaf, TensorType) else ():
-                if isinstance(dim, SymDim) and not is_unknown(dim) and not at_least(dim, 1):
-                    condition = dim - 1
-                    assert isinstance(condition, SymDim)
-                    yield condition
-
-
-def _left(node: Expr) -> list[Dim]:
-    """Returns the differences of elements that must be at least 0 for a view."""
-    offsets = view_offsets(node) if isinstance(node, Call) else None
-    if offsets is None:
-        return []
-    assert isinstance(node, Call)
-    whole, parts = node.args[0].tensor.size, leaves(node.type)
-    sizes = [part.size for part in parts if isinstance(part, TensorType)]
-    left = [whole - (size + offset) for size, offset in zip(sizes, offsets, strict=True)]
-    return [*left, *(-1 * rest for rest in left)] if is_reshape(node) else left
-
-
-def _nodes(function: Function) -> Iterator[Expr]:
-    """Yields the parameters and nodes of a function, and of all functions inside it."""
-    pending = [function]
-    while pending:
-        current = pending.pop()
-        yield from current.params
-        for node in post_order(current.body):
-            yield node
-            pending += inner_functions(node)

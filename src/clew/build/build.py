@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from functools import partial
 
 from clew.backends.calls import kernel_calls, kernel_names
 from clew.backends.cpu.native import NativeKernels
@@ -14,7 +13,7 @@ from clew.backends.options import Options
 from clew.backends.regions import Regions
 from clew.build.program_builder import ProgramBuilder
 from clew.build.result import Build, BuildTemplate, KernelUse, RegionUse
-from clew.build.specialized import specialized
+from clew.build.specialized import KernelBuilder
 from clew.build.wishes import idle_schedules, lost_regions
 from clew.ir.expr import Function
 from clew.ir.module import Module
@@ -64,7 +63,7 @@ def build_template(
         fused = manager.run(module)
     clock.lap("passes")
     names = kernel_names(fused.main)
-    native = NativeKernels(options, cache, pool, names, partial(specialized, options, cache, pool))
+    native = NativeKernels(options, cache, pool, names, KernelBuilder(options, cache, pool))
     native.compile(kernel_calls(fused))
     clock.lap("kernels")
     options.on_progress("linking")

@@ -1,9 +1,8 @@
-"""Kernels of unknown shapes, compiled during a run for the shapes it has."""
+"""Kernels of unknown shapes, compiled during a run: for all sizes, or for those it has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from clew.backends.calls import kernel_calls
@@ -13,9 +12,12 @@ from clew.backends.engines import Engines
 from clew.backends.host.engine import HostSteps
 from clew.backends.options import Options
 from clew.backends.regions import Regions
+from clew.build.conditions import conditions_of
 from clew.build.program_builder import ProgramBuilder
+from clew.ir.dims import is_unknown
+from clew.ir.expr import Function
 from clew.ir.module import Module
-from clew.ir.types import TensorType, leaves
+from clew.ir.types import TensorType, Type, UnrankedType, leaves
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.passes.manager import PassManager
@@ -23,37 +25,71 @@ from clew.passes.specialize import Specialize
 from clew.pipelines import pipeline_of_kernel
 from clew.runtime.cache import Cache, default_cache
 from clew.runtime.program import Program
+from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
 
 
-def specialized(
-    options: Options, cache: Cache, pool: ThreadPool, specialize: Specialize, module: Module
-) -> Program | None:
-    """Returns the program of a kernel's operators for known sizes; None if some shapes remain
-    unknown.
-    """
-    passes = pipeline_of_kernel(specialize)
-    manager = PassManager(
-        passes,
-        disabled=set(options.disabled) & {p.name for p in passes},
-        instruments=options.instruments,
-        target=options.target,
-        trace=False,
-    )
-    module = manager.run(module)
-    types = (t for n in post_order(module.main) for t in leaves(n.type))
-    if any(isinstance(t, TensorType) and not t.is_static for t in types):
-        return None
-    native = NativeKernels(options, cache, pool, {}, partial(specialized, options, cache, pool))
-    native.compile(kernel_calls(module))
-    regions = Regions((), options.target, cache)
-    engines = Engines(native, HostSteps(options.bounds), regions)
-    return ProgramBuilder(module.main, engines).build()
+class KernelBuilder:
+    """Compiles the operators of a deferred kernel during a run."""
+
+    def __init__(self, options: Options, cache: Cache, pool: ThreadPool) -> None:
+        self.options = options
+        self.cache = cache
+        self.pool = pool
+
+    def program(self, specialize: Specialize, module: Module) -> Program | None:
+        """Returns the program of a module for known sizes; None if some shapes remain unknown."""
+        made = self._built(specialize, module, _is_known)
+        return None if made is None else made[0]
+
+    def template(self, specialize: Specialize, module: Module) -> ProgramTemplate | None:
+        """Returns the program of a module for all sizes that `specialize` names; None if some of
+        its shapes have other sizes, or if some kernel needs its sizes as numbers.
+        """
+        made = self._built(specialize, module, _is_named)
+        if made is None or made[1].unsized:
+            return None
+        program, native, main = made
+        conditions = conditions_of(main, native.binaries.values())
+        return ProgramTemplate(program, native.segments, conditions)
+
+    def _built(
+        self, specialize: Specialize, module: Module, accepts: Callable[[Type], bool]
+    ) -> tuple[Program, NativeKernels, Function] | None:
+        """Returns the program of a module, its kernels, and its operators after the passes; None
+        if a type is not accepted.
+        """
+        passes = pipeline_of_kernel(specialize)
+        manager = PassManager(
+            passes,
+            disabled=set(self.options.disabled) & {p.name for p in passes},
+            instruments=self.options.instruments,
+            target=self.options.target,
+            trace=False,
+        )
+        main = manager.run(module).main
+        if not all(accepts(t) for n in post_order(main) for t in leaves(n.type)):
+            return None
+        native = NativeKernels(self.options, self.cache, self.pool, {}, self)
+        native.compile(kernel_calls(Module({"main": main})))
+        regions = Regions((), self.options.target, self.cache)
+        engines = Engines(native, HostSteps(self.options.bounds), regions)
+        return ProgramBuilder(main, engines).build(), native, main
+
+
+def _is_known(type_: Type) -> bool:
+    return not isinstance(type_, TensorType) or type_.is_static
+
+
+def _is_named(type_: Type) -> bool:
+    if isinstance(type_, TensorType):
+        return not any(map(is_unknown, type_.shape))
+    return not isinstance(type_, UnrankedType)
 
 
 def saved_kernel(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
     """Returns a kernel of a saved model, which is compiled for the shapes it meets."""
     target, bounds = Target.of_record(step["target"]), step.get("bounds", "check")
     options = Options(target, pool.threads, 3, (), bounds=bounds)
-    make = partial(specialized, options, default_cache(), pool)
-    return DeferredKernel.from_json(step, target, bounds, make)
+    builder = KernelBuilder(options, default_cache(), pool)
+    return DeferredKernel.from_json(step, target, bounds, builder)

@@ -13,7 +13,9 @@ import clew
 from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.cpu.rows import rounded_up
 from clew.backends.cpu.stand_ins import stand_ins
+from clew.ir.module import Module
 from clew.ir.parser import parse_module
+from clew.passes.specialize import Specialize
 from clew.runtime.program import RunHost
 from clew.support.errors import ClewError
 
@@ -145,9 +147,58 @@ def kernels(compiled: clew.CompiledModel) -> list[DeferredKernel]:
     return [f for f in steps if isinstance(f, DeferredKernel)]
 
 
-def test_a_sum_over_all_rows_is_for_one_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sum_over_all_rows_has_a_program_for_each_count(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = [3, *[5] * 18, 3, 3]
-    assert compilations(counts, monkeypatch, ALL_BOXES, np.sum) == [17]
+    assert compilations(counts, monkeypatch, ALL_BOXES, np.sum) == [16, 19]
+
+
+def test_one_kernel_serves_all_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DeferredKernel, "_is_rare", lambda *args: False)
+    compiled = clew.compile(onnx.parser.parse_model(ALL_BOXES), threads=1)
+    (kernel,) = kernels(compiled)
+    alone: list[Specialize] = []
+    program = kernel.builder.program
+
+    def noted(specialize: Specialize, module: Module) -> Any:
+        alone.append(specialize)
+        return program(specialize, module)
+
+    monkeypatch.setattr(kernel.builder, "program", noted)
+    for count in (3, 8, 1, 5, 0, 7):
+        x = np.where(np.arange(8) < count, np.arange(8) + 1, -1).astype(np.float32)
+        np.testing.assert_allclose(compiled(x), x[:count].sum())
+    assert kernel._template.is_possible
+    assert [[size for _, size in s.sizes] for s in alone] == [[0]]
+
+
+# The width of the result is a size of the model, which no argument of the deferred kernel has.
+WIDTH = """<ir_version: 9, opset_import: ["" : 18]>
+agraph (float[n] x) => (float[m, n] y) {
+    zero = Constant <value = float {0}> ()
+    one = Constant <value = int64[1] {1}> ()
+    positive = Greater (x, zero)
+    few = Compress (x, positive)
+    column = Unsqueeze (few, one)
+    width = Shape (x)
+    rows = Shape (few)
+    shape = Concat <axis = 0> (rows, width)
+    wide = Expand (column, shape)
+    y = Exp (wide)
+}"""
+
+
+@pytest.mark.parametrize("is_rare", [True, False])
+def test_sizes_of_the_model_in_a_deferred_kernel(
+    monkeypatch: pytest.MonkeyPatch, is_rare: bool
+) -> None:
+    monkeypatch.setattr(DeferredKernel, "_is_rare", lambda *args: is_rare)
+    compiled = clew.compile(onnx.parser.parse_model(WIDTH), threads=1)
+    rng = np.random.default_rng(1)
+    for width in (5, 9, 5, 1, 17, 33, 9):
+        x = rng.standard_normal(width).astype(np.float32)
+        few = x[x > 0]
+        expected = np.exp(np.broadcast_to(few[:, None], (few.size, width)))
+        np.testing.assert_allclose(compiled(x), expected, rtol=1e-5)
 
 
 def test_a_table_is_read_by_numbers_of_its_own_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
 from clew.backends.cpu.lowering import operator_calls
 from clew.backends.cpu.rows import Fitting, rows_of
-from clew.backends.cpu.stand_ins import stand_ins
+from clew.backends.cpu.stand_ins import sizes_of, stand_ins
 from clew.ir.deciding import deciding_params
 from clew.ir.expr import Function, Tuple, Var
 from clew.ir.inline import inlined
@@ -26,14 +27,26 @@ from clew.passes.base import PassContext
 from clew.passes.specialize import Specialize
 from clew.runtime.model import decides_now
 from clew.runtime.program import Program
+from clew.runtime.template import ProgramTemplate
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
-from clew.support.errors import CompileError, GraphTypeError, locate
+from clew.support.errors import ClewError, CompileError, GraphTypeError, locate
+from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 from clew.te.analysis import Kind
 
-MakeProgram: TypeAlias = Callable[[Specialize, Module], "Program | None"]
-"""Specializes and compiles a module; returns None if some shapes remain unknown."""
+
+class BuildsKernels(Protocol):
+    """Compiles a module of a deferred kernel's operators."""
+
+    def program(self, specialize: Specialize, module: Module) -> Program | None:
+        """Returns the program for known sizes; None if some shapes remain unknown."""
+        ...
+
+    def template(self, specialize: Specialize, module: Module) -> ProgramTemplate | None:
+        """Returns the program for all sizes; None if it needs some as numbers."""
+        ...
+
 
 Specialized: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
 
@@ -53,15 +66,16 @@ _LIGHT_SECONDS = 0.02
 
 
 class DeferredKernel:
-    """A primitive function that is specialized for the shapes of its arguments, and for values that
-    determine sizes, such as the bounds of a slice. It keeps the most recent kernels.
+    """A primitive function whose kernels are compiled during a run. If possible, one kernel serves
+    all sizes. Otherwise, kernels are for the shapes of the arguments, and for values that determine
+    sizes, such as the bounds of a slice. It keeps the most recent ones.
 
     `sizes` names the last arguments, which are sizes that are not in the shape of any other
     argument. `bounds` is the treatment of indices out of range.
 
     Data-dependent sizes may differ in every run. Cheap functions with few elements therefore first
-    run by the operators' references. A kernel is compiled for a shape that repeats often, or sooner
-    if no other shape has occurred.
+    run by the operators' references. A kernel is compiled after some calls; one for a single shape
+    only if this shape repeats often.
     """
 
     def __init__(
@@ -70,19 +84,25 @@ class DeferredKernel:
         sizes: tuple[str, ...],
         target: Target,
         bounds: str,
-        make_program: MakeProgram,
+        builder: BuildsKernels,
     ) -> None:
         self.function = function
         self.sizes = sizes
+        outer = _names_outside(function, sizes)
+        self._names = (*sizes, *outer)
+        # Values of the names in `outer`, in a program for given sizes (`at`).
+        self._outer: tuple[int, ...] = ()
         self.target = target
         self.bounds = bounds
-        self._make_program = make_program
+        self.builder = builder
         self._deciding = deciding_params(function, _is_small)
-        self._rows = rows_of(function, sizes, self._deciding)
+        self._rows = rows_of(function, self._names, self._deciding)
         self._stand_ins = stand_ins(function)
         self._is_light = _is_light(function, target)
         self._interpreted = interpreted(function)
+        self._template = _Template(self)
         self._values_met = 0
+        self._calls = 0
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._known: OrderedDict[tuple[Any, ...], Specialized | None] = OrderedDict()
         # By exact sizes and shapes: the fitting and its kernel.
@@ -109,16 +129,25 @@ class DeferredKernel:
 
     @staticmethod
     def from_json(
-        step: Mapping[str, Any], target: Target, bounds: str, make_program: MakeProgram
+        step: Mapping[str, Any], target: Target, bounds: str, builder: BuildsKernels
     ) -> DeferredKernel:
         """Returns the kernel of JSON values from `to_json`."""
         function = parse_module(step["kernel"]).main
-        return DeferredKernel(function, tuple(step["sizes"]), target, bounds, make_program)
+        return DeferredKernel(function, tuple(step["sizes"]), target, bounds, builder)
+
+    def at(self, sizes: Mapping[str, int]) -> DeferredKernel:
+        """Returns the kernel in a program for given sizes of the model. It shares its kernels."""
+        names = self._names[len(self.sizes) :]
+        if not names:
+            return self
+        made = copy.copy(self)
+        made._outer = tuple(sizes[name] for name in names)
+        return made
 
     def __call__(self, *arrays: np.ndarray[Any, Any]) -> Any:
         count = len(self.function.params)
         given = list(map(np.asarray, arrays[:count]))
-        sizes = tuple(map(int, arrays[count:])) if self.sizes else ()
+        sizes = (*map(int, arrays[count:]), *self._outer) if self._names else ()
         shapes = tuple([a.shape for a in given])
         ready = self._ready.get((sizes, shapes))
         if ready is not None and ready[0].takes(given):
@@ -134,9 +163,9 @@ class DeferredKernel:
     ) -> Any:
         """Returns the results for new shapes and sizes; `told` holds the size arguments."""
         sizes = told
-        if self._stand_ins and self.sizes:
+        if self._stand_ins and self._names:
             chosen = self._chosen_sizes(given)
-            sizes = tuple(chosen.get(n, s) for n, s in zip(self.sizes, sizes, strict=True))
+            sizes = tuple(chosen.get(n, s) for n, s in zip(self._names, sizes, strict=True))
         key, counts = self._key(given, sizes)
         if key not in self._known and self._is_light and self._is_rare(key, given):
             start = time.thread_time()  # leaves out the time of other threads
@@ -197,7 +226,10 @@ class DeferredKernel:
             met = self._met[key] = self._met.pop(key, 0) + 1
             while len(self._met) > _NOTED_SHAPES:
                 self._met.popitem(last=False)
+            self._calls += 1
             alone = len(self._met) == 1
+        if self._calls > _MEETINGS and self._template.is_possible:
+            return False
         return met <= (_MEETINGS_OF_ONE if alone or self._rows else _MEETINGS)
 
     def _specialize(
@@ -207,20 +239,24 @@ class DeferredKernel:
         deciding = [n for n in self._deciding if decides_now(arrays[n])]
         if deciding and self._values_met == _COMPILED_VALUES:
             return None
-        sizes = dict(zip(self.sizes, given, strict=True))
+        sizes = dict(zip(self._names, given, strict=True))
         for param, array in zip(self.function.params, arrays, strict=True):
             bind_sizes(param, array.shape, sizes)
         sizes = {**self._chosen_sizes(arrays), **sizes}
-        module, names = self._alone()
+        if not deciding:
+            for_all = self._template.at(sizes)
+            if for_all is not None:
+                return lambda values: tuple(for_all(values))
+        module, names = self.alone()
         values = tuple((names[n], arrays[n].copy()) for n in deciding)
         shapes = tuple((name, tuple(a.shape)) for name, a in zip(names, arrays, strict=True))
-        program = self._make_program(Specialize(tuple(sizes.items()), values, shapes), module)
+        program = self.builder.program(Specialize(tuple(sizes.items()), values, shapes), module)
         if program is None:
             return None
         self._values_met += bool(values)
         return lambda values: tuple(program(values))
 
-    def _alone(self) -> tuple[Module, list[str]]:
+    def alone(self) -> tuple[Module, list[str]]:
         """Returns a module of the function's operators, and the names of its parameters."""
         names = [f"p{n}" for n in range(len(self.function.params))]
         params = [Var(n, p.type) for n, p in zip(names, self.function.params, strict=True)]
@@ -233,7 +269,47 @@ class DeferredKernel:
         """Returns the results of the operators' references."""
         layer = ", ".join(self.function.span.layers)
         with locate(layer=layer), bounds_in_force(self.bounds):
-            return self._interpreted(values, dict(zip(self.sizes, given, strict=True)))
+            return self._interpreted(values, dict(zip(self._names, given, strict=True)))
+
+
+class _Template:
+    """The kernel for all sizes of a deferred kernel, compiled when it is first asked for."""
+
+    def __init__(self, kernel: DeferredKernel) -> None:
+        self._kernel = kernel
+        # Sizes by names that generated code can have.
+        self._names = {name: f"s{n}" for n, name in enumerate(sorted(sizes_of(kernel.function)))}
+
+    @cached_property
+    def _made(self) -> ProgramTemplate | None:
+        kernel = self._kernel
+        renamed = Specialize(names=tuple(self._names.items()))
+        module, _ = kernel.alone()
+        try:
+            return kernel.builder.template(renamed, module)
+        except ClewError:  # a kernel for the sizes of the call may be possible, or reports why not
+            return None
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether there is a kernel for all sizes."""
+        return self._made is not None
+
+    def at(self, sizes: Mapping[str, int]) -> Program | None:
+        """Returns the program at given sizes; None if the kernel does not serve them."""
+        if any(name not in sizes for name in self._names):
+            return None  # some are known only from values
+        found = None
+        if self._made is not None:
+            found = self._made.at({new: sizes[name] for name, new in self._names.items()})
+        return None if found is None else found[0]
+
+
+def _names_outside(function: Function, sizes: Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of the model's sizes that no argument tells."""
+    told = {str(d) for p in function.params for d in getattr(p.type, "shape", ())}
+    found = sizes_of(function) - told - set(sizes)
+    return tuple(sorted(name for name in found if not name.startswith("?")))
 
 
 def _is_light(function: Function, target: Target) -> bool:

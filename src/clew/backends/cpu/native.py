@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from clew.backends.calls import name_of
-from clew.backends.cpu.deferred_kernel import DeferredKernel, MakeProgram
+from clew.backends.cpu.deferred_kernel import BuildsKernels, DeferredKernel
 from clew.backends.cpu.limits import check_bytes, check_work
 from clew.backends.cpu.lowering import KernelBinary, KernelSource
 from clew.backends.cpu.schedule_choice import ScheduleFor, of_operators
@@ -41,13 +41,13 @@ class NativeKernels:
         cache: Cache,
         pool: ThreadPool,
         names: Mapping[int, str],
-        make_program: MakeProgram,
+        builder: BuildsKernels,
     ) -> None:
         self.names = names
         self.options = options
         self.cache = cache
         self.pool = pool
-        self._make_program = make_program
+        self._builder = builder
         self.sources: dict[str, KernelSource] = {}
         self.source_of: dict[int, KernelSource] = {}
         self.binaries: dict[str, KernelBinary] = {}
@@ -178,7 +178,7 @@ class NativeKernels:
             )
         self._chosen(call, call.op)
         target, bounds = self.options.target, self.options.bounds
-        return DeferredKernel(call.op, sizes, target, bounds, self._make_program)
+        return DeferredKernel(call.op, sizes, target, bounds, self._builder)
 
 
 class _Elsewhere:

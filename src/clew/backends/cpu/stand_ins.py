@@ -48,6 +48,11 @@ def stand_ins(function: Function) -> tuple[StandIn, ...]:
     return tuple(found.values())
 
 
+def sizes_of(function: Function) -> frozenset[str]:
+    """Returns the names of all sizes in the types and attributes of a function."""
+    return frozenset().union(*(dim.symbols for dim in _dims_of(function)))
+
+
 def _dims_of(function: Function) -> Iterator[SymDim]:
     """Yields the sizes in the types and attributes of all nodes."""
     nodes: list[Expr] = [*function.params, *post_order(function.body)]
