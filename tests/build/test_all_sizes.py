@@ -227,7 +227,6 @@ def test_one_build_computes_what_the_runtime_does(name: str) -> None:
     assert builds(model) == 1
 
 
-@pytest.mark.xfail(reason="S041: a guard of conv2d_winograd that the simplifier does not decide")
 def test_winograd_convolutions() -> None:
     data = tiled()
     model = compiled(data, cache=False)

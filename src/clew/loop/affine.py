@@ -477,6 +477,9 @@ def higher(a: Bound, b: Bound) -> Bound:
 def _floor(value: Bound, by: Dim) -> Bound:
     if isinstance(value, float):
         return value
+    quotient = exact_quotient(value + 1, by)
+    if quotient is not None and at_least(by, 1):  # the last of whole groups
+        return quotient - 1
     return value // by
 
 
