@@ -58,7 +58,10 @@ def _divide(call: Call, values: Sequence[Array]) -> Array | None:
             return None
         if fractional and a % b != 0:
             return None
-        return a // b if _is_size(a) else None
+        if _is_size(a):
+            return a // b
+        # ONNX rounds towards zero.
+        return dim_max(a, 0) // b - dim_max(-a, 0) // b
 
     return pairwise(quotient)(call, values)
 
@@ -79,7 +82,8 @@ def _is_size(a: Any) -> bool:
 
 
 def _atom_is_size(atom: Any) -> bool:
-    return not atom.op or all(_is_size(arg) for arg in atom.args)
+    some = any if atom.op == "max" else all
+    return not atom.op or some(_is_size(arg) for arg in atom.args)
 
 
 def _largest(a: Any, b: Any) -> Any:

@@ -299,10 +299,12 @@ class Simplifier:
         high: Bound = form.const
         for atom, coefficient in form.terms:
             least, most = self._atom_range(atom)
-            if at_least(coefficient, 0):
-                least, most = _times(least, coefficient), _times(most, coefficient)
-            elif at_least(negated(coefficient), 0):
-                least, most = _times(most, coefficient), _times(least, coefficient)
+            # The coefficient's sign is needed only where the loops run.
+            facts = () if isinstance(coefficient, int) else self.facts(Linear(((atom, 1),), 0))
+            if at_least(coefficient, 0, facts):
+                least, most = _times(least, coefficient, 1), _times(most, coefficient, 1)
+            elif at_least(negated(coefficient), 0, facts):
+                least, most = _times(most, coefficient, -1), _times(least, coefficient, -1)
             else:
                 return _UNBOUNDED
             low, high = _plus(low, least), _plus(high, most)
@@ -456,11 +458,12 @@ def _plus(a: Bound, b: Bound) -> Bound:
     return a + b  # type: ignore[operator]
 
 
-def _times(bound: Bound, by: Dim) -> Bound:
+def _times(bound: Bound, by: Dim, sign: int) -> Bound:
+    """Returns the product of a bound and a dimension of the given sign."""
     if isinstance(bound, float) and math.isinf(bound):
         if isinstance(by, int) and by == 0:
             return 0
-        return bound if at_least(by, 0) else -bound
+        return bound * sign
     return bound * by  # type: ignore[operator]
 
 
