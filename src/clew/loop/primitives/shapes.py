@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from clew.ir.dims import Dim, product
-from clew.loop.affine import Simplifier, contains, divisor
+from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import Buffer, For, Nest, Stmt, Store, block, reads, walk
 from clew.loop.primitives.common import canonical_store, primitive, stage_statements
 from clew.support.errors import ScheduleError
-from clew.te.expr import Index, Load, Scalar, binary, size
+from clew.te.expr import Binary, Imm, Index, Load, Scalar, Size, binary, size
 from clew.te.roles import merged
 from clew.te.walk import map_loads, nodes, substitute
 
@@ -162,5 +162,13 @@ class _Merged:
 
 
 def _divisors(expr: Scalar) -> set[Dim]:
-    found = (divisor(node, op) for node in nodes(expr) for op in ("floordiv", "mod"))
-    return {by for by in found if by is not None}
+    """Returns the sizes that an expression divides by, which only a run may know to be above 0."""
+    found: set[Dim] = set()
+    for node in nodes(expr):
+        if isinstance(node, Binary) and node.op in ("floordiv", "mod"):
+            match node.b:
+                case Imm(value=int() as by):
+                    found.add(by)
+                case Size(dim=by):
+                    found.add(by)
+    return found
