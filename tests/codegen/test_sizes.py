@@ -33,8 +33,6 @@ _SAMPLES_OF_A_KERNEL = 24  # of operators whose kernels have rules of their own
 NOT_SIZED = {
     # Guards of a tile that the simplifier does not decide keep its registers from being set.
     "nn.conv2d-5(2)": "S041",
-    "nn.conv3d-0(2,3,4,5,6)": "S041",
-    "nn.conv3d_frames-0(2,3,4,5,6)": "S041",
     # Vectors along a window of a size that only a run knows.
     "nn.conv2d-7(3)": "S070",
 }
