@@ -446,3 +446,26 @@ def test_another_process_runs_it_at_other_sizes(
     results = np.load(tmp_path / "results.npz")
     for n, each in enumerate(given):
         same({k: results[f"{n}_{k}"] for k in model.output_names}, model.run(each))
+
+
+def test_size_arithmetic_rounds_towards_zero() -> None:
+    # As exporters compute the length of a mask after strided convolutions.
+    nodes = [
+        helper.make_node("Shape", ["x"], ["n"]),
+        helper.make_node("Sub", ["n", "ten"], ["left"]),
+        helper.make_node("Div", ["left", "four"], ["steps"]),
+        helper.make_node("Sub", ["steps", "one"], ["before"]),
+        helper.make_node("Div", ["before", "two"], ["half"]),
+        helper.make_node("Add", ["half", "three"], ["length"]),
+        helper.make_node("Expand", ["value", "length"], ["wide"]),
+        helper.make_node("Exp", ["wide"], ["y"]),
+        helper.make_node("Exp", ["x"], ["z"]),
+    ]
+    numbers = {"ten": 10, "four": 4, "one": 1, "two": 2, "three": 3}
+    held = {name: np.array([number]) for name, number in numbers.items()}
+    data = made(nodes, {"x": ["n"]}, ["y", "z"], value=np.array([0.5], np.float32), **held)
+    model = compiled(data, cache=False)
+    for n in range(1, 40):
+        feeds = {"x": drawn(n)}
+        close(model.run(feeds), reference(data, feeds))
+    assert model.builds_made == 1
