@@ -286,7 +286,8 @@ class _Template:
         renamed = Specialize(names=tuple(self._names.items()))
         module, _ = kernel.alone()
         try:
-            return kernel.builder.template(renamed, module)
+            with bounds_in_force(kernel.bounds):
+                return kernel.builder.template(renamed, module)
         except ClewError:  # a kernel for the sizes of the call may be possible, or reports why not
             return None
 
