@@ -1,4 +1,8 @@
-"""A compiled model: call it, look at its kernels and its trace."""
+"""A compiled model: call it, look at its kernels and its trace.
+
+It is the whole of one public class, so it is longer than other files: each method hands its work to
+a module of its own, and the choice of the build for a call is shared by all of them.
+"""
 
 from __future__ import annotations
 

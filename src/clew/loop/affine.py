@@ -9,11 +9,12 @@ of the loops involved (`Index.facts`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
+from clew.loop import bounds
+from clew.loop.bounds import Range
 from clew.support import walk
 from clew.te.expr import (
     COMPARISONS,
@@ -32,11 +33,6 @@ from clew.te.expr import (
     size,
 )
 from clew.te.walk import nodes, over, post_order
-
-Bound: TypeAlias = "Dim | float"
-"""A dimension, or an infinity."""
-Range: TypeAlias = "tuple[Bound, Bound]"
-_UNBOUNDED: Range = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -118,7 +114,7 @@ class Simplifier:
                 facts = self.facts(difference)
                 if at_least(low, 0, facts):
                     return self.linear(expr.a if expr.op == "min" else expr.b)
-                if at_least(negated(high), 0, facts):
+                if at_least(bounds.negated(high), 0, facts):
                     return self.linear(expr.b if expr.op == "min" else expr.a)
                 common = _common(self.linear(expr.a), self.linear(expr.b))
                 if common.terms:
@@ -277,7 +273,7 @@ class Simplifier:
             if not isinstance(atom, Binary) or atom.op not in ("min", "max"):
                 continue
             grows = at_least(coefficient, 0)
-            if not grows and not at_least(negated(coefficient), 0):
+            if not grows and not at_least(bounds.negated(coefficient), 0):
                 continue
             rest = Linear(tuple(t for t in form.terms if t[0] is not atom), form.const)
             sides = [_sum(rest, _scale(self.linear(x), coefficient), 1) for x in (atom.a, atom.b)]
@@ -289,25 +285,25 @@ class Simplifier:
     def _lies_within(self, form: Linear, low: Dim, high: Dim) -> bool:
         least, most = self.range_of(form)
         facts = self.facts(form)
-        if not at_least(_plus(least, -low), 0, facts):
+        if not at_least(bounds.plus(least, -low), 0, facts):
             return False
-        return at_least(_plus(high, negated(most)), 0, facts)
+        return at_least(bounds.plus(high, bounds.negated(most)), 0, facts)
 
     def range_of(self, form: Linear) -> Range:
         """Returns the minimum and maximum of a form, from the extents of its loops."""
-        low: Bound = form.const
-        high: Bound = form.const
+        low: bounds.Bound = form.const
+        high: bounds.Bound = form.const
         for atom, coefficient in form.terms:
             least, most = self._atom_range(atom)
             # The coefficient's sign is needed only where the loops run.
             facts = () if isinstance(coefficient, int) else self.facts(Linear(((atom, 1),), 0))
             if at_least(coefficient, 0, facts):
-                least, most = _times(least, coefficient, 1), _times(most, coefficient, 1)
-            elif at_least(negated(coefficient), 0, facts):
-                least, most = _times(most, coefficient, -1), _times(least, coefficient, -1)
+                least, most = (bounds.times(b, coefficient, 1) for b in (least, most))
+            elif at_least(bounds.negated(coefficient), 0, facts):
+                least, most = (bounds.times(b, coefficient, -1) for b in (most, least))
             else:
-                return _UNBOUNDED
-            low, high = _plus(low, least), _plus(high, most)
+                return bounds.UNBOUNDED
+            low, high = bounds.plus(low, least), bounds.plus(high, most)
         return low, high
 
     def bounds(self, expr: Scalar) -> Range:
@@ -326,7 +322,7 @@ class Simplifier:
                 return 0, atom.extent - 1
             case Binary(op="floordiv") if (by := divisor(atom, "floordiv")) is not None:
                 low, high = self.bounds(atom.a)
-                return _floor(low, by), _floor(high, by)
+                return bounds.floor_quotient(low, by), bounds.floor_quotient(high, by)
             case Binary(op="mod") if (by := divisor(atom, "mod")) is not None:
                 if self.within(atom.a, 0, by - 1):
                     return self.bounds(atom.a)
@@ -335,15 +331,15 @@ class Simplifier:
                 (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
                 facts = self.facts(Linear(((atom, 1),), 0))
                 if op == "min":
-                    return _least(al, bl, facts), _smaller(ah, bh, facts)
-                return _larger(al, bl, facts), _most(ah, bh, facts)
+                    return bounds.lower(al, bl, facts), bounds.smaller(ah, bh, facts)
+                return bounds.larger(al, bl, facts), bounds.higher(ah, bh, facts)
             case Checked(hold=True):
                 return 0, atom.places.count - 1
             case Select():
                 (al, ah), (bl, bh) = self.bounds(atom.a), self.bounds(atom.b)
                 facts = self.facts(Linear(((atom, 1),), 0))
-                return _least(al, bl, facts), _most(ah, bh, facts)
-        return _UNBOUNDED
+                return bounds.lower(al, bl, facts), bounds.higher(ah, bh, facts)
+        return bounds.UNBOUNDED
 
     def decide(self, cond: Scalar) -> bool | None:
         """Returns whether a condition always or never holds; None if the bounds do not decide
@@ -369,7 +365,7 @@ class Simplifier:
                 return None if inner is None else not inner
             case Binary() if cond.op in COMPARISONS and cond.a.dtype == INDEX:
                 form = _sum(self.linear(cond.a), self.linear(cond.b), -1)
-                return _decide(cond.op, *self.range_of(form), self.facts(form))
+                return bounds.decided(cond.op, *self.range_of(form), self.facts(form))
         return None
 
     def simplify(self, expr: Scalar) -> Scalar:
@@ -430,11 +426,6 @@ class Simplifier:
         return new
 
 
-def negated(bound: Bound) -> Bound:
-    """Returns a bound times -1."""
-    return -bound
-
-
 def divisor(expr: Scalar, op: str) -> Dim | None:
     """Returns the divisor of a `floordiv` or `mod` by a size of at least 1, else None."""
     if not isinstance(expr, Binary) or expr.op != op:
@@ -450,102 +441,12 @@ def divisor(expr: Scalar, op: str) -> Dim | None:
     return by if at_least(by, 1) else None
 
 
-def _plus(a: Bound, b: Bound) -> Bound:
-    if isinstance(a, float) and math.isinf(a):
-        return a
-    if isinstance(b, float) and math.isinf(b):
-        return b
-    return a + b  # type: ignore[operator]
-
-
-def _times(bound: Bound, by: Dim, sign: int) -> Bound:
-    """Returns the product of a bound and a dimension of the given sign."""
-    if isinstance(bound, float) and math.isinf(bound):
-        if isinstance(by, int) and by == 0:
-            return 0
-        return bound * sign
-    return bound * by  # type: ignore[operator]
-
-
-def lower(a: Bound, b: Bound) -> Bound:
-    """Returns a bound below both: the smaller one, or an infinity if that depends on sizes."""
-    return _least(a, b, ())
-
-
-def higher(a: Bound, b: Bound) -> Bound:
-    """Returns a bound above both: the larger one, or an infinity if that depends on sizes."""
-    return _most(a, b, ())
-
-
-def _floor(value: Bound, by: Dim) -> Bound:
-    if isinstance(value, float):
-        return value
-    quotient = exact_quotient(value + 1, by)
-    if quotient is not None and at_least(by, 1):  # the last of whole groups
-        return quotient - 1
-    return value // by
-
-
-def _difference(a: Bound, b: Bound) -> Bound:
-    """Returns a - b, or NaN for two equal infinities."""
-    if isinstance(a, float) and isinstance(b, float):
-        return a - b
-    return _plus(a, negated(b))
-
-
-def _least(a: Bound, b: Bound, facts: Facts) -> Bound:
-    """Returns a bound below both."""
-    if at_least(_difference(b, a), 0, facts):
-        return a
-    if at_least(_difference(a, b), 0, facts):
-        return b
-    return 0 if at_least(a, 0, facts) and at_least(b, 0, facts) else -math.inf
-
-
-def _most(a: Bound, b: Bound, facts: Facts) -> Bound:
-    """Returns a bound above both."""
-    if at_least(_difference(b, a), 0, facts):
-        return b
-    return a if at_least(_difference(a, b), 0, facts) else math.inf
-
-
-def _smaller(a: Bound, b: Bound, facts: Facts) -> Bound:
-    """Returns the smaller of two upper bounds; if sizes decide, a number, or the second."""
-    return a if at_least(_difference(b, a), 0, facts) or _is_preferred(a, b) else b
-
-
-def _larger(a: Bound, b: Bound, facts: Facts) -> Bound:
-    """Returns the larger of two lower bounds; if sizes decide, a number, or the second."""
-    return a if at_least(_difference(a, b), 0, facts) or _is_preferred(a, b) else b
-
-
-def _is_preferred(a: Bound, b: Bound) -> bool:
-    return (isinstance(a, int) and isinstance(b, SymDim)) or isinstance(b, float)
-
-
 def _divided_const(const: Dim, by: Dim) -> tuple[Dim, Dim]:
     """Returns a quotient and a remainder of a constant."""
     if isinstance(const, int) and isinstance(by, int):
         return divmod(const, by)
     whole = exact_quotient(const, by)
     return (0, const) if whole is None else (whole, 0)
-
-
-def _decide(op: str, low: Bound, high: Bound, facts: Facts) -> bool | None:
-    """Decides `op` for a difference a - b between `low` and `high`."""
-    below, above = at_least(negated(high), 1, facts), at_least(low, 1, facts)  # < 0 and > 0
-    up_to, from_ = at_least(negated(high), 0, facts), at_least(low, 0, facts)  # <= 0 and >= 0
-    always: Mapping[str, bool] = {
-        "lt": below, "le": up_to, "gt": above, "ge": from_,
-        "eq": low == 0 and high == 0, "ne": below or above,
-    }  # fmt: skip
-    never: Mapping[str, bool] = {
-        "lt": from_, "le": above, "gt": up_to, "ge": below,
-        "eq": below or above, "ne": low == 0 and high == 0,
-    }  # fmt: skip
-    if always[op]:
-        return True
-    return False if never[op] else None
 
 
 def _key(expr: Scalar, children: Sequence[int]) -> tuple[object, ...]:

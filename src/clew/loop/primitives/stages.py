@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clew.ir.dims import Dim, Facts, at_least, exact_quotient
-from clew.loop.affine import Bound, Linear, Simplifier, contains, higher, lower
+from clew.loop.affine import Linear, Simplifier, contains
+from clew.loop.bounds import Bound, higher, lower
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
     Block,

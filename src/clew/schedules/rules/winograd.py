@@ -212,12 +212,7 @@ def _arrange_tiles(schedule: Schedule, root: str, stages: Stages, tiles: int) ->
     schedule.reorder(n, ty, tx, co, y, x, ci)
     group, tile = schedule.split(schedule.fuse(ty, tx), tiles, tail="balance")
     schedule.reorder(n, group, co, tile, y, x, ci)
-    schedule.compute_at(stages.out_parts.name, y, "register")
-    schedule.compute_at(stages.out_columns.name, tile, "register")
-    for name in (y, x, stages.out_parts.axes[3]):
-        schedule.unroll(name)
-    for name in (ci, stages.out_parts.axes[4]):
-        schedule.vectorize(name)
+    _fill_tile(schedule, stages, tile, (y, x, ci))
     group = schedule.fuse(n, group)
     schedule.parallel(group)
     return group
@@ -237,18 +232,24 @@ def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int) -> 
         schedule.reorder(n, group, co, row, tx, y, x, ci)
     else:
         schedule.reorder(n, co, ty, tx, y, x, ci)
-    schedule.compute_at(stages.out_parts.name, y, "register")
-    schedule.compute_at(stages.out_columns.name, tx, "register")
-    for name in (y, x, stages.out_parts.axes[3]):
-        schedule.unroll(name)
-    for name in (ci, stages.out_parts.axes[4]):
-        schedule.vectorize(name)
+    _fill_tile(schedule, stages, tx, (y, x, ci))
     if group:
         group = schedule.fuse(n, group)
         schedule.parallel(group)
     else:
         spread(schedule, [n, co], ty)
     return group
+
+
+def _fill_tile(schedule: Schedule, stages: Stages, tile: str, inside: tuple[str, str, str]) -> None:
+    """Computes the pixels of a tile, whose loops are rows, columns and channels, in registers."""
+    y, x, ci = inside
+    schedule.compute_at(stages.out_parts.name, y, "register")
+    schedule.compute_at(stages.out_columns.name, tile, "register")
+    for name in (y, x, stages.out_parts.axes[3]):
+        schedule.unroll(name)
+    for name in (ci, stages.out_parts.axes[4]):
+        schedule.vectorize(name)
 
 
 def _transform_back(schedule: Schedule, stages: Stages) -> None:
