@@ -9,10 +9,11 @@ from clew.machine.target import Target, host
 from clew.passes.base import Pass
 from clew.passes.convolution.alter_layout import AlterLayout
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
+from clew.passes.convolution.lift_signals import LiftSignals
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.convolution.skip_padding import SkipPadding
 from clew.passes.convolution.split_transposed import SplitTransposed
-from clew.passes.fusion.flatten_clips import FlattenClips
+from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.melt_attention import MeltAttention
 from clew.passes.fusion.place_parts import PlaceParts
@@ -74,6 +75,7 @@ def pipeline(
         CombineParallelMatmul(),  # needs final weights
         DeadCode(),  # so that no layout is converted for an unused value
         SkipPadding(),  # needs final weights; before windows of one tap become products
+        LiftSignals(),  # likewise
         FlattenClips(),  # needs final weights; later passes expect images
         products,  # needs whole layers with final weights; before weights are packed
         AlterLayout(),  # after all operators with their own layouts are final

@@ -9,7 +9,7 @@ import pytest
 
 import clew
 from clew.ir.dims import SymDim
-from clew.passes.fusion.flatten_clips import FlattenClips
+from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.runtime.guard import GuardSide
 
 # shape of the data, output channels, window, attributes

@@ -6,20 +6,22 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from clew.ir.dims import Dim
-from clew.ir.expr import Call, Constant, Expr, Function
+from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
-from clew.ir.rewrite import Rewriter, rebuild
-from clew.ir.types import TensorType, is_float
+from clew.ir.types import is_float
 from clew.ops.convolution.stages import product_group
-from clew.ops.registry import Op, argument_references, get_op
+from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
-from clew.support.errors import GraphTypeError
-from clew.te.analysis import Kind
+from clew.passes.convolution.forms import (
+    CHANNELS,
+    POINTWISE,
+    FormRewriter,
+    has_rank,
+    is_convolution,
+)
 
 _RANK: Final = 5
-_POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 _SWAPPED: Final = (0, 2, 1, 3, 4)
-_CHANNELS: Final = 1
 
 
 @dataclass(frozen=True)
@@ -50,46 +52,38 @@ class FlattenClips(Pass):
         return _Flattener(ctx).rewrite_module(module)
 
 
-class _Flattener(Rewriter):
-    """The memo maps a node to its value, either as frames or in its original form."""
+class _Flattener(FormRewriter):
+    """The other form of a clip is its frames."""
 
-    rebuilds = False
+    def has_form(self, value: Expr) -> bool:
+        return has_rank(value, _RANK) and value.tensor.is_static
 
-    def __init__(self, ctx: PassContext) -> None:
-        super().__init__()
-        self._ctx = ctx
-        self._bodies: set[int] = set()
-        self._frames: set[int] = set()  # values in the form of frames
-        self._converted: dict[int, Expr] = {}
+    def form_shape(self, value: Expr) -> tuple[Dim, ...]:
+        n, c, d, h, w = value.tensor.shape
+        return (n * d, c, h, w)
 
-    def enter(self, function: Function) -> None:
-        self._bodies.add(function.body.id)
+    def to_form(self, value: Expr, old: Expr) -> Expr:
+        ordered = value if _in_order(old) else get_op("transpose")(value, axes=_SWAPPED)
+        return get_op("reshape")(ordered, shape=self.form_shape(old))
 
-    # --- operators on frames ---
+    def from_form(self, value: Expr, old: Expr) -> Expr:
+        n, c, d, h, w = old.tensor.shape
+        if _in_order(old):
+            return get_op("reshape")(value, shape=(n, c, d, h, w))
+        return get_op("transpose")(get_op("reshape")(value, shape=(n, d, c, h, w)), axes=_SWAPPED)
 
-    def rewrite_call(self, old: Call, new: Call) -> Expr:
-        try:
-            flat = self._flattened(old)
-        except GraphTypeError:  # attributes may name axes
-            flat = None
-        if flat is None or flat.tensor.shape != _shape_of_frames(old):
-            return self._over_plain(old)
-        self._frames.add(flat.id)
-        return self._plain(flat, old, old) if old.id in self._bodies else flat
+    def begins(self, old: Call) -> bool:
+        return is_convolution(old, "DHW")
 
-    def _flattened(self, old: Call) -> Expr | None:
-        """Returns the call over frames, or None if it needs values in their original form."""
-        if not isinstance(old.op, Op) or not _is_clip(old) or argument_references(old.attrs):
-            return None
-        if _is_conv(old):
+    def formed(self, old: Call) -> Expr | None:
+        assert isinstance(old.op, Op)
+        if is_convolution(old, "DHW"):
             return self._conv(old)
-        if not any(self.memo[a.id].id in self._frames for a in old.args):
-            return None
         if old.op.traits.pools:
             return self._pool(old)
         if old.op.name == "concatenate":
             return self._concatenate(old)
-        return self._pointwise(old) if self._ctx.kind(old) in _POINTWISE else None
+        return self._pointwise(old) if self.ctx.kind(old) in POINTWISE else None
 
     def _conv(self, old: Call) -> Expr | None:
         data, weight = old.args
@@ -101,9 +95,9 @@ class _Flattener(Rewriter):
         flat = weight.tensor.shape[2] == 1 and attrs.strides[0] == 1
         flat = flat and attrs.padding[0] == attrs.padding[3] == 0
         if attrs.groups > 1 and not flat:
-            self._ctx.remark(old, "stays nn.conv3d: its groups read several frames")
+            self.ctx.remark(old, "stays nn.conv3d: its groups read several frames")
             return None
-        frames = self._flat(data, old)
+        frames = self.form(data, old)
         if not flat:
             options = {k: v for k, v in attrs.items() if not k.endswith("_layout")}
             return get_op("nn.conv3d_frames")(
@@ -141,12 +135,12 @@ class _Flattener(Rewriter):
             dilation=attrs.dilation[1:],
             layout="NCHW",
         )
-        return Call(old.op, [self._flat(old.args[0], old)], changed)
+        return Call(old.op, [self.form(old.args[0], old)], changed)
 
     def _concatenate(self, old: Call) -> Expr | None:
-        if old.attrs.axis % _RANK != _CHANNELS or not all(map(_is_clip, old.args)):
+        if old.attrs.axis % _RANK != CHANNELS or not all(map(self.has_form, old.args)):
             return None
-        return Call(old.op, [self._flat(a, old) for a in old.args], old.attrs.with_(axis=_CHANNELS))
+        return Call(old.op, [self.form(a, old) for a in old.args], old.attrs.with_(axis=CHANNELS))
 
     def _pointwise(self, old: Call) -> Expr | None:
         """Elementwise operators work on frames, unless an operand is broadcast along one of the
@@ -156,8 +150,8 @@ class _Flattener(Rewriter):
         for arg in old.args:
             shape = (1,) * (_RANK - arg.tensor.rank) + arg.tensor.shape
             images = shape[0], shape[2]
-            if images == (old.tensor.shape[0], old.tensor.shape[2]) and _is_clip(arg):
-                operands.append(self._flat(arg, old))
+            if images == (old.tensor.shape[0], old.tensor.shape[2]) and self.has_form(arg):
+                operands.append(self.form(arg, old))
             elif images == (1, 1):
                 operands.append(self._every_frame(arg, (1, shape[1], *shape[3:])))
             else:
@@ -170,65 +164,6 @@ class _Flattener(Rewriter):
         if value.tensor.shape == shape or value.tensor.rank == 0:
             return value
         return get_op("reshape")(value, shape=shape)
-
-    # --- conversions ---
-
-    def _flat(self, old: Expr, user: Expr) -> Expr:
-        """Returns a value as frames."""
-        value = self.memo[old.id]
-        if value.id in self._frames:
-            return value
-        found = self._converted.get(value.id)
-        if found is None:
-            with self.covers(old, user):
-                found = value if _in_order(old) else get_op("transpose")(value, axes=_SWAPPED)
-                found = get_op("reshape")(found, shape=_shape_of_frames(old))
-            self._converted[value.id] = found
-        return found
-
-    def _plain(self, value: Expr, old: Expr, user: Expr) -> Expr:
-        """Returns `value`, the value of `old`, in its original form."""
-        if value.id not in self._frames:
-            return value
-        found = self._converted.get(value.id)
-        if found is None:
-            with self.covers(old, user):
-                n, c, d, h, w = old.tensor.shape
-                if _in_order(old):
-                    found = get_op("reshape")(value, shape=(n, c, d, h, w))
-                else:
-                    found = get_op("reshape")(value, shape=(n, d, c, h, w))
-                    found = get_op("transpose")(found, axes=_SWAPPED)
-            self._converted[value.id] = found
-        return found
-
-    def _over_plain(self, old: Expr) -> Expr:
-        return rebuild(old, [self._plain(self.memo[c.id], c, old) for c in old.children])
-
-    def rewrite_other(self, old: Expr, new: Expr) -> Expr:
-        return self._over_plain(old)
-
-    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
-        return self._over_plain(old)
-
-    def rewrite_tuple_get_item(self, old, new):  # type: ignore[no-untyped-def]
-        return super().rewrite_tuple_get_item(old, self._over_plain(old))  # type: ignore[arg-type]
-
-
-def _is_clip(value: Expr) -> bool:
-    type_ = value.type
-    return isinstance(type_, TensorType) and type_.rank == _RANK and type_.is_static
-
-
-def _is_conv(value: Expr) -> bool:
-    return (
-        isinstance(value, Call) and isinstance(value.op, Op) and value.op.traits.convolves == "DHW"
-    )
-
-
-def _shape_of_frames(clip: Expr) -> tuple[Dim, ...]:
-    n, c, d, h, w = clip.tensor.shape
-    return (n * d, c, h, w)
 
 
 def _in_order(clip: Expr) -> bool:

@@ -1,0 +1,134 @@
+"""The rewriter of passes that compute chains of operators on values in another form."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from clew.ir.dims import Dim
+from clew.ir.expr import Call, Expr, Function
+from clew.ir.rewrite import Rewriter, rebuild
+from clew.ir.types import TensorType
+from clew.ops.registry import Op, argument_references
+from clew.passes.base import PassContext
+from clew.support.errors import GraphTypeError
+from clew.te.analysis import Kind
+
+POINTWISE = (Kind.ELEMENTWISE, Kind.BROADCAST)
+CHANNELS = 1
+
+
+class FormRewriter(Rewriter):
+    """Rewrites operators to work on the other form of their values, for example on images instead
+    of signals. Values are converted only where a chain of such operators begins or ends.
+
+    A pass defines the form (`has_form`, `form_shape`, `to_form` and `from_form`), the operators
+    with which a chain begins (`begins`), and their calls over the form (`formed`). The memo maps a
+    node to its value, in either form.
+    """
+
+    rebuilds = False
+
+    def __init__(self, ctx: PassContext) -> None:
+        super().__init__()
+        self.ctx = ctx
+        self._bodies: set[int] = set()
+        self._formed: set[int] = set()  # values in the other form
+        self._converted: dict[int, Expr] = {}
+
+    # --- what a pass defines ---
+
+    @abstractmethod
+    def has_form(self, value: Expr) -> bool:
+        """Whether a value has the other form."""
+
+    @abstractmethod
+    def form_shape(self, value: Expr) -> tuple[Dim, ...]:
+        """Returns the shape of a value in the other form."""
+
+    @abstractmethod
+    def to_form(self, value: Expr, old: Expr) -> Expr:
+        """Returns `value`, which computes `old`, converted to the other form."""
+
+    @abstractmethod
+    def from_form(self, value: Expr, old: Expr) -> Expr:
+        """Returns `value`, which computes `old` in the other form, converted back."""
+
+    @abstractmethod
+    def begins(self, old: Call) -> bool:
+        """Whether a chain may begin with a call; others only continue one."""
+
+    @abstractmethod
+    def formed(self, old: Call) -> Expr | None:
+        """Returns a call over the other form, or None if it needs values in their own form."""
+
+    # --- the rewriting ---
+
+    def enter(self, function: Function) -> None:
+        self._bodies.add(function.body.id)
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        try:
+            found = self._rewritten(old)
+        except GraphTypeError:  # attributes may name axes
+            found = None
+        if found is None or found.tensor.shape != self.form_shape(old):
+            return self._over_plain(old)
+        self._formed.add(found.id)
+        return self.plain(found, old, old) if old.id in self._bodies else found
+
+    def _rewritten(self, old: Call) -> Expr | None:
+        if not isinstance(old.op, Op) or not self.has_form(old) or argument_references(old.attrs):
+            return None
+        continues = any(self.is_formed(self.memo[a.id]) for a in old.args)
+        return self.formed(old) if continues or self.begins(old) else None
+
+    def is_formed(self, value: Expr) -> bool:
+        """Whether a new value is in the other form."""
+        return value.id in self._formed
+
+    def form(self, old: Expr, user: Expr) -> Expr:
+        """Returns a value in the other form for `user`."""
+        value = self.memo[old.id]
+        if self.is_formed(value):
+            return value
+        found = self._converted.get(value.id)
+        if found is None:
+            with self.covers(old, user):
+                found = self.to_form(value, old)
+            self._converted[value.id] = found
+        return found
+
+    def plain(self, value: Expr, old: Expr, user: Expr) -> Expr:
+        """Returns `value`, the value of `old`, in its own form for `user`."""
+        if not self.is_formed(value):
+            return value
+        found = self._converted.get(value.id)
+        if found is None:
+            with self.covers(old, user):
+                found = self.from_form(value, old)
+            self._converted[value.id] = found
+        return found
+
+    def _over_plain(self, old: Expr) -> Expr:
+        return rebuild(old, [self.plain(self.memo[c.id], c, old) for c in old.children])
+
+    def rewrite_other(self, old: Expr, new: Expr) -> Expr:
+        return self._over_plain(old)
+
+    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        return self._over_plain(old)
+
+    def rewrite_tuple_get_item(self, old, new):  # type: ignore[no-untyped-def]
+        return super().rewrite_tuple_get_item(old, self._over_plain(old))  # type: ignore[arg-type]
+
+
+def is_convolution(value: Expr, axes: str) -> bool:
+    """Whether a value is a convolution over `axes` ("W", "HW" or "DHW")."""
+    return (
+        isinstance(value, Call) and isinstance(value.op, Op) and value.op.traits.convolves == axes
+    )
+
+
+def has_rank(value: Expr, rank: int) -> bool:
+    """Whether a value is a tensor of a rank."""
+    return isinstance(value.type, TensorType) and value.type.rank == rank
