@@ -8,12 +8,12 @@ from clew.cost.products import fastest_float
 from clew.machine.target import Target, host
 from clew.passes.base import Pass
 from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
 from clew.passes.convolution.lift_signals import LiftSignals
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.convolution.skip_padding import SkipPadding
 from clew.passes.convolution.split_transposed import SplitTransposed
-from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.melt_attention import MeltAttention
 from clew.passes.fusion.place_parts import PlaceParts

@@ -18,10 +18,10 @@ from clew.loop.schedule import Schedule
 from clew.support.errors import ScheduleError
 
 N, M = SymDim.symbol("n"), SymDim.symbol("m")
-ONCE = ("peel", "guard")
+ONCE = ("peel", "guard", "shrink")
 """Tails that run each iteration once. The others may run some again."""
-REPEATING = ("shrink", "clamp")
-"""Tails with a tile that repeats its last iteration."""
+REPEATING = ("clamp",)
+"""Tails with tiles that may repeat an iteration, not only where sizes are unknown."""
 FACTORS = (1, 2, 3, 4, 7, 8, 16)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 40)
 EXTENTS: dict[str, Dim] = {

@@ -22,10 +22,10 @@ from clew.ops import registry
 from clew.ops.registry import Op, Sample, get_op, register_op
 from clew.ops.traits import Traits
 from clew.passes.convolution.alter_layout import AlterLayout
+from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
 from clew.passes.convolution.skip_padding import SkipPadding
 from clew.passes.convolution.split_transposed import SplitTransposed
-from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul

@@ -26,9 +26,11 @@ from clew.trace.verify import VerifyReport, verify_links
 
 # Orders of axes that tensors without a layout have, where a layout names the same axes in another.
 _PLAIN: Final = ("NCHW", "OIHW", "NCW", "OIW", "NCDHW", "OIDHW", "NC", "NK", "OI")
-# FlattenClips makes images of clips: their frames are one axis with the batch.
-_FRAMES: Final = "NCHW"
+# FlattenClips makes images of clips: their frames are one axis with the batch. LiftSignals makes
+# images of one line.
+_IMAGES: Final = "NCHW"
 _CLIP_RANK: Final = 5
+_SIGNAL_RANK: Final = 3
 
 
 def trace_of(stages: Sequence[StageRecord], kernels: Kernels = ()) -> Trace:
@@ -113,11 +115,15 @@ def relayout(value: Any, source: Type, target: Type, like: Any) -> Any:
         return tuple(relayout(v, a, b, x) for v, a, b, x in parts)
     if not isinstance(source, TensorType) or not isinstance(target, TensorType):
         return value
-    if _is_frames(source) and target.rank == _CLIP_RANK and not target.layout:
-        clips, channels, frames, *image = target.concrete if target.is_static else np.shape(like)
-        images = np.broadcast_to(np.int8(0), (clips * frames, channels, *image))
-        value = relayout(value, source, TensorType(images.shape, target.dtype), images)
-        return value.reshape(clips, frames, channels, *image).swapaxes(1, 2)
+    if _is_images(source) and not target.layout:
+        shape = target.concrete if target.is_static else np.shape(like)
+        if target.rank == _CLIP_RANK:
+            clips, channels, frames, *image = shape
+            images = _images(value, source, (clips * frames, channels, *image), target.dtype)
+            return images.reshape(clips, frames, channels, *image).swapaxes(1, 2)
+        if target.rank == _SIGNAL_RANK:
+            n, channels, length = shape
+            return _images(value, source, (n, channels, 1, length), target.dtype).squeeze(2)
     if source.layout == target.layout:
         return value
     there = target.layout or _plain_order(source.layout)
@@ -129,11 +135,17 @@ def relayout(value: Any, source: Type, target: Type, like: Any) -> Any:
     return transform(array, here, there, np.shape(like))
 
 
-def _is_frames(type_: TensorType) -> bool:
-    """Whether a tensor may hold the images of clips."""
+def _is_images(type_: TensorType) -> bool:
+    """Whether a tensor may hold images."""
     if not type_.layout:
-        return type_.rank == len(_FRAMES)
-    return sorted(parse_layout(type_.layout).plain) == sorted(_FRAMES)
+        return type_.rank == len(_IMAGES)
+    return sorted(parse_layout(type_.layout).plain) == sorted(_IMAGES)
+
+
+def _images(value: Any, source: TensorType, shape: tuple[int, ...], dtype: str) -> Any:
+    """Returns images without a layout."""
+    like = np.broadcast_to(np.int8(0), shape)
+    return relayout(value, source, TensorType(shape, dtype), like)
 
 
 def _plain_order(layout: str) -> str:

@@ -105,9 +105,9 @@ class Simplifier:
                 if not b.terms:
                     return _scale(a, b.const)
             case Binary(op="floordiv" | "mod"):
-                b = self.linear(expr.b)
-                if not b.terms and at_least(b.const, 1):
-                    return self.divide(expr.op, self.linear(expr.a), b.const)
+                a, b = self.linear(expr.a), self.linear(expr.b)
+                if not b.terms and at_least(b.const, 1, self.facts(a)):
+                    return self.divide(expr.op, a, b.const)
             case Binary(op="min" | "max"):
                 difference = _sum(self.linear(expr.b), self.linear(expr.a), -1)
                 low, high = self.range_of(difference)
@@ -427,7 +427,9 @@ class Simplifier:
 
 
 def divisor(expr: Scalar, op: str) -> Dim | None:
-    """Returns the divisor of a `floordiv` or `mod` by a size of at least 1, else None."""
+    """Returns the divisor of a `floordiv` or `mod` by a size that is at least 1 wherever the
+    expression is evaluated, else None.
+    """
     if not isinstance(expr, Binary) or expr.op != op:
         return None
     by: Dim
@@ -438,7 +440,10 @@ def divisor(expr: Scalar, op: str) -> Dim | None:
             by = expr.b.dim
         case _:
             return None
-    return by if at_least(by, 1) else None
+    if at_least(by, 1):
+        return by
+    inside = (n for n in nodes(expr.a) if isinstance(n, Index))
+    return by if at_least(by, 1, tuple(fact for n in inside for fact in n.facts)) else None
 
 
 def _divided_const(const: Dim, by: Dim) -> tuple[Dim, Dim]:

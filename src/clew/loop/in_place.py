@@ -17,7 +17,7 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
     written, at the same position, and nothing reads the output or accumulates into it. In any order
     of the loops, an element is thus read before it is overwritten, and by the same thread.
     """
-    if any(isinstance(s, For) and s.index.facts for s in walk(nest.body)):
+    if any(isinstance(s, For) and s.index.repeats for s in walk(nest.body)):
         return ()  # a shifted tile reads some elements again after they were overwritten
     stores = [s for s in walk(nest.body) if isinstance(s, Store)]
     if any(_is_limited(index) for s in stores for index in s.indices):

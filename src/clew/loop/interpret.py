@@ -113,7 +113,7 @@ class _Place:
     @property
     def overlaps(self) -> bool:
         """Whether iterations of the parallel loops may compute an element again."""
-        return any(loop.kind in _PARALLEL and loop.index.facts for loop, _ in self.loops)
+        return any(loop.kind in _PARALLEL and loop.index.repeats for loop, _ in self.loops)
 
     def say(self, what: str) -> str:
         """Returns a message with the statement and the iteration."""

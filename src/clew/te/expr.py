@@ -140,21 +140,38 @@ class Index(Scalar):
     """A loop variable or axis, compared by identity; it takes `extent` values from 0.
 
     `role` says what the axis stands for (`te.roles`). `facts` hold inside the loop: expressions of
-    sizes that are at least 0 if the loop runs at all.
+    sizes that are at least 0 if the loop runs at all. `repeats` says that iterations may compute an
+    element that another one has computed.
     """
 
-    __slots__ = ("extent", "facts", "name", "role")
+    __slots__ = ("extent", "facts", "name", "repeats", "role")
     name: str
     extent: Dim
     role: str
     facts: Facts
+    repeats: bool
 
-    def __init__(self, name: str, extent: Dim, role: str = "", facts: Facts = ()) -> None:
+    def __init__(
+        self, name: str, extent: Dim, role: str = "", facts: Facts = (), *, repeats: bool = False
+    ) -> None:
         self.dtype = INDEX
         self.name = name
         self.extent = extent
         self.role = role
         self.facts = facts
+        self.repeats = repeats
+
+    def part(self, name: str, extent: Dim, facts: Facts = ()) -> Index:
+        """Returns a loop variable over parts of this loop, where its facts and more ones hold."""
+        return Index(name, extent, facts=(*self.facts, *facts), repeats=self.repeats)
+
+    def merged(
+        self, other: Index, name: str, extent: Dim, role: str = "", facts: Facts = ()
+    ) -> Index:
+        """Returns the variable of one loop over the iterations of two, where `facts` hold too."""
+        facts = (*self.facts, *other.facts, *facts)
+        repeats = self.repeats or other.repeats
+        return Index(name, extent, role, facts, repeats=repeats)
 
 
 class Binary(Scalar):

@@ -48,7 +48,9 @@ class ExpressionsAt:
     def _node(self, node: Scalar, children: tuple[Scalar, ...]) -> Scalar:
         match node:
             case Index():
-                return Index(node.name, self.value(node.extent), node.role, node.facts)
+                return Index(
+                    node.name, self.value(node.extent), node.role, node.facts, repeats=node.repeats
+                )
             case Size():
                 return Imm(self.value(node.dim), INDEX)
             case Load():

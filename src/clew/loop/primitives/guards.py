@@ -238,7 +238,7 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 
 def _part(loop: For, start: int, stop: int, simplifier: Simplifier) -> For:
-    index = Index(loop.name, stop - start, facts=loop.index.facts)
+    index = loop.index.part(loop.name, stop - start)
     value = simplifier.simplify(binary("add", index, Imm(start, INDEX)))
     return For(index, loop.kind, replace_index(loop.body, loop.index, value))
 

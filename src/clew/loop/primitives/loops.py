@@ -44,13 +44,13 @@ def split(
 
     If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
     names; `balance` uses ceil(n / factor) tiles whose sizes differ by at most one; `guard` rounds
-    up and skips iterations beyond n. `shrink` runs the remainder as one tile of the smallest size
-    that holds it, out of several; `clamp` moves the last tile back so that it ends at n. Both
-    compute some iterations twice.
+    up and skips iterations beyond n. `shrink` has tiles of all sizes: the remainder is one of them,
+    or two with a whole tile. `clamp` uses a last tile of the whole or half the size and moves it
+    back so that it ends at n; it computes some iterations twice.
 
     If n is known only in a run, `peel` runs the remainder as one guarded tile, and `balance` uses
     equal tiles, of a size that the run knows, and moves the last back. For n below the factor,
-    `clamp` uses one tile, perhaps a smaller one, that repeats the last iteration.
+    `clamp` may use a smaller tile that repeats the last iteration.
 
     Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorized or parallel;
     S071 for iterations that cannot be computed twice.
@@ -91,7 +91,7 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
     if tail == "shrink":
         return _shrinking(loop, factor, simplifier)
     if tail == "clamp":
-        return [_shifted(loop, factor, simplifier), *_clamped(loop, factor, simplifier)]
+        return _clamped(loop, factor, simplifier)
     if tail == "balance":
         return [_evened(loop, factor, simplifier)]
     rest = ceil_div(extent, factor) - whole
@@ -102,28 +102,44 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
 
 
 def _shrinking(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
-    """Returns whole tiles, and one tile for the remainder: of the smallest of several sizes that
-    holds it. Iterations of that tile beyond the last one repeat it.
+    """Returns whole tiles, and tiles of each smaller size, of which one or two run: a remainder of
+    at least half a tile is one tile, and a smaller one shares its iterations evenly with the last
+    whole tile, if there is one.
     """
-    _check_repeatable(loop)
     whole = loop.size // factor
     rest = loop.size - whole * factor
-    found = [_piece(loop, 0, whole, factor, simplifier)]
-    sizes = _falling(factor - 1)
-    for size_, smaller in zip(sizes, [*sizes[1:], 0], strict=True):
-        here = _reaches(rest, smaller + 1) - _reaches(rest, size_ + 1)
-        if here != 0:
-            found.append(_repeating(loop, whole * factor, here, size_, simplifier))
+    several, half = _reaches(whole, 1), factor // 2
+    shared = several * (_reaches(rest, 1) - _reaches(rest, half)) if half else 0
+    tiles = whole - shared
+    found = [_inside(loop, 0, tiles, factor, simplifier)]
+    for size_ in range(factor - 1, 0, -1):
+        alone = _equals(rest, size_, factor)
+        if size_ < half:
+            alone = alone - several * alone
+        # The rest that, together with a whole tile, makes two tiles of which one has this size.
+        larger, even, smaller = (
+            several * _equals(rest, 2 * size_ + off - factor, half) for off in (-1, 0, 1)
+        )
+        start = tiles * factor + smaller * (size_ + 1)
+        count = alone + 2 * even + larger + smaller
+        if count != 0:
+            found.append(_inside(loop, start, count, size_, simplifier))
     return found
 
 
-def _falling(most: int) -> list[int]:
-    """Returns sizes of tiles from `most` down to 1, each about three quarters of the one before."""
-    sizes = []
-    while most > 0:
-        sizes.append(most)
-        most = min(most * 3 // 4, most - 1)
-    return sizes
+def _inside(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
+    """Returns tiles from `start` on that lie inside the loop at all sizes, although that may be
+    hard to prove.
+    """
+    facts = _facts(start, loop.size - start - tiles * factor)
+    return _piece(loop, start, tiles, factor, simplifier, facts)
+
+
+def _equals(dim: Dim, value: int, end: int) -> Dim:
+    """Returns 1 if a dimension is `value`, a number from 1 to below `end`, else 0."""
+    if not 0 < value < end:
+        return 0
+    return _reaches(dim, value) - _reaches(dim, value + 1)
 
 
 def _reaches(dim: Dim, least: int) -> Dim:
@@ -131,52 +147,56 @@ def _reaches(dim: Dim, least: int) -> Dim:
     return 1 if at_least(dim, least) else dim_min(dim // least, 1)
 
 
-def _shifted(loop: For, factor: int, simplifier: Simplifier) -> For:
-    """Returns a loop over tiles of which the last ends at the last iteration; none if there are too
-    few iterations for one.
+def _clamped(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
+    """Returns whole tiles, of which the last ends at the last iteration, or a tile of half the size
+    does if it holds the remainder. Fewer iterations than half a tile are one tile, the smallest
+    that holds them, which repeats the last one.
     """
     _check_repeatable(loop)
-    tiles = _reaches(loop.size, factor) * ceil_div(loop.size, factor)
+    half = max(factor // 2, 1)
+    whole = loop.size // factor
+    rest, several, halves = (
+        loop.size - whole * factor,
+        _reaches(whole, 1),
+        _reaches(loop.size, half),
+    )
+    more = _reaches(rest, half + 1) if half + 1 < factor else 0
+    of_half = several * (_reaches(rest, 1) - more) + (halves - several) * ceil_div(loop.size, half)
+    found = [
+        _shifted(loop, 0, whole + several * more, factor, simplifier),
+        _shifted(loop, whole * factor, of_half, half, simplifier),
+    ]
+    few = factor // 8 if factor >= 16 else 0
+    above = halves
+    for size_, smaller in ((half, few), (few, 0)):
+        reached = _reaches(loop.size, smaller + 1)
+        found.append(_repeating(loop, reached - above, max(size_, 1), simplifier))
+        above = reached
+    return [tile for tile in found if tile.size != 0]
+
+
+def _shifted(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
+    """Returns tiles from `start` on, none of which goes beyond the last iteration."""
     last = loop.size - factor
-    outer = Index(f"{loop.name}.o", tiles, facts=_overlapping(last))
+    outer = Index(f"{loop.name}.o", tiles, facts=_facts(last, start), repeats=True)
     inner = Index(f"{loop.name}.i", factor)
-    start = binary("min", binary("mul", outer, factor), size(last))
-    value = simplifier.simplify(binary("add", start, inner))
+    begin = binary("add", binary("mul", outer, factor), size(start))
+    value = simplifier.simplify(binary("add", binary("min", begin, size(last)), inner))
     return For(outer, loop.kind, For(inner, loop.kind, replace_index(loop.body, loop.index, value)))
 
 
-def _clamped(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
-    """Returns tiles for fewer iterations than `factor`: one of them runs, the smallest that holds
-    all iterations, and repeats the last one.
-    """
-    sizes = [size_ for size_ in (factor, factor // 2, factor // 8) if size_ > 1 or factor == size_]
-    found: list[For] = []
-    above: Dim = _reaches(loop.size, factor)
-    for size_, smaller in zip(sizes, [*sizes[1:], 0], strict=True):
-        reached = _reaches(loop.size, smaller + 1)
-        if reached - above != 0:
-            found.append(_repeating(loop, 0, reached - above, size_, simplifier))
-        above = reached
-    return found
-
-
-def _repeating(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
-    """Returns a tile from `start` on whose iterations beyond the last one repeat it."""
-    # The fact marks loops that compute some elements twice.
-    begins = (start,) if isinstance(start, SymDim) else ()
-    facts = (*_overlapping(loop.size - 1), *begins)
-    outer = Index(f"{loop.name}.o", tiles, facts=facts)
+def _repeating(loop: For, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
+    """Returns tiles whose iterations beyond the last one repeat it."""
+    outer = Index(f"{loop.name}.o", tiles, facts=_facts(loop.size - 1), repeats=True)
     inner = Index(f"{loop.name}.i", factor)
-    value = binary("min", binary("add", inner, size(start)), size(loop.size - 1))
-    body = replace_index(loop.body, loop.index, simplifier.simplify(value))
+    value = simplifier.simplify(binary("min", inner, size(loop.size - 1)))
+    body = replace_index(loop.body, loop.index, value)
     return For(outer, loop.kind, For(inner, loop.kind, body))
 
 
-def _overlapping(fact: Dim) -> Facts:
-    """Returns the facts of a loop whose iterations may compute an element again. They mark it, so
-    it has one even if all sizes are numbers.
-    """
-    return (fact if isinstance(fact, SymDim) else SymDim({(): fact}),)
+def _facts(*dims: Dim) -> Facts:
+    """Returns those of some dimensions, all at least 0, that sizes decide."""
+    return tuple(dim for dim in dims if isinstance(dim, SymDim))
 
 
 def _evened(loop: For, factor: int, simplifier: Simplifier) -> For:
@@ -186,9 +206,9 @@ def _evened(loop: For, factor: int, simplifier: Simplifier) -> For:
     _check_repeatable(loop)
     tiles = ceil_div(loop.size, factor)
     tile = (loop.size + tiles - 1) // tiles
-    facts = (*_overlapping(loop.size - tile), *_overlapping(tile - 1))
-    outer = Index(f"{loop.name}.o", tiles, facts=facts)
-    inner = Index(f"{loop.name}.i", tile, facts=facts)
+    facts = _facts(loop.size - tile, tile - 1)
+    outer = Index(f"{loop.name}.o", tiles, facts=facts, repeats=True)
+    inner = Index(f"{loop.name}.i", tile, facts=facts, repeats=True)
     start = binary("min", binary("mul", outer, size(tile)), size(loop.size - tile))
     value = simplifier.simplify(binary("add", start, inner))
     body = replace_index(loop.body, loop.index, value)
@@ -226,8 +246,10 @@ def _position(start: Dim, outer: Index, factor: int, inner: Index) -> Scalar:
     return binary("add", binary("add", binary("mul", outer, factor), inner), size(start))
 
 
-def _piece(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
-    outer = Index(f"{loop.name}.o", tiles, facts=loop.index.facts)
+def _piece(
+    loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier, facts: Facts = ()
+) -> For:
+    outer = loop.index.part(f"{loop.name}.o", tiles, facts)
     inner = Index(f"{loop.name}.i", factor)
     value = simplifier.simplify(_position(start, outer, factor, inner))
     body = replace_index(loop.body, loop.index, value)
@@ -246,8 +268,8 @@ def fuse(nest: Nest, simplifier: Simplifier, *, outer: str, inner: str) -> Nest:
         if not isinstance(body, For) or body.name != inner:
             raise ScheduleError("S003", f"loop {inner} is not directly inside {outer}")
         name = f"{outer}+{inner.rsplit('.', 1)[-1]}"
-        facts = (*found.index.facts, *body.index.facts)
-        index = Index(name, found.size * body.size, facts=facts)
+        runs = _facts(found.size - 1, body.size - 1)
+        index = found.index.merged(body.index, name, found.size * body.size, facts=runs)
         inside = size(body.size)
         high = simplifier.simplify(binary("floordiv", index, inside))
         low = simplifier.simplify(binary("mod", index, inside))

@@ -160,7 +160,7 @@ class _Share:
         start = binary("mul", step, Imm(each, INDEX))
         if not simplifier.never_above(start, loop.extent - each):
             start = binary("min", start, Imm(loop.extent - each, INDEX))
-        part = Index(loop.name, each, facts=loop.index.facts)
+        part = loop.index.part(loop.name, each)
         here = self.work.substituted(loop.body, {id(loop.index): binary("add", start, part)})
         made = self.work.of(self.next, self.turn, For(part, "unroll", here))
         return [*self._requests(start), made]

@@ -91,8 +91,9 @@ class _Merged:
         """Returns a stage's loops and store with `axes` merged."""
         name = "+".join([axes[0].name, *(a.name.rsplit(".", 1)[-1] for a in axes[1:])])
         role = merged(*(a.index.role for a in axes))
-        facts = tuple(fact for a in axes for fact in a.index.facts)
-        index = Index(name, product(tuple(a.size for a in axes)), role, facts)
+        index = Index(name, product(tuple(a.size for a in axes)))
+        for axis in axes:
+            index = index.merged(axis.index, name, index.extent, role)
 
         def change(load: Load, new: Sequence[Scalar]) -> Scalar:
             moved, indices = self._access(load.source, tuple(new), axes, index)

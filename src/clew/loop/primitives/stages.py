@@ -319,7 +319,7 @@ def _produce(
     fresh: dict[int, Index] = {}
     for index, part, extent in zip(store.indices, region, store.buffer.shape, strict=True):
         assert isinstance(index, Index)
-        new = Index(index.name, part.extent, facts=index.facts)
+        new = index.part(index.name, part.extent)
         fresh[id(index)] = new
         position = simplifier.simplify(part.position(new))
         values[id(index)] = position

@@ -12,6 +12,7 @@ from clew.ir.inline import inlined
 from clew.ir.module import Module
 from clew.ir.rewrite import replaces
 from clew.passes.base import Pass, PassContext
+from clew.passes.simplify.known_conditions import CONDITIONS
 from clew.passes.simplify.simplify_rules import RULES
 from clew.patterns import RuleRewriter
 
@@ -26,7 +27,8 @@ class SimplifyExpr(Pass):
       negative of negative, cast of a lossless cast.
     - Cheaper form: `x / c` as `x * (1/c)` if that is exact, `pow` by 2, 0.5, -1 and -0.5, `1 / x`,
       `1 / sqrt(x)`, a transpose that moves only axes of size 1 as a reshape.
-    - Constant condition: `where` and `If`.
+    - Constant condition: `where` and `If`, `x and true`, `x or false`, and comparisons of integers
+      with a number beyond the bounds that `arange` gives them.
 
     Before: `%2 = reshape(%1, shape=[6])`, `%3 = reshape(%2, shape=[2, 3])`, `%4 = multiply(%3, 1)`
     After:  `%5 = reshape(%1, shape=[2, 3])`
@@ -37,7 +39,7 @@ class SimplifyExpr(Pass):
     opt_level: ClassVar[int] = 2
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return _Simplifier(RULES).rewrite_module(module)
+        return _Simplifier((*RULES, *CONDITIONS)).rewrite_module(module)
 
 
 class _Simplifier(RuleRewriter):
