@@ -68,6 +68,11 @@ class Traits:
     `nn.conv3d_transpose`. Read by FoldScaleAxis and SplitTransposed.
     """
 
+    per_channel: bool = False
+    """Works on each channel (axis 1) of the first operand, whatever the number of axes after it;
+    the others are vectors over the channels. Read by LiftSignals.
+    """
+
     packs_weight: bool = False
     """A convolution with the attributes of `nn.conv2d`, whose layout rule takes `weight_block`:
     data and weight may be packed into blocks of channels. Read by AlterLayout.

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ir.dims import product
+from clew.ir.dims import Dim, product
 from clew.ir.expr import Attrs, Constant, Expr
 from clew.ir.types import TensorType, to_numpy
 from clew.ops.common import (
@@ -30,6 +30,7 @@ from clew.ops.math.unary import rsqrt
 from clew.ops.movement.layouts import logical_sizes, parse_layout
 from clew.ops.movement.transform import reshape
 from clew.ops.registry import Sample, register_op
+from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
 
@@ -186,20 +187,22 @@ def rms_norm(x: Tensor, gamma: Tensor, *, axis: int = -1, epsilon: float = 1e-5)
     return _affine("nn.rms_norm", x, gamma, None, lambda *i: widen(x[i]) * scale[_kept(i, axes)])
 
 
-def _channels(name: str, x: Tensor, *parameters: Tensor) -> None:
-    """Checks that parameters are vectors with one element per channel (axis 1) of `x`.
+def _channels(name: str, x: Tensor, *parameters: Tensor, channels: Dim | None = None) -> None:
+    """Checks that parameters are vectors with one element per channel of `x`; its channels are on
+    axis 1 unless their number is given.
 
     Errors: T101, T102, T103.
     """
     need_float(name, x)
     if x.rank < 2:
         raise GraphTypeError("T102", f"{name}: input is {x.type}, expected channels in axis 1")
+    channels = x.shape[1] if channels is None else channels
     for p in parameters:
         if p.dtype != x.dtype:
             raise GraphTypeError("T101", f"{name}: input is {x.type}, a parameter {p.type}")
-        if p.rank != 1 or differ(p.shape[0], x.shape[1]):
+        if p.rank != 1 or differ(p.shape[0], channels):
             raise GraphTypeError(
-                "T103", f"{name}: input has {x.shape[1]} channels, a parameter is {p.type}"
+                "T103", f"{name}: input has {channels} channels, a parameter is {p.type}"
             )
 
 
@@ -252,19 +255,47 @@ def _batch_norm_decompose(
     return add(multiply(x, scale), shift)
 
 
-@register_op("nn.instance_norm", samples=_PER_CHANNEL)
-def instance_norm(x: Tensor, gamma: Tensor, beta: Tensor, *, epsilon: float = 1e-5) -> Tensor:
+@register_op(
+    "nn.instance_norm",
+    traits=Traits(per_channel=True),
+    samples=(
+        *_PER_CHANNEL,
+        Sample(f32(2, 3, 5, 3, 4), f32(12), f32(12), layout="NCHW4c"),
+        Sample(f32(1, 1, 1, 9, 16), f32(16), f32(16), layout="NCHW16c"),
+        Sample(f32(2, 3, 5, 3, 4), f32(3), f32(12), layout="NCHW4c", error="T103"),
+        Sample(f32(2, 4, 5, 3), f32(4), f32(4), layout="NCHW4c", error="T109"),
+    ),
+)
+def instance_norm(
+    x: Tensor, gamma: Tensor, beta: Tensor, *, epsilon: float = 1e-5, layout: str = "NCHW"
+) -> Tensor:
     """Each channel of each image standardized, times `gamma[C]`, plus `beta[C]`.
 
-    Errors: T101, T102, T103, T105. Source: ONNX InstanceNormalization-22.
+    `layout` is the layout of images in blocks of channels; others have their channels on axis 1.
+
+    Errors: T101, T102, T103, T105, T109. Source: ONNX InstanceNormalization-22.
     """
-    _channels("nn.instance_norm", x, gamma, beta)
-    value = standardized("instance_norm", x, range(2, x.rank), epsilon)
-    return te.compute(
-        x.shape,
-        lambda *i: te.cast(x.dtype, value(*i) * widen(gamma[i[1]]) + widen(beta[i[1]])),
-        "instance_norm",
-    )
+    block = parse_layout(layout).factor("C")
+    channels = logical_sizes(parse_layout(layout), x.shape)["C"] if block > 1 else None
+    _channels("nn.instance_norm", x, gamma, beta, channels=channels)
+    value = standardized("instance_norm", x, range(2, 4 if block > 1 else x.rank), epsilon)
+
+    def body(*i: Scalar) -> Scalar:
+        c = i[1] if block == 1 else i[1] * block + i[-1]
+        return te.cast(x.dtype, value(*i) * widen(gamma[c]) + widen(beta[c]))
+
+    return te.compute(x.shape, body, "instance_norm", layout=x.layout)
+
+
+@instance_norm.layout
+def _instance_norm_layout(
+    attrs: Attrs, types: Sequence[TensorType], layout: str
+) -> tuple[tuple[str, ...], Attrs, str] | None:
+    block, x = parse_layout(layout).factor("C"), types[0]
+    channels = x.shape[1] if x.rank == 4 else None
+    if attrs.layout != "NCHW" or not isinstance(channels, int) or channels % block:
+        return None
+    return (layout, "NCHW", "NCHW"), attrs.with_(layout=layout), layout
 
 
 @register_op(

@@ -74,6 +74,10 @@ class _Lifter(FormRewriter):
             return self._pool(old)
         if old.op.name == "concatenate":
             return self._concatenate(old)
+        if old.op.traits.per_channel:
+            data, *vectors = old.args
+            values = [self.plain(self.memo[v.id], v, old) for v in vectors]
+            return Call(old.op, [self.form(data, old), *values], old.attrs)
         return self._pointwise(old) if self.ctx.kind(old) in POINTWISE else None
 
     def _conv(self, old: Call) -> Expr | None:

@@ -10,6 +10,7 @@ from clew.machine.target import Target
 from clew.schedules.stages import StageInfo, lane_stride, largest_load
 from clew.te.expr import Index, Load
 
+_MOST_COLUMNS: Final = 4  # in vectors of a reduction that keeps them in registers
 PARTIAL_VECTORS: Final = 4
 """Independent vectors of partial results of a reduction; they hide the latency of additions."""
 
@@ -53,6 +54,35 @@ def _regular_lanes(load: Load, index: Index, most: int) -> int:
     while most > 1 and lane_stride(load, index, most, simplifier) is None:
         most //= 2
     return most
+
+
+def sums_columns(info: StageInfo, target: Target) -> bool:
+    """Whether a reduction is better vectorized along its last axis, as those of images in blocks of
+    channels: neighbors in memory belong to different results, which fit a few vectors.
+    """
+    load = largest_load(info)
+    if load is None or not info.axes or not info.reduction_axes:
+        return False
+    loops = {n.name: n for n in info.loops}
+    last, deepest = loops[info.axes[-1]], loops[info.reduction_axes[-1]]
+    lanes = target.vector_lanes(info.store.buffer.dtype)
+    if not isinstance(last.size, int) or last.size % lanes or last.size > _MOST_COLUMNS * lanes:
+        return False
+    simplifier = Simplifier()
+    steps = (lane_stride(load, loop.index, lanes, simplifier) for loop in (last, deepest))
+    return tuple(step == 1 for step in steps) == (True, False)
+
+
+def down_columns(schedule: Schedule, info: StageInfo, lanes: int) -> None:
+    """Vectorizes a stage along its last axis and unrolls the vectors; a reduction keeps them in
+    registers.
+    """
+    if info.is_reduction:
+        schedule.reorder(*info.reduction_axes, *info.axes)
+    column = info.axes[-1]
+    vector, lane = schedule.split(column, min(lanes, schedule.extent(column)), tail="guard")
+    schedule.unroll(vector)
+    schedule.vectorize(lane)
 
 
 def vectorize_last(schedule: Schedule, last: list[str], target: Target, info: StageInfo) -> None:

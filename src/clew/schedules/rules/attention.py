@@ -21,6 +21,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
+from clew.schedules.library.row_vectors import down_columns
 from clew.schedules.library.tile_sizes import (
     MOST_ROWS,
     balanced,
@@ -138,10 +139,9 @@ class Attention(Rule[Parts]):
         register_tile(schedule, infos[match.scores], lanes)
         schedule.unroll(key)
         for name in (match.queries, match.logits, match.power, match.inverse):
-            _down_columns(schedule, infos[name], lanes)
+            down_columns(schedule, infos[name], lanes)
         for name in (match.top, match.total):
-            schedule.reorder(*infos[name].reduction_axes, *infos[name].axes)
-            _down_columns(schedule, infos[name], lanes)
+            down_columns(schedule, infos[name], lanes)
         for name in (each, vector):
             schedule.unroll(name)
         schedule.vectorize(lane)
@@ -199,11 +199,3 @@ def _tile_of_queries(schedule: Schedule, axes: tuple[str, ...], size: int) -> st
     # The keys and values of a head stay in cache from tile to tile.
     schedule.reorder(batch, head, tile, inner, depth)
     return tile
-
-
-def _down_columns(schedule: Schedule, info: StageInfo, lanes: int) -> None:
-    """Vectorizes a stage's last axis and unrolls its vectors."""
-    column = info.axes[-1]
-    vector, lane = schedule.split(column, min(lanes, schedule.extent(column)), tail="guard")
-    schedule.unroll(vector)
-    schedule.vectorize(lane)

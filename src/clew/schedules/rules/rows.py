@@ -16,7 +16,9 @@ from clew.schedules.demands import REDUCES
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.row_vectors import (
     PARTIAL_VECTORS,
+    down_columns,
     reduce_in_vectors,
+    sums_columns,
     vectorize_last,
 )
 from clew.schedules.library.streaming import write_past_caches
@@ -55,11 +57,18 @@ class Rows(Rule[RowStages]):
         axes = info.axes_in(out)
         shared = _row_rank(infos, members, info)
         row, inside = axes[:shared], axes[shared:]
+        columns = {m for m in members if row and sums_columns(infos[m], target)}
         for member in reversed(members) if row else ():
-            alone = product(infos[member].store.buffer.shape[shared:]) == 1
+            inner = infos[member].store.buffer.shape[shared:]
+            alone = product(inner) == (inner[-1] if member in columns else 1)
+            columns -= set() if alone else {member}
             schedule.compute_at(member, row[-1], "register" if alone else "scratch")
+        readers = {reader for m in columns for reader in infos[m].readers}
         for member in members:
-            if infos[member].is_reduction:
+            if member in columns or member in readers:
+                lanes = target.vector_lanes(infos[member].store.buffer.dtype)
+                down_columns(schedule, infos[member], lanes)
+            elif infos[member].is_reduction:
                 reduce_in_vectors(schedule, infos[member], target, settings["partial"])
             else:
                 vectorize_last(schedule, infos[member].axes[-1:], target, infos[member])
