@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Protocol
 
-from clew.ir.dims import Dim, typical
+from clew.ir.dims import Dim
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import (
@@ -39,7 +39,8 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
     An iteration must read one contiguous range of memory, `buffer[ahead, ...]` or, if loops around
     it determine outer axes, `buffer[i, ahead, ...]`. Each iteration of `at`, a loop inside `ahead`,
     prefetches an equal share of the cache lines; the last iteration of `ahead` repeats its own
-    range.
+    range. If their number is known only in a run, few iterations suffice, and the others repeat the
+    last lines.
 
     Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
     S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
@@ -57,7 +58,7 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
-        share = _Share(load.source, outer, stmt.stage, panel, typical(steps))
+        share = _Share(load.source, outer, stmt.stage, panel, least_iterations(found.body, at))
         check_lines(share.each)
         placed = True
         return replace(found, body=insert_shares(found.body, at, Imm(0, INDEX), share, simplifier))
@@ -166,6 +167,23 @@ def iterations(stmt: Stmt, at: str) -> Dim:
             for inner in stmt.stmts:
                 total = total + iterations(inner, at)
             return total
+    return 0
+
+
+def least_iterations(stmt: Stmt, at: str) -> int:
+    """Returns the fewest executions of the body of a loop named `at`, if one of the loops over a
+    number of tiles that only the run knows has an iteration; those beside it have none.
+    """
+    match stmt:
+        case For():
+            each = 1 if stmt.name == at else least_iterations(stmt.body, at)
+            return each * (stmt.size if isinstance(stmt.size, int) else 1)
+        case If() | TileProduct():
+            return least_iterations(stmt.body, at)
+        case Block():
+            found = [least_iterations(inner, at) for inner in stmt.stmts]
+            known = all(isinstance(s.size, int) for s in stmt.stmts if isinstance(s, For))
+            return sum(found) if known else max(found)
     return 0
 
 

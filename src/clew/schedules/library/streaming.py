@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-from clew.ir.dims import typical
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, loops, reads
-from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations, least_iterations
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.tile_sizes import passes_caches
@@ -61,10 +60,11 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
     """Returns the loop whose iterations request lines; splits the last reduction loop if needed."""
     body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
     for name in levels:
-        steps = typical(iterations(body, name))
+        steps = least_iterations(body, name)
         if not steps or math.ceil(lines / steps) > _MOST_LINES:
             continue
-        if name == levels[-1] and schedule.extent(name) > _STEPS and steps >= 4 * lines:
+        known = isinstance(iterations(body, name), int)
+        if known and name == levels[-1] and schedule.extent(name) > _STEPS and steps >= 4 * lines:
             few = max(1, min(_STEPS, steps * _MOST_LINES // (2 * max(lines, 1))))
             outer, _ = schedule.split(name, few)
             return outer
