@@ -13,9 +13,10 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
+from threading import RLock
 from typing import Any, Final, TypeAlias
+from weakref import WeakValueDictionary
 
 from clew.support.errors import GraphTypeError
 
@@ -23,17 +24,35 @@ Dim: TypeAlias = "int | SymDim"
 _Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
 
 
-@dataclass(frozen=True, slots=True)
 class Atom:
-    """A named size (`op == ""`), or `op` applied to `args`."""
+    """A named size (`op == ""`), or `op` applied to `args`. Equal atoms are one object, so that
+    dimensions are compared without descending into them.
+    """
 
+    __slots__ = ("__weakref__", "args", "name", "op", "text")
     name: str
-    op: str = ""
-    args: tuple[Dim, ...] = ()
-    text: str = field(init=False, repr=False, compare=False)
+    op: str
+    args: tuple[Dim, ...]
+    text: str
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "text", self._shown())  # once: it sorts terms, too
+    def __new__(cls, name: str, op: str = "", args: tuple[Dim, ...] = ()) -> Atom:
+        key = name, op, args
+        found = _ATOMS.get(key)
+        if found is None:
+            with _ATOMS_LOCK:
+                found = _ATOMS.get(key)
+                if found is None:
+                    found = super().__new__(cls)
+                    found.name, found.op, found.args = key
+                    found.text = found._shown()  # once: it sorts terms, too
+                    _ATOMS[key] = found
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Atom, (self.name, self.op, self.args)
+
+    def __repr__(self) -> str:
+        return f"Atom({self.text})"
 
     def __str__(self) -> str:
         return self.text
@@ -47,6 +66,9 @@ class Atom:
             return f"({left} {self.op} {right})"
         return f"{self.op}({', '.join(texts)})"
 
+
+_ATOMS: Final[WeakValueDictionary[tuple[str, str, tuple[Dim, ...]], Atom]] = WeakValueDictionary()
+_ATOMS_LOCK: Final = RLock()
 
 _OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "//": lambda a, b: a // b,
