@@ -6,7 +6,7 @@ A comparison holds only if it holds for all sizes. `facts` are dimensions that a
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
@@ -71,6 +71,18 @@ def higher(a: Bound, b: Bound, facts: Facts = ()) -> Bound:
     if at_least(difference(b, a), 0, facts):
         return b
     return a if at_least(difference(a, b), 0, facts) else math.inf
+
+
+def below_all(values: Sequence[tuple[Bound, Facts]]) -> Bound:
+    """Returns a bound below values in different places, each with the facts that hold there: one of
+    them, 0, or one less what a fact says it exceeds; an infinity if none of these is below all.
+    """
+    plain = [value for value, _ in values]
+    weaker = [plus(value, negated(fact)) for value, facts in values for fact in facts]
+    for bound in dict.fromkeys((*plain, 0, *weaker)):
+        if all(at_least(difference(value, bound), 0, facts) for value, facts in values):
+            return bound
+    return -math.inf
 
 
 def smaller(a: Bound, b: Bound, facts: Facts) -> Bound:

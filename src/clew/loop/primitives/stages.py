@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from clew.ir.dims import Dim, Facts, at_least, exact_quotient
 from clew.loop.affine import Linear, Simplifier, contains
-from clew.loop.bounds import Bound, higher, lower
+from clew.loop.bounds import Bound, below_all, negated
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
     Block,
@@ -223,21 +223,20 @@ def _extremes(
         return constant or any(contains(atom, i) for i in inner.values())
 
     offset: Linear | None = None
-    low: Bound = 0
-    high: Bound = 0
+    ranges: list[tuple[Bound, Bound, Facts]] = []
     for index in indices:
         form = simplifier.flatten(simplifier.linear(index))
         outer = Linear(tuple(t for t in form.terms if not is_moving(t[0])), 0)
         moving = Linear(tuple(t for t in form.terms if is_moving(t[0])), form.const)
         if not all(_only_of(a, inner) for a, _ in moving.terms):
             return None
-        least, most = simplifier.range_of(moving)
         if offset is None:
-            offset, low, high = outer, least, most
-        elif set(offset.terms) == set(outer.terms):
-            low, high = lower(low, least), higher(high, most)
-        else:
+            offset = outer
+        elif set(offset.terms) != set(outer.terms):
             return None
+        ranges.append((*simplifier.range_of(moving), simplifier.facts(form)))
+    low = below_all([(least, facts) for least, _, facts in ranges])
+    high = negated(below_all([(negated(most), facts) for _, most, facts in ranges]))
     if offset is None or isinstance(low, float) or isinstance(high, float):
         return None
     return offset, low, high
