@@ -22,6 +22,7 @@ from clew.build.inputs import declared_inputs, inputs_of, outputs_of
 from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
 from clew.build.result import Build, BuildTemplate, KernelUse, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
+from clew.build.specializing import Manners, SpecializedSizes, Specializer
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
 from clew.build.wishes import kept_layers, tell, unknown_layers
@@ -38,6 +39,7 @@ from clew.ir.types import (
 )
 from clew.loading import LoadedModel
 from clew.machine.target import Target
+from clew.passes.share_constants import ShareConstants
 from clew.passes.specialize import Specialize
 from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
@@ -257,6 +259,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._told: set[str] = set()
         self._lock = Lock()
         self.builds_made = 0
+        self._often: Specializer | None = None
         self._last: Build | None = None
         self._stored: LoadedModel | None = None
         # The place in the cache of a build for all sizes that has not been made yet.
@@ -377,6 +380,50 @@ class CompiledModel(ProfiledModel[Kernel]):
             return self._stored.program
         assert self._last is not None
         return self._last.program
+
+    def _run(self, checked: Sequence[Any]) -> list[Any]:
+        if not self.options.specialize or not self._serves_all:
+            return super()._run(checked)
+        program = self.program_for(checked)
+        key = sizes_key(checked, ())
+        if key not in self._at_sizes and (self._stored is None or key in self._builds):
+            return self.outside(program, program(checked))  # these sizes have their own build
+        if self._often is None:
+            self._often = Specializer(self._program_alone, self._compile_seconds)
+        results = self._often.run(key, lambda: self._names_of(checked), program, checked)
+        return self.outside(program, results)
+
+    @property
+    def specialized(self) -> tuple[SpecializedSizes, ...]:
+        """The sizes that the model met often, and what became of a build for them alone: it takes
+        over once it is ready, if it is faster. `specialize=False` turns this off.
+        """
+        return tuple(self._often.told()) if self._often is not None else ()
+
+    @property
+    def _compile_seconds(self) -> float:
+        """The time that the build for all sizes took, as far as it is known."""
+        return sum(self._sized.build.seconds.values()) if self._sized is not None else 0.0
+
+    def _program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
+        """Returns the program of a build for given sizes alone; it may run in another thread."""
+        assert isinstance(self._model, Module)
+        sized = self._sized
+        known = [c for s in sized.build.segments for c in s.constants] if sized else []
+        quiet = replace(
+            self.options,
+            passes=(*self.options.passes, ShareConstants(known)),
+            trace=False,
+            instruments=(manners,),
+            on_progress=manners.on_progress,
+        )
+        alone = Specialize(tuple(sizes.items()))
+        with in_force(self.budgets):
+            return build_module(self._model, quiet, self._cache, self._pool, alone).program
+
+    def _names_of(self, arrays: Sequence[Any]) -> dict[str, int]:
+        assert isinstance(self._model, Module)
+        return dict(self._specialization(self._model, arrays).sizes)
 
     def _program_at(self, arrays: Sequence[Any]) -> Program:
         """Returns the program for the sizes of checked inputs, from the cache if possible."""

@@ -49,6 +49,7 @@ def compile(
     instruments: Sequence[Any] = (),
     inputs: Mapping[str, Sequence[int]] | None = None,
     sizes: Mapping[str, GivenSize] | None = None,
+    specialize: bool = True,
     links: str | None = None,
     cache: bool = True,
     trace: bool = True,
@@ -71,7 +72,9 @@ def compile(
     data are followed, both as for `clew.load`. `sizes` gives, by the names of free dimensions, the
     sizes to compile for: `(1, 512)` is a range, both ends included, that calls must keep; `[1, 8]`
     lists the sizes expected most, while others work too; `128` fixes the size; and `{"range": (1,
-    512), "likely": [128]}` combines the first two (docs/names.md). `trace=False` records no lineage
+    512), "likely": [128]}` combines the first two (docs/names.md). `specialize=False` never makes a
+    build for sizes that are met often (`compiled.specialized`), so that equal inputs always give
+    equal bits. `trace=False` records no lineage
     and does not change the generated code. `guard` places every buffer between guard pages (for
     tests), aligned to its end or start. `bounds` selects the treatment of values used as indices:
     with `check`, an index out of range ends the run with I320; with `clamp`, it is clamped.
@@ -132,6 +135,7 @@ def compile(
         budgets=budgets,
         backends=others,
         sizes=ranges,
+        specialize=specialize,
     )
     return CompiledModel(module, options, default_cache() if cache else Cache(None))
 

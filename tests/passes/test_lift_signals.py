@@ -10,9 +10,9 @@ import pytest
 import clew
 from clew import te
 from clew.ir.dims import SymDim
-from clew.ir.expr import Call, If, Var
+from clew.ir.expr import Call, If
 from clew.ir.module import Module
-from clew.ir.visit import post_order
+from clew.ir.visit import free_vars, post_order
 from clew.ops import registry
 from clew.passes.convolution.lift_signals import LiftSignals
 from clew.runtime.guard import GuardSide
@@ -53,8 +53,7 @@ def network(kit: Any, inputs: int, channels: int, window: int, attrs: Any) -> An
 
 def lifted(kit: Any, *outputs: Any) -> Module:
     """The lifted module; it has the same outputs."""
-    nodes = post_order(kit.module([], *outputs).main.body)
-    given = kit.module([node for node in nodes if isinstance(node, Var)], *outputs)
+    given = kit.module(free_vars(outputs), *outputs)
     after = kit.apply(given, LiftSignals())
     kit.same(given, after)
     return after
@@ -184,27 +183,38 @@ def test_branches(kit: Any) -> None:
         np.testing.assert_allclose(expected, found, rtol=1e-5, atol=1e-5)
 
 
-def _along_signal(x: te.Tensor, s: te.Tensor) -> te.Tensor:
-    return te.compute(x.shape, lambda *i: x[i] * s[i[2]], "along_signal")
-
-
-def _along_channels(x: te.Tensor, s: te.Tensor) -> te.Tensor:
-    return te.compute(x.shape, lambda n, c, w: x[n, c, w] * s[c], "along_channels")
-
-
-def _along_clips(x: te.Tensor, s: te.Tensor) -> te.Tensor:
-    return te.compute(x.shape, lambda *i: x[i] * s[i[0], i[1]], "along_clips")
+@pytest.mark.parametrize(
+    ("name", "attrs"),
+    [
+        ("reshape", {"shape": (1, 5, 1)}),
+        ("tile", {"repeats": (1, 3, 1)}),
+        ("broadcast_to", {"shape": (4, 1, 5)}),
+        ("nn.softmax", {"axis": 2}),
+    ],
+)
+def test_shapes_and_axes_are_those_of_signals(kit: Any, name: str, attrs: Any) -> None:
+    y = kit.layer(name, conv(kit, kit.var("x", 1, 1, 5), 1), **attrs)
+    assert images(lifted(kit, conv(kit, y, 4))) == ["nn.conv2d", "nn.conv2d"]
 
 
 @pytest.mark.parametrize(
-    ("compute", "shape"),
-    [(_along_signal, (3,)), (_along_channels, (3,)), (_along_clips, (3, 3))],
-    ids=lambda v: getattr(v, "__name__", str(v)),
+    ("body", "shape"),
+    [
+        (lambda x, s: lambda *i: x[i] * s[i[2]], (3,)),
+        (lambda x, s: lambda n, c, w: x[n, c, w] * s[c], (3,)),
+        (lambda x, s: lambda *i: x[i] * s[i[0], i[1]], (3, 3)),
+    ],
+    ids=["along signals", "along channels", "along the batch"],
 )
 def test_a_user_s_operator_names_axes(
-    kit: Any, compute: Any, shape: Any, monkeypatch: pytest.MonkeyPatch
+    kit: Any, body: Any, shape: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
-    clew.register_op("user.scaled")(compute)
+
+    @clew.register_op("user.scaled")
+    def scaled(x: te.Tensor, s: te.Tensor) -> te.Tensor:
+        """`x` times `s`, which has some of its axes."""
+        return te.compute(x.shape, body(x, s), "scaled")
+
     y = conv(kit, kit.var("x", 3, 3, 3), 3)
     lifted(kit, conv(kit, kit.layer("user.scaled", y, kit.var("s", *shape)), 3))

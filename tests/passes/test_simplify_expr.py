@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import clew.ops  # noqa: F401
-from clew.ir.expr import Constant, If
+from clew.ir.dims import SymDim
+from clew.ir.expr import Call, Constant, Function, If
+from clew.ir.types import to_numpy
+from clew.ir.visit import free_vars
 from clew.passes.simplify.simplify_expr import SimplifyExpr
 
 ONE, ZERO = np.float32(1), np.float32(0)
@@ -93,3 +96,140 @@ def test_a_decided_if_is_its_branch(kit: Any) -> None:
         assert kit.op_names(after) == left
         (call,) = after.main.body.fields
         assert call.args == (x,)
+
+
+N = SymDim.symbol("n")
+
+
+def _count(k: Any, start: int = 0, step: int = 1, stop: Any = N, dtype: str = "i64") -> Any:
+    return k.layer("arange", start=start, stop=start + step * stop, step=step, dtype=dtype)
+
+
+def _joined(k: Any, *least: int) -> Any:
+    """Positions, then numbers of fewer bits."""
+    parts = [k.layer("cast", k.const(np.array([n, 7], np.int32)), dtype="i64") for n in least]
+    return k.layer("concatenate", _count(k), *parts, axis=0)
+
+
+def _across(k: Any) -> Any:
+    square = k.layer("reshape", _count(k, stop=2 * N), shape=(2, N))
+    return k.layer("transpose", square, axes=(1, 0))
+
+
+def _chosen(k: Any, other: Any) -> Any:
+    return k.layer("where", k.var("c", N, dtype="bool"), _count(k), other)
+
+
+# A comparison, its left side, its right side, and its value if it is known.
+COMPARISONS: list[tuple[str, Any, float, bool | None]] = [
+    ("greater_equal", _count, 0, True),
+    ("less", _count, 0, False),
+    ("greater", _count, -1, True),
+    ("less_equal", _count, -1, False),
+    ("greater", _count, 0, None),
+    ("less_equal", _count, 0, None),
+    ("greater_equal", _count, 1, None),
+    ("less", _count, 1, None),
+    ("greater_equal", lambda k: _count(k, start=5), 5, True),
+    ("greater_equal", lambda k: _count(k, start=-5), 0, None),
+    ("less_equal", lambda k: _count(k, step=-2), 0, True),
+    ("greater", lambda k: _count(k, step=-2), 0, False),
+    ("less", lambda k: _count(k, step=-2), 0, None),
+    ("greater_equal", lambda k: _count(k, step=-2), 0, None),
+    ("less_equal", lambda k: _count(k, start=5, step=-2), 5, True),
+    ("less_equal", lambda k: _count(k, start=5, step=-2), 3, None),
+    ("greater_equal", _across, 0, True),
+    ("greater", _across, 0, None),
+    ("greater_equal", lambda k: _joined(k, 1, 0), 0, True),
+    ("greater_equal", lambda k: _joined(k, 1, -1), 0, None),
+    ("greater_equal", lambda k: k.layer("concatenate", _count(k), k.var("i", N, dtype="i64"),
+                                        axis=0), 0, None),
+    ("greater_equal", lambda k: _chosen(k, _count(k, start=1)), 0, True),
+    ("greater_equal", lambda k: _chosen(k, k.var("i", N, dtype="i64")), 0, None),
+    ("greater_equal", lambda k: k.layer("pad", _count(k), pads=(1, 0), value=-1), 0, None),
+    ("greater_equal", lambda k: k.layer("negative", _count(k)), 0, None),
+    ("greater_equal", lambda k: k.layer("cast", _count(k), dtype="i32"), 0, None),
+    ("greater_equal", lambda k: _count(k, dtype="i32"), 0, None),
+    ("greater_equal", lambda k: _count(k, dtype="f32"), 0, None),
+    ("greater_equal", lambda k: k.var("i", N, dtype="i64"), 0, None),
+    ("greater_equal", lambda k: k.const(np.array([2, 0])), 0, True),
+    ("greater_equal", lambda k: k.const(np.array([2, -1])), 0, None),
+    ("greater_equal", lambda k: k.const(np.array([2, -0.5])), 0, None),
+    ("greater_equal", lambda k: k.layer("concatenate", _count(k), k.const(np.array([-1])), axis=0),
+     0, None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "left", "right", "value"), COMPARISONS)
+def test_comparisons_with_a_bound(
+    kit: Any, op: str, left: Any, right: float, value: bool | None
+) -> None:
+    given, x = left(kit), kit.var("x", N)
+    limit = kit.const(np.asarray(right, to_numpy(given.tensor.dtype)))
+    before = kit.module([x, *free_vars([given])], kit.layer(op, given, limit))
+    after = kit.apply(before, SimplifyExpr())
+    if value is None:
+        assert op in kit.op_names(after)
+    else:
+        assert kit.op_names(after) == ["broadcast_to"]
+        assert after.main.body.fields[0].args[0].splat_value is value
+    kit.same(before, after)
+
+
+@pytest.mark.parametrize(("op", "limit"), [("greater_equal", -np.inf), ("less_equal", np.inf)])
+def test_nan_is_within_no_bounds(kit: Any, op: str, limit: float) -> None:
+    x = kit.var("x", 2)
+    before = kit.module([x], kit.layer(op, x, kit.const(np.float32(limit))))
+    after = kit.apply(before, SimplifyExpr())
+    values = {"x": np.array([np.nan, limit], np.float32)}
+    assert kit.interpret(before, values)[0].tolist() == [False, True]
+    assert kit.interpret(after, values)[0].tolist() == [False, True]
+
+
+def test_a_function_named_arange_has_no_bounds(kit: Any) -> None:
+    x, a = kit.var("x", 2, dtype="i64"), kit.var("a", 2, dtype="i64")
+    own = Function([a], kit.layer("negative", a), {"name": "arange"}, span=a.span)
+    y = kit.layer("greater_equal", Call(own, [x], span=x.span), kit.const(np.int64(0)))
+    before = kit.module([x], y)
+    after = kit.apply(before, SimplifyExpr())
+    assert kit.interpret(after, {"x": np.array([1, -1])})[0].tolist() == [False, True]
+
+
+TRUE, FALSE = np.bool_(True), np.bool_(False)
+CONDITIONS: list[tuple[str, Any, list[str]]] = [
+    ("and true", lambda k, x: k.layer("logical_and", x, k.const(TRUE)), []),
+    ("true and", lambda k, x: k.layer("logical_and", k.const(TRUE), x), []),
+    ("or false", lambda k, x: k.layer("logical_or", x, k.const(FALSE)), []),
+    ("and many", lambda k, x: k.layer("logical_and", x, k.const(np.broadcast_to(TRUE, (4, 3)))),
+     ["broadcast_to"]),
+    ("or many", lambda k, x: k.layer("logical_or", k.const(np.broadcast_to(FALSE, (2, 4, 1))), x),
+     ["broadcast_to"]),
+    ("and one broadcast", lambda k, x: k.layer(
+        "logical_and", x, k.layer("broadcast_to", k.const(TRUE), shape=(4, 1))), []),
+    ("or one broadcast", lambda k, x: k.layer(
+        "logical_or", x, k.layer("broadcast_to", k.const(FALSE), shape=(4, 3))), ["broadcast_to"]),
+    ("and false", lambda k, x: k.layer("logical_and", x, k.const(FALSE)), ["logical_and"]),
+    ("or true", lambda k, x: k.layer("logical_or", x, k.const(TRUE)), ["logical_or"]),
+    ("xor false", lambda k, x: k.layer("logical_xor", x, k.const(FALSE)), ["logical_xor"]),
+    ("and some", lambda k, x: k.layer("logical_and", x, k.const(np.array([True, False]))),
+     ["logical_and"]),
+    ("or some", lambda k, x: k.layer("logical_or", x, k.const(np.array([True, False]))),
+     ["logical_or"]),
+    ("and a known comparison", lambda k, x: k.layer("logical_and", x, k.layer(
+        "greater_equal", _count(k, stop=3), k.const(np.int64(0)))), ["broadcast_to"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("build", "left"), [c[1:] for c in CONDITIONS], ids=[c[0] for c in CONDITIONS]
+)
+def test_conditions(kit: Any, build: Any, left: list[str]) -> None:
+    x = kit.var("x", 4, 1, dtype="bool")
+    before = kit.module([x], build(kit, x))
+    after = kit.apply(before, SimplifyExpr())
+    assert kit.op_names(after) == left
+    assert (after is before) == (kit.op_names(before) == left)
+    values = {"x": np.array([[True], [False], [True], [False]])}
+    (expected,), (found,) = kit.interpret(before, values), kit.interpret(after, values)
+    assert found.shape == expected.shape
+    assert (found == expected).all()

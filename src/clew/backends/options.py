@@ -34,6 +34,7 @@ class Options:
     bounds: str = "check"
     backends: tuple[Backend, ...] = ()
     sizes: SizeRanges = field(default_factory=SizeRanges)
+    specialize: bool = True
 
     @property
     def has_user_code(self) -> bool:

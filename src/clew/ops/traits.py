@@ -60,7 +60,7 @@ class Traits:
 
     convolves: Literal["", "W", "HW", "DHW"] = ""
     """A convolution over these axes with the semantics and attributes of `nn.conv1d`, `nn.conv2d`
-    or `nn.conv3d`. Read by FoldScaleAxis, SkipPadding and FlattenClips.
+    or `nn.conv3d`. Read by FoldScaleAxis, SkipPadding, LiftSignals and FlattenClips.
     """
 
     convolves_transposed: Literal["", "W", "HW", "DHW"] = ""
@@ -80,7 +80,7 @@ class Traits:
 
     pools: bool = False
     """Reduces windows along any number of axes, with the attributes `kernel`, `strides`, `padding`,
-    `dilation` and `layout` of `nn.max_pool2d`. Read by FlattenClips.
+    `dilation` and `layout` of `nn.max_pool2d`. Read by LiftSignals and FlattenClips.
     """
 
 

@@ -170,7 +170,11 @@ class Model(Shown, ABC, Generic[K]):
 
     def _run(self, checked: Sequence[Any]) -> list[Any]:
         program = self.program_for(checked)
-        results = program(checked)
+        return self.outside(program, program(checked))
+
+    @staticmethod
+    def outside(program: Program, results: list[Any]) -> list[Any]:
+        """Returns a program's results in the form that callers get."""
         return results if program.is_native else [_outside(value) for value in results]
 
     def time_kernels(self, /, *inputs: Any, repeats: int = 20, **named: Any) -> list[KernelTime[K]]:

@@ -1,0 +1,289 @@
+"""Builds for sizes that a model meets often, made in the background.
+
+A build for all sizes is nearly as fast as one for given sizes alone, but not always as fast. Once
+the calls at some sizes have taken as long as the common build took to compile, a background thread
+makes a build for these sizes. Calls then use both in turns, until their times tell which is faster.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import statistics
+import threading
+import time
+import weakref
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import numpy as np
+
+from clew.ir.module import Module
+from clew.runtime.model import KEPT_SIZES, SizesKey
+from clew.runtime.program import Program
+from clew.support.errors import ClewError
+from clew.support.locks import Lock
+
+State = Literal["counting", "building", "trying", "in use", "not faster", "failed"]
+
+MOST: Final = 4
+"""The most sizes with a build of their own in use at once."""
+_FEWEST_CALLS: Final = 16
+_TRIALS: Final = 12  # calls of each build; the first of the new one are not counted
+_NOT_COUNTED: Final = 2
+_LEAST_S: Final = 1.0
+_WORTH: Final = 0.95  # of the common build's time
+_FIRST_RUNS: Final = 8
+_PATIENCE_S: Final = 0.05
+_PAUSE_S: Final = 0.001
+
+
+@dataclass(frozen=True)
+class SpecializedSizes:
+    """Sizes that a model met often, and what became of a build for them alone.
+
+    `common_s` and `own_s` are the median times of calls with the build for all sizes and with the
+    own one, measured in turns; None before that. `remark` says the same in words.
+    """
+
+    sizes: Mapping[str, int]
+    state: State
+    common_s: float | None
+    own_s: float | None
+    remark: str
+
+    def __str__(self) -> str:
+        return self.remark
+
+
+class Stopped(Exception):
+    """Ends a background build because the process ends."""
+
+
+@dataclass
+class Manners:
+    """Keeps a background build out of the way of calls: it waits, for a while, until none runs. An
+    instrument of its passes, which also follows its progress.
+    """
+
+    is_busy: Callable[[], bool]
+
+    def before_pass(self, name: str, module: Module) -> None:
+        """Waits before a pass."""
+        self.wait()
+
+    def after_pass(self, name: str, module: Module) -> None:
+        """Does nothing."""
+
+    def on_progress(self, text: str) -> None:
+        """Waits before each kernel, and ends the build if the process ends."""
+        if _worker.is_stopping:
+            raise Stopped
+        self.wait()
+
+    def wait(self) -> None:
+        """Waits until no call runs, but not for long."""
+        end = time.monotonic() + _PATIENCE_S
+        while self.is_busy() and time.monotonic() < end and not _worker.is_stopping:
+            time.sleep(_PAUSE_S)
+
+
+@dataclass
+class _Met:
+    """Sizes that the model has met."""
+
+    sizes: Mapping[str, int]
+    state: State = "counting"
+    calls: int = 0
+    seconds: float = 0.0
+    own: Program | None = None
+    arrays: tuple[Any, ...] = ()  # inputs of a call, for the first run of its own build
+    reason: str = ""
+    medians: tuple[float, float] | None = None
+    times: tuple[deque[float], deque[float]] = field(
+        default_factory=lambda: (deque(maxlen=_TRIALS), deque(maxlen=_TRIALS))
+    )
+
+    def chosen(self, common: Program) -> Program:
+        """Returns the program of the next call."""
+        if self.own is None or self.state not in ("trying", "in use"):
+            return common
+        if self.state == "trying" and len(self.times[0]) <= len(self.times[1]):
+            return common
+        return self.own
+
+    def keep(self, arrays: Sequence[Any]) -> None:
+        """Copies the inputs of a call, which their owner may change."""
+        self.arrays = tuple(a.copy() if isinstance(a, np.ndarray) else copy(a) for a in arrays)
+
+    def told(self) -> SpecializedSizes:
+        """Returns what has become of these sizes."""
+        common, own = self.medians or (None, None)
+        names = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
+        text = {
+            "building": "its own build is being made",
+            "trying": "its own build is being timed",
+            "failed": f"its own build failed: {self.reason}",
+        }.get(self.state, "")
+        if common is not None and own is not None:
+            kept = "in use" if self.state == "in use" else "not used"
+            text = (
+                f"its own build takes {own * 1e3:.3g} ms, the common one {common * 1e3:.3g} ms: "
+                f"{kept}"
+            )
+        return SpecializedSizes(dict(self.sizes), self.state, common, own, f"{names}: {text}")
+
+
+class Specializer:
+    """Runs the calls of a model at each of its sizes with the faster of two builds.
+
+    `build` makes the program for given sizes, and may run in another thread. `worth_s` is the time
+    that the calls at some sizes take before a build of their own is made.
+    """
+
+    def __init__(
+        self, build: Callable[[Mapping[str, int], Manners], Program], worth_s: float
+    ) -> None:
+        self._build = build
+        self._worth_s = max(worth_s, _LEAST_S)
+        self._met: OrderedDict[SizesKey, _Met] = OrderedDict()
+        self._lock = Lock()
+        self._running = 0
+
+    def run(
+        self,
+        key: SizesKey,
+        sizes: Callable[[], Mapping[str, int]],
+        common: Program,
+        arrays: Sequence[Any],
+    ) -> list[Any]:
+        """Returns the outputs of a call at the sizes of `key`, whose names `sizes` returns."""
+        with self._lock:
+            met = self._met.get(key)
+            if met is None:
+                met = self._met[key] = _Met(sizes())
+                self._forget()
+            else:
+                self._met.move_to_end(key)
+            program = met.chosen(common)
+            self._running += 1
+        start = time.perf_counter()
+        try:
+            return program(arrays)
+        finally:
+            taken = time.perf_counter() - start
+            with self._lock:
+                self._running -= 1
+                self._note(met, program is not common, taken, arrays)
+
+    def told(self) -> list[SpecializedSizes]:
+        """Returns what has become of the sizes that were met often."""
+        with self._lock:
+            return [met.told() for met in self._met.values() if met.state != "counting"]
+
+    def _forget(self) -> None:
+        """Drops the sizes not met for longest, and with them their builds."""
+        while len(self._met) > KEPT_SIZES:
+            self._met.popitem(last=False)
+
+    def _note(self, met: _Met, is_own: bool, taken: float, arrays: Sequence[Any]) -> None:
+        if met.state == "counting":
+            met.calls, met.seconds = met.calls + 1, met.seconds + taken
+            if met.calls >= _FEWEST_CALLS and met.seconds >= self._worth_s:
+                met.state = "building"
+                met.keep(arrays)
+                _worker.do(_Job(weakref.ref(self), met))
+        elif met.state == "trying":
+            met.times[is_own].append(taken)
+            if all(len(times) == _TRIALS for times in met.times):
+                self._decide(met)
+
+    def _decide(self, met: _Met) -> None:
+        common, own = (statistics.median(list(times)[_NOT_COUNTED:]) for times in met.times)
+        met.medians = common, own
+        if own > _WORTH * common:
+            met.state, met.own = "not faster", None
+            return
+        met.state = "in use"
+        others = [m for m in self._met.values() if m.state == "in use" and m is not met]
+        for dropped in others[: max(len(others) - MOST + 1, 0)]:  # those not met for longest
+            dropped.state, dropped.own = "counting", None
+            dropped.calls, dropped.seconds = 0, 0.0
+
+    def make(self, met: _Met) -> None:
+        """Makes the build of some sizes, in the background."""
+        program, reason = None, ""
+        try:
+            program = self._build(met.sizes, Manners(lambda: self._running > 0))
+            for _ in range(_FIRST_RUNS):  # what they compile or allocate delays no call
+                program(met.arrays)
+        except Stopped:
+            return
+        except (ClewError, MemoryError, OSError) as error:  # calls go on with the common build
+            program, reason = None, str(error).partition("\n")[0]
+        with self._lock:
+            met.own, met.reason, met.arrays = program, reason, ()
+            met.state = "failed" if program is None else "trying"
+            for times in met.times:
+                times.clear()
+
+
+@dataclass(frozen=True)
+class _Job:
+    """A build to make; it does not keep its model alive."""
+
+    specializer: weakref.ref[Specializer]
+    met: _Met
+
+    def __call__(self) -> None:
+        specializer = self.specializer()
+        if specializer is not None:
+            specializer.make(self.met)
+
+
+class _Worker:
+    """A thread that does one job after the other. It ends with the last one; a forked child starts
+    without jobs.
+    """
+
+    def __init__(self) -> None:
+        self._renew()
+        os.register_at_fork(after_in_child=self._renew)
+        atexit.register(self.stop)
+
+    def _renew(self) -> None:
+        self._jobs: deque[_Job] = deque()
+        self._thread: threading.Thread | None = None
+        self._free = threading.Lock()
+        self.is_stopping = False
+
+    def do(self, job: _Job) -> None:
+        """Does a job in the background."""
+        with self._free:
+            self._jobs.append(job)
+            if self._thread is None and not self.is_stopping:
+                self._thread = threading.Thread(target=self._work, name="clew-specialize")
+                self._thread.daemon = True
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._free:
+                if not self._jobs or self.is_stopping:
+                    self._thread = None
+                    return
+                job = self._jobs.popleft()
+            job()
+
+    def stop(self) -> None:
+        """Waits for the end of the current job, which ends early."""
+        self.is_stopping = True
+        thread = self._thread
+        if thread is not None:
+            thread.join()
+
+
+_worker: Final = _Worker()

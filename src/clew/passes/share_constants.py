@@ -1,0 +1,62 @@
+"""ShareConstants: constants in memory that another build already holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clew.ir.expr import Constant, Expr
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.passes.base import Pass, PassContext
+
+Array = np.ndarray[Any, Any]
+
+_FEW_BYTES = 4096  # smaller constants are not worth the search
+
+
+@dataclass(frozen=True)
+class ShareConstants(Pass):
+    """Replaces constants by equal arrays among `known`, so that several builds of a model use the
+    memory of its weights once.
+
+    Before: `%1 = nn.dense(%0, w)`, where `w` is a copy of a known array
+    After:  `%1 = nn.dense(%0, w)`, where `w` is the known array
+
+    Preconditions: weights are folded and packed (FoldConstant). Non-goals: parts of arrays.
+    """
+
+    opt_level: ClassVar[int] = 0
+
+    known: Sequence[Array] = field(default=(), repr=False)
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Sharer(self.known).rewrite_module(module)
+
+
+class _Sharer(Rewriter):
+    def __init__(self, known: Sequence[Array]) -> None:
+        super().__init__()
+        self._known: dict[tuple[tuple[int, ...], str], list[Array]] = defaultdict(list)
+        for array in known:
+            self._known[array.shape, array.dtype.str].append(array)
+
+    def rewrite_constant(self, old: Constant) -> Expr:
+        if old.is_splat or old.tensor.size_bytes < _FEW_BYTES:
+            return old
+        data = old.data
+        for array in self._known.get((data.shape, data.dtype.str), ()):
+            if array is not data and _same_bytes(array, data):
+                return Constant(array, name=old.name, layout=old.tensor.layout)
+        return old
+
+
+def _same_bytes(a: Array, b: Array) -> bool:
+    """Whether two arrays hold the same bytes; NaN is equal to itself, and -0 differs from 0."""
+    if not (a.flags.c_contiguous and b.flags.c_contiguous):
+        return False
+    return bool(np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)))
