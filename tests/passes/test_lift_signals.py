@@ -105,11 +105,12 @@ def test_broadcast_operands(kit: Any, shape: Any) -> None:
     assert images(after) == ["nn.conv2d", "subtract", "multiply", "greater", "where", "nn.conv2d"]
 
 
-def test_operands_of_channels(kit: Any) -> None:
+@pytest.mark.parametrize(("name", "count"), [("nn.batch_norm", 4), ("nn.instance_norm", 2)])
+def test_operands_of_channels(kit: Any, name: str, count: int) -> None:
     """Operands of one axis need not be along the signal."""
-    scales = [kit.const(np.abs(kit.random(3, seed=n)), f"scale{n}") for n in range(4)]
-    y = kit.layer("nn.batch_norm", conv(kit, kit.var("x", 3, 3, N), 3), *scales)
-    assert images(lifted(kit, conv(kit, y, 3))) == ["nn.conv2d", "nn.batch_norm", "nn.conv2d"]
+    scales = [kit.const(np.abs(kit.random(3, seed=n)), f"scale{n}") for n in range(count)]
+    y = kit.layer(name, conv(kit, kit.var("x", 3, 3, N), 3), *scales)
+    assert images(lifted(kit, conv(kit, y, 3))) == ["nn.conv2d", name, "nn.conv2d"]
 
 
 @pytest.mark.parametrize(("axis", "images_"), [(1, 1), (-2, 1), (2, 0), (-1, 0)])

@@ -8,6 +8,7 @@ makes a build for these sizes. Calls then use both in turns, until their times t
 from __future__ import annotations
 
 import atexit
+import inspect
 import os
 import statistics
 import threading
@@ -17,14 +18,13 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
 from clew.ir.module import Module
 from clew.runtime.model import KEPT_SIZES, SizesKey
 from clew.runtime.program import Program
-from clew.support.errors import ClewError
 from clew.support.locks import Lock
 
 State = Literal["counting", "building", "trying", "in use", "not faster", "failed"]
@@ -67,9 +67,12 @@ class Stopped(Exception):
 class Manners:
     """Keeps a background build out of the way of calls: it waits, for a while, until none runs. An
     instrument of its passes, which also follows its progress.
+
+    The program keeps it, with its options, to compile kernels whose sizes only a call determines.
+    `end` makes it do nothing, so that calls do not wait for themselves.
     """
 
-    is_busy: Callable[[], bool]
+    is_busy: Callable[[], bool] | None
 
     def before_pass(self, name: str, module: Module) -> None:
         """Waits before a pass."""
@@ -80,15 +83,24 @@ class Manners:
 
     def on_progress(self, text: str) -> None:
         """Waits before each kernel, and ends the build if the process ends."""
-        if _worker.is_stopping:
+        if self.is_busy is not None and _worker.is_stopping:
             raise Stopped
         self.wait()
 
     def wait(self) -> None:
         """Waits until no call runs, but not for long."""
-        end = time.monotonic() + _PATIENCE_S
-        while self.is_busy() and time.monotonic() < end and not _worker.is_stopping:
+        is_busy, end = self.is_busy, time.monotonic() + _PATIENCE_S
+        while is_busy is not None and is_busy() and time.monotonic() < end:
+            if _worker.is_stopping:
+                return
             time.sleep(_PAUSE_S)
+
+    def end(self) -> None:
+        """Ends the waiting, when the build is made."""
+        self.is_busy = None
+
+
+MakesProgram: TypeAlias = Callable[[Mapping[str, int], Manners], Program]
 
 
 @dataclass
@@ -140,14 +152,16 @@ class _Met:
 class Specializer:
     """Runs the calls of a model at each of its sizes with the faster of two builds.
 
-    `build` makes the program for given sizes, and may run in another thread. `worth_s` is the time
-    that the calls at some sizes take before a build of their own is made.
+    `build` makes the program for given sizes, and may run in another thread. If it is a method, its
+    object is not kept alive. `worth_s` is the time that the calls at some sizes take before a build
+    of their own is made.
     """
 
-    def __init__(
-        self, build: Callable[[Mapping[str, int], Manners], Program], worth_s: float
-    ) -> None:
-        self._build = build
+    def __init__(self, build: MakesProgram, worth_s: float) -> None:
+        # A cycle of references would keep the weights of a dropped model until they are collected.
+        self._build: Callable[[], MakesProgram | None] = (
+            weakref.WeakMethod(build) if inspect.ismethod(build) else lambda: build
+        )
         self._worth_s = max(worth_s, _LEAST_S)
         self._met: OrderedDict[SizesKey, _Met] = OrderedDict()
         self._lock = Lock()
@@ -170,14 +184,17 @@ class Specializer:
                 self._met.move_to_end(key)
             program = met.chosen(common)
             self._running += 1
+        results: list[Any] | None = None
         start = time.perf_counter()
         try:
-            return program(arrays)
+            results = program(arrays)
+            return results
         finally:
             taken = time.perf_counter() - start
             with self._lock:
                 self._running -= 1
-                self._note(met, program is not common, taken, arrays)
+                if results is not None:  # the time of a failed call tells nothing
+                    self._note(met, program is not common, taken, arrays)
 
     def told(self) -> list[SpecializedSizes]:
         """Returns what has become of the sizes that were met often."""
@@ -210,20 +227,24 @@ class Specializer:
         met.state = "in use"
         others = [m for m in self._met.values() if m.state == "in use" and m is not met]
         for dropped in others[: max(len(others) - MOST + 1, 0)]:  # those not met for longest
-            dropped.state, dropped.own = "counting", None
+            dropped.state, dropped.own, dropped.medians = "counting", None, None
             dropped.calls, dropped.seconds = 0, 0.0
 
     def make(self, met: _Met) -> None:
         """Makes the build of some sizes, in the background."""
+        build, manners = self._build(), Manners(lambda: self._running > 0)
+        if build is None:
+            return
         program, reason = None, ""
         try:
-            program = self._build(met.sizes, Manners(lambda: self._running > 0))
+            program = build(met.sizes, manners)
             for _ in range(_FIRST_RUNS):  # what they compile or allocate delays no call
                 program(met.arrays)
         except Stopped:
             return
-        except (ClewError, MemoryError, OSError) as error:  # calls go on with the common build
-            program, reason = None, str(error).partition("\n")[0]
+        except Exception as error:  # of any type, from user code; calls go on with the common build
+            program, reason = None, str(error).partition("\n")[0] or type(error).__name__
+        manners.end()
         with self._lock:
             met.own, met.reason, met.arrays = program, reason, ()
             met.state = "failed" if program is None else "trying"

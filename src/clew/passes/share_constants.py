@@ -41,15 +41,15 @@ class ShareConstants(Pass):
 class _Sharer(Rewriter):
     def __init__(self, known: Sequence[Array]) -> None:
         super().__init__()
-        self._known: dict[tuple[tuple[int, ...], str], list[Array]] = defaultdict(list)
+        self._known: dict[tuple[tuple[int, ...], np.dtype[Any]], list[Array]] = defaultdict(list)
         for array in known:
-            self._known[array.shape, array.dtype.str].append(array)
+            self._known[array.shape, array.dtype].append(array)
 
     def rewrite_constant(self, old: Constant) -> Expr:
         if old.is_splat or old.tensor.size_bytes < _FEW_BYTES:
             return old
         data = old.data
-        for array in self._known.get((data.shape, data.dtype.str), ()):
+        for array in self._known.get((data.shape, data.dtype), ()):
             if array is not data and _same_bytes(array, data):
                 return Constant(array, name=old.name, layout=old.tensor.layout)
         return old

@@ -87,6 +87,21 @@ def _is_product_sum(reduce: Reduce) -> bool:
     )
 
 
+def is_aligned(outputs: Sequence[Tensor]) -> bool:
+    """Whether all stages read values by their own last axes, as NumPy broadcasts, so that operands
+    with more axes give the same elements.
+    """
+    for stage in stages(outputs):
+        assert stage.body is not None
+        for load in loads(stage.body):
+            own = stage.axes[max(len(stage.axes) - len(load.indices), 0) :]
+            if len(own) != len(load.indices):
+                return False
+            if not all(i is a or _zero(i) for i, a in zip(load.indices, own, strict=True)):
+                return False
+    return True
+
+
 def kind_of(outputs: Sequence[Tensor]) -> Kind:
     """Returns the fusion kind of a computation."""
     kind = Kind.ELEMENTWISE

@@ -218,6 +218,7 @@ _PER_CHANNEL = (
 @register_op(
     "nn.batch_norm",
     simplify_inference=True,
+    traits=Traits(per_channel=True),
     samples=(
         Sample(f32(2, 3, 5, 4), f32(3), f32(3), f32(3), f32(3), low=0.1),
         Sample(f32(2, 3), f32(3), f32(3), f32(3), f32(3), low=0.1, epsilon=1e-3),

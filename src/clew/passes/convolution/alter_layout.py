@@ -145,6 +145,9 @@ class _Alterer(Rewriter):
         except GraphTypeError as error:
             self._ctx.remark(old, f"{old.op.name} does not take {layout}: {error.message}")
             return None
+        except (TypeError, ValueError, IndexError, AssertionError):  # of a fixed number of axes
+            self._ctx.remark(old, f"{old.op.name} does not take {layout}")
+            return None
         if built is not None and not _is_blocked(built):
             self._ctx.remark(old, f"{old.op.name} does not keep the layout {layout}")
             return None

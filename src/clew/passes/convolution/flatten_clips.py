@@ -14,7 +14,6 @@ from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.forms import (
     CHANNELS,
-    POINTWISE,
     FormRewriter,
     has_rank,
     is_convolution,
@@ -83,7 +82,7 @@ class _Flattener(FormRewriter):
             return self._pool(old)
         if old.op.name == "concatenate":
             return self._concatenate(old)
-        return self._pointwise(old) if self.ctx.kind(old) in POINTWISE else None
+        return self._pointwise(old)
 
     def _conv(self, old: Call) -> Expr | None:
         data, weight = old.args
@@ -156,7 +155,7 @@ class _Flattener(FormRewriter):
                 operands.append(self._every_frame(arg, (1, shape[1], *shape[3:])))
             else:
                 return None
-        return Call(old.op, operands, old.attrs)
+        return self.over_forms(old, operands)
 
     def _every_frame(self, arg: Expr, shape: tuple[Dim, ...]) -> Expr:
         """Returns an operand that is equal for all frames, in a shape that broadcasts to frames."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Expr, Function
@@ -11,7 +12,7 @@ from clew.ir.types import TensorType
 from clew.ops.registry import Op, argument_references
 from clew.passes.base import PassContext
 from clew.support.errors import GraphTypeError
-from clew.te.analysis import Kind
+from clew.te.analysis import Kind, is_aligned
 
 POINTWISE = (Kind.ELEMENTWISE, Kind.BROADCAST)
 CHANNELS = 1
@@ -60,6 +61,20 @@ class FormRewriter(Rewriter):
     @abstractmethod
     def formed(self, old: Call) -> Expr | None:
         """Returns a call over the other form, or None if it needs values in their own form."""
+
+    def over_forms(self, old: Call, operands: Sequence[Expr]) -> Expr | None:
+        """Returns a pointwise operator over other forms of its operands; None if it may compute
+        something else there, as a user's operator does that names an axis by its number.
+        """
+        if self.ctx.kind(old) not in POINTWISE:
+            return None
+        assert isinstance(old.op, Op)
+        try:
+            new = Call(old.op, operands, old.attrs)
+            stages = old.op.computed([a.tensor for a in operands], old.attrs)
+        except (TypeError, ValueError, IndexError, AssertionError):  # of a fixed number of axes
+            return None
+        return new if is_aligned(stages) else None
 
     # --- the rewriting ---
 

@@ -12,7 +12,6 @@ from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.forms import (
     CHANNELS,
-    POINTWISE,
     FormRewriter,
     has_rank,
     is_convolution,
@@ -78,7 +77,7 @@ class _Lifter(FormRewriter):
             data, *vectors = old.args
             values = [self.plain(self.memo[v.id], v, old) for v in vectors]
             return Call(old.op, [self.form(data, old), *values], old.attrs)
-        return self._pointwise(old) if self.ctx.kind(old) in POINTWISE else None
+        return self.over_forms(old, [self._operand(a, old) for a in old.args])
 
     def _conv(self, old: Call) -> Expr | None:
         data, weight = old.args
@@ -114,9 +113,6 @@ class _Lifter(FormRewriter):
         if old.attrs.axis % _RANK != CHANNELS:
             return None
         return Call(old.op, [self.form(a, old) for a in old.args], old.attrs.with_(axis=CHANNELS))
-
-    def _pointwise(self, old: Call) -> Expr | None:
-        return Call(old.op, [self._operand(a, old) for a in old.args], old.attrs)
 
     def _operand(self, arg: Expr, user: Call) -> Expr:
         """Returns an operand in a shape that broadcasts to images."""

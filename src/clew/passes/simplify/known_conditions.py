@@ -41,6 +41,8 @@ def value_bounds(value: Expr) -> tuple[float, float]:
         return _bounds_of_constant(value)
     if not isinstance(value, Call):
         return unknown
+    if not isinstance(value.op, Op):
+        return unknown
     if value.op_name == "arange":
         return _bounds_of_arange(value)
     if value.op_name == "cast" and holds(type_.dtype, value.args[0].tensor.dtype):
@@ -79,6 +81,8 @@ def _bounds_of_arange(value: Call) -> tuple[float, float]:
 @rule(is_op(*_ALWAYS)(_x, _limit))
 def known_comparison(found: Match) -> Expr | None:
     """A comparison of integers with a number beyond their bounds is a constant."""
+    if not is_integer(found[_x].tensor.dtype):
+        return None  # NaN is within no bounds
     limit, op = found.constant(_limit).splat_value, str(getattr(found.root, "op_name", ""))
     low, high = value_bounds(found[_x])
     holds_, fails = (_ALWAYS[name](low, high, limit) for name in (op, _OPPOSITE[op]))
