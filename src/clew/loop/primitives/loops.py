@@ -44,9 +44,9 @@ def split(
 
     If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
     names; `balance` uses ceil(n / factor) tiles whose sizes differ by at most one; `guard` rounds
-    up and skips iterations beyond n. `shrink` has tiles of all sizes: the remainder is one of them,
-    or two with a whole tile. `clamp` uses a last tile of the whole or half the size and moves it
-    back so that it ends at n; it computes some iterations twice.
+    up and skips iterations beyond n. `shrink` has tiles of several sizes: the remainder is one or
+    two of them, or two together with a whole tile. `clamp` uses a last tile of the whole or half
+    the size and moves it back so that it ends at n; it computes some iterations twice.
 
     If n is known only in a run, `peel` runs the remainder as one guarded tile, and `balance` uses
     equal tiles, of a size that the run knows, and moves the last back. For n below the factor,
@@ -102,24 +102,25 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
 
 
 def _shrinking(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
-    """Returns whole tiles, and tiles of each smaller size, of which one or two run: a remainder of
-    at least half a tile is one tile, and a smaller one shares its iterations evenly with the last
-    whole tile, if there is one.
+    """Returns whole tiles, and tiles of the sizes up to a little more than half, of which one or
+    two run. A remainder of such a size is one tile, a larger one two; a small one shares its
+    iterations evenly with the last whole tile, if there is one.
     """
     whole = loop.size // factor
-    rest = loop.size - whole * factor
-    several, half = _reaches(whole, 1), factor // 2
-    shared = several * (_reaches(rest, 1) - _reaches(rest, half)) if half else 0
+    rest, several = loop.size - whole * factor, _reaches(whole, 1)
+    longest = min(factor // 2 + 2, factor - 1)
+    small = 2 * longest - factor  # the largest remainder that shares a whole tile
+    shared = several * (_reaches(rest, 1) - _reaches(rest, small + 1)) if small > 0 else 0
+    # Whether each number of iterations is done by two tiles of about half of it.
+    halved: dict[int, Dim] = {n: _equals(rest, n) for n in range(longest + 1, factor)}
+    halved.update((factor + n, several * _equals(rest, n)) for n in range(1, small + 1))
     tiles = whole - shared
     found = [_inside(loop, 0, tiles, factor, simplifier)]
-    for size_ in range(factor - 1, 0, -1):
-        alone = _equals(rest, size_, factor)
-        if size_ < half:
+    for size_ in range(longest, 0, -1):
+        alone = _equals(rest, size_)
+        if size_ <= small:
             alone = alone - several * alone
-        # The rest that, together with a whole tile, makes two tiles of which one has this size.
-        larger, even, smaller = (
-            several * _equals(rest, 2 * size_ + off - factor, half) for off in (-1, 0, 1)
-        )
+        larger, even, smaller = (halved.get(2 * size_ + off, 0) for off in (-1, 0, 1))
         start = tiles * factor + smaller * (size_ + 1)
         count = alone + 2 * even + larger + smaller
         if count != 0:
@@ -135,10 +136,8 @@ def _inside(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifi
     return _piece(loop, start, tiles, factor, simplifier, facts)
 
 
-def _equals(dim: Dim, value: int, end: int) -> Dim:
-    """Returns 1 if a dimension is `value`, a number from 1 to below `end`, else 0."""
-    if not 0 < value < end:
-        return 0
+def _equals(dim: Dim, value: int) -> Dim:
+    """Returns 1 if a dimension is `value`, which is at least 1, else 0."""
     return _reaches(dim, value) - _reaches(dim, value + 1)
 
 
