@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from clew.backends.cpu.schedule_choice import schedule_for
     from clew.bisection import Verdict, bisect
     from clew.build.inputs import Inputs
+    from clew.build.specializing import SpecializedSizes
     from clew.compare.diff import diff
     from clew.compare.report import DiffReport
     from clew.compare.rows import LayerDiff
@@ -82,6 +83,7 @@ _HOMES: Final = {
     "Sample": "clew.ops.registry",
     "PrecisionReport": "clew.precision",
     "Session": "clew.runtime.session",
+    "SpecializedSizes": "clew.build.specializing",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
     "Target": "clew.machine.target",
@@ -151,6 +153,7 @@ __all__ = [
     "RegionPattern",
     "Sample",
     "Session",
+    "SpecializedSizes",
     "Taps",
     "Target",
     "Verdict",

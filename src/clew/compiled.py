@@ -408,11 +408,15 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
         """Returns the program of a build for given sizes alone; it may run in another thread."""
         assert isinstance(self._model, Module)
-        sized = self._sized
-        known = [c for s in sized.build.segments for c in s.constants] if sized else []
+        sized = self._sized.template if self._sized is not None else None
+        if sized is None and self._stored is not None:
+            sized = self._stored.sized
         quiet = replace(
             self.options,
-            passes=(*self.options.passes, ShareConstants(known)),
+            passes=(
+                *self.options.passes,
+                ShareConstants(sized.constants if sized is not None else ()),
+            ),
             trace=False,
             instruments=(manners,),
             on_progress=manners.on_progress,

@@ -30,6 +30,7 @@ from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes
 from clew.runtime.model import KEPT_SIZES, Ready, SizesKey, sizes_key
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
+from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import shared_pool, thread_count
 from clew.support.errors import CompileError, InputError
 from clew.support.locks import Lock
@@ -80,6 +81,11 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
     def sizes(self) -> SizeRanges:
         """The ranges that were given for free dimensions, by name."""
         return self._sizes
+
+    @property
+    def sized(self) -> ProgramTemplate | None:
+        """The program for all sizes, if there is one."""
+        return self._template.template if self._template is not None else None
 
     @property
     def kernels(self) -> list[LoadedKernel]:

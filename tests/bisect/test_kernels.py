@@ -171,8 +171,8 @@ def test_memory_that_is_taken_over_too_early(monkeypatch: pytest.MonkeyPatch) ->
 def test_operands_the_wrong_way_round(monkeypatch: pytest.MonkeyPatch) -> None:
     right = lowering._compute
 
-    def swapped(op: Any, node: Any, args: list[Tensor]) -> Any:
-        return right(op, node, args[::-1] if op.name == "subtract" else args)
+    def swapped(op: Any, node: Any, args: list[Tensor], way: int) -> Any:
+        return right(op, node, args[::-1] if op.name == "subtract" else args, way)
 
     monkeypatch.setattr(lowering, "_compute", swapped)
     body = """  %0 = exp(%x)  // first:Exp#0
@@ -234,11 +234,11 @@ def test_a_kernel_that_was_kept_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_a_reference_that_is_wrong_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     right = lowering._to_stages
 
-    def wrong(function: Function) -> Any:
+    def wrong(function: Function, way: int) -> Any:
         if lowering.name_of(function) == "tanh":  # at higher levels it is fused
             body = clew.get_op("sigmoid")(function.params[0])
             function = Function(function.params, body, function.attrs)
-        return right(function)
+        return right(function, way)
 
     monkeypatch.setattr(lowering, "_to_stages", wrong)
     verdict = found(nets.mlp(), reference="opt0")

@@ -79,7 +79,8 @@ def test_every_option_of_compiling_is_an_option_of_commands() -> None:
     """What `clew.compile` takes is offered, but for what no text can say."""
     taken = {f.name for f in fields(CompileOptions)}
     no_text = {"model", "passes", "instruments", "on_progress", "trace", "guard", "budgets"} | {
-        "backends"
+        "backends",
+        "specialize",
     }
     code = clew.compile.__code__
     every = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])

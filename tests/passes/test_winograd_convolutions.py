@@ -52,7 +52,7 @@ def test_padding_is_part_of_it(kit: Any, size: Any, padding: tuple[int, ...]) ->
 
 def test_as_many_images_as_a_run_has(kit: Any) -> None:
     after = transformed(kit, network(kit, 64, 64, (14, 14), batch=SymDim.symbol("n")))
-    assert only(after).op_name == "nn.conv2d_winograd"
+    assert only(after).op_name == "nn.conv2d_by_size"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ import numpy as np
 from clew.ir.module import Module
 from clew.runtime.model import KEPT_SIZES, SizesKey
 from clew.runtime.program import Program
+from clew.support.errors import ClewError
 from clew.support.locks import Lock
 
 State = Literal["counting", "building", "trying", "in use", "not faster", "failed"]
@@ -109,6 +110,7 @@ class _Met:
 
     sizes: Mapping[str, int]
     state: State = "counting"
+    process: int = field(default_factory=os.getpid)
     calls: int = 0
     seconds: float = 0.0
     own: Program | None = None
@@ -177,7 +179,7 @@ class Specializer:
         """Returns the outputs of a call at the sizes of `key`, whose names `sizes` returns."""
         with self._lock:
             met = self._met.get(key)
-            if met is None:
+            if met is None or met.process != os.getpid():  # a fork has no worker
                 met = self._met[key] = _Met(sizes())
                 self._forget()
             else:
@@ -243,7 +245,8 @@ class Specializer:
         except Stopped:
             return
         except Exception as error:  # of any type, from user code; calls go on with the common build
-            program, reason = None, str(error).partition("\n")[0] or type(error).__name__
+            coded = isinstance(error, ClewError)
+            program, reason = None, str(error).partition("\n")[0] if coded else repr(error)
         manners.end()
         with self._lock:
             met.own, met.reason, met.arrays = program, reason, ()

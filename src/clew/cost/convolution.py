@@ -18,8 +18,8 @@ WINOGRAD_TILES: Final = (2, 4)
 # Steps (loads, stores, additions) of the transforms of a tile of one block of channels, by the
 # tile's side: of the image, and of the result.
 _TRANSFORM_STEPS: Final = {2: (80, 45), 4: (240, 150)}
-# With fewer rows, a register tile does not hide the latency of multiply-adds.
-_FULL_TILE_ROWS: Final = 8
+FULL_TILE_ROWS: Final = 8
+"""With fewer rows, a register tile does not hide the latency of multiply-adds."""
 # A matrix unit multiplies blocks of 2x2 tiles.
 _TILES_A_SIDE: Final = 2
 _PART_BYTES: Final = 2
@@ -65,12 +65,17 @@ class SplitImage:
 
 def direct_cycles(layer: ConvLayer, target: Target) -> float:
     """Returns the cycles of a direct convolution."""
+    each, weights = direct_terms(layer, target)
+    return layer.pixels * each + weights
+
+
+def direct_terms(layer: ConvLayer, target: Target) -> tuple[float, float]:
+    """Returns the cycles of a direct convolution per pixel of a result, and for its weights."""
     lanes, costs = target.vector_lanes(layer.dtype), target.costs
     filters = layer.inner * layer.outer
-    products = layer.pixels * layer.taps * filters / lanes / costs.vector_multiply_adds
-    moved = layer.pixels * (layer.inner + layer.outer) / lanes
-    weights = layer.taps * layer.weight_bytes / costs.weight_bytes
-    return products + moved * costs.move + weights
+    products = layer.taps * filters / lanes / costs.vector_multiply_adds
+    moved = (layer.inner + layer.outer) / lanes
+    return products + moved * costs.move, layer.taps * layer.weight_bytes / costs.weight_bytes
 
 
 def winograd_cycles(
@@ -92,14 +97,22 @@ def winograd_cycles(
         )
         moved = 2 * costs.move * phases.pixels * (layer.inner + layer.outer) / lanes
         return winograd_cycles(phases, tile, target) + moved
-    points, tiles = (tile + WINDOW - 1) ** 2, layer.tiles(tile)
-    filters = layer.inner * layer.outer
+    row, each, weights = winograd_terms(layer, tile, target)
+    tiles = layer.tiles(tile)
+    return max(tiles, FULL_TILE_ROWS) * row + tiles * each + weights
+
+
+def winograd_terms(layer: ConvLayer, tile: int, target: Target) -> tuple[float, float, float]:
+    """Returns the cycles of Winograd's algorithm: of the products, per tile, of which there are at
+    least `FULL_TILE_ROWS`; of the transforms, per tile; and for the weights.
+    """
+    lanes, costs = target.vector_lanes(layer.dtype), target.costs
+    points, filters = (tile + WINDOW - 1) ** 2, layer.inner * layer.outer
     forth, back = (steps * costs.transform_step for steps in _TRANSFORM_STEPS[tile])
-    rows = points * max(tiles, _FULL_TILE_ROWS)
-    products = rows * filters / lanes / costs.vector_multiply_adds
-    transforms = tiles * (layer.inner * forth + layer.outer * back) / lanes
+    products = points * filters / lanes / costs.vector_multiply_adds
+    transforms = (layer.inner * forth + layer.outer * back) / lanes
     weights = points * layer.weight_bytes / (costs.weight_bytes * costs.panel_gain)
-    return products + transforms + weights
+    return products, transforms, weights
 
 
 def split_cycles(

@@ -13,8 +13,12 @@ from clew.te.tensor import Tensor, stages
 from clew.te.walk import map_loads
 
 
-def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nest:
+def lower(
+    name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], like: Nest | None = None
+) -> Nest:
     """Returns the nest of a computation. Sizes that only a run knows are at least 1.
+
+    With `like`, a nest with the same inputs and outputs, it has that nest's buffers for them.
 
     A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store. A reduction becomes
     one nest that stores its identity and one that accumulates. Stage names must be unique.
@@ -24,13 +28,16 @@ def lower(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Nes
     becomes 0.
     """
     buffers: dict[int, Buffer] = {}
-    for tensor in inputs:
-        buffers[id(tensor)] = Buffer(tensor.name, tensor.shape, tensor.dtype, "input")
+    for number, tensor in enumerate(inputs):
+        made = Buffer(tensor.name, tensor.shape, tensor.dtype, "input")
+        buffers[id(tensor)] = like.inputs[number] if like else made
     results = {id(t) for t in outputs}
+    known = dict(zip(map(id, outputs), like.outputs, strict=True)) if like else {}
     body: list[Stmt] = []
     for stage in stages(outputs):
         scope: Scope = "output" if id(stage) in results else "workspace"
         buffer = Buffer(stage.name, stage.shape, stage.dtype, scope, role=stage.role)
+        buffer = known.get(id(stage), buffer)
         buffers[id(stage)] = buffer
         body.extend(_stage(stage, buffer, buffers))
     out = tuple(buffers[id(t)] for t in outputs)

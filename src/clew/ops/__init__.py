@@ -8,6 +8,7 @@ from clew.ops import (  # noqa: F401  registers operators
 )
 from clew.ops.convolution import (  # noqa: F401  registers operators
     conv,
+    conv_by_size,
     conv_frames,
     conv_parts,
     conv_transpose,

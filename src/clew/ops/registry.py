@@ -30,6 +30,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.ir.dims import Dim
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.parser import operators_from
 from clew.ir.types import (
@@ -64,6 +65,7 @@ _KEPT: Final = 1024
 Array: TypeAlias = "np.ndarray[Any, Any]"
 KnownRule: TypeAlias = "Callable[..., Function | None]"
 TypeRule = Callable[..., Type]
+Ways = Callable[[Sequence["Tensor"], "Attrs"], "list[tuple[Tensor, Dim]]"]
 Compute = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
 
@@ -88,6 +90,7 @@ class Op(Computed):
     signature: Signature
     doc: str
     compute: Compute | None = None
+    ways_rule: Ways | None = None
     decompose_rule: Callable[..., Expr | None] | None = None
     reference_rule: Callable[..., Any] | None = None
     type_rule: TypeRule | None = None
@@ -140,6 +143,14 @@ class Op(Computed):
     def reference(self, rule: Callable[..., Any]) -> Callable[..., Any]:
         """Decorator: maps NumPy arrays and attributes to an array (or a tuple of arrays)."""
         self.reference_rule = rule
+        return rule
+
+    def ways(self, rule: Ways) -> Ways:
+        """Decorator: several ways to compute the result. Maps operands and attributes to the result
+        of each, the first that of `compute`, and to a dimension that is 1 where that way is to be
+        used and 0 elsewhere. A kernel contains all of them, and a run's sizes select one.
+        """
+        self.ways_rule = rule
         return rule
 
     def types(self, rule: TypeRule) -> TypeRule:

@@ -34,6 +34,11 @@ class ShareConstants(Pass):
 
     known: Sequence[Array] = field(default=(), repr=False)
 
+    @property
+    def options(self) -> dict[str, Any]:
+        """None: a text such as that of a reproducer cannot hold arrays."""
+        return {}
+
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Sharer(self.known).rewrite_module(module)
 

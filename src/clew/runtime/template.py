@@ -157,6 +157,11 @@ class ProgramTemplate(Shown):
     def _about(self) -> str:
         return f"{self.program._about()}, for all sizes"
 
+    @property
+    def constants(self) -> list[np.ndarray]:
+        """The constants in memory that programs at all sizes share."""
+        return [constant for segment in self.segments for constant in segment.constants]
+
     def at(self, by_name: Mapping[str, int]) -> tuple[Program, list[NativeSegment]] | None:
         """Returns the program at given sizes, and its segments; None if it is not valid there."""
         if any(size < 1 for size in by_name.values()):

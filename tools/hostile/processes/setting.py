@@ -68,8 +68,8 @@ def late() -> Any:
 
 
 def compiled(what: Any, threads: int = 2, **options: Any) -> Any:
-    """Returns a compiled model."""
-    return clew.compile(load(what), threads=threads, **options)
+    """Returns a compiled model whose results do not depend on the number of calls."""
+    return clew.compile(load(what), threads=threads, **{"specialize": False, **options})
 
 
 def right(**options: Any) -> None:

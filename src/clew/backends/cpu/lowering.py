@@ -21,11 +21,12 @@ from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
-from clew.ir.dims import SymDim
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import post_order
+from clew.loop.either import either
 from clew.loop.in_place import in_place_pairs
 from clew.loop.ir import Nest
 from clew.loop.lower import lower
@@ -89,9 +90,15 @@ class KernelSource(Shown):
         by_hand: Sequence[ScheduleFor] = (),
         bounds: str = "check",
         use: str = "",
+        first: KernelSource | None = None,
+        way: int = 0,
     ) -> None:
-        """`use` is the name of the kernel's first use in a model, for errors."""
+        """`use` is the name of the kernel's first use in a model, for errors. With `first`, it is
+        another way to compute the results of that kernel, of the given number (`Op.ways`).
+        """
         self.use = use
+        self._first = first
+        self._way = way
         self.function = function
         self.target = target
         self.by_hand = tuple(by_hand)
@@ -144,13 +151,31 @@ class KernelSource(Shown):
     def stages(self) -> Stages:
         """The function as tensor expressions."""
         with assumptions() as needs:
-            made = _to_stages(self.function)
+            made = _to_stages(self.function, self._way)
         return _with_checks(replace(made, needs=tuple(needs)), self.bounds)
 
     @cached_property
     def nest(self) -> Nest:
         """The plain loop nest."""
-        return lower(self.name, self.stages.inputs, self.stages.outputs)
+        like = self._first.nest if self._first is not None else None
+        return lower(self.name, self.stages.inputs, self.stages.outputs, like)
+
+    @cached_property
+    def ways(self) -> list[tuple[KernelSource, Dim]]:
+        """The ways to compute the results, this one first, each with a dimension that is 1 where it
+        is used and 0 elsewhere. A schedule by hand is for one way, so a kernel with one has no
+        other.
+        """
+        if self._first is not None or self.by_hand or self.stages.checks:
+            return [(self, 1)]
+        return [
+            (self._other(number) if number else self, where)
+            for number, where in enumerate(_where(self.function))
+            if where != 0
+        ]
+
+    def _other(self, way: int) -> KernelSource:
+        return KernelSource(self.function, self.target, (), self.bounds, self.use, self, way)
 
     @cached_property
     def plan(self) -> Plan:
@@ -187,12 +212,12 @@ class KernelSource(Shown):
     @property
     def rules(self) -> tuple[str, ...]:
         """The names of the schedule rules used."""
-        return self.plan.rules
+        return tuple(dict.fromkeys(rule for way, _ in self.ways for rule in way.plan.rules))
 
     @cached_property
     def scheduled_nest(self) -> Nest:
         """The nest from which code is generated."""
-        return self.schedule.finished()
+        return either([(way.schedule.finished(), where) for way, where in self.ways])
 
     @cached_property
     def printed(self) -> PrintedNest:
@@ -220,7 +245,8 @@ class KernelSource(Shown):
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
         checks = self.stages.checks
-        needs = (*needs_of(self.nest), *self.stages.needs) if made.sizes else ()
+        assumed = (n for way, _ in self.ways for n in (*needs_of(way.nest), *way.stages.needs))
+        needs = tuple(dict.fromkeys(assumed)) if made.sizes else ()
         return KernelCode(
             self.key,
             made.entries,
@@ -234,7 +260,8 @@ class KernelSource(Shown):
 
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""
-        return self.stages.ops.get(stage.split("@", 1)[0])
+        name = stage.split("@", 1)[0]
+        return next((way.stages.ops[name] for way, _ in self.ways if name in way.stages.ops), None)
 
 
 @dataclass(frozen=True, repr=False)
@@ -271,8 +298,21 @@ class KernelBinary(Brief):
         )
 
 
-def _to_stages(function: Function) -> Stages:
-    """Returns a primitive function as tensor expressions, with stages named after operators."""
+def _where(function: Function) -> list[Dim]:
+    """Returns, for each way to compute a function, a dimension that is 1 where it is used and 0
+    elsewhere.
+    """
+    for call in operator_calls(function):
+        if isinstance(call.op, Op) and call.op.ways_rule is not None:
+            operands = call.op.placeholders([a.tensor for a in call.args])
+            return [where for _, where in call.op.ways_rule(operands, call.attrs)]
+    return [1]
+
+
+def _to_stages(function: Function, way: int = 0) -> Stages:
+    """Returns a primitive function as tensor expressions, with stages named after operators.
+    `way` is the number of the way to compute those that have several.
+    """
     taken: dict[str, int] = {}
     values: dict[int, tuple[Tensor, ...]] = {}
     ops: dict[str, int] = {}
@@ -293,7 +333,7 @@ def _to_stages(function: Function) -> Stages:
                 named.add(id(values[node.id][0]))
             case Call(op=Op() as op):
                 args = [values[a.id][0] for a in node.args]
-                made = _compute(op, node, args)
+                made = _compute(op, node, args, way)
                 _name_stages(op, made, taken, ops, named, count)
                 values[node.id] = made
                 count += 1
@@ -328,7 +368,9 @@ def _with_checks(made: Stages, bounds: str) -> Stages:
     return replace(made, checks=tuple(checks))
 
 
-def _compute(op: Op, node: Call, args: list[Tensor]) -> tuple[Tensor, ...]:
+def _compute(op: Op, node: Call, args: list[Tensor], way: int) -> tuple[Tensor, ...]:
+    if way and op.ways_rule is not None:
+        return (op.ways_rule(args, node.attrs)[way][0],)
     assert op.compute is not None, f"{op.name} has no tensor form and cannot be in a kernel"
     made = op.compute(*args, **node.attrs)
     return made if isinstance(made, tuple) else (made,)

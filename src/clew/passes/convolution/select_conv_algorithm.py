@@ -14,7 +14,7 @@ from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.conv_in_parts import in_parts
 from clew.passes.convolution.convolutions import Algorithm, plain_weight
-from clew.passes.convolution.winograd import direct_cycles, winograd
+from clew.passes.convolution.winograd import direct_cycles, winograd, winograd_by_size
 from clew.support.errors import InputError
 
 WINOGRAD, BF16X3 = "winograd", "bf16x3"
@@ -32,6 +32,8 @@ class SelectConvAlgorithm(Pass):
       images of every d-th line and column (`space_to_batch`). A convolution of clips
       (`nn.conv3d_frames`) becomes one of images whose channels are those of all frames in the
       window.
+      With free sizes, a kernel contains both algorithms, and the sizes of a run select one
+      (`nn.conv2d_by_size`).
     - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
       layers: pixels are rows and channels the depth, once per tap.
 
@@ -108,6 +110,11 @@ class _Selector(Rewriter):
         if selected is direct:
             return new
         with self.covers(old, *old.args):
+            if selected in in_f32:
+                tiles = sorted(options.tiles, reverse=True)
+                by_size = winograd_by_size(new, weight, tiles, options.min_gain, target)
+                if by_size is not None:
+                    return by_size
             return selected.build()
 
     def _select(self, in_f32: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
-from clew.cost.convolution import WINDOW, winograd_cycles
+from clew.cost.convolution import (
+    FULL_TILE_ROWS,
+    WINDOW,
+    direct_terms,
+    winograd_cycles,
+    winograd_terms,
+)
 from clew.cost.convolution import direct_cycles as cycles_of_direct
 from clew.ir.expr import Call, Constant, Expr
 from clew.machine.target import Target
@@ -47,15 +53,45 @@ def direct_cycles(conv: Call, weight: Constant, target: Target) -> float:
     return cycles_of_direct(layer, target)
 
 
+def winograd_by_size(
+    conv: Call, weight: Constant, tiles: Sequence[int], min_gain: float, target: Target
+) -> Expr | None:
+    """Returns a convolution of free sizes as Winograd's algorithm with each of `tiles` and the
+    direct one, of which a run's sizes select one; None if the sizes are known, or there are frames
+    or a dilation. Winograd's algorithm must be `min_gain` times as fast as the direct one.
+    """
+    if conv.tensor.is_static or conv.op_name == _OF_FRAMES or conv.attrs.dilation != (1, 1):
+        return None
+    data, padding = unpadded(conv.args[0])
+    layer = layer_of(conv, weight)
+    terms = [min_gain * term for tile in tiles for term in winograd_terms(layer, tile, target)]
+    return get_op("nn.conv2d_by_size")(
+        data,
+        conv.args[1],
+        *(_weight_of_tiles(conv, weight, tile) for tile in tiles),
+        tiles=tuple(tiles),
+        direct=tuple(map(round, direct_terms(layer, target))),
+        winograd=tuple(map(round, terms)),
+        least_rows=FULL_TILE_ROWS,
+        weight_layout=conv.attrs.weight_layout,
+        padding=padding,
+    )
+
+
+def _weight_of_tiles(conv: Call, weight: Constant, tile: int) -> Expr:
+    """Returns a weight transformed for tiles."""
+    panel = parse_layout(conv.attrs.weight_layout).factor("O")
+    if weight.tensor.concrete[0] % panel:  # its last panel is zero-padded
+        panel = parse_layout(conv.attrs.data_layout).factor("C")
+    plain = _frames_as_channels(weight) if conv.op_name == _OF_FRAMES else weight
+    return get_op("nn.winograd_weight")(plain, tile=tile, block=panel)
+
+
 def _transformed(conv: Call, weight: Constant, tile: int) -> Expr:
     """Returns the convolution between transforms of tiles."""
     data, padding = unpadded(conv.args[0])
     frames, dilation = conv.op_name == _OF_FRAMES, conv.attrs.dilation[-2:]
-    panel = parse_layout(conv.attrs.weight_layout).factor("O")
-    if weight.tensor.concrete[0] % panel:  # its last panel is zero-padded
-        panel = parse_layout(conv.attrs.data_layout).factor("C")
-    plain = _frames_as_channels(weight) if frames else weight
-    transformed = get_op("nn.winograd_weight")(plain, tile=tile, block=panel)
+    transformed = _weight_of_tiles(conv, weight, tile)
     if dilation == (1, 1):
         clips = _depth(conv, weight) if frames else {}
         return get_op("nn.conv2d_winograd")(data, transformed, tile=tile, padding=padding, **clips)

@@ -57,11 +57,10 @@ class Rows(Rule[RowStages]):
         axes = info.axes_in(out)
         shared = _row_rank(infos, members, info)
         row, inside = axes[:shared], axes[shared:]
-        columns = {m for m in members if row and sums_columns(infos[m], target)}
+        columns = _columns(infos, members, shared, target) if row else set()
         for member in reversed(members) if row else ():
             inner = infos[member].store.buffer.shape[shared:]
-            alone = product(inner) == (inner[-1] if member in columns else 1)
-            columns -= set() if alone else {member}
+            alone = product(inner) == 1 or member in columns
             schedule.compute_at(member, row[-1], "register" if alone else "scratch")
         readers = {reader for m in columns for reader in infos[m].readers}
         for member in members:
@@ -78,6 +77,21 @@ class Rows(Rule[RowStages]):
         if row:
             spread(schedule, row)
         return schedule
+
+
+def _columns(
+    infos: dict[str, StageInfo], members: list[str], shared: int, target: Target
+) -> set[str]:
+    """Returns the reductions whose results, all in one vector or a few, stay in registers: other
+    members read them, and each is over nothing else.
+    """
+    found: set[str] = set()
+    for member in members:
+        inner = infos[member].store.buffer.shape[shared:]
+        read = set(infos[member].readers) <= set(members) - {member}
+        if inner and read and product(inner) == inner[-1] and sums_columns(infos[member], target):
+            found.add(member)
+    return found
 
 
 def _row_rank(infos: dict[str, StageInfo], members: list[str], root: StageInfo) -> int:

@@ -1,0 +1,36 @@
+"""One nest of several for the same results, of which sizes select one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from clew.ir.dims import Dim
+from clew.loop.ir import Block, For, Nest, Stmt, block
+from clew.loop.primitives.common import replace_index
+
+
+def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
+    """Returns a nest that runs, of several nests for the same results, the one whose dimension is
+    1; those of the others are 0.
+
+    All have the same inputs and outputs, as the same buffers. Outermost loops run no iterations in
+    the nests that are not selected.
+    """
+    first = nests[0][0]
+    if len(nests) == 1:
+        return first
+    assert all(n.inputs == first.inputs and n.outputs == first.outputs for n, _ in nests)
+    body = block(*(stmt for nest, where in nests for stmt in _times(nest.body, where)))
+    return replace(first, body=body)
+
+
+def _times(body: Block, runs: Dim) -> list[Stmt]:
+    """Returns statements whose outermost loops run only where `runs` is 1."""
+    found: list[Stmt] = []
+    for stmt in body.stmts:
+        loop = stmt if isinstance(stmt, For) else None
+        assert loop is not None, "a nest's statements are loops"
+        index = loop.index.part(loop.name, loop.size * runs)
+        found.append(replace(loop, index=index, body=replace_index(loop.body, loop.index, index)))
+    return found
