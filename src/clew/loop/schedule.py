@@ -170,9 +170,10 @@ class Schedule(Shown):
 
     # --- the primitives, with their signatures ---
 
-    def split(self, loop: str, factor: int, tail: str = "peel") -> tuple[str, str]:
+    def split(self, loop: str, factor: int, tail: str = "peel", inside: int = 0) -> tuple[str, str]:
         """Splits a loop; returns the names of the outer and the inner loop."""
-        self.apply("split", loop=loop, factor=factor, tail=tail)
+        some = {"inside": inside} if inside else {}
+        self.apply("split", loop=loop, factor=factor, tail=tail, **some)
         return f"{loop}.o", f"{loop}.i"
 
     def fuse(self, outer: str, inner: str) -> str:

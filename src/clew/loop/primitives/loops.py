@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from clew.ir.dims import Dim, Facts, SymDim, at_least, ceil_div, dim_min, exact_quotient
+from clew.ir.dims import (
+    Dim,
+    Facts,
+    SymDim,
+    at_least,
+    ceil_div,
+    dim_min,
+    exact_quotient,
+    product,
+)
 from clew.loop.affine import Simplifier
 from clew.loop.ir import (
     For,
@@ -38,7 +47,13 @@ MOST_LANES: Final = 64
 
 @primitive
 def split(
-    nest: Nest, simplifier: Simplifier, *, loop: str, factor: int, tail: str = "peel"
+    nest: Nest,
+    simplifier: Simplifier,
+    *,
+    loop: str,
+    factor: int,
+    tail: str = "peel",
+    inside: int = 0,
 ) -> Nest:
     """`for i in n` becomes `for i.o in n/factor: for i.i in factor`.
 
@@ -52,6 +67,9 @@ def split(
     equal tiles, of a size that the run knows, and moves the last back. For n below the factor,
     `clamp` may use a smaller tile that repeats the last iteration.
 
+    With `inside`, only copies of the loop are split whose loops inside, except the innermost one,
+    have at most that many iterations together.
+
     Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorized or parallel;
     S071 for iterations that cannot be computed twice.
     """
@@ -62,6 +80,8 @@ def split(
     def rewrite(found: For) -> Stmt:
         if found.kind in ("vector", "parallel", "dot", "block", "thread"):
             raise ScheduleError("S006", f"loop {loop} is already {found.kind}", hint="split first")
+        if inside and not at_least(inside - _iterations_inside(found)):
+            return found
         if isinstance(found.size, SymDim) or tail in ("shrink", "clamp"):
             return single(_split_size(found, factor, tail, simplifier))
         extent = found.extent
@@ -78,6 +98,12 @@ def split(
         return single([_piece(found, *p, simplifier) for p in pieces if p[1] and p[2]])
 
     return rewrite_loops(nest, loop, rewrite)
+
+
+def _iterations_inside(loop: For) -> Dim:
+    """Returns the iterations of the loops inside, except the innermost one."""
+    *outer, _ = (inner.size for inner in loops(loop.body))
+    return product(tuple(outer))
 
 
 def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> list[For]:

@@ -6,10 +6,15 @@ import contextlib
 import math
 
 from clew.ir.types import memory_bytes
-from clew.loop.ir import buffer_loads
+from clew.loop.ir import buffer_loads, loops
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.library.tile_sizes import balanced, reduction_unroll
+from clew.schedules.library.tile_sizes import (
+    ENOUGH_ACCUMULATORS,
+    FEW_UNROLLED,
+    balanced,
+    reduction_unroll,
+)
 from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 
@@ -44,10 +49,23 @@ def register_tile(
     if 1 < steps < schedule.extent(deepest):
         reduction[-1], inner = schedule.split(deepest, steps)
         schedule.unroll(inner)
+    elif steps == 1 and not unroll and schedule.is_multiple(deepest, FEW_UNROLLED):
+        _unroll_small_copies(schedule, deepest)
     for name in (*others, vector):
         schedule.unroll(name)
     schedule.vectorize(lane)
     return reduction
+
+
+def _unroll_small_copies(schedule: Schedule, reduction: str) -> None:
+    """Unrolls some steps of the reduction in tiles that are much smaller than the largest one, as
+    those for remainders that only a run knows.
+    """
+    if all(isinstance(loop.size, int) for loop in loops(schedule.nest.body)):
+        return  # tiles for a remainder that is known are chosen to be large
+    with contextlib.suppress(ScheduleError):
+        _, inner = schedule.split(reduction, FEW_UNROLLED, inside=ENOUGH_ACCUMULATORS)
+        schedule.unroll(inner)
 
 
 def split_tiles(schedule: Schedule, loop: str, size: int, tail: str = "balance") -> tuple[str, str]:

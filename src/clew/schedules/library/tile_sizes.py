@@ -15,9 +15,11 @@ from clew.machine.target import Target
 UNROLLED: Final = (0, 1, 2, 4)
 """Options for the number of reduction steps to unroll; with 0, the tile's size determines it."""
 MOST_ROWS: Final = 14
+ENOUGH_ACCUMULATORS: Final = 8
+"""Vectors of sums with which a tile keeps the arithmetic units busy without unrolling."""
+FEW_UNROLLED: Final = 4
+"""Reduction steps that a smaller tile unrolls."""
 _BROADCASTS = 1
-_ENOUGH_ACCUMULATORS = 8
-_MOST_UNROLLED = 4
 _MOST_CHAINS = 4
 _LARGE_OUTPUT = 8  # times the second-level cache
 
@@ -41,7 +43,7 @@ def reduction_unroll(accumulators: int) -> int:
     operands of several steps together and spill. Unrolling a small tile amortizes loop control and
     prefetches: tiles of 4x2 vectors were up to 1.6 times as fast (16 registers, 8x1024x4096).
     """
-    return _MOST_UNROLLED if accumulators <= _ENOUGH_ACCUMULATORS else 1
+    return FEW_UNROLLED if accumulators <= ENOUGH_ACCUMULATORS else 1
 
 
 def window_tile(target: Target, height: int, width: int) -> tuple[int, int]:
