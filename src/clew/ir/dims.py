@@ -381,9 +381,10 @@ class Sizes:
 
     __slots__ = ("_atoms", "_values", "by_name")
 
-    def __init__(self, by_name: Mapping[str, int]) -> None:
+    def __init__(self, by_name: Mapping[str, int], values: dict[SymDim, int] | None = None) -> None:
+        """`values` are those of dimensions that are already known."""
         self.by_name = dict(by_name)
-        self._values: dict[SymDim, int] = {}
+        self._values: dict[SymDim, int] = {} if values is None else values
         self._atoms: dict[Atom, int] = {}
 
     def value(self, dim: Dim) -> int:
@@ -402,6 +403,11 @@ class Sizes:
                 found += coefficient
             self._values[dim] = found
         return found
+
+    @property
+    def computed(self) -> tuple[SymDim, ...]:
+        """The dimensions whose values were asked for, and those they consist of."""
+        return tuple(self._values)
 
     def _atom(self, atom: Atom) -> int:
         found = self._atoms.get(atom)

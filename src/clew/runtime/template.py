@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 import numpy as np
 
 from clew.codegen.artifact import KernelCode
+from clew.ir.dim_code import DimCode
 from clew.ir.dims import Dim, Sizes, SymDim
 from clew.runtime.context import SharedMemory
 from clew.runtime.memory import ArenaTemplate
@@ -153,6 +154,7 @@ class ProgramTemplate(Shown):
         self.program = program
         self.segments = tuple(segments)
         self.conditions = tuple(conditions)
+        self._code: DimCode | None = None  # of all dimensions, once a program has been made
 
     def _about(self) -> str:
         return f"{self.program._about()}, for all sizes"
@@ -166,14 +168,16 @@ class ProgramTemplate(Shown):
         """Returns the program at given sizes, and its segments; None if it is not valid there."""
         if any(size < 1 for size in by_name.values()):
             return None
-        sizes = Sizes(by_name)
         try:
+            sizes = Sizes(by_name) if self._code is None else self._code.at(by_name)
             if any(sizes.value(condition) < 0 for condition in self.conditions):
                 return None
-        except GraphTypeError:  # a size is divided by 0
+        except (GraphTypeError, ZeroDivisionError):  # a size is divided by 0
             return None
         made: dict[int, NativeSegment] = {}
         program = program_at(self.program, sizes, made)
+        if self._code is None:
+            self._code = DimCode(sizes.computed)
         return program, [made[id(s)] if isinstance(s, SizedSegment) else s for s in self.segments]
 
 
