@@ -233,3 +233,31 @@ def test_conditions(kit: Any, build: Any, left: list[str]) -> None:
     (expected,), (found,) = kit.interpret(before, values), kit.interpret(after, values)
     assert found.shape == expected.shape
     assert (found == expected).all()
+
+
+@pytest.mark.parametrize("index", [1, -2])
+def test_one_of_the_sizes_is_a_range(kit: Any, index: int) -> None:
+    """A kernel computes it from the sizes of a call; no step of the host reads a shape."""
+    n = SymDim.symbol("n")
+    x = kit.var("x", 2, n, 3)
+    shape = kit.layer("shape_of", x)
+    taken = [
+        kit.layer("slice", shape, begin=(index,), end=(index + 1,), strides=(1,), axes=(0,)),
+        kit.layer("gather", shape, kit.const(np.array(index, np.int64))),
+        kit.layer("gather", shape, kit.const(np.array([index], np.int64))),
+    ]
+    for value in taken:
+        after = kit.apply(kit.module([x], value), SimplifyExpr())
+        assert set(kit.op_names(after)) <= {"arange", "reshape"}
+        (made,) = after.main.body.fields
+        assert made.tensor.shape == value.tensor.shape
+        made = made if made.op_name == "arange" else made.args[0]
+        assert (made.attrs.start, made.attrs.stop) == (n, n + 1)
+
+
+def test_sizes_that_only_the_data_decide_are_read_in_the_run(kit: Any) -> None:
+    x = kit.var("x", 2, SymDim.symbol("?3"), 3)
+    shape = kit.layer("shape_of", x)
+    value = kit.layer("slice", shape, begin=(1,), end=(2,), strides=(1,), axes=(0,))
+    before = kit.module([x], value)
+    assert kit.apply(before, SimplifyExpr()) is before

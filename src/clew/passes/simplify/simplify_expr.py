@@ -27,6 +27,7 @@ class SimplifyExpr(Pass):
       negative of negative, cast of a lossless cast.
     - Cheaper form: `x / c` as `x * (1/c)` if that is exact, `pow` by 2, 0.5, -1 and -0.5, `1 / x`,
       `1 / sqrt(x)`, a transpose that moves only axes of size 1 as a reshape.
+    - Sizes as values: one element of `shape_of` as an `arange` of one number.
     - Constant condition: `where` and `If`, `x and true`, `x or false`, and comparisons of integers
       with a number beyond the bounds that `arange` gives them.
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import numpy as np
 
+from clew.ir.dims import Dim, is_unknown
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import TensorType, bits, is_float, is_integer, to_numpy
 from clew.ops.registry import get_op
@@ -207,6 +209,45 @@ def reciprocal_of_root(found: Match) -> Expr | None:
     return get_op("rsqrt")(found[_x])
 
 
+# --- sizes as values ---
+
+_number = is_splat()
+
+
+@rule(is_op("slice")(is_op("shape_of")(_x)))
+def one_of_the_sizes(found: Match) -> Expr | None:
+    """`shape_of(x)[k:k+1]` is a range of one number: a kernel computes it from the sizes of a call,
+    and fuses it with its readers.
+    """
+    shape = found[_x].tensor.shape
+    begin: Sequence[Any] = found.attrs.begin
+    if found.root.tensor.shape != (1,) or not isinstance(begin[0], int):
+        return None
+    place = begin[0] + len(shape) if begin[0] < 0 else begin[0]
+    return _as_value(shape[place]) if 0 <= place < len(shape) else None
+
+
+@rule(is_op("gather")(is_op("shape_of")(_x), _number))
+def size_of_an_axis(found: Match) -> Expr | None:
+    """`gather(shape_of(x), k)` is a range of one number, too."""
+    shape, place = found[_x].tensor.shape, found.constant(_number).splat_value
+    if found.constant(_number).tensor.size != 1 or not -len(shape) <= place < len(shape):
+        return None
+    value = _as_value(shape[place])
+    if value is None or found.root.tensor.shape == (1,):
+        return value
+    return get_op("reshape")(value, shape=found.root.tensor.shape)
+
+
+def _as_value(size: Dim) -> Expr | None:
+    """Returns a size as a value `i64[1]`; None for a size that only the run knows."""
+    if isinstance(size, int):
+        return Constant(np.array([size], np.int64))
+    if is_unknown(size):
+        return None
+    return get_op("arange")(start=size, stop=size + 1, step=1, dtype="i64")
+
+
 # --- constant condition ---
 
 _condition = is_splat()
@@ -238,5 +279,7 @@ RULES: Final[tuple[Rule, ...]] = (
     simple_power,
     one_over,
     reciprocal_of_root,
+    one_of_the_sizes,
+    size_of_an_axis,
     where_of_constant,
 )
