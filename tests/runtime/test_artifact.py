@@ -309,7 +309,7 @@ def test_loading_needs_nothing_that_compiles(
     folders = {m.split(".")[1] for m in ours}
     ends = {"support", "version", "rooms", "loading", "profiled"}
     assert folders == {*ends, "machine", "runtime", "codegen", "ir"}
-    assert {m for m in ours if m.startswith("clew.ir.")} == {"clew.ir.dims"}
+    assert {m for m in ours if m.startswith("clew.ir.")} == {"clew.ir.dims", "clew.ir.dim_code"}
     codegen = {m for m in ours if m.startswith("clew.codegen.")}
     names = ("artifact", "driver", "driver.driver", "driver.flow", "driver.run", "worker")
     assert codegen == {f"clew.codegen.{name}" for name in names}

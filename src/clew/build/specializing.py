@@ -1,8 +1,9 @@
 """Builds for sizes that a model meets often, made in the background.
 
-A build for all sizes is nearly as fast as one for given sizes alone, but not always as fast. Once
-the calls at some sizes have taken as long as the common build took to compile, a background thread
-makes a build for these sizes. Calls then use both in turns, until their times tell which is faster.
+The common build, which serves all sizes, is usually nearly as fast as one for given sizes alone,
+but not always. Once the calls at some sizes have taken as long as the common build took to compile,
+a background thread makes a build for these sizes alone, their own build. Calls then run both builds
+in turns until their times show which one is faster.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from clew.support.locks import Lock
 State = Literal["counting", "building", "trying", "in use", "not faster", "failed"]
 
 MOST: Final = 4
-"""The most sizes with a build of their own in use at once."""
+"""The maximum number of such builds in use at once."""
 _FEWEST_CALLS: Final = 16
-_TRIALS: Final = 12  # calls of each build; the first of the new one are not counted
+_TRIALS: Final = 12  # calls of each build; the first `_NOT_COUNTED` are ignored
 _NOT_COUNTED: Final = 2
 _LEAST_S: Final = 1.0
 _WORTH: Final = 0.95  # of the common build's time
@@ -44,10 +45,10 @@ _PAUSE_S: Final = 0.001
 
 @dataclass(frozen=True)
 class SpecializedSizes:
-    """Sizes that a model met often, and what became of a build for them alone.
+    """Sizes that a model met often, and the state of their own build.
 
-    `common_s` and `own_s` are the median times of calls with the build for all sizes and with the
-    own one, measured in turns; None before that. `remark` says the same in words.
+    `common_s` and `own_s` are the median times of calls, in seconds, with the build for all sizes
+    and with their own, measured in turns; None until they are measured. `remark` is a summary.
     """
 
     sizes: Mapping[str, int]
@@ -61,16 +62,16 @@ class SpecializedSizes:
 
 
 class Stopped(Exception):
-    """Ends a background build because the process ends."""
+    """Ends a background build because the process exits."""
 
 
 @dataclass
 class Manners:
-    """Keeps a background build out of the way of calls: it waits, for a while, until none runs. An
-    instrument of its passes, which also follows its progress.
+    """Makes a background build yield to calls: before each pass and each kernel, it waits a limited
+    time until no call runs. It is an instrument of the passes and a listener to the progress.
 
-    The program keeps it, with its options, to compile kernels whose sizes only a call determines.
-    `end` makes it do nothing, so that calls do not wait for themselves.
+    The finished program keeps the options of its build, and thus this object, to compile kernels
+    whose sizes only a call determines. `end` turns it off, or calls would wait for themselves.
     """
 
     is_busy: Callable[[], bool] | None
@@ -83,13 +84,13 @@ class Manners:
         """Does nothing."""
 
     def on_progress(self, text: str) -> None:
-        """Waits before each kernel, and ends the build if the process ends."""
+        """Waits before each kernel. Ends the build if the process exits."""
         if self.is_busy is not None and _worker.is_stopping:
             raise Stopped
         self.wait()
 
     def wait(self) -> None:
-        """Waits until no call runs, but not for long."""
+        """Waits until no call runs, but at most `_PATIENCE_S`."""
         is_busy, end = self.is_busy, time.monotonic() + _PATIENCE_S
         while is_busy is not None and is_busy() and time.monotonic() < end:
             if _worker.is_stopping:
@@ -97,7 +98,7 @@ class Manners:
             time.sleep(_PAUSE_S)
 
     def end(self) -> None:
-        """Ends the waiting, when the build is made."""
+        """Turns waiting off once the build is complete."""
         self.is_busy = None
 
 
@@ -106,7 +107,7 @@ MakesProgram: TypeAlias = Callable[[Mapping[str, int], Manners], Program]
 
 @dataclass
 class _Met:
-    """Sizes that the model has met."""
+    """Sizes that the model has met, with their calls and their own build."""
 
     sizes: Mapping[str, int]
     state: State = "counting"
@@ -114,7 +115,7 @@ class _Met:
     calls: int = 0
     seconds: float = 0.0
     own: Program | None = None
-    arrays: tuple[Any, ...] = ()  # inputs of a call, for the first run of its own build
+    arrays: tuple[Any, ...] = ()  # inputs of a call, for the first runs of the new build
     reason: str = ""
     medians: tuple[float, float] | None = None
     times: tuple[deque[float], deque[float]] = field(
@@ -122,7 +123,7 @@ class _Met:
     )
 
     def chosen(self, common: Program) -> Program:
-        """Returns the program of the next call."""
+        """Returns the program for the next call."""
         if self.own is None or self.state not in ("trying", "in use"):
             return common
         if self.state == "trying" and len(self.times[0]) <= len(self.times[1]):
@@ -130,11 +131,11 @@ class _Met:
         return self.own
 
     def keep(self, arrays: Sequence[Any]) -> None:
-        """Copies the inputs of a call, which their owner may change."""
+        """Copies the inputs of a call, since their owner may change them."""
         self.arrays = tuple(a.copy() if isinstance(a, np.ndarray) else copy(a) for a in arrays)
 
     def told(self) -> SpecializedSizes:
-        """Returns what has become of these sizes."""
+        """Returns these sizes and the state of their build."""
         common, own = self.medians or (None, None)
         names = ", ".join(f"{name}={size}" for name, size in self.sizes.items())
         text = {
@@ -154,13 +155,13 @@ class _Met:
 class Specializer:
     """Runs the calls of a model at each of its sizes with the faster of two builds.
 
-    `build` makes the program for given sizes, and may run in another thread. If it is a method, its
-    object is not kept alive. `worth_s` is the time that the calls at some sizes take before a build
-    of their own is made.
+    `build` makes the program for given sizes and may run in another thread. If it is a method, its
+    object is not kept alive. `worth_s` is the total time, in seconds, that calls at some sizes must
+    have taken before these sizes get their own build.
     """
 
     def __init__(self, build: MakesProgram, worth_s: float) -> None:
-        # A cycle of references would keep the weights of a dropped model until they are collected.
+        # A reference cycle would keep the weights of a dropped model until garbage collection.
         self._build: Callable[[], MakesProgram | None] = (
             weakref.WeakMethod(build) if inspect.ismethod(build) else lambda: build
         )
@@ -176,10 +177,10 @@ class Specializer:
         common: Program,
         arrays: Sequence[Any],
     ) -> list[Any]:
-        """Returns the outputs of a call at the sizes of `key`, whose names `sizes` returns."""
+        """Returns the outputs of a call at the sizes of `key`; `sizes` returns them by name."""
         with self._lock:
             met = self._met.get(key)
-            if met is None or met.process != os.getpid():  # a fork has no worker
+            if met is None or met.process != os.getpid():  # a forked child has no worker
                 met = self._met[key] = _Met(sizes())
                 self._forget()
             else:
@@ -195,16 +196,16 @@ class Specializer:
             taken = time.perf_counter() - start
             with self._lock:
                 self._running -= 1
-                if results is not None:  # the time of a failed call tells nothing
+                if results is not None:  # failed calls do not count
                     self._note(met, program is not common, taken, arrays)
 
     def told(self) -> list[SpecializedSizes]:
-        """Returns what has become of the sizes that were met often."""
+        """Returns the sizes that were met often and the states of their builds."""
         with self._lock:
             return [met.told() for met in self._met.values() if met.state != "counting"]
 
     def _forget(self) -> None:
-        """Drops the sizes not met for longest, and with them their builds."""
+        """Drops the least recently used sizes and their builds."""
         while len(self._met) > KEPT_SIZES:
             self._met.popitem(last=False)
 
@@ -228,23 +229,23 @@ class Specializer:
             return
         met.state = "in use"
         others = [m for m in self._met.values() if m.state == "in use" and m is not met]
-        for dropped in others[: max(len(others) - MOST + 1, 0)]:  # those not met for longest
+        for dropped in others[: max(len(others) - MOST + 1, 0)]:  # the least recently used
             dropped.state, dropped.own, dropped.medians = "counting", None, None
             dropped.calls, dropped.seconds = 0, 0.0
 
     def make(self, met: _Met) -> None:
-        """Makes the build of some sizes, in the background."""
+        """Makes the build for some sizes; runs in the background."""
         build, manners = self._build(), Manners(lambda: self._running > 0)
         if build is None:
             return
         program, reason = None, ""
         try:
             program = build(met.sizes, manners)
-            for _ in range(_FIRST_RUNS):  # what they compile or allocate delays no call
+            for _ in range(_FIRST_RUNS):  # they compile and allocate, so later calls need not
                 program(met.arrays)
         except Stopped:
             return
-        except Exception as error:  # of any type, from user code; calls go on with the common build
+        except Exception as error:  # user code may raise any type; calls keep the common build
             coded = isinstance(error, ClewError)
             program, reason = None, str(error).partition("\n")[0] if coded else repr(error)
         manners.end()
@@ -257,7 +258,7 @@ class Specializer:
 
 @dataclass(frozen=True)
 class _Job:
-    """A build to make; it does not keep its model alive."""
+    """A build to make. It does not keep its model alive."""
 
     specializer: weakref.ref[Specializer]
     met: _Met
@@ -269,8 +270,8 @@ class _Job:
 
 
 class _Worker:
-    """A thread that does one job after the other. It ends with the last one; a forked child starts
-    without jobs.
+    """Runs jobs one after another in a background thread, which ends when no job is left. A forked
+    child starts without jobs.
     """
 
     def __init__(self) -> None:
@@ -285,7 +286,7 @@ class _Worker:
         self.is_stopping = False
 
     def do(self, job: _Job) -> None:
-        """Does a job in the background."""
+        """Queues a job, and starts the thread if it is not running."""
         with self._free:
             self._jobs.append(job)
             if self._thread is None and not self.is_stopping:
@@ -303,7 +304,7 @@ class _Worker:
             job()
 
     def stop(self) -> None:
-        """Waits for the end of the current job, which ends early."""
+        """Tells the current job to end early, and waits for it."""
         self.is_stopping = True
         thread = self._thread
         if thread is not None:

@@ -1,4 +1,4 @@
-"""Dimensions as Python code: many of them at once, at given sizes."""
+"""DimCode: Python code that evaluates many dimensions at given sizes at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from clew.ir.dims import Atom, Dim, Sizes, SymDim
 
 
 class DimCode:
-    """A function that computes dimensions at sizes, each part once. It takes about a tenth of the
-    time of `Sizes`, which the results are handed to.
+    """A generated function that evaluates dimensions at given sizes, each subexpression once. It
+    takes about a tenth of the time that `Sizes` takes to evaluate them.
     """
 
     def __init__(self, dims: Iterable[SymDim]) -> None:
@@ -27,7 +27,7 @@ class DimCode:
         self._compute: Callable[..., list[int]] = made["compute"]
 
     def at(self, by_name: Mapping[str, int]) -> Sizes:
-        """Returns sizes that know the values of the dimensions.
+        """Returns `Sizes` that already hold the values of the dimensions.
 
         Errors: ZeroDivisionError for a division by 0.
         """
@@ -35,7 +35,7 @@ class DimCode:
         return Sizes(by_name, dict(zip(self._dims, values, strict=True)))
 
     def _value(self, dim: Dim) -> str:
-        """Returns the code of a dimension: a number, or a variable that has its value."""
+        """Returns code for a dimension: a number, or the variable that holds its value."""
         if isinstance(dim, int):
             return str(dim)
         if dim not in self._known:

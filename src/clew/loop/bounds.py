@@ -74,8 +74,9 @@ def higher(a: Bound, b: Bound, facts: Facts = ()) -> Bound:
 
 
 def below_all(values: Sequence[tuple[Bound, Facts]]) -> Bound:
-    """Returns a bound below values in different places, each with the facts that hold there: one of
-    them, 0, or one less what a fact says it exceeds; an infinity if none of these is below all.
+    """Returns a lower bound of several values, each given with the facts that hold where it occurs.
+    It is the first that holds among the values, 0, and each value less one of its facts; if none
+    holds, an infinity.
     """
     plain = [value for value, _ in values]
     weaker = [plus(value, negated(fact)) for value, facts in values for fact in facts]

@@ -1,4 +1,4 @@
-"""One nest of several for the same results, of which sizes select one."""
+"""Combines nests that compute the same results in different ways; sizes select one of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from clew.loop.primitives.common import replace_index
 
 
 def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
-    """Returns a nest that runs, of several nests for the same results, the one whose dimension is
-    1; those of the others are 0.
+    """Returns a nest that contains several nests for the same results and runs the one whose
+    dimension is 1. The dimensions of the others are 0.
 
-    All have the same inputs and outputs, as the same buffers. Outermost loops run no iterations in
-    the nests that are not selected.
+    All nests use the same buffers for inputs and outputs. The outermost loops of nests that are not
+    selected have no iterations.
     """
     first = nests[0][0]
     if len(nests) == 1:
@@ -26,7 +26,7 @@ def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
 
 
 def _times(body: Block, runs: Dim) -> list[Stmt]:
-    """Returns statements whose outermost loops run only where `runs` is 1."""
+    """Returns the statements of a body, with outermost loops that run only if `runs` is 1."""
     found: list[Stmt] = []
     for stmt in body.stmts:
         loop = stmt if isinstance(stmt, For) else None

@@ -146,9 +146,10 @@ class Op(Computed):
         return rule
 
     def ways(self, rule: Ways) -> Ways:
-        """Decorator: several ways to compute the result. Maps operands and attributes to the result
-        of each, the first that of `compute`, and to a dimension that is 1 where that way is to be
-        used and 0 elsewhere. A kernel contains all of them, and a run's sizes select one.
+        """Decorator: maps operands and attributes to several ways to compute the result, the first
+        that of `compute`. Each is a pair of a result and a dimension that is 1 at the sizes where
+        this way is used and 0 at others. A kernel contains all ways, and the sizes of a run select
+        one.
         """
         self.ways_rule = rule
         return rule

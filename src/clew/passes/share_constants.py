@@ -1,4 +1,4 @@
-"""ShareConstants: constants in memory that another build already holds."""
+"""ShareConstants: constants that share memory with equal ones of another build."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ _FEW_BYTES = 4096  # smaller constants are not worth the search
 
 @dataclass(frozen=True)
 class ShareConstants(Pass):
-    """Replaces constants by equal arrays among `known`, so that several builds of a model use the
-    memory of its weights once.
+    """Replaces constants with equal arrays from `known`, so that several builds of a model share
+    memory for its weights.
 
     Before: `%1 = nn.dense(%0, w)`, where `w` is a copy of a known array
     After:  `%1 = nn.dense(%0, w)`, where `w` is the known array
 
-    Preconditions: weights are folded and packed (FoldConstant). Non-goals: parts of arrays.
+    Preconditions: weights are folded and packed (FoldConstant). Non-goals: sharing parts of
+    arrays.
     """
 
     opt_level: ClassVar[int] = 0
@@ -36,7 +37,7 @@ class ShareConstants(Pass):
 
     @property
     def options(self) -> dict[str, Any]:
-        """None: a text such as that of a reproducer cannot hold arrays."""
+        """Empty, since text (of a reproducer, for example) cannot hold arrays."""
         return {}
 
     def run(self, module: Module, ctx: PassContext) -> Module:
@@ -61,7 +62,7 @@ class _Sharer(Rewriter):
 
 
 def _same_bytes(a: Array, b: Array) -> bool:
-    """Whether two arrays hold the same bytes; NaN is equal to itself, and -0 differs from 0."""
+    """Whether two contiguous arrays hold the same bytes; NaN equals itself, -0 differs from 0."""
     if not (a.flags.c_contiguous and b.flags.c_contiguous):
         return False
     return bool(np.array_equal(a.reshape(-1).view(np.uint8), b.reshape(-1).view(np.uint8)))

@@ -93,8 +93,8 @@ class KernelSource(Shown):
         first: KernelSource | None = None,
         way: int = 0,
     ) -> None:
-        """`use` is the name of the kernel's first use in a model, for errors. With `first`, it is
-        another way to compute the results of that kernel, of the given number (`Op.ways`).
+        """`use` is the name of the kernel's first use in a model, for errors. With `first`, this is
+        another way to compute the results of that kernel, the one numbered `way` (`Op.ways`).
         """
         self.use = use
         self._first = first
@@ -162,9 +162,9 @@ class KernelSource(Shown):
 
     @cached_property
     def ways(self) -> list[tuple[KernelSource, Dim]]:
-        """The ways to compute the results, this one first, each with a dimension that is 1 where it
-        is used and 0 elsewhere. A schedule by hand is for one way, so a kernel with one has no
-        other.
+        """The ways to compute the results, this one first, each with a dimension that is 1 at the
+        sizes where it is used and 0 at others. There is only one way if the schedule is written by
+        hand or if indices are checked.
         """
         if self._first is not None or self.by_hand or self.stages.checks:
             return [(self, 1)]
@@ -299,8 +299,8 @@ class KernelBinary(Brief):
 
 
 def _where(function: Function) -> list[Dim]:
-    """Returns, for each way to compute a function, a dimension that is 1 where it is used and 0
-    elsewhere.
+    """Returns a dimension for each way to compute a function: 1 at the sizes where it is used and 0
+    at others.
     """
     for call in operator_calls(function):
         if isinstance(call.op, Op) and call.op.ways_rule is not None:
@@ -311,7 +311,7 @@ def _where(function: Function) -> list[Dim]:
 
 def _to_stages(function: Function, way: int = 0) -> Stages:
     """Returns a primitive function as tensor expressions, with stages named after operators.
-    `way` is the number of the way to compute those that have several.
+    `way` is the number of the way to use for operators that have several.
     """
     taken: dict[str, int] = {}
     values: dict[int, tuple[Tensor, ...]] = {}

@@ -59,16 +59,17 @@ def split(
 
     If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
     names; `balance` uses ceil(n / factor) tiles whose sizes differ by at most one; `guard` rounds
-    up and skips iterations beyond n. `shrink` has tiles of several sizes: the remainder is one or
-    two of them, or two together with a whole tile. `clamp` uses a last tile of the whole or half
-    the size and moves it back so that it ends at n; it computes some iterations twice.
+    up and skips iterations beyond n. `shrink` has smaller tiles of several sizes: the remainder is
+    one or two of them, or it is merged with a whole tile and divided into two of them. `clamp`
+    moves the last tile, of the whole or half the size, back so that it ends at n; some iterations
+    are thus computed twice. For n below half the factor, it uses one smaller tile that repeats the
+    last iteration.
 
-    If n is known only in a run, `peel` runs the remainder as one guarded tile, and `balance` uses
-    equal tiles, of a size that the run knows, and moves the last back. For n below the factor,
-    `clamp` may use a smaller tile that repeats the last iteration.
+    If n is known only at run time, `peel` runs the remainder as one guarded tile, and `balance`
+    uses tiles of one size, which is computed at run time, and moves the last one back.
 
-    With `inside`, only copies of the loop are split whose loops inside, except the innermost one,
-    have at most that many iterations together.
+    `inside` limits the split to those copies of the loop whose inner loops, except the innermost
+    one, have at most that many iterations in total.
 
     Errors: S001, S004; S005 for an unknown tail; S006 for a loop already vectorized or parallel;
     S071 for iterations that cannot be computed twice.
@@ -128,16 +129,16 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
 
 
 def _shrinking(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
-    """Returns whole tiles, and tiles of the sizes up to a little more than half, of which one or
-    two run. A remainder of such a size is one tile, a larger one two; a small one shares its
-    iterations evenly with the last whole tile, if there is one.
+    """Returns whole tiles, and smaller tiles of each size up to a little more than half a tile, of
+    which at most two run. A remainder of such a size is one tile, and a larger one is two. A small
+    one is merged with the last whole tile, if there is one, and divided evenly into two tiles.
     """
     whole = loop.size // factor
     rest, several = loop.size - whole * factor, _reaches(whole, 1)
     longest = min(factor // 2 + 2, factor - 1)
-    small = 2 * longest - factor  # the largest remainder that shares a whole tile
+    small = 2 * longest - factor  # the largest remainder merged with a whole tile
     shared = several * (_reaches(rest, 1) - _reaches(rest, small + 1)) if small > 0 else 0
-    # Whether each number of iterations is done by two tiles of about half of it.
+    # For each number of iterations: 1 if two tiles of about half of it run them, else 0.
     halved: dict[int, Dim] = {n: _equals(rest, n) for n in range(longest + 1, factor)}
     halved.update((factor + n, several * _equals(rest, n)) for n in range(1, small + 1))
     tiles = whole - shared
@@ -173,9 +174,10 @@ def _reaches(dim: Dim, least: int) -> Dim:
 
 
 def _clamped(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
-    """Returns whole tiles, of which the last ends at the last iteration, or a tile of half the size
-    does if it holds the remainder. Fewer iterations than half a tile are one tile, the smallest
-    that holds them, which repeats the last one.
+    """Returns tiles of which the last is moved back so that it ends at the last iteration. They are
+    whole tiles; the last has half the size if the remainder fits it, and so do all tiles of a loop
+    shorter than one tile. A loop shorter than half a tile is one tile, the smallest that it fits,
+    which repeats the last iteration.
     """
     _check_repeatable(loop)
     half = max(factor // 2, 1)

@@ -171,8 +171,9 @@ def iterations(stmt: Stmt, at: str) -> Dim:
 
 
 def least_iterations(stmt: Stmt, at: str) -> int:
-    """Returns the fewest executions of the body of a loop named `at`, if one of the loops over a
-    number of tiles that only the run knows has an iteration; those beside it have none.
+    """Returns a low estimate of the executions of the body of a loop named `at`. A loop whose trip
+    count only a run knows counts as one iteration. If such loops stand side by side, as for tiles
+    of several sizes, only the one with the most executions counts, since the others may not run.
     """
     match stmt:
         case For():

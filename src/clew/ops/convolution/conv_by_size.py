@@ -1,4 +1,4 @@
-"""A convolution by one of several algorithms, as the size of the result requires."""
+"""A convolution whose algorithm is selected by the size of its result."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from clew.te import Tensor
 
 Array = np.ndarray[Any, Any]
 
-_TERMS = 3  # of the costs of Winograd's algorithm
+_TERMS = 3  # in the cost of Winograd's algorithm with one tile size
 
 
 @register_op(
@@ -48,16 +48,19 @@ def conv2d_by_size(
     least_rows: int = 1,
     padding: tuple[int, ...] = (0, 0, 0, 0),
 ) -> Tensor:
-    """`nn.conv2d_winograd` of `data` and one of the `transformed` weights, one for each of `tiles`;
-    or `nn.conv2d` of `data` and `packed`, the same weight in `weight_layout`.
+    """`nn.conv2d_winograd` of `data` and one of the `transformed` weights, or `nn.conv2d` of `data`
+    and `packed`. There is one transformed weight for each of `tiles`; `packed` is the same weight
+    in `weight_layout`.
 
-    A transformed weight is several times as large, and reading it takes most of the time where it
-    serves few pixels. Kernels contain all these algorithms, and a run's sizes select the one that
-    costs least. The costs are in cycles: `direct` per pixel and for the weight; `winograd`, for
-    each of `tiles`, for the products of a tile, of which at least `least_rows` are computed, for
-    the transforms of a tile, and for the weight (`cost.convolution`).
+    A transformed weight is several times as large, and reading it takes most of the time if the
+    image has few pixels. A kernel contains all these algorithms, and the sizes of a run select the
+    one that costs least. Costs are in cycles (`cost.convolution`). `direct` holds the cost per
+    pixel and that of the weight. `winograd` holds three costs for each of `tiles`: of the products
+    of a tile, which count for at least `least_rows` tiles; of the transforms of a tile; and of the
+    weight.
 
-    Errors: T107 for other numbers of weights and costs, and those of `nn.conv2d_winograd`.
+    Errors: T107 if the numbers of weights and costs do not match `tiles`, and those of
+    `nn.conv2d_winograd`.
     """
     counts = len(transformed), len(direct), len(winograd)
     if not tiles or counts != (len(tiles), 2, _TERMS * len(tiles)):
@@ -78,7 +81,7 @@ def _winograd(data: Tensor, weight: Tensor, tile: int, padding: tuple[int, ...])
 
 @conv2d_by_size.ways
 def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
-    """Winograd's algorithm with each tile, then the direct one."""
+    """Returns Winograd's algorithm with each tile size, then the direct one."""
     data, packed, *transformed = operands
     tiles, padding, terms = attrs.tiles, attrs.padding, attrs.winograd
     results = [
@@ -102,12 +105,12 @@ def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
 
 
 def _least(costs: Sequence[Dim]) -> list[Dim]:
-    """Returns, for each cost, 1 where it is the first of the least ones, else 0."""
+    """Returns a dimension for each cost: 1 if it is the first of the lowest costs, else 0."""
     found: list[Dim] = []
     for place, cost in enumerate(costs):
         least: Dim = 1
         for number, other in enumerate(costs):
-            if number != place:  # less than those before, and not more than those after
+            if number != place:  # lower than those before, and no higher than those after
                 margin = other - cost + (0 if number < place else 1)
                 least = least * dim_max(dim_min(margin, 1), 0)
         found.append(least)

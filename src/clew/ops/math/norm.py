@@ -292,11 +292,16 @@ def instance_norm(
 def _instance_norm_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
-    block, x = parse_layout(layout).factor("C"), types[0]
-    channels = x.shape[1] if x.rank == 4 else None
-    if attrs.layout != "NCHW" or not isinstance(channels, int) or channels % block:
+    changed = _in_blocks(attrs, types[0], layout)
+    return None if changed is None else ((layout, "NCHW", "NCHW"), changed, layout)
+
+
+def _in_blocks(attrs: Attrs, image: TensorType, layout: str) -> Attrs | None:
+    """Returns the attributes for an image in blocks of channels; None if they are not all full."""
+    channels = image.shape[1] if image.rank == 4 else None
+    if attrs.layout != "NCHW" or not isinstance(channels, int):
         return None
-    return (layout, "NCHW", "NCHW"), attrs.with_(layout=layout), layout
+    return attrs.with_(layout=layout) if channels % parse_layout(layout).factor("C") == 0 else None
 
 
 @register_op(
@@ -425,11 +430,8 @@ def _squares_of_blocks(x: Tensor, size: int, layout: str) -> Tensor:
 def _lrn_layout(
     attrs: Attrs, types: Sequence[TensorType], layout: str
 ) -> tuple[tuple[str, ...], Attrs, str] | None:
-    block, x = parse_layout(layout).factor("C"), types[0]
-    channels = x.shape[1] if x.rank == 4 else None
-    if attrs.layout != "NCHW" or not isinstance(channels, int) or channels % block:
-        return None
-    return (layout,), attrs.with_(layout=layout), layout
+    changed = _in_blocks(attrs, types[0], layout)
+    return None if changed is None else ((layout,), changed, layout)
 
 
 @register_op(

@@ -1,4 +1,4 @@
-"""The rewriter of passes that compute chains of operators on values in another form."""
+"""FormRewriter: the base of passes that compute chains of operators on values in another form."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class FormRewriter(Rewriter):
     of signals. Values are converted only where a chain of such operators begins or ends.
 
     A pass defines the form (`has_form`, `form_shape`, `to_form` and `from_form`), the operators
-    with which a chain begins (`begins`), and their calls over the form (`formed`). The memo maps a
-    node to its value, in either form.
+    with which a chain begins (`begins`), and the calls on the other form (`formed`). The memo maps
+    a node to its value in either form.
     """
 
     rebuilds = False
@@ -40,7 +40,7 @@ class FormRewriter(Rewriter):
 
     @abstractmethod
     def has_form(self, value: Expr) -> bool:
-        """Whether a value has the other form."""
+        """Whether the other form is defined for a value."""
 
     @abstractmethod
     def form_shape(self, value: Expr) -> tuple[Dim, ...]:
@@ -56,15 +56,15 @@ class FormRewriter(Rewriter):
 
     @abstractmethod
     def begins(self, old: Call) -> bool:
-        """Whether a chain may begin with a call; others only continue one."""
+        """Whether a chain may begin with this call. Other calls only continue one."""
 
     @abstractmethod
     def formed(self, old: Call) -> Expr | None:
-        """Returns a call over the other form, or None if it needs values in their own form."""
+        """Returns the call on the other form, or None if it needs values in their original form."""
 
     def over_forms(self, old: Call, operands: Sequence[Expr]) -> Expr | None:
-        """Returns a pointwise operator over other forms of its operands; None if it may compute
-        something else there, as a user's operator does that names an axis by its number.
+        """Returns a pointwise call on operands in the other form. Returns None if it may compute
+        something else there, as a user's operator does that refers to an axis by number.
         """
         if self.ctx.kind(old) not in POINTWISE:
             return None
@@ -72,7 +72,7 @@ class FormRewriter(Rewriter):
         try:
             new = Call(old.op, operands, old.attrs)
             stages = old.op.computed([a.tensor for a in operands], old.attrs)
-        except (TypeError, ValueError, IndexError, AssertionError):  # of a fixed number of axes
+        except (TypeError, ValueError, IndexError, AssertionError):  # it has a fixed rank
             return None
         return new if is_aligned(stages) else None
 
@@ -114,7 +114,7 @@ class FormRewriter(Rewriter):
         return found
 
     def plain(self, value: Expr, old: Expr, user: Expr) -> Expr:
-        """Returns `value`, the value of `old`, in its own form for `user`."""
+        """Returns `value`, which computes `old`, in its original form for `user`."""
         if not self.is_formed(value):
             return value
         found = self._converted.get(value.id)
@@ -145,5 +145,5 @@ def is_convolution(value: Expr, axes: str) -> bool:
 
 
 def has_rank(value: Expr, rank: int) -> bool:
-    """Whether a value is a tensor of a rank."""
+    """Whether a value is a tensor of the given rank."""
     return isinstance(value.type, TensorType) and value.type.rank == rank

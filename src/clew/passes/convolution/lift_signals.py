@@ -25,10 +25,10 @@ _LINES: Final = 2  # the axis that images have and signals lack
 class LiftSignals(Pass):
     """Computes 1-D convolutions of signals `[N, C, W]` on images of one line, `[N, C, 1, W]`.
 
-    All passes and schedules for 2-D convolutions then apply: layouts in blocks of channels, whose
-    lanes are full whatever the length of a signal, packed weights, and narrow floats. Elementwise
-    operators, concatenations of channels and pooling follow, so that blocks persist between
-    convolutions.
+    All passes and schedules for 2-D convolutions then apply: layouts with blocks of channels, which
+    fill vectors at any signal length; packed weights; and narrow floats. Elementwise operators,
+    concatenations along channels, and pooling between convolutions are computed on images, too, so
+    that values stay in blocks.
 
     Before:
         %1: f32[1, 64, n // 2] = nn.conv1d(%0, w, strides=[2], padding=[1, 1])
@@ -119,7 +119,7 @@ class _Lifter(FormRewriter):
         value, shape = self.memo[arg.id], arg.tensor.shape
         if len(shape) == _RANK:
             return self.form(arg, user)
-        if len(shape) < 2:  # along the signal, or of one element
+        if len(shape) < 2:  # it broadcasts along the signal, or has one element
             return value
         with self.covers(arg, user):
             return get_op("reshape")(value, shape=_lifted((1,) * (_RANK - len(shape)) + shape))

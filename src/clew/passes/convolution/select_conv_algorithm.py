@@ -32,8 +32,8 @@ class SelectConvAlgorithm(Pass):
       images of every d-th line and column (`space_to_batch`). A convolution of clips
       (`nn.conv3d_frames`) becomes one of images whose channels are those of all frames in the
       window.
-      With free sizes, a kernel contains both algorithms, and the sizes of a run select one
-      (`nn.conv2d_by_size`).
+      With free sizes and without a dilation, a kernel contains both algorithms, and the sizes of a
+      run select one (`nn.conv2d_by_size`).
     - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
       layers: pixels are rows and channels the depth, once per tap.
 
@@ -105,17 +105,15 @@ class _Selector(Rewriter):
         if [*in_f32, *in_bf16] == [direct]:
             return new
         selected = self._select(in_f32, in_bf16)
-        costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (*in_f32, *in_bf16))
-        self._ctx.remark(old, f"{selected.name}: thousands of cycles expected: {costs}")
-        if selected is direct:
-            return new
+        by_size = None
         with self.covers(old, *old.args):
-            if selected in in_f32:
+            if selected in in_f32[1:]:
                 tiles = sorted(options.tiles, reverse=True)
                 by_size = winograd_by_size(new, weight, tiles, options.min_gain, target)
-                if by_size is not None:
-                    return by_size
-            return selected.build()
+            name = selected.name if by_size is None else "by size"
+            costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (*in_f32, *in_bf16))
+            self._ctx.remark(old, f"{name}: thousands of cycles expected: {costs}")
+            return by_size if by_size is not None else selected.build()
 
     def _select(self, in_f32: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:
         """Returns the fastest algorithm, subject to the required gains. The first in `in_f32` is

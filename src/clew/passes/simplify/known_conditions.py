@@ -1,4 +1,4 @@
-"""The rules of SimplifyExpr for conditions that have the same value for every input, such as a
+"""Rules of SimplifyExpr for conditions that have the same value for every input, such as a
 comparison of positions with 0.
 """
 
@@ -16,7 +16,7 @@ from clew.patterns import Match, Pattern, Rule, is_op, is_splat, rule, wildcard
 
 _x, _limit = wildcard(), is_splat()
 
-# Whether a comparison always or never holds for a value between two bounds.
+# Whether a comparison with `c` holds for all values from `low` to `high`.
 _ALWAYS: Final[Mapping[str, Callable[[float, float, float], bool]]] = {
     "greater": lambda low, high, c: low > c,
     "greater_equal": lambda low, high, c: low >= c,
@@ -32,7 +32,7 @@ _MOST_ELEMENTS: Final = 1 << 16
 
 
 def value_bounds(value: Expr) -> tuple[float, float]:
-    """Returns numbers that no element of an integer tensor is below or above."""
+    """Returns a lower and an upper bound of the elements of an integer tensor, or infinities."""
     unknown = -math.inf, math.inf
     type_ = value.type
     if not isinstance(type_, TensorType) or not is_integer(type_.dtype):
@@ -53,7 +53,7 @@ def value_bounds(value: Expr) -> tuple[float, float]:
 
 
 def _moved_operands(call: Call) -> list[Expr]:
-    """Returns the operands whose elements make up a call's result, if it only moves data."""
+    """Returns the operands whose elements make up the result of a call that only moves data."""
     types = [arg.type for arg in call.args]
     if not isinstance(call.op, Op) or not all(isinstance(t, TensorType) for t in types):
         return []
@@ -70,7 +70,7 @@ def _bounds_of_constant(value: Constant) -> tuple[float, float]:
 
 
 def _bounds_of_arange(value: Call) -> tuple[float, float]:
-    """A range has bounds whatever its length: the first element is the least or the largest."""
+    """Returns bounds for a range of any length: its first element is the smallest or largest."""
     start, step = value.attrs.get("start", 0), value.attrs.get("step", 1)
     numbers = isinstance(start, int) and isinstance(step, int) and step != 0
     if not numbers or value.tensor.dtype != "i64":  # narrower ranges may wrap around
@@ -80,9 +80,9 @@ def _bounds_of_arange(value: Call) -> tuple[float, float]:
 
 @rule(is_op(*_ALWAYS)(_x, _limit))
 def known_comparison(found: Match) -> Expr | None:
-    """A comparison of integers with a number beyond their bounds is a constant."""
+    """A comparison of integers with a number is constant if their bounds decide it."""
     if not is_integer(found[_x].tensor.dtype):
-        return None  # NaN is within no bounds
+        return None  # bounds say nothing about NaN
     limit, op = found.constant(_limit).splat_value, str(getattr(found.root, "op_name", ""))
     low, high = value_bounds(found[_x])
     holds_, fails = (_ALWAYS[name](low, high, limit) for name in (op, _OPPOSITE[op]))
@@ -98,7 +98,7 @@ def _everywhere(value: bool) -> Pattern:
 
 @rule(is_op("logical_and")(_x, _everywhere(True)) | is_op("logical_or")(_x, _everywhere(False)))
 def neutral_condition(found: Match) -> Expr | None:
-    """`x and true`, `x or false` are `x`."""
+    """`x and true` and `x or false` become `x`."""
     return _in_shape(found, found[_x])
 
 

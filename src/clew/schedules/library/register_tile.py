@@ -58,11 +58,11 @@ def register_tile(
 
 
 def _unroll_small_copies(schedule: Schedule, reduction: str) -> None:
-    """Unrolls some steps of the reduction in tiles that are much smaller than the largest one, as
-    those for remainders that only a run knows.
+    """Unrolls a few reduction steps in tiles with few accumulators, such as those for remainders
+    known only at run time.
     """
     if all(isinstance(loop.size, int) for loop in loops(schedule.nest.body)):
-        return  # tiles for a remainder that is known are chosen to be large
+        return  # if the remainder is known, tile sizes are chosen so that no tile is small
     with contextlib.suppress(ScheduleError):
         _, inner = schedule.split(reduction, FEW_UNROLLED, inside=ENOUGH_ACCUMULATORS)
         schedule.unroll(inner)

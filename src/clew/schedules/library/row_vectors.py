@@ -57,8 +57,9 @@ def _regular_lanes(load: Load, index: Index, most: int) -> int:
 
 
 def sums_columns(info: StageInfo, target: Target) -> bool:
-    """Whether a reduction is better vectorized along its last axis, as those of images in blocks of
-    channels: neighbors in memory belong to different results, which fit a few vectors.
+    """Whether a reduction is better vectorized along the last axis of its results: neighbors in
+    memory belong to different results, which fit a few vectors. Images in blocks of channels are an
+    example.
     """
     load = largest_load(info)
     if load is None or not info.axes or not info.reduction_axes:
@@ -74,8 +75,8 @@ def sums_columns(info: StageInfo, target: Target) -> bool:
 
 
 def down_columns(schedule: Schedule, info: StageInfo, lanes: int) -> None:
-    """Vectorizes a stage along its last axis and unrolls the vectors; a reduction keeps them in
-    registers.
+    """Vectorizes a stage along the last axis of its results and unrolls the vectors. The loops of a
+    reduction go outside, so that the sums stay in registers.
     """
     if info.is_reduction:
         schedule.reorder(*info.reduction_axes, *info.axes)
