@@ -88,10 +88,28 @@ def _columns(
     found: set[str] = set()
     for member in members:
         inner = infos[member].store.buffer.shape[shared:]
-        read = set(infos[member].readers) <= set(members) - {member}
+        readers = set(infos[member].readers)
+        read = readers <= set(members) and all(_reads_column(infos, r, member) for r in readers)
         if inner and read and product(inner) == inner[-1] and sums_columns(infos[member], target):
             found.add(member)
     return found
+
+
+def _reads_column(infos: dict[str, StageInfo], reader: str, member: str) -> bool:
+    """Whether a stage is elementwise along its last axis and reads a member's results there, so
+    that it can take them lane by lane.
+    """
+    info, source = infos[reader], infos[member].store.buffer
+    own = info.store.indices[-1] if info.store.indices else None
+    return (
+        not info.is_reduction
+        and info.store.buffer.shape[-1:] == source.shape[-1:]
+        and all(
+            load.indices[-1] is own
+            for load in buffer_loads(info.store.value)
+            if load.source is source
+        )
+    )
 
 
 def _row_rank(infos: dict[str, StageInfo], members: list[str], root: StageInfo) -> int:

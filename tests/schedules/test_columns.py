@@ -1,0 +1,75 @@
+"""Reductions whose results are the lanes of a few vectors, as in images in blocks of channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clew import te
+from clew.codegen.kernel import emit_kernel
+from clew.loop.interpret import interpret
+from clew.loop.ir import Nest
+from clew.loop.lower import lower
+from clew.loop.printer import print_nest
+from clew.machine.target import target_of
+from clew.schedules import NO_REQUEST, RULES, schedule_kernel
+
+WIDE = target_of("cpu-avx512")
+ROWS, DEPTH, LANES = 3, 7, 16
+
+
+def scheduled(nest: Nest) -> Nest:
+    finished = schedule_kernel(nest, WIDE, RULES, NO_REQUEST).schedule.finished()
+    emit_kernel(finished, print_nest(finished), "k", WIDE.triple, features=WIDE.features,
+                costs=WIDE.costs, masks_cheap=WIDE.masked_memory)  # fmt: skip
+    return finished
+
+
+def sums(x: te.Tensor) -> te.Tensor:
+    k = te.reduce_axis(DEPTH, "k")
+    return te.compute((ROWS, 1, LANES), lambda b, o, j: te.sum(x[b, k, j], k), "sums")
+
+
+def centered(x: te.Tensor) -> te.Tensor:
+    total = sums(x)
+    mean = te.compute((ROWS, 1, LANES), lambda *i: te.call("tanh", total[i]), "mean")
+    return te.compute(x.shape, lambda b, k, j: x[b, k, j] - mean[b, 0, j], "centered")
+
+
+def total_of_sums(x: te.Tensor) -> te.Tensor:
+    """Adds up the columns, across the lanes."""
+    columns, j = sums(x), te.reduce_axis(LANES, "j")
+    return te.compute((ROWS,), lambda b: te.sum(columns[b, 0, j], j), "total")
+
+
+def turned(x: te.Tensor) -> te.Tensor:
+    """Reads the columns in another order."""
+    columns = sums(x)
+    back = te.compute((ROWS, 1, LANES), lambda b, o, j: columns[b, o, 15 - j] * 2.0, "back")
+    return te.compute(x.shape, lambda b, k, j: x[b, k, j] - back[b, 0, j], "turned")
+
+
+def expected(x: Any, result: Any) -> Any:
+    columns = x.sum(axis=1, keepdims=True, dtype=np.float64)
+    return {
+        centered: x - np.tanh(columns),
+        total_of_sums: columns.sum(axis=(1, 2)),
+        turned: x - columns[..., ::-1] * 2,
+    }[result]
+
+
+@pytest.mark.parametrize("result", [centered, total_of_sums, turned])
+def test_columns_are_read_as_they_are_kept(result: Any) -> None:
+    x = te.placeholder((ROWS, DEPTH, LANES), "f32", "x")
+    nest = scheduled(lower("columns", [x], [result(x)]))
+    data = np.random.default_rng(0).standard_normal((ROWS, DEPTH, LANES)).astype(np.float32)
+    (found,) = interpret(nest, [data])
+    np.testing.assert_allclose(found, expected(data, result), rtol=1e-5, atol=1e-5)
+
+
+def test_columns_read_lane_by_lane_stay_in_registers() -> None:
+    x = te.placeholder((ROWS, DEPTH, LANES), "f32", "x")
+    nest = scheduled(lower("columns", [x], [centered(x)]))
+    assert "register sums: f32[1, 1, 16]" in print_nest(nest).text
