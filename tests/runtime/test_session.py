@@ -1,4 +1,7 @@
-"""Sessions give what the model gives when its state is passed by hand."""
+"""Sessions give what the model gives when its state is passed by hand.
+
+The models of all tests are built here, so the file is longer than others.
+"""
 
 from __future__ import annotations
 

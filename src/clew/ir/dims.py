@@ -4,6 +4,8 @@ A symbolic dimension is a polynomial with integer coefficients over atoms, in no
 polynomials compare equal. An atom is a named size or an operation on dimensions that has no
 polynomial form (`//`, `%`, `min`, `max`). A name that starts with `?` is an unnamed size that is
 known only during the run.
+
+Arithmetic, bounds and values are one file, since the normal form of polynomials is known here only.
 """
 
 from __future__ import annotations

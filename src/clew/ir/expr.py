@@ -3,7 +3,7 @@
 An expression is a node of a DAG, shared by object identity. Control flow is closed: the branches of
 `If` and the parts of `While` are functions that receive everything they use as parameters, so a
 pass can treat every function separately. Nothing here recurses, since graphs may be tens of
-thousands of nodes deep.
+thousands of nodes deep. All kinds of nodes are here, since they check the types of each other.
 """
 
 from __future__ import annotations

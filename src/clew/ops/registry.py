@@ -131,7 +131,13 @@ class Op(Computed):
         """Whether clew declares the operator, so that its meaning changes only with clew's
         version.
         """
-        rules = (self.compute, self.reference_rule, self.decompose_rule, self.type_rule)
+        rules = (
+            self.compute,
+            self.ways_rule,
+            self.reference_rule,
+            self.decompose_rule,
+            self.type_rule,
+        )
         declared = [r for r in rules if r is not None]
         return bool(declared) and all(r.__module__.startswith("clew.") for r in declared)
 

@@ -1,7 +1,8 @@
 """Scalar expressions: the value of one element, for tensor expressions and the loop IR.
 
 Expressions are immutable and may be shared: a subexpression that is the same object is computed
-once. `i64` is the type of indices. Integer `//` and `%` floor, as in Python.
+once. `i64` is the type of indices. Integer `//` and `%` floor, as in Python. All kinds of
+nodes are here, since the operators of each build others.
 """
 
 from __future__ import annotations

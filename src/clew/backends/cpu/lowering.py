@@ -133,7 +133,7 @@ class KernelSource(Shown):
         ops = [c.op for c in operator_calls(self.function)]
         if all(isinstance(op, Op) and op.is_builtin for op in ops):
             return []
-        return [print_nest(self.nest).text]
+        return [print_nest(way.nest).text for way, _ in self.ways]
 
     @cached_property
     def is_sized(self) -> bool:

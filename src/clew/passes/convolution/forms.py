@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from clew.ir.dims import Dim
 from clew.ir.expr import Call, Expr, Function
@@ -104,23 +104,20 @@ class FormRewriter(Rewriter):
     def form(self, old: Expr, user: Expr) -> Expr:
         """Returns a value in the other form for `user`."""
         value = self.memo[old.id]
-        if self.is_formed(value):
-            return value
-        found = self._converted.get(value.id)
-        if found is None:
-            with self.covers(old, user):
-                found = self.to_form(value, old)
-            self._converted[value.id] = found
-        return found
+        return value if self.is_formed(value) else self._convert(self.to_form, value, old, user)
 
     def plain(self, value: Expr, old: Expr, user: Expr) -> Expr:
-        """Returns `value`, which computes `old`, in its original form for `user`."""
-        if not self.is_formed(value):
-            return value
+        """Returns `value`, the value of `old`, in its own form for `user`."""
+        return self._convert(self.from_form, value, old, user) if self.is_formed(value) else value
+
+    def _convert(
+        self, convert: Callable[[Expr, Expr], Expr], value: Expr, old: Expr, user: Expr
+    ) -> Expr:
+        """Returns a converted value; it is converted once for all users."""
         found = self._converted.get(value.id)
         if found is None:
             with self.covers(old, user):
-                found = self.from_form(value, old)
+                found = convert(value, old)
             self._converted[value.id] = found
         return found
 

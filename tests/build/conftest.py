@@ -1,0 +1,10 @@
+"""The fakes are imported by name."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from often import clock, fake, soon  # noqa: F401  fixtures
