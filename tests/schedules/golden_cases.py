@@ -12,7 +12,7 @@ import clew.ops  # noqa: F401
 from clew.backends.calls import kernel_calls
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiler import passes_for
-from clew.ir.expr import Constant, Expr, Function, Tuple, Var
+from clew.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.machine.target import Target, target_of
@@ -96,6 +96,15 @@ def integers(g: Graph) -> Expr:
     return g("nn.dense", g.x(32, 256, dtype="u8"), g.w(128, 256, dtype="i1"))  # type: ignore[no-any-return]
 
 
+def updates(g: Graph) -> Expr:
+    table, places = g.x(2000, 64), g.x(3000, 1, dtype="i64")
+    return g("scatter_nd", table, places, g.x(3000, 64), reduction="add")  # type: ignore[no-any-return]
+
+
+def largest(g: Graph) -> Expr:
+    return TupleGetItem(g("top_k", g.x(8, 9000), k=20), 1)
+
+
 CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-1-row": (dense(1, 512, 1024), "f32"),
     "dense-8-rows": (dense(8, 512, 512), "f32"),
@@ -131,6 +140,8 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
         lambda g: g("resize", g.x(1, 8, 14, 14), shape=(1, 8, 28, 28), mode="linear"), "f32",
     ),
     "gather": (lambda g: g("gather", g.w(500, 64), g.x(16, dtype="i64")), "f32"),
+    "scatter": (updates, "f32"),
+    "top_k": (largest, "f32"),
 }  # fmt: skip
 
 

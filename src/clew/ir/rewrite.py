@@ -25,7 +25,14 @@ from clew.ir.expr import (
     retype,
 )
 from clew.ir.module import Module
-from clew.ir.types import TensorType, TupleType, Type, leaves, substitute_type
+from clew.ir.types import (
+    TensorType,
+    TupleType,
+    Type,
+    leaves,
+    substitute_type,
+    unknown_sizes,
+)
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError
 from clew.trace.lineage import context, note_same
@@ -68,16 +75,6 @@ def settle_sizes(old: Type, new: Type, sizes: dict[str, Dim]) -> None:
     for was, now in _dims(old, new):
         if was != now and is_unknown(was) and str(was) in was.symbols:  # type: ignore[union-attr]
             sizes.setdefault(str(was), now)
-
-
-def unknown_sizes(type_: Type) -> set[str]:
-    """Returns the names of sizes in a type that are known only during the run."""
-    found: set[str] = set()
-    for leaf in leaves(type_):
-        for dim in getattr(leaf, "shape", ()):
-            if isinstance(dim, SymDim):
-                found |= {name for name in dim.symbols if name.startswith("?")}
-    return found
 
 
 def _dims(old: Type, new: Type) -> Iterator[tuple[Dim, Dim]]:

@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from clew.ir.dims import Dim, product, substitute
+from clew.ir.dims import Dim, SymDim, product, substitute
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import TEXT
 
@@ -262,6 +262,16 @@ def is_native(type_: Type) -> bool:
     if isinstance(type_, TensorType):
         return type_.dtype not in HOST_DTYPES
     return isinstance(type_, TupleType) and type_.is_native
+
+
+def unknown_sizes(type_: Type) -> set[str]:
+    """Returns the names of sizes in a type that are known only during the run."""
+    found: set[str] = set()
+    for leaf in leaves(type_):
+        for dim in getattr(leaf, "shape", ()):
+            if isinstance(dim, SymDim):
+                found |= {name for name in dim.symbols if name.startswith("?")}
+    return found
 
 
 def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:

@@ -5,9 +5,11 @@ without any tuning.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from clew.loop.ir import Buffer, For, Nest, Scope, Stmt, Store, block
-from clew.te.expr import Imm, Index, Load, Reduce, Scalar
+from clew.loop.ir import Buffer, Nest, Scope, Stmt, Store, block
+from clew.loop.lower_sequential import lower_sequential, nested
+from clew.te.expr import Imm, Index, Load, Reduce, Scalar, Sequential
 from clew.te.interpret import identity_of
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import map_loads
@@ -21,7 +23,8 @@ def lower(
     With `like`, a nest with the same inputs and outputs, it has that nest's buffers for them.
 
     A stage `s` over axes `i, j` becomes loops `s.i`, `s.j` around one store. A reduction becomes
-    one nest that stores its identity and one that accumulates. Stage names must be unique.
+    one nest that stores its identity and one that accumulates; `lower_sequential` lowers sequential
+    stages. Stage names must be unique.
 
     No loop runs 0 times: a stage without elements has none, and a reduction over an empty axis only
     stores its identity. A load of an empty stage or input is in a branch that is never taken; it
@@ -48,20 +51,22 @@ def _stage(stage: Tensor, buffer: Buffer, buffers: dict[int, Buffer]) -> list[St
     assert stage.body is not None
     if 0 in stage.shape:
         return []
+    if isinstance(stage.body, Sequential):
+        return lower_sequential(stage, buffer, partial(_on_buffers, buffers=buffers))
     axes = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.axes]
     names: dict[int, Scalar] = {id(a): n for a, n in zip(stage.axes, axes, strict=True)}
     if not isinstance(stage.body, Reduce):
         value = _on_buffers(stage.body, names, buffers)
-        return [_nest(axes, Store(buffer, tuple(axes), value, stage.name))]
+        return [nested(axes, Store(buffer, tuple(axes), value, stage.name))]
     over = [Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in stage.body.axes]
     names.update({id(a): n for a, n in zip(stage.body.axes, over, strict=True)})
     start = Imm(identity_of(stage.body.combiner, stage.dtype), stage.dtype)
     value = _on_buffers(stage.body.value, names, buffers)
     update = Store(buffer, tuple(axes), value, stage.name, stage.body.combiner)
-    init = _nest(axes, Store(buffer, tuple(axes), start, stage.name))
+    init = nested(axes, Store(buffer, tuple(axes), start, stage.name))
     if any(a.extent == 0 for a in over):
         return [init]
-    return [init, _nest([*axes, *over], update)]
+    return [init, nested([*axes, *over], update)]
 
 
 def _on_buffers(expr: Scalar, names: dict[int, Scalar], buffers: dict[int, Buffer]) -> Scalar:
@@ -70,9 +75,3 @@ def _on_buffers(expr: Scalar, names: dict[int, Scalar], buffers: dict[int, Buffe
         return Imm(0, load.dtype) if 0 in buffer.shape else Load(buffer, indices)
 
     return map_loads(expr, read, names)
-
-
-def _nest(axes: Sequence[Index], inner: Stmt) -> Stmt:
-    for axis in reversed(axes):
-        inner = For(axis, "serial", inner)
-    return inner

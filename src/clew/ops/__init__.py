@@ -49,11 +49,13 @@ from clew.ops.math import (  # noqa: F401  registers operators
     scan,
     signal,
     signal_weights,
+    sorting,
     storage,
     unary,
 )
 from clew.ops.movement import (  # noqa: F401  registers operators
     blocks,
+    compaction,
     fold,
     indexing,
     scatter,

@@ -4,7 +4,6 @@ depends on values, or because they search or sort.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -13,80 +12,16 @@ import numpy as np
 from clew.ir.dims import unknown_dim
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, TupleType, Type, from_numpy
-from clew.ops.common import axis_of, boolean, differ, f32, i32, i64, tensor_type
-from clew.ops.math.selection import largest_places, stable_order
+from clew.ops.common import axis_of, differ, f32, i32, i64, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
-from clew.support.budgets import check_run_bytes, check_run_operations
+from clew.support.budgets import check_run_operations
 from clew.support.errors import GraphTypeError
 
 Array = np.ndarray[Any, Any]
 
 # The cost of the overlap of two boxes: a dozen passes over memory, in operations of a kernel.
 OVERLAP_OPERATIONS: Final = 64
-
-
-@register_op(
-    "top_k",
-    host=True,
-    samples=(
-        Sample(f32(3, 7), k=3),
-        Sample(i32(5, 3), k=2, axis=0, largest=False, low=0, high=3),
-        Sample(f32(4), k=0),
-        Sample(f32(2, 700), k=1),
-        Sample(i32(300, 2), k=9, axis=0, low=0, high=20),
-        Sample(f32(3, 7), k=8, error="T107"),
-        Sample(f32(3, 7), k=1, axis=2, error="T104"),
-    ),
-)
-def top_k(x: Array, *, k: int, axis: int = -1, largest: bool = True) -> tuple[Array, Array]:
-    """The `k` largest (or smallest) elements along `axis`, sorted, and their indices (`i64`); of
-    equal elements, the first comes first. Source: ONNX TopK-24.
-    """
-    last = np.swapaxes(x, axis, -1)
-    rows = last.reshape(math.prod(last.shape[:-1]), last.shape[-1])
-    if largest and rows.size:
-        places = largest_places(rows, k)
-    else:
-        places = stable_order(rows, largest=largest, count=k)
-    values = rows[np.arange(len(rows))[:, None], places]
-    shape = (*last.shape[:-1], k)
-    return tuple(np.swapaxes(v.reshape(shape), axis, -1) for v in (values, places))  # type: ignore[return-value]
-
-
-@top_k.types
-def _top_k_types(x: Type, *, k: Any, axis: int, largest: bool) -> Type:
-    source = tensor_type("top_k", x)
-    n = axis_of("top_k", axis, source.rank)
-    size = source.shape[n]
-    if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
-        raise GraphTypeError("T107", f"top_k: k={k} for the {size} elements of axis {axis}")
-    shape = (*source.shape[:n], k, *source.shape[n + 1 :])
-    return TupleType((TensorType(shape, source.dtype), TensorType(shape, "i64")))
-
-
-@top_k.dynamic
-def top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
-    """Returns the types of `top_k` if `k` is only known at run time."""
-    return _top_k_types(types[0], **{**attrs, "k": unknown_dim()})
-
-
-@register_op(
-    "nonzero", host=True, samples=(Sample(boolean(3, 4)), Sample(f32(5)), Sample(i32(), low=1))
-)
-def nonzero(x: Array) -> Array:
-    """Positions of nonzero elements, `i64[rank, count]`. For a tensor without axes, `[0, 1]` or
-    `[0, 0]`, as the standard says (ONNX Runtime adds an axis).
-
-    Errors: I265. Source: ONNX NonZero-13.
-    """
-    check_run_bytes("the result of nonzero", 8 * x.ndim * int(np.count_nonzero(x)))
-    return np.array(np.nonzero(np.atleast_1d(x)), np.int64)[: x.ndim]
-
-
-@nonzero.types
-def _nonzero_types(x: Type) -> Type:
-    return TensorType((tensor_type("nonzero", x).rank, unknown_dim()), "i64")
 
 
 @register_op(
@@ -121,35 +56,6 @@ def sized(*values: Any) -> Array:
 @sized.types
 def _sized_types(*values: Type) -> Type:
     return values[-1]
-
-
-@register_op(
-    "compress",
-    host=True,
-    samples=(
-        Sample(f32(3, 4), boolean(4), axis=1),
-        Sample(f32(3, 4), boolean(7)),
-        Sample(f32(3, 4), boolean(20)),
-        Sample(f32(3, 4), boolean(2, 2), error="T102"),
-        Sample(f32(3, 4), boolean(2), axis=2, error="T104"),
-    ),
-)
-def compress(x: Array, condition: Array, *, axis: int | None = None) -> Array:
-    """The slices along `axis` (or elements of the flattened `x`) whose condition holds. Slices
-    beyond the end of the conditions are left out. Source: ONNX Compress-11.
-    """
-    return np.compress(condition[: x.size if axis is None else x.shape[axis]], x, axis)
-
-
-@compress.types
-def _compress_types(x: Type, condition: Type, *, axis: int | None) -> Type:
-    source, chosen = tensor_type("compress", x), tensor_type("compress", condition)
-    if chosen.rank != 1 or chosen.dtype != "bool":
-        raise GraphTypeError("T102", f"compress: condition is {chosen}, expected bool[n]")
-    if axis is None:
-        return TensorType((unknown_dim(),), source.dtype)
-    n = axis_of("compress", axis, source.rank)
-    return TensorType((*source.shape[:n], unknown_dim(), *source.shape[n + 1 :]), source.dtype)
 
 
 @register_op(

@@ -43,6 +43,7 @@ from clew.ir.types import (
     is_empty,
     is_native,
     leaves,
+    unknown_sizes,
 )
 from clew.ops.binding import OnnxBinding, binding_of
 from clew.ops.computed import Computed
@@ -97,6 +98,7 @@ class Op(Computed):
     dynamic_rule: Callable[[Sequence[Type], Attrs], Type] | None = None
     known_rule: KnownRule | None = None
     resolver_rule: Callable[[Sequence[TensorType], dict[str, Any]], dict[str, Any]] | None = None
+    held_rule: Callable[[Sequence[Expr], Attrs], Expr] | None = None
     layout_rule: Callable[..., Any] | None = None
     quantize_rule: Callable[..., Any] | None = None
     value_rule: Callable[..., Any] | None = None
@@ -172,6 +174,16 @@ class Op(Computed):
         `ArgRef`s, to the result type. Data-dependent sizes are `unknown_dim()`.
         """
         self.dynamic_rule = rule
+        return rule
+
+    def held(
+        self, rule: Callable[[Sequence[Expr], Attrs], Expr]
+    ) -> Callable[[Sequence[Expr], Attrs], Expr]:
+        """Decorator: maps the arguments and attributes of a call, some attributes of which are
+        `ArgRef`s, to an expression of operators whose operands have these sizes (`room`). Without
+        it, the reference runs such calls on the host.
+        """
+        self.held_rule = rule
         return rule
 
     def resolver(
@@ -280,6 +292,8 @@ class Op(Computed):
         found = self._types.get(key)
         if found is None:
             found = self._infer(types, attrs)
+            if self.compute is None and unknown_sizes(found):
+                return found  # likewise
             if len(self._types) >= _KEPT:
                 self._types.clear()
             self._types[key] = found

@@ -20,7 +20,7 @@ from clew.backends.cpu.lowering import KernelSource
 from clew.build.result import KernelUse
 from clew.ir.types import bits
 from clew.runtime.plan import BufferKind, BufferRef, SegmentPlan
-from clew.te.expr import Reduce
+from clew.te.analysis import extents_of
 from clew.te.tensor import stages
 from clew.te.walk import loads
 
@@ -166,10 +166,7 @@ def _reads(source: KernelSource) -> list[int]:
     for stage in stages(source.stages.outputs):
         body = stage.body
         assert body is not None
-        over = body.axes if isinstance(body, Reduce) else ()
-        points = 1
-        for extent in (*stage.shape, *(a.extent for a in over)):
-            points *= extent if isinstance(extent, int) else 1
+        points = _size(extents_of(stage))
         for load in loads(body):
             counts[id(load.source)] = counts.get(id(load.source), 0) + points
     return [

@@ -14,7 +14,7 @@ from clew.schedules.registry import RULES, Registry
 from clew.schedules.request import NO_REQUEST, Request
 from clew.schedules.rule import Scope, Work
 from clew.schedules.space import Settings, Space
-from clew.schedules.stages import StageInfo, stage_infos
+from clew.schedules.stages import StageInfo, sequential_stages, stage_infos
 from clew.support.errors import ScheduleError
 
 # A value of at least `_LONG` operations that is read at least `_AGAIN` times is stored.
@@ -107,6 +107,10 @@ class Planner:
             infos = stage_infos(schedule)
             if root in infos:
                 schedule = self._root(schedule, infos, root)
+        for name in sequential_stages(schedule):
+            made = self._taken("sequential", Work(schedule, (name,)))
+            assert made is not None
+            schedule = made
         return schedule
 
     def melted(self, nest: Nest) -> Schedule:
@@ -175,7 +179,7 @@ def _inline(schedule: Schedule) -> None:
     for name in reversed(list(stage_infos(schedule))):
         infos = stage_infos(schedule)
         info = infos[name]
-        if info.is_reduction or info.is_output:
+        if info.is_reduction or info.is_output or any(r not in infos for r in info.readers):
             continue
         anchors = [infos[r] for r in info.readers if infos[r].is_anchor]
         if anchors and not (is_padding(info) and reads_own_channels(anchors[0])):
@@ -218,9 +222,10 @@ def _roots(schedule: Schedule) -> list[str]:
     home: dict[str, str] = {}
     for name in reversed(list(infos)):
         info = infos[name]
-        homes = {home[r] for r in info.readers}
-        anchored = any(infos[r].is_anchor for r in info.readers)
-        if info.is_output or len(homes) != 1 or anchored or _is_table(infos, info):
+        homes = {home.get(r, "") for r in info.readers}
+        anchored = any(infos[r].is_anchor for r in info.readers if r in infos)
+        apart = len(homes) != 1 or "" in homes  # a sequential stage has loops of its own
+        if info.is_output or apart or anchored or _is_table(infos, info):
             roots.append(name)
             home[name] = name
         else:

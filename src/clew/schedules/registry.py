@@ -19,6 +19,7 @@ from clew.schedules.rules.neighbors import Neighbors
 from clew.schedules.rules.parts import Parts
 from clew.schedules.rules.rows import Rows
 from clew.schedules.rules.separable import Separable
+from clew.schedules.rules.sequential import Sequential
 from clew.schedules.rules.spatial import Spatial
 from clew.schedules.rules.split_weights import SplitWeights
 from clew.schedules.rules.tiles import Tiles
@@ -118,8 +119,8 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 RULES: Final = Registry(
     (
         Attention(), Conv(), ConvParts(), Dot(), Elementwise(), Matmul(), Matvec(), Melt(),
-        Neighbors(), Parts(), Rows(), Separable(), Spatial(), SplitWeights(), Tiles(), Windows(),
-        Winograd(),
+        Neighbors(), Parts(), Rows(), Separable(), Sequential(), Spatial(), SplitWeights(), Tiles(),
+        Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""

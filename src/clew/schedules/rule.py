@@ -24,7 +24,7 @@ from clew.machine.target import Target
 from clew.schedules.space import Settings, Space
 from clew.schedules.stages import StageInfo, stage_infos
 
-Scope: TypeAlias = Literal["root", "kernel", "melt"]
+Scope: TypeAlias = Literal["root", "kernel", "melt", "sequential"]
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ class Rule(ABC, Generic[M]):
     The registry tries rules by their number of demands, most first. Of the rules whose demands
     hold, the first that matches schedules the kernel. `scope` is the part of a kernel that a rule
     schedules: a whole kernel (`kernel`), a whole kernel from a user's fusion with `mode="melt"`
-    (`melt`), or a root and the stages computed in its loops (`root`).
+    (`melt`), a root and the stages computed in its loops (`root`), or a stage that writes where
+    values tell (`sequential`).
     """
 
     name: ClassVar[str]

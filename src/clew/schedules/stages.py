@@ -35,6 +35,8 @@ class StageInfo:
     loops: list[For]
     store: Store
     readers: list[str] = field(default_factory=list)
+    is_continued: bool = False
+    """Another stage goes on writing its elements, as updates do."""
 
     @property
     def is_reduction(self) -> bool:
@@ -43,8 +45,10 @@ class StageInfo:
 
     @property
     def is_output(self) -> bool:
-        """Whether the stage writes an output of the kernel."""
-        return self.store.buffer.scope == "output"
+        """Whether the stage writes an output of the kernel, or elements that another stage
+        completes.
+        """
+        return self.store.buffer.scope == "output" or self.is_continued
 
     @property
     def role(self) -> str:
@@ -138,30 +142,43 @@ class StageInfo:
 
 def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
     """Returns the stages that have their own loops, in order. The entry of a reduction describes
-    the nest that combines, not the one that initializes.
+    the nest that combines, not the one that initializes. Sequential stages have no entry
+    (`sequential_stages`), but may be readers.
     """
     infos: dict[str, StageInfo] = {}
     owner: dict[int, str] = {}
+    apart = sequential_stages(schedule)
+    continued = {id(b) for written in apart.values() for b in written}
     for stmt in schedule.nest.body.stmts:
         around: list[For] = []
         inner: Stmt = stmt
         while isinstance(inner, For):
             around.append(inner)
             inner = inner.body
-        if isinstance(inner, Store):
-            infos[inner.stage] = StageInfo(inner.stage, around, inner)
-            owner[id(inner.buffer)] = inner.stage
+        if isinstance(inner, Store) and inner.stage not in apart:
+            goes_on = id(inner.buffer) in continued
+            infos[inner.stage] = StageInfo(inner.stage, around, inner, is_continued=goes_on)
+            if not goes_on:
+                owner[id(inner.buffer)] = inner.stage
     for stmt in schedule.nest.body.stmts:
-        for node in walk(stmt):
-            if not isinstance(node, Store):
+        for node, load in reads(stmt):
+            producer = owner.get(id(load.source))
+            if producer is None:
                 continue
-            for _, load in reads(node):
-                producer = owner.get(id(load.source))
-                if producer and producer != node.stage:
-                    readers = infos[producer].readers
-                    if node.stage not in readers:
-                        readers.append(node.stage)
+            # A guard is a part of the stages whose work it guards.
+            for reader in dict.fromkeys(s.stage for s in walk(node) if isinstance(s, Store)):
+                if reader != producer and reader not in infos[producer].readers:
+                    infos[producer].readers.append(reader)
     return infos
+
+
+def sequential_stages(schedule: Schedule) -> dict[str, list[Buffer]]:
+    """Returns the stages that write where values tell, in order, each with the buffers that it
+    writes.
+    """
+    stores = [s for s in walk(schedule.nest.body) if isinstance(s, Store)]
+    placed = dict.fromkeys(s.stage for s in stores if s.is_placed)
+    return {name: [s.buffer for s in stores if s.stage == name] for name in placed}
 
 
 def flatten_axes(schedule: Schedule, *stages: str) -> int:

@@ -18,6 +18,7 @@ from clew.te.expr import (
     minimum,
     select,
 )
+from clew.te.sequential import collect, scatter, sort
 from clew.te.tensor import (
     Tensor,
     call,
@@ -42,6 +43,7 @@ __all__ = [
     "as_scalar",
     "call",
     "cast",
+    "collect",
     "compute",
     "max",
     "maximum",
@@ -52,8 +54,10 @@ __all__ = [
     "prod",
     "reduce",
     "reduce_axis",
+    "scatter",
     "select",
     "size",
+    "sort",
     "sum",
     "to_exponent",
 ]

@@ -22,6 +22,7 @@ from clew.te.expr import (
     Reduce,
     Scalar,
     Select,
+    Sequential,
     Unary,
 )
 from clew.te.tensor import Tensor, stages
@@ -109,6 +110,9 @@ def kind_of(outputs: Sequence[Tensor]) -> Kind:
         assert stage.body is not None
         if isinstance(stage.body, Reduce):
             kind = max(kind, Kind.ANCHOR if _is_product_sum(stage.body) else Kind.REDUCTION)
+            continue
+        if isinstance(stage.body, Sequential):
+            kind = Kind.OPAQUE
             continue
         if _depends_on_place(stage.body):
             kind = max(kind, Kind.INJECTIVE)
@@ -250,12 +254,21 @@ def stage_flops(stage: Tensor) -> Dim:
     """Returns the number of arithmetic operations of one stage; a multiply-add counts as two."""
     assert stage.body is not None
     total: Dim = 0
-    body, points = stage.body, product(stage.shape)
+    body, points = stage.body, product(extents_of(stage))
     if isinstance(body, Reduce):
-        points = points * product(tuple(a.extent for a in body.axes))
         total = total + points
         body = body.value
     return total + points * _operations(body)
+
+
+def extents_of(stage: Tensor) -> tuple[Dim, ...]:
+    """Returns the extents of all axes at whose positions a stage's body is computed."""
+    match stage.body:
+        case Reduce() as body:
+            return (*stage.shape, *(a.extent for a in body.axes))
+        case Sequential() as body:
+            return tuple(a.extent for a in body.visits(stage.axes))
+    return stage.shape
 
 
 def product_flops_of(outputs: Sequence[Tensor]) -> Dim:
@@ -345,8 +358,7 @@ def part_bytes_of(part: Sequence[Tensor], results: Sequence[Tensor]) -> Dim:
     for stage in part:
         body = stage.body
         assert body is not None
-        over = body.axes if isinstance(body, Reduce) else ()
-        points = product((*stage.shape, *(a.extent for a in over)))
+        points = product(extents_of(stage))
         for load in loads(body):
             if id(load.source) not in own:
                 _, count = reads.get(id(load.source), (load.source, 0))

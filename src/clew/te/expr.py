@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least
 from clew.ir.types import is_float, is_integer
@@ -321,6 +321,30 @@ class Reduce(Scalar):
         return Reduce(self.combiner, children[0], self.axes)
 
 
+class Sequential(Scalar):
+    """A stage that visits the positions of axes one after another (`te.sequential`). Only as a
+    body.
+    """
+
+    __slots__ = ("over",)
+    word: ClassVar[str]
+
+    def __init__(self, dtype: str, over: Sequence[Index]) -> None:
+        self.dtype = dtype
+        self.over = tuple(over)
+
+    def over_axes(self, children: Sequence[Scalar], over: Sequence[Index]) -> Scalar:
+        """Returns the same stage with other children and axes."""
+        raise NotImplementedError
+
+    def visits(self, axes: Sequence[Index]) -> tuple[Index, ...]:
+        """Returns the axes that a stage over `axes` visits."""
+        raise NotImplementedError
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return self.over_axes(children, self.over)
+
+
 class Inlined(Scalar):
     """The value of a stage that is computed in place; it attributes the work of `value` to the
     stage.
@@ -597,6 +621,10 @@ def render(expr: Scalar, names: Mapping[int, str] = MappingProxyType({})) -> str
         case Reduce():
             axes = ", ".join(a.name for a in expr.axes)
             return f"{expr.combiner}({render(expr.value, names)}, over=[{axes}])"
+        case Sequential():
+            axes = ", ".join(a.name for a in expr.over)
+            parts = ", ".join(render(a, names) for a in expr.children)
+            return f"{expr.word}({parts}, over=[{axes}])"
         case Inlined():
             return render(expr.value, names)
         case Checked():

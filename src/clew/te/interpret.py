@@ -26,8 +26,11 @@ from clew.te.expr import (
     Reduce,
     Scalar,
     Select,
+    Sequential,
     Unary,
+    select,
 )
+from clew.te.sequential import Collect, Scatter, Sort
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import post_order
 
@@ -128,7 +131,7 @@ def _is_spread(stage: Tensor) -> bool:
     assert stage.body is not None
     size = math.prod(stage.type.concrete)
     read = sum(math.prod(source.type.concrete) for source in stage.inputs)
-    if isinstance(stage.body, Reduce) or size <= max(_SPREAD * read, _BLOCK_ELEMS):
+    if isinstance(stage.body, (Reduce, Sequential)) or size <= max(_SPREAD * read, _BLOCK_ELEMS):
         return False
     return not any(isinstance(node, Checked) for node in post_order(stage.body))
 
@@ -149,6 +152,8 @@ class _Evaluation:
         """Returns a stage's value, computed block by block."""
         body, rank = stage.body, len(stage.shape)
         assert body is not None
+        if isinstance(body, Sequential):
+            return self._sequential(stage, body)
         axes = [*stage.axes, *(body.axes if isinstance(body, Reduce) else ())]
         extents = [_extent(a) for a in axes]
         steps = _steps(extents)
@@ -168,6 +173,38 @@ class _Evaluation:
                 total = summed if total is None else combine(total, summed)
             result[place] = total
         return result
+
+    def _sequential(self, stage: Tensor, body: Sequential) -> Array:
+        """Returns the value of a sequential stage."""
+        axes = body.visits(stage.axes)
+        spans = [(0, _extent(a)) for a in axes]
+        match body:
+            case Collect():
+                where = self._block(body.where, axes, spans)
+                found = self._block(body.value, axes, spans)[where]
+                result = np.zeros(_extent(stage.axes[0]), to_numpy(stage.dtype))
+                result[: len(found)] = found[: len(result)]
+                return result
+            case Scatter():
+                result = self._block(body.start, stage.axes, [(0, _extent(a)) for a in stage.axes])
+                result = np.array(result)
+                where = self._block(body.where, axes, spans)
+                place = []
+                for index, size in zip(body.places, result.shape, strict=True):
+                    at = self._block(select(body.where, index, 0), axes, spans)[where]
+                    place.append(np.clip(at, 0, max(size - 1, 0)))
+                put(
+                    result, tuple(place), self._block(body.value, axes, spans)[where], body.combiner
+                )
+                return result
+            case Sort():
+                where = self._block(body.where, axes, spans)
+                keys = self._block(select(body.where, body.key, 0), axes, spans)
+                rows = [_extent(a) for a in stage.axes[:-1]]
+                # Those that take no part come last.
+                order = np.lexsort((keys.reshape(*rows, -1), ~where.reshape(*rows, -1)), -1)
+                return order[..., : _extent(stage.axes[-1])]
+        raise AssertionError(body)
 
     def _block(self, root: Scalar, axes: Sequence[Index], spans: Sequence[_Span]) -> Array:
         """Returns the value of an expression with the axes in these ranges."""
@@ -245,6 +282,14 @@ def _view(
     order = sorted(range(len(positions)), key=positions.__getitem__)
     shown = array[tuple(pieces)].transpose(order)
     return shown[tuple(slice(None) if n in positions else None for n in range(len(places)))]
+
+
+def put(target: Array, place: tuple[Array, ...], values: Array, combiner: str) -> None:
+    """Writes or combines values at positions of an array, one after another."""
+    if combiner:
+        COMBINE[combiner].at(target, place, values)
+    else:
+        target[place] = values
 
 
 def _extent(axis: Index) -> int:

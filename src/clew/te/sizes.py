@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from clew.ir.dims import Dim, Sizes
-from clew.te.expr import INDEX, Checked, Imm, Index, Load, Reduce, Scalar, Size
+from clew.te.expr import INDEX, Checked, Imm, Index, Load, Reduce, Scalar, Sequential, Size
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import over, post_order
 
@@ -57,6 +57,8 @@ class ExpressionsAt:
                 return Load(self._source(node.source), children)
             case Reduce():
                 return Reduce(node.combiner, children[0], [self.index(a) for a in node.axes])
+            case Sequential():
+                return node.over_axes(children, [self.index(a) for a in node.over])
             case Checked():
                 places = node.places
                 count, size = self.value(places.count), self.value(places.size)

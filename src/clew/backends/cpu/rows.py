@@ -18,7 +18,7 @@ from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.support.errors import ClewError
-from clew.te.expr import Cast, Checked, Index, Load, Reduce, Size
+from clew.te.expr import Cast, Checked, Index, Load, Reduce, Sequential, Size
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import nodes
 
@@ -312,7 +312,7 @@ def _around(type_: TensorType, dim: SymDim) -> tuple[Dim, Dim] | None:
 def _stage_keeps_rows(stage: Tensor, dim: SymDim) -> bool:
     assert stage.body is not None
     own = _axes(dim, [stage])
-    if own is None:
+    if own is None or isinstance(stage.body, Sequential):
         return False
     row = stage.axes[own[0][1]] if own else _same_if_repeated(stage, dim)
     for node in nodes(stage.body):

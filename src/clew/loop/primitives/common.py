@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from clew.loop.affine import Simplifier, contains
+from clew.loop.affine import Simplifier
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
     For,
@@ -123,6 +123,14 @@ def check_kinds(nest: Nest) -> None:
                 f"parallel loop {loop.name} would not be an outermost loop of {nest.name}",
                 hint="make a loop parallel after all primitives that move it",
             )
+        if loop.kind == "vector" and any(
+            s.is_placed and not s.follows(loop.index) for s in _stores(loop.body)
+        ):
+            raise ScheduleError(
+                "S007",
+                f"loop {loop.name} cannot be vectorized: values tell which elements it writes",
+                hint="vectorize a loop over elements that are written separately",
+            )
         spread = loop.kind in ("parallel", "block", "thread")
         store = carries_dependence(loop) if spread else None
         if store is not None:
@@ -131,6 +139,10 @@ def check_kinds(nest: Nest) -> None:
                 f"iterations of {loop.name} write the same elements of {store.buffer.name}",
                 hint="a reduction loop cannot be parallel; use rfactor, or another loop",
             )
+
+
+def _stores(stmt: Stmt) -> list[Store]:
+    return [s for s in walk(stmt) if isinstance(s, Store)]
 
 
 def carries_dependence(loop: For) -> Store | None:
@@ -144,7 +156,7 @@ def carries_dependence(loop: For) -> Store | None:
         if (
             isinstance(stmt, Store)
             and stmt.buffer.scope not in own
-            and not any(contains(i, loop.index) for i in stmt.indices)
+            and not stmt.follows(loop.index)
         ):
             return stmt
     return None

@@ -327,6 +327,13 @@ def reorder(nest: Nest, simplifier: Simplifier, *, order: tuple[str, ...]) -> Ne
         here = {loop.name for loop in loops(found)} & wanted
         complete = complete or here == wanted
         chain, guards, body = perfect_chain(found, here)
+        if any(isinstance(s, Store) and s.is_placed for s in walk(body)):
+            raise ScheduleError(
+                "S003",
+                f"the iterations of {found.name} must stay in order: values tell which elements "
+                "they write",
+                hint="leave these loops as they are",
+            )
         by_name = {loop.name: loop for loop in chain}
         places = [n for n, loop in enumerate(chain) if loop.name in here]
         new = list(chain)

@@ -8,10 +8,16 @@ import numpy as np
 
 from clew import te
 from clew.ir.types import is_float
-from clew.ops.common import axis_of, boolean, f16, f32, i32, need_number
-from clew.ops.host import top_k, top_k_dynamic
+from clew.ops.common import (
+    axis_of,
+    boolean,
+    f16,
+    f32,
+    i32,
+    need_number,
+)
+from clew.ops.math.sorting import check_count, top_k, top_k_dynamic, top_k_held
 from clew.ops.registry import Sample, register_op
-from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
@@ -45,8 +51,7 @@ def top_k_ranked(
     need_number("top_k_ranked", x)
     n = axis_of("top_k_ranked", axis, x.rank)
     size = x.shape[n]
-    if k < 0 or (isinstance(size, int) and k > size):
-        raise GraphTypeError("T107", f"top_k_ranked: k={k} for the {size} elements of axis {axis}")
+    check_count("top_k_ranked", k, size, n)
 
     def at(i: tuple[Scalar, ...], place: Scalar) -> Scalar:
         return x[(*i[:n], place, *i[n + 1 :])]
@@ -80,3 +85,4 @@ def top_k_ranked(
 
 top_k_ranked.reference(top_k.reference_rule)  # type: ignore[arg-type]
 top_k_ranked.dynamic(top_k_dynamic)
+top_k_ranked.held(top_k_held)

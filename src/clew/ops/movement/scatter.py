@@ -1,10 +1,10 @@
 """Updates of elements at given indices.
 
-A kernel defines each element of its result: here the last update for its position, or the
-combination of all such updates. It examines every index for each element of the result, which is
-fast for few updates (caches, masks, single rows). Many updates of many elements are applied one
-after another on the host. Negative indices count from the end; an index out of range raises an
-error in the run, and nothing outside is ever written.
+Few updates (caches, masks, single rows) are computed like other elements, fused with the operators
+around them: an element is the last update for its position, or the combination of all such updates,
+so every index is compared with every element. More updates, or a number that only the run knows,
+are applied one after another, in a kernel of their own. Negative indices count from the end; an
+index out of range raises an error in the run, and nothing outside is ever written.
 """
 
 from __future__ import annotations
@@ -275,11 +275,44 @@ def scatter_elements_few(
     return _scattered(name, x, reduction, [over], hits, update, x.rank)
 
 
-@register_op("scatter_elements_many", host=True, samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE))
+@register_op("scatter_elements_many", samples=(*_ELEMENTS, *_ELEMENTS_OUTSIDE))
 def scatter_elements_many(
-    x: Array, indices: Array, updates: Array, *, axis: int = 0, reduction: str = "none"
+    x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """`scatter_elements` as a kernel, which applies one update after another.
+
+    Errors: T101, T104, T105, T107, T108.
+    """
+    name = "scatter_elements"
+    n = _check_elements(name, x.type, indices.type, updates.type, axis, reduction)
+    if 0 in indices.shape:
+        return te.compute(x.shape, lambda *i: x[i], name)
+    whole = [k != n and size == x.shape[k] for k, size in enumerate(indices.shape)]
+    over = [te.reduce_axis(size, f"update{k}") for k, size in enumerate(indices.shape)]
+
+    def updated(*i: Scalar) -> Scalar:
+        at = tuple(i[k] if whole[k] else over[k] for k in range(x.rank))
+        place = (*at[:n], index_at(name, indices, at, n, x.shape[n]), *at[n + 1 :])
+        rest = [axis for k, axis in enumerate(over) if not whole[k]]
+        return te.scatter(x[i], place, updates[at], rest, combiner=_combiner(reduction, x.dtype))
+
+    return te.compute(x.shape, updated, name)
+
+
+def _combiner(reduction: str, dtype: str) -> str:
+    """Returns the combiner of a reduction."""
+    if reduction == "none":
+        return ""
+    combiner = _REDUCERS[reduction]
+    if dtype != "bool":
+        return combiner
+    return "or" if combiner in ("sum", "max") else "and"
+
+
+@scatter_elements_many.reference
+def _scatter_elements_reference(
+    x: Array, indices: Array, updates: Array, *, axis: int, reduction: str
 ) -> Array:
-    """`scatter_elements`, one update after another."""
     if not indices.size:
         return x
     place: list[Array] = list(np.indices(indices.shape, sparse=True))
@@ -288,14 +321,13 @@ def scatter_elements_many(
     return put(x, tuple(place), updates, reduction)
 
 
-scatter_elements_many.types(_scatter_elements_types)
 scatter_elements.reference(scatter_elements_many.reference_rule)  # type: ignore[arg-type]
 scatter_elements_few.reference(scatter_elements_many.reference_rule)  # type: ignore[arg-type]
 
 
 # --- by several indices per update ---------------------------------------------------------
 
-_SLICES = (
+_SLICES_BY_INDEX = (
     Sample(f32(4, 3), np.array([[0], [-1]]), f32(2, 3)),
     Sample(f32(4, 3), np.array([[0, 1], [3, 2], [0, 1]]), f32(3), reduction="add"),
     Sample(f32(4, 3), np.array([[[0, 1]], [[3, -3]]]), f32(2, 1)),
@@ -303,8 +335,8 @@ _SLICES = (
     Sample(f16(4, 3), np.array([[1], [1]]), f16(2, 3), reduction="max"),
     Sample(f64(3), np.array([[2], [0]]), f64(2), reduction="min"),
     Sample(f32(2, 3), np.zeros((0, 1), "i8"), f32(0, 3)),
-    Sample(f32(2, 3), np.zeros((1, 0), "i8"), f32(1, 2, 3)),
 )
+_SLICES = (*_SLICES_BY_INDEX, Sample(f32(2, 3), np.zeros((1, 0), "i8"), f32(1, 2, 3)))
 _SLICES_OUTSIDE = (
     Sample(f32(4, 3), np.array([[[0, 1]], [[3, 9]]]), f32(2, 1), error="I320"),
     Sample(i32(4, 3), np.array([[0], [-5]]), i32(2, 3), reduction="add", error="I320"),
@@ -357,7 +389,7 @@ def _scatter_nd_expanded(x: Expr, indices: Expr, updates: Expr, *, reduction: st
     depth = indices.tensor.shape[-1]
     assert isinstance(depth, int)
     places = x.tensor.shape[:depth] if reduction == "none" else x.tensor.shape
-    few = _looks(product(indices.tensor.shape[:-1]), product(tuple(places)))
+    few = not depth or _looks(product(indices.tensor.shape[:-1]), product(tuple(places)))
     return _expanded(scatter_nd, few, x, indices, updates, reduction=reduction)
 
 
@@ -397,9 +429,42 @@ def scatter_nd_few(
     return _scattered(name, x, reduction, over, hits, update, depth)
 
 
-@register_op("scatter_nd_many", host=True, samples=(*_SLICES, *_SLICES_OUTSIDE))
-def scatter_nd_many(x: Array, indices: Array, updates: Array, *, reduction: str = "none") -> Array:
-    """`scatter_nd`, one update after another."""
+@register_op(
+    "scatter_nd_many",
+    samples=(
+        *_SLICES_BY_INDEX,
+        *_SLICES_OUTSIDE,
+    ),
+)
+def scatter_nd_many(
+    x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
+) -> Tensor:
+    """`scatter_nd` as a kernel, which applies one update after another. Index tuples are not empty.
+
+    Errors: T101, T105, T107, T108.
+    """
+    name = "scatter_nd"
+    depth = _check_slices(name, x.type, indices.type, updates.type, reduction)
+    if not depth:
+        raise GraphTypeError("T108", f"{name}: {indices.type} has empty index tuples")
+    outer = indices.shape[:-1]
+    if 0 in outer:
+        return te.compute(x.shape, lambda *i: x[i], name)
+    over = [te.reduce_axis(size, f"update{n}") for n, size in enumerate(outer)]
+
+    def updated(*i: Scalar) -> Scalar:
+        found = [
+            index_at(name, indices, (*over, te.as_scalar(k)), k, x.shape[k]) for k in range(depth)
+        ]
+        value = updates[(*over, *i[depth:])]
+        combiner = _combiner(reduction, x.dtype)
+        return te.scatter(x[i], (*found, *i[depth:]), value, over, combiner=combiner)
+
+    return te.compute(x.shape, updated, name)
+
+
+@scatter_nd_many.reference
+def _scatter_nd_reference(x: Array, indices: Array, updates: Array, *, reduction: str) -> Array:
     if not updates.size:
         return x
     depth = indices.shape[-1]
@@ -414,7 +479,6 @@ def scatter_nd_many(x: Array, indices: Array, updates: Array, *, reduction: str 
     return put(x, place, updates, reduction)
 
 
-scatter_nd_many.types(_scatter_nd_types)
 scatter_nd.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-type]
 scatter_nd_few.reference(scatter_nd_many.reference_rule)  # type: ignore[arg-type]
 

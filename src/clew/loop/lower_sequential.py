@@ -1,0 +1,289 @@
+"""Lowers stages that visit positions one after another (`te.sequential`) to loops.
+
+Their loops stay as they are: schedules only distribute rows over threads, and vectorize.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from clew.ir.dims import ceil_div, product, typical
+from clew.loop.ir import Buffer, For, If, Stmt, Store, block
+from clew.te.expr import (
+    INDEX,
+    Binary,
+    Imm,
+    Index,
+    Load,
+    Scalar,
+    Sequential,
+    all_of,
+    as_scalar,
+    binary,
+    cast,
+    minimum,
+    size,
+)
+from clew.te.sequential import Collect, Scatter, Sort
+from clew.te.tensor import Tensor
+from clew.te.walk import nodes
+
+_DIGIT_BITS: Final = 8
+# Many elements pay for more counters of a sort, few do not.
+_LONG: Final = 4096
+_LONG_DIGIT_BITS: Final = 11
+_SHORT: Final = 32
+_SHORT_DIGIT_BITS: Final = 4
+_MOST_I32: Final = (1 << 31) - 1
+# Elements after which a loop over those that take part may end.
+_PART: Final = 64
+_ONLY: Final = (Imm(0, INDEX),)
+
+OnBuffers = Callable[[Scalar, dict[int, Scalar]], Scalar]
+"""Returns an expression with axes replaced, by id, and with loads from buffers."""
+
+
+def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> list[Stmt]:
+    """Returns the loops of a sequential stage, which writes `buffer`."""
+    body = stage.body
+    assert isinstance(body, Sequential)
+    visited = body.visits(stage.axes)
+    axes = {id(a): Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in visited}
+
+    def value(expr: Scalar) -> Scalar:
+        return on_buffers(expr, dict(axes))
+
+    match body:
+        case Collect():
+            return _collect(stage, body, buffer, [axes[id(a)] for a in visited], value)
+        case Scatter():
+            return _scatter(stage, body, buffer, axes, on_buffers)
+        case Sort():
+            return _sort(stage, body, buffer, [axes[id(a)] for a in visited], value)
+    raise AssertionError(body)
+
+
+def nested(axes: Sequence[Index], inner: Stmt) -> Stmt:
+    """Returns a statement within serial loops, outermost first."""
+    for axis in reversed(axes):
+        inner = For(axis, "serial", inner)
+    return inner
+
+
+def _collect(
+    stage: Tensor,
+    body: Collect,
+    buffer: Buffer,
+    axes: Sequence[Index],
+    value: Callable[[Scalar], Scalar],
+) -> list[Stmt]:
+    """Each value is stored, and counted only if it is wanted, so that no branch depends on data."""
+    name = stage.name
+    found, start = _register(f"{name}.found", INDEX), (Imm(0, INDEX),)
+    at = Load(found, start)
+    step = block(
+        Store(buffer, (at,), value(body.value), name),
+        Store(found, start, cast(INDEX, value(body.where)), name, "sum"),
+    )
+    count = stage.shape[0]
+    loops = nested(axes, If(at < size(count), step))
+    part = Index(f"{name}.rest.part", ceil_div(count, _PART))
+    one = Index(f"{name}.rest", _PART)
+    place, nothing = part * _PART + one, Imm(0, stage.dtype)
+    rest = If((at <= place) & (place < size(count)), Store(buffer, (place,), nothing, name))
+    ends = nested([part], If(at < (part + 1) * _PART, nested([one], rest)))
+    return [Store(found, start, Imm(0, INDEX), name), loops, ends]
+
+
+def _scatter(
+    stage: Tensor, body: Scatter, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
+) -> list[Stmt]:
+    name = stage.name
+    every = [Index(f"{name}@start.{a.name}", a.extent, a.role) for a in stage.axes]
+    at = dict(zip(map(id, stage.axes), every, strict=True))
+    start = Store(buffer, tuple(every), on_buffers(body.start, dict(at)), f"{name}@start")
+    result: list[Stmt] = [nested(every, start)]
+    if any(a.extent == 0 for a in axes.values()):
+        return result
+    shared = [place is axis for place, axis in zip(body.places, stage.axes, strict=True)]
+    lead = shared.index(False) if False in shared else len(shared)
+    outer = [axes[id(a)] for a in stage.axes[:lead]]
+    inner = [
+        axes[id(a)] for a, is_shared in zip(stage.axes[lead:], shared[lead:], strict=True)
+        if is_shared
+    ]  # fmt: skip
+    places = tuple(on_buffers(place, dict(axes)) for place in body.places)
+    update: Stmt = Store(buffer, places, on_buffers(body.value, dict(axes)), name, body.combiner)
+    where = on_buffers(body.where, dict(axes))
+    if not isinstance(where, Imm):
+        update = If(where, update)
+    result.append(nested([*outer, *(axes[id(a)] for a in body.over), *inner], update))
+    return result
+
+
+def _sort(
+    stage: Tensor,
+    body: Sort,
+    buffer: Buffer,
+    axes: Sequence[Index],
+    value: Callable[[Scalar], Scalar],
+) -> list[Stmt]:
+    """A radix sort by digits, lowest first: each pass moves the elements to their places by one
+    digit, and keeps the order of those that have the same.
+    """
+    count = len(stage.axes) - 1
+    rows, over = axes[:count], axes[count:]
+    sorting = _Sorting(stage, body, buffer, rows, over, value)
+    steps = [*sorting.begin(), *sorting.counters()]
+    for number in range(sorting.passes):
+        steps.append(sorting.moves(number))
+    return [nested(rows, block(*steps))] if rows else steps
+
+
+class _Sorting:
+    """The loops that sort one row."""
+
+    def __init__(
+        self,
+        stage: Tensor,
+        body: Sort,
+        buffer: Buffer,
+        rows: Sequence[Index],
+        over: Sequence[Index],
+        value: Callable[[Scalar], Scalar],
+    ) -> None:
+        self.name = name = stage.name
+        self.buffer, self.rows, self.over = buffer, tuple(rows), over
+        self.wanted = stage.shape[-1]
+        self.total = total = product(tuple(a.extent for a in over))
+        self.key, self.where = value(body.key), value(body.where)
+        self.all_take_part = isinstance(self.where, Imm)
+        self.digit_bits = self._best_digit_bits()
+        self.digits = 1 << self.digit_bits
+        dtype = body.key.dtype
+        self.passes = -(-(64 if dtype == "u64" else 32) // self.digit_bits)
+        place = "i32" if isinstance(total, int) and total <= _MOST_I32 else INDEX
+        self.ends = Buffer(f"{name}.ends", (self.passes, self.digits), INDEX, "scratch")
+        self.keys = [Buffer(f"{name}.keys{n}", (total,), dtype, "scratch") for n in (0, 1)]
+        self.places = [Buffer(f"{name}.places{n}", (total,), place, "scratch") for n in (0, 1)]
+        self.found, self.place, self.sum = (
+            Buffer(f"{name}.{what}", (1,), INDEX, "register") for what in ("found", "place", "sum")
+        )
+
+    def _best_digit_bits(self) -> int:
+        """Returns the bits of a digit: more take fewer passes, but more counters."""
+        if self.all_take_part:
+            return _LONG_DIGIT_BITS if typical(self.total) >= _LONG else _DIGIT_BITS
+        return _SHORT_DIGIT_BITS if typical(self.wanted) <= _SHORT else _DIGIT_BITS
+
+    def put(self, to: Buffer, at: Sequence[Scalar], what: Scalar, combiner: str = "") -> Stmt:
+        """Returns a store of this stage."""
+        return Store(to, tuple(at), what, self.name, combiner)
+
+    def begin(self) -> list[Stmt]:
+        """Returns the loops that store the keys of all elements that take part."""
+        at, steps = Load(self.found, _ONLY), list[Stmt]()
+        if self.all_take_part:
+            (axis,) = self.over
+            return [nested([axis], self.put(self.keys[0], [axis], self.key))]
+        position: Scalar = Imm(0, INDEX)
+        for axis in self.over:
+            position = position * size(axis.extent) + axis
+        # An element that takes no part is overwritten, so that no branch depends on data.
+        conditions = _conjuncts(self.where)
+        inner = {id(self.over[-1])}
+        last = [c for c in conditions if any(id(n) in inner for n in nodes(c))]
+        step: Stmt = block(
+            self.put(self.keys[0], [at], self.key),
+            self.put(self.places[0], [at], cast(self.places[0].dtype, position)),
+            self.put(self.found, _ONLY, cast(INDEX, all_of(*last)), "sum"),
+        )
+        step = nested(self.over[-1:], step)
+        outer = [c for c in conditions if not any(c is other for other in last)]
+        if outer:
+            step = If(all_of(*outer), step)
+        steps = [self.put(self.found, _ONLY, Imm(0, INDEX)), nested(self.over[:-1], step)]
+        return steps
+
+    def each(self, what: str, body: Callable[[Scalar], Stmt]) -> Stmt:
+        """Returns a loop over the elements that take part, by number."""
+        if self.all_take_part:
+            axis = Index(f"{self.name}.{what}", self.total)
+            return nested([axis], body(axis))
+        part = Index(f"{self.name}.{what}.part", ceil_div(self.total, _PART))
+        one = Index(f"{self.name}.{what}", _PART)
+        found, start = Load(self.found, _ONLY), part * _PART
+        inner = nested([one], If(start + one < found, body(start + one)))
+        return nested([part], If(start < found, inner))
+
+    def digit(self, key: Scalar, number: int) -> Scalar:
+        """Returns one of a key's digits."""
+        if number:
+            key = binary("shr", key, as_scalar(number * self.digit_bits, key.dtype))
+        return cast(INDEX, binary("and", key, as_scalar(self.digits - 1, key.dtype)))
+
+    def counters(self) -> list[Stmt]:
+        """Returns the loops that count the digits, for all passes at once, and sum the counts up:
+        they are then the places of the first elements with each digit.
+        """
+        which = Index(f"{self.name}.pass", self.passes)
+        mark = Index(f"{self.name}.digit", self.digits)
+        zeros = nested([which, mark], self.put(self.ends, [which, mark], Imm(0, INDEX)))
+
+        def count(element: Scalar) -> Stmt:
+            key = Load(self.keys[0], (element,))
+            passes = range(self.passes)
+            at = [(Imm(n, INDEX), self.digit(key, n)) for n in passes]
+            return block(*(self.put(self.ends, place, Imm(1, INDEX), "sum") for place in at))
+
+        which = Index(f"{self.name}.pass.sum", self.passes)
+        mark = Index(f"{self.name}.digit.sum", self.digits)
+        first = block(
+            self.put(self.place, _ONLY, Load(self.sum, _ONLY)),
+            self.put(self.sum, _ONLY, Load(self.ends, (which, mark)), "sum"),
+            self.put(self.ends, [which, mark], Load(self.place, _ONLY)),
+        )
+        start = self.put(self.sum, _ONLY, Imm(0, INDEX))
+        return [
+            zeros,
+            self.each("counted", count),
+            nested([which], block(start, nested([mark], first))),
+        ]
+
+    def moves(self, number: int) -> Stmt:
+        """Returns the loop that moves the elements by one digit; the last one writes the result."""
+        source, target = number % 2, 1 - number % 2
+
+        def move(element: Scalar) -> Stmt:
+            key = Load(self.keys[source], (element,))
+            first = number == 0 and self.all_take_part
+            here = element if first else Load(self.places[source], (element,))
+            at = (Imm(number, INDEX), self.digit(key, number))
+            # The place is valid; it is limited anyway, because it comes from data.
+            limit = minimum(Load(self.ends, at), size(self.total) - 1)
+            place = Load(self.place, _ONLY)
+            steps = [self.put(self.place, _ONLY, limit)]
+            steps.append(self.put(self.ends, at, Imm(1, INDEX), "sum"))
+            if number < self.passes - 1:
+                steps.append(self.put(self.keys[target], [place], key))
+                moved = cast(self.places[target].dtype, here)
+                steps.append(self.put(self.places[target], [place], moved))
+            else:
+                last = self.put(self.buffer, [*self.rows, place], cast(INDEX, here))
+                is_wanted = place < size(self.wanted)
+                steps.append(last if self.wanted == self.total else If(is_wanted, last))
+            return block(*steps)
+
+        return self.each(f"element{number}", move)
+
+
+def _conjuncts(cond: Scalar) -> list[Scalar]:
+    """Returns the conditions that must all hold."""
+    if isinstance(cond, Binary) and cond.op == "and":
+        return [*_conjuncts(cond.a), *_conjuncts(cond.b)]
+    return [cond]
+
+
+def _register(name: str, dtype: str) -> Buffer:
+    return Buffer(name, (1,), dtype, "register")
