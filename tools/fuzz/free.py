@@ -17,6 +17,7 @@ from random import Random
 from typing import Any, Final
 from zlib import crc32
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -283,7 +284,8 @@ def _difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
         if a.dtype.kind in "fV" and a.size:
             x, y = a.astype(np.float64), b.astype(np.float64)
             scale = float(np.abs(y[np.isfinite(y)]).max(initial=0.0))
-            if not np.allclose(x, y, _RTOL, _ATOL + _RTOL * scale, equal_nan=True):
+            rtol = max(_RTOL, 2 * float(ml_dtypes.finfo(a.dtype).eps))
+            if not np.allclose(x, y, rtol, _ATOL + rtol * scale, equal_nan=True):
                 return f"result {number} is off by {np.nanmax(np.abs(x - y)):.3g} of {scale:.3g}"
         elif not np.array_equal(a, b):
             return f"result {number} differs"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from clew.backends.cpu.lowering import KernelBinary
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown
-from clew.ir.expr import Call, Expr, Function
+from clew.ir.expr import Call, Expr, Function, While
 from clew.ir.types import TensorType, leaves
 from clew.ir.visit import inner_functions, post_order
 from clew.passes.fusion.views import is_reshape, view_offsets
@@ -14,7 +14,8 @@ from clew.passes.fusion.views import is_reshape, view_offsets
 
 def conditions_of(main: Function, binaries: Iterable[KernelBinary]) -> tuple[SymDim, ...]:
     """Returns the dimensions that must be at least 0: what kernels need, that views show all of
-    their memory or a part of it, and that no value is empty.
+    their memory or a part of it, that loops run no negative number of times, and that no value is
+    empty.
     """
     return tuple(dict.fromkeys(_conditions(main, binaries)))
 
@@ -26,6 +27,8 @@ def _conditions(main: Function, binaries: Iterable[KernelBinary]) -> Iterator[Sy
         for rest in _left(node):
             if isinstance(rest, SymDim) and not at_least(rest):
                 yield rest
+        if isinstance(node, While) and isinstance(node.trips, SymDim) and not at_least(node.trips):
+            yield node.trips
         for leaf in leaves(node.type):
             for dim in leaf.shape if isinstance(leaf, TensorType) else ():
                 if isinstance(dim, SymDim) and not is_unknown(dim) and not at_least(dim, 1):

@@ -238,14 +238,16 @@ class ProgramBuilder:
         of its values are known. Keeps the builders of its parts.
         """
         trips = node.trips if isinstance(node, While) else None
-        if isinstance(node, While) and not isinstance(trips, int) and (node.scans or trips):
+        if isinstance(node, While) and (is_unknown(trips) if trips is not None else node.scans):
             return False
         functions = (node.then, node.orelse) if isinstance(node, If) else (node.cond, node.body)
         given = [t for arg in node.children for t in leaves(arg.type) if arg not in functions]
         passed = [t for f in functions for p in f.params for t in leaves(p.type)]
         made = [t for f in functions for t in leaves(f.body.type)]
         for type_ in (*given, *passed, *made, *leaves(node.type)):
-            if not (isinstance(type_, TensorType) and type_.is_static and is_native(type_)):
+            if not isinstance(type_, TensorType) or not is_native(type_):
+                return False
+            if any(map(is_unknown, type_.shape)):
                 return False
         if isinstance(node, While) and not _keeps_types(node):
             return False

@@ -37,7 +37,7 @@ from clew.runtime.program import (
     View,
 )
 from clew.runtime.regions import RegionCall
-from clew.runtime.template import SegmentTemplate, SizedSegment
+from clew.runtime.template import LoopTemplate, SegmentTemplate, SizedSegment
 from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION
@@ -194,7 +194,17 @@ def _template(writer: _Writer, template: SegmentTemplate, build: BuildTemplate) 
         "constants": [writer.array(constant) for constant in template.constants],
         "sizes_bytes": [to_record(size) for size in template.arena_bytes],
         "order": [entry if isinstance(entry, int) else _flow(entry) for entry in template.order],
-        "loops": [asdict(loop) for loop in template.loops],
+        "loops": [_loop(loop) for loop in template.loops],
+        "copied": [[place, to_record(size)] for place, size in template.copied.items()],
+    }
+
+
+def _loop(loop: LoopTemplate) -> dict[str, Any]:
+    return {
+        "first": loop.first,
+        "states_bytes": [to_record(size) for size in loop.states_bytes],
+        "rows_bytes": [to_record(size) for size in loop.rows_bytes],
+        "trips": None if loop.trips is None else to_record(loop.trips),
     }
 
 

@@ -37,7 +37,6 @@ from clew.ir.types import memory_bytes
 from clew.support.errors import ScheduleError
 from clew.support.shown import Brief
 from clew.te.expr import Checked, Imm, Index, Load, Scalar, Size
-from clew.te.walk import nodes
 
 Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "dot", "block", "thread"]
 Scope: TypeAlias = Literal["input", "output", "workspace", "scratch", "register", "shared"]
@@ -160,11 +159,6 @@ class Store:
     stage: str
     combiner: str = ""
     nontemporal: bool = False
-
-    @property
-    def is_placed(self) -> bool:
-        """Whether a value, instead of loops alone, tells which element is written."""
-        return any(isinstance(node, Load) for i in self.indices for node in nodes(i))
 
     def follows(self, index: Index) -> bool:
         """Whether each iteration of a loop writes elements of its own: a position depends on the

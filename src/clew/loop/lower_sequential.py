@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from clew.ir.dims import ceil_div, product, typical
-from clew.loop.ir import Buffer, For, If, Stmt, Store, block
+from clew.loop.ir import Buffer, For, If, Scope, Stmt, Store, block
 from clew.te.expr import (
     INDEX,
     Binary,
@@ -25,7 +25,9 @@ from clew.te.expr import (
     minimum,
     size,
 )
-from clew.te.sequential import Collect, Scatter, Sort
+from clew.te.interpret import identity_of
+from clew.te.roles import IN_ORDER
+from clew.te.sequential import Collect, Scan, Scatter, Sort
 from clew.te.tensor import Tensor
 from clew.te.walk import nodes
 
@@ -49,7 +51,11 @@ def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> li
     body = stage.body
     assert isinstance(body, Sequential)
     visited = body.visits(stage.axes)
-    axes = {id(a): Index(f"{stage.name}.{a.name}", a.extent, a.role) for a in visited}
+    in_order = set(map(id, body.over))
+    axes = {
+        id(a): Index(f"{stage.name}.{a.name}", a.extent, IN_ORDER if id(a) in in_order else a.role)
+        for a in visited
+    }
 
     def value(expr: Scalar) -> Scalar:
         return on_buffers(expr, dict(axes))
@@ -59,6 +65,8 @@ def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> li
             return _collect(stage, body, buffer, [axes[id(a)] for a in visited], value)
         case Scatter():
             return _scatter(stage, body, buffer, axes, on_buffers)
+        case Scan():
+            return _scan(stage, body, buffer, axes, on_buffers)
         case Sort():
             return _sort(stage, body, buffer, [axes[id(a)] for a in visited], value)
     raise AssertionError(body)
@@ -88,8 +96,8 @@ def _collect(
     )
     count = stage.shape[0]
     loops = nested(axes, If(at < size(count), step))
-    part = Index(f"{name}.rest.part", ceil_div(count, _PART))
-    one = Index(f"{name}.rest", _PART)
+    part = Index(f"{name}.rest.part", ceil_div(count, _PART), IN_ORDER)
+    one = Index(f"{name}.rest", _PART, IN_ORDER)
     place, nothing = part * _PART + one, Imm(0, stage.dtype)
     rest = If((at <= place) & (place < size(count)), Store(buffer, (place,), nothing, name))
     ends = nested([part], If(at < (part + 1) * _PART, nested([one], rest)))
@@ -120,6 +128,30 @@ def _scatter(
         update = If(where, update)
     result.append(nested([*outer, *(axes[id(a)] for a in body.over), *inner], update))
     return result
+
+
+def _scan(
+    stage: Tensor, body: Scan, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
+) -> list[Stmt]:
+    """The total is a register, or one for each element of the axes inside the scanned one."""
+    name, (scanned,) = stage.name, body.over
+    number = next(n for n, a in enumerate(stage.axes) if a is scanned)
+    own = [axes[id(a)] for a in stage.axes]
+    outer, along, inner = own[:number], own[number], own[number + 1 :]
+    scope: Scope = "scratch" if inner else "register"
+    total = Buffer(f"{name}.total", tuple(a.extent for a in inner) or (1,), stage.dtype, scope)
+    at: tuple[Scalar, ...] = tuple(inner) or _ONLY
+    position: Scalar = size(along.extent - 1) - along if body.reverse else along
+    value = on_buffers(body.value, {**axes, id(scanned): position})
+    steps: list[Stmt] = [
+        Store(total, at, value, name, body.combiner),
+        Store(buffer, (*outer, position, *inner), Load(total, at), name),
+    ]
+    if body.exclusive:
+        steps.reverse()
+    start = Imm(identity_of(body.combiner, stage.dtype), stage.dtype)
+    row = [nested(inner, Store(total, at, start, name)), nested([along, *inner], block(*steps))]
+    return [nested(outer, block(*row))] if outer else row
 
 
 def _sort(
@@ -209,10 +241,10 @@ class _Sorting:
     def each(self, what: str, body: Callable[[Scalar], Stmt]) -> Stmt:
         """Returns a loop over the elements that take part, by number."""
         if self.all_take_part:
-            axis = Index(f"{self.name}.{what}", self.total)
+            axis = Index(f"{self.name}.{what}", self.total, IN_ORDER)
             return nested([axis], body(axis))
-        part = Index(f"{self.name}.{what}.part", ceil_div(self.total, _PART))
-        one = Index(f"{self.name}.{what}", _PART)
+        part = Index(f"{self.name}.{what}.part", ceil_div(self.total, _PART), IN_ORDER)
+        one = Index(f"{self.name}.{what}", _PART, IN_ORDER)
         found, start = Load(self.found, _ONLY), part * _PART
         inner = nested([one], If(start + one < found, body(start + one)))
         return nested([part], If(start < found, inner))
@@ -238,7 +270,7 @@ class _Sorting:
             return block(*(self.put(self.ends, place, Imm(1, INDEX), "sum") for place in at))
 
         which = Index(f"{self.name}.pass.sum", self.passes)
-        mark = Index(f"{self.name}.digit.sum", self.digits)
+        mark = Index(f"{self.name}.digit.sum", self.digits, IN_ORDER)
         first = block(
             self.put(self.place, _ONLY, Load(self.sum, _ONLY)),
             self.put(self.sum, _ONLY, Load(self.ends, (which, mark)), "sum"),

@@ -52,6 +52,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
     sorting,
     storage,
     unary,
+    unique,
 )
 from clew.ops.movement import (  # noqa: F401  registers operators
     blocks,

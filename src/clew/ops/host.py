@@ -11,8 +11,8 @@ import numpy as np
 
 from clew.ir.dims import unknown_dim
 from clew.ir.expr import Attrs
-from clew.ir.types import TensorType, TupleType, Type, from_numpy
-from clew.ops.common import axis_of, differ, f32, i32, i64, tensor_type
+from clew.ir.types import TensorType, Type, from_numpy
+from clew.ops.common import axis_of, differ, f32, tensor_type
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.budgets import check_run_operations
@@ -56,52 +56,6 @@ def sized(*values: Any) -> Array:
 @sized.types
 def _sized_types(*values: Type) -> Type:
     return values[-1]
-
-
-@register_op(
-    "unique",
-    host=True,
-    samples=(
-        Sample(i32(9), low=0, high=3),
-        Sample(i64(3, 4), low=0, high=1, axis=0),
-        Sample(f32(2, 5), sort=False),
-        Sample(f32(3), axis=1, error="T104"),
-    ),
-)
-def unique(
-    x: Array, *, axis: int | None = None, sort: bool = True
-) -> tuple[Array, Array, Array, Array]:
-    """The distinct slices along `axis` (elements of the flattened `x`), the index of the first
-    occurrence of each, the index of its distinct slice for each slice, and the counts. Unsorted
-    results are in order of first occurrence.
-
-    Source: ONNX Unique-11.
-    """
-    values, first, inverse, counts = np.unique(
-        x, return_index=True, return_inverse=True, return_counts=True, axis=axis
-    )
-    inverse = inverse.reshape(-1)
-    if not sort:
-        order = np.argsort(first, kind="stable")
-        rank = np.empty_like(order)
-        rank[order] = np.arange(len(order))
-        values = np.take(values, order, 0 if axis is None else axis)
-        first, inverse, counts = first[order], rank[inverse], counts[order]
-    return values, first.astype("i8"), inverse.astype("i8"), counts.astype("i8")
-
-
-@unique.types
-def _unique_types(x: Type, *, axis: int | None, sort: bool) -> Type:
-    source, count = tensor_type("unique", x), unknown_dim()
-    shape: tuple[Any, ...] = (count,)
-    slices = source.size
-    if axis is not None:
-        n = axis_of("unique", axis, source.rank)
-        shape, slices = (*source.shape[:n], count, *source.shape[n + 1 :]), source.shape[n]
-    counts = TensorType((count,), "i64")
-    return TupleType(
-        (TensorType(shape, source.dtype), counts, TensorType((slices,), "i64"), counts)
-    )
 
 
 @register_op(

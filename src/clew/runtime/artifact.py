@@ -45,7 +45,13 @@ from clew.runtime.program import (
 from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.segment import NativeSegment
 from clew.runtime.spaces import HOST, MemorySpace
-from clew.runtime.template import ProgramTemplate, SegmentTemplate, SizedSegment, SizedSpec
+from clew.runtime.template import (
+    LoopTemplate,
+    ProgramTemplate,
+    SegmentTemplate,
+    SizedSegment,
+    SizedSpec,
+)
 from clew.runtime.threads import ThreadPool
 from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
@@ -218,7 +224,8 @@ class BuildReader:
             constants=tuple(self._array(array) for array in record["constants"]),
             arena_bytes=tuple(of_record(size) for size in record["sizes_bytes"]),
             order=tuple(e if isinstance(e, int) else _flow(e) for e in record["order"]),
-            loops=tuple(map(_loop, record["loops"])),
+            loops=tuple(map(_sized_loop, record["loops"])),
+            copied={place: of_record(size) for place, size in record.get("copied", ())},
         )
         return SizedSegment(template, self._at_sizes, self._pool.threads)
 
@@ -332,6 +339,12 @@ def _loop(record: Json) -> LoopPlan:
     states, rows = tuple(map(int, record["states_bytes"])), tuple(map(int, record["rows_bytes"]))
     trips = None if record["trips"] is None else int(record["trips"])
     return LoopPlan(int(record["first"]), states, rows, trips)
+
+
+def _sized_loop(record: Json) -> LoopTemplate:
+    states, rows = (tuple(map(of_record, record[n])) for n in ("states_bytes", "rows_bytes"))
+    trips = None if record["trips"] is None else of_record(record["trips"])
+    return LoopTemplate(int(record["first"]), states, rows, trips)
 
 
 def _no_iterations(record: Json) -> NoIterations:

@@ -8,7 +8,7 @@ arguments.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
@@ -56,8 +56,39 @@ class SizedSpec:
 
 
 @dataclass(frozen=True)
+class LoopTemplate:
+    """A loop for all sizes; see `LoopPlan`."""
+
+    first: int
+    states_bytes: tuple[Dim, ...] = ()
+    rows_bytes: tuple[Dim, ...] = ()
+    trips: Dim | None = None
+
+    @property
+    def moving(self) -> int:
+        """The number of its moving buffers."""
+        return 3 * len(self.states_bytes) + len(self.rows_bytes)
+
+    @property
+    def is_static(self) -> bool:
+        """Whether the loop is the same at all sizes."""
+        sizes = (*self.states_bytes, *self.rows_bytes, self.trips or 0)
+        return all(isinstance(size, int) for size in sizes)
+
+    def at(self, sizes: Sizes) -> LoopPlan:
+        """Returns the loop at given sizes."""
+        states, rows = (
+            tuple(map(sizes.value, part)) for part in (self.states_bytes, self.rows_bytes)
+        )
+        trips = None if self.trips is None else sizes.value(self.trips)
+        return LoopPlan(self.first, states, rows, trips)
+
+
+@dataclass(frozen=True)
 class SegmentTemplate:
-    """A segment for all sizes. `arena_bytes` holds the size of each arena buffer."""
+    """A segment for all sizes. `arena_bytes` holds the size of each arena buffer, and `copied` the
+    bytes of copies whose size is no number, by their place in the order.
+    """
 
     steps: tuple[Step, ...]
     inputs: tuple[SizedSpec, ...]
@@ -65,7 +96,8 @@ class SegmentTemplate:
     constants: tuple[np.ndarray, ...]
     arena_bytes: tuple[Dim, ...]
     order: tuple[int | Flow, ...] = ()
-    loops: tuple[LoopPlan, ...] = ()
+    loops: tuple[LoopTemplate, ...] = ()
+    copied: Mapping[int, Dim] = field(default_factory=dict)
 
     @property
     def is_static(self) -> bool:
@@ -74,13 +106,16 @@ class SegmentTemplate:
             all(spec.is_static for spec in (*self.inputs, *self.outputs))
             and all(isinstance(size, int) for size in self.arena_bytes)
             and not any(step.code.sizes for step in self.steps)
+            and all(loop.is_static for loop in self.loops)
+            and not self.copied
         )
 
     @property
     def parts(self) -> tuple[Any, ...]:
         """The arguments of `plan_segment` for a static segment."""
         specs = ([spec.at(_NONE) for spec in part] for part in (self.inputs, self.outputs))
-        return (self.steps, *specs, self.constants, self.arena_bytes, self.order, self.loops)
+        loops = tuple(loop.at(_NONE) for loop in self.loops)
+        return (self.steps, *specs, self.constants, self.arena_bytes, self.order, loops)
 
     @cached_property
     def _arena(self) -> ArenaTemplate:
@@ -99,6 +134,11 @@ class SegmentTemplate:
                 step = Step(known[code.key], step.args, step.label, step.checked)
             steps.append(step)
         arena, total = self._arena.at(sizes)
+        order = list(self.order)
+        for place, size in self.copied.items():
+            copy = order[place]
+            assert isinstance(copy, Flow)
+            order[place] = replace(copy, size_bytes=sizes.value(size))
         return SegmentPlan(
             tuple(steps),
             tuple([spec.at(sizes) for spec in self.inputs]),
@@ -106,8 +146,8 @@ class SegmentTemplate:
             self.constants,
             total,
             arena,
-            self.order,
-            self.loops,
+            tuple(order),
+            tuple([loop.at(sizes) for loop in self.loops]),
         )
 
 

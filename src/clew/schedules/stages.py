@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from clew.ir.dims import Dim, ceil_div
 from clew.loop.affine import Simplifier
-from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, reads, walk
+from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, loops, reads, walk
 from clew.loop.schedule import Schedule
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
@@ -24,6 +24,7 @@ from clew.te.expr import (
     binary,
     size,
 )
+from clew.te.roles import IN_ORDER
 from clew.te.walk import nodes, substitute
 
 
@@ -173,12 +174,16 @@ def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
 
 
 def sequential_stages(schedule: Schedule) -> dict[str, list[Buffer]]:
-    """Returns the stages that write where values tell, in order, each with the buffers that it
-    writes.
+    """Returns the stages that visit positions in order (`te.sequential`), each with the buffers
+    that it writes.
     """
-    stores = [s for s in walk(schedule.nest.body) if isinstance(s, Store)]
-    placed = dict.fromkeys(s.stage for s in stores if s.is_placed)
-    return {name: [s.buffer for s in stores if s.stage == name] for name in placed}
+    found: dict[str, list[Buffer]] = {}
+    for loop in loops(schedule.nest.body):
+        if loop.index.role == IN_ORDER:
+            for store in walk(loop.body):
+                if isinstance(store, Store):
+                    found.setdefault(store.stage, []).append(store.buffer)
+    return found
 
 
 def flatten_axes(schedule: Schedule, *stages: str) -> int:

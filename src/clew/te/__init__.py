@@ -18,7 +18,7 @@ from clew.te.expr import (
     minimum,
     select,
 )
-from clew.te.sequential import collect, scatter, sort
+from clew.te.sequential import collect, scan, scatter, sort
 from clew.te.tensor import (
     Tensor,
     call,
@@ -54,6 +54,7 @@ __all__ = [
     "prod",
     "reduce",
     "reduce_axis",
+    "scan",
     "scatter",
     "select",
     "size",

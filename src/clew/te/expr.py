@@ -16,6 +16,7 @@ from clew.ir.dims import Dim, Facts, SymDim, at_least
 from clew.ir.types import is_float, is_integer
 from clew.support.bounds import Places
 from clew.support.walk import post_order
+from clew.te.roles import IN_ORDER
 
 INDEX: Final = "i64"
 MOST_SHORT: Final = 0xFFFFFFFF
@@ -164,13 +165,15 @@ class Index(Scalar):
 
     def part(self, name: str, extent: Dim, facts: Facts = ()) -> Index:
         """Returns a loop variable over parts of this loop, where its facts and more ones hold."""
-        return Index(name, extent, facts=(*self.facts, *facts), repeats=self.repeats)
+        role = IN_ORDER if self.role == IN_ORDER else ""
+        return Index(name, extent, role, (*self.facts, *facts), repeats=self.repeats)
 
     def merged(
         self, other: Index, name: str, extent: Dim, role: str = "", facts: Facts = ()
     ) -> Index:
         """Returns the variable of one loop over the iterations of two, where `facts` hold too."""
         facts = (*self.facts, *other.facts, *facts)
+        role = IN_ORDER if IN_ORDER in (self.role, other.role) else role
         repeats = self.repeats or other.repeats
         return Index(name, extent, role, facts, repeats=repeats)
 

@@ -30,7 +30,7 @@ from clew.te.expr import (
     Unary,
     select,
 )
-from clew.te.sequential import Collect, Scatter, Sort
+from clew.te.sequential import Collect, Scan, Scatter, Sort
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import post_order
 
@@ -197,6 +197,8 @@ class _Evaluation:
                     result, tuple(place), self._block(body.value, axes, spans)[where], body.combiner
                 )
                 return result
+            case Scan():
+                return self._scan(stage, body, self._block(body.value, axes, spans))
             case Sort():
                 where = self._block(body.where, axes, spans)
                 keys = self._block(select(body.where, body.key, 0), axes, spans)
@@ -205,6 +207,19 @@ class _Evaluation:
                 order = np.lexsort((keys.reshape(*rows, -1), ~where.reshape(*rows, -1)), -1)
                 return order[..., : _extent(stage.axes[-1])]
         raise AssertionError(body)
+
+    def _scan(self, stage: Tensor, body: Scan, values: Array) -> Array:
+        """Returns running combinations of values."""
+        axis = next(n for n, a in enumerate(stage.axes) if a is body.over[0])
+        values = np.flip(values, axis) if body.reverse else values
+        wide = values.astype(np.float64) if is_float(stage.dtype) else values
+        total: Array = COMBINE[body.combiner].accumulate(wide, axis)
+        if body.exclusive:
+            start = identity_of(body.combiner, stage.dtype)
+            first = np.full_like(np.take(total, [0], axis), start)
+            total = np.concatenate([first, np.delete(total, -1, axis)], axis)
+        total = np.flip(total, axis) if body.reverse else total
+        return total.astype(to_numpy(stage.dtype))
 
     def _block(self, root: Scalar, axes: Sequence[Index], spans: Sequence[_Span]) -> Array:
         """Returns the value of an expression with the axes in these ranges."""

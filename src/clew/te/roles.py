@@ -38,6 +38,11 @@ DEPTH: Final = "depth"
 TERM: Final = "term"
 """A reduction over pairs of parts of the two operands (bf16x3)."""
 
+IN_ORDER: Final = "in order"
+"""Positions that are visited one after another (`te.sequential`). Loops made of it have this role,
+too.
+"""
+
 _OF_LETTER: Final = {
     "N": BATCH, "C": CHANNEL, "c": LANE, "D": FRAME, "H": LINE, "W": PIXEL,
 }  # fmt: skip

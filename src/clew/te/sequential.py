@@ -1,5 +1,5 @@
-"""Stages that visit the positions of some axes one after another, and write where values tell: to
-collect, to scatter, to sort.
+"""Stages that visit the positions of some axes one after another, and write where values tell, or
+read what they have just written: to collect, to scatter, to sum up, to sort.
 
 As a reduction, such an expression is the whole body of a tensor:
 
@@ -81,6 +81,35 @@ class Scatter(Sequential):
         return (*(a for a in axes if id(a) in own), *self.over)
 
 
+class Scan(Sequential):
+    """The combination of all values up to each position along the only axis of `over`, which is one
+    of the tensor's axes; with `exclusive`, of those before it, and with `reverse`, of those from it
+    on.
+    """
+
+    __slots__ = ("combiner", "exclusive", "reverse", "value")
+    word = "scan"
+
+    def __init__(
+        self, combiner: str, value: Scalar, axis: Index, exclusive: bool, reverse: bool
+    ) -> None:
+        super().__init__(value.dtype, (axis,))
+        self.combiner = combiner
+        self.value = value
+        self.exclusive = exclusive
+        self.reverse = reverse
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.value,)
+
+    def over_axes(self, children: Sequence[Scalar], over: Sequence[Index]) -> Scalar:
+        return Scan(self.combiner, children[0], over[0], self.exclusive, self.reverse)
+
+    def visits(self, axes: Sequence[Index]) -> tuple[Index, ...]:
+        return tuple(axes)
+
+
 class Sort(Sequential):
     """The positions in `over`, counted as of one axis, of the lowest keys for which `where` holds,
     lowest first; of equal keys, the first comes first. Keys are unsigned integers of 32 or 64 bits.
@@ -125,6 +154,13 @@ def scatter(
     """Returns `start` with updates; see `Scatter`. Without `where`, all positions update."""
     held = Imm(True, "bool") if where is None else where
     return Scatter(start, tuple(map(as_scalar, places)), value, held, combiner, over)
+
+
+def scan(
+    combiner: str, value: Scalar, axis: Index, *, exclusive: bool = False, reverse: bool = False
+) -> Scalar:
+    """Returns running combinations along an axis of the tensor; see `Scan`."""
+    return Scan(combiner, value, axis, exclusive, reverse)
 
 
 def sort(key: Scalar, over: Sequence[Index], where: Scalar | None = None) -> Scalar:

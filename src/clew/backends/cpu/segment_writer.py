@@ -20,10 +20,9 @@ from clew.runtime.plan import (
     BufferRef,
     Flow,
     FlowKind,
-    LoopPlan,
     Step,
 )
-from clew.runtime.template import SegmentTemplate, SizedSpec
+from clew.runtime.template import LoopTemplate, SegmentTemplate, SizedSpec
 
 # The nodes of a segment: kernels, and branches and loops of kernels.
 Work: TypeAlias = Call | If | While
@@ -109,7 +108,8 @@ class SegmentWriter:
         self._outer.refs = {s: BufferRef(BufferKind.OUTPUT, n) for n, s in enumerate(outputs)}
         self._steps: list[Step] = []
         self._order: list[int | Flow] = []
-        self._loops: list[LoopPlan] = []
+        self._loops: list[LoopTemplate] = []
+        self._copied: dict[int, Dim] = {}
         self._moving = 0
         self._constants: list[np.ndarray[Any, Any]] = []
         self._arena: list[Dim] = []
@@ -138,6 +138,7 @@ class SegmentWriter:
             tuple(self._arena),
             tuple(flow),
             tuple(self._loops),
+            self._copied,
         )
 
     def _spec(self, slot: int) -> SizedSpec:
@@ -212,17 +213,16 @@ class SegmentWriter:
         fixed = builder.fixed_states(node)
         init = [self._ref(scope, s) for s in builder.reads(node)]
         results = [self._ref(scope, s) for s in builder.slots[node.id]]
-        sizes = [builder.tensor(s).size_bytes for s in builder.slots[node.id]]
+        sizes = [builder.tensor(s).memory_bytes for s in builder.slots[node.id]]
         moving = [n for n in range(len(init)) if n not in fixed]
         stacks = results[len(init) :]
-        trips = node.trips
-        assert isinstance(trips, int) or trips is None
         made = body.slots[body.function.body.id][len(init) :]
-        rows = [body.tensor(s).size_bytes for s in made]  # also if the loop body never runs
-        loop = LoopPlan(self._moving, tuple(sizes[n] for n in moving), tuple(rows), trips)
+        rows = [body.tensor(s).memory_bytes for s in made]  # also if the loop body never runs
+        states = tuple(sizes[n] for n in moving)
+        loop = LoopTemplate(self._moving, states, tuple(rows), node.trips)
         number, counter = len(self._loops), self._room(_COUNTER_BYTES)
         self._loops.append(loop)
-        self._moving += len(loop.moving_bytes)
+        self._moving += loop.moving
 
         def moved(column: int) -> BufferRef:
             return BufferRef(BufferKind.MOVING, loop.first + column)
@@ -238,7 +238,7 @@ class SegmentWriter:
         given = [counter, *(now[n] for n in range(len(init)))]
         self._flow(Flow(FlowKind.BEGIN, (*begin, *stacks), loop=number))
         head = len(self._order)
-        decides = self._function(cond, given) if trips is None else ()
+        decides = self._function(cond, given) if node.trips is None else ()
         test = self._flow(Flow(FlowKind.TEST, (counter, *decides), loop=number))
         self._function(body, given, written)
         self._flow(Flow(FlowKind.NEXT, (counter,), target=head, loop=number))
@@ -272,7 +272,7 @@ class SegmentWriter:
                 scope.refs[root] = ref
         self._write(scope, group)
         for slot, ref in zip(results, wanted, strict=True):
-            self._copy(ref, self._ref(scope, slot), builder.tensor(slot).size_bytes)
+            self._copy(ref, self._ref(scope, slot), builder.tensor(slot).memory_bytes)
         return list(wanted)
 
     # --- control flow ---
@@ -287,9 +287,13 @@ class SegmentWriter:
         assert isinstance(flow, Flow)
         self._order[place] = replace(flow, target=len(self._order))
 
-    def _copy(self, to: BufferRef, source: BufferRef, size_bytes: int) -> None:
-        if to != source and size_bytes:
+    def _copy(self, to: BufferRef, source: BufferRef, size_bytes: Dim) -> None:
+        if to == source or size_bytes == 0:
+            return
+        if isinstance(size_bytes, int):
             self._flow(Flow(FlowKind.COPY, (to, source), size_bytes=size_bytes))
+        else:
+            self._copied[self._flow(Flow(FlowKind.COPY, (to, source)))] = size_bytes
 
 
 def _renumbered(args: Sequence[BufferRef], renumber: dict[int, int]) -> tuple[BufferRef, ...]:

@@ -22,6 +22,7 @@ from clew.loop.ir import (
 )
 from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Scalar
+from clew.te.roles import IN_ORDER
 from clew.te.walk import substitute
 
 Primitive = Callable[..., Nest]
@@ -123,13 +124,11 @@ def check_kinds(nest: Nest) -> None:
                 f"parallel loop {loop.name} would not be an outermost loop of {nest.name}",
                 hint="make a loop parallel after all primitives that move it",
             )
-        if loop.kind == "vector" and any(
-            s.is_placed and not s.follows(loop.index) for s in _stores(loop.body)
-        ):
+        if loop.index.role == IN_ORDER and loop.kind not in ("serial", "unroll"):
             raise ScheduleError(
                 "S007",
-                f"loop {loop.name} cannot be vectorized: values tell which elements it writes",
-                hint="vectorize a loop over elements that are written separately",
+                f"the iterations of {loop.name} must run one after another",
+                hint="values tell what they read and write; schedule the loops around or inside",
             )
         spread = loop.kind in ("parallel", "block", "thread")
         store = carries_dependence(loop) if spread else None
@@ -139,10 +138,6 @@ def check_kinds(nest: Nest) -> None:
                 f"iterations of {loop.name} write the same elements of {store.buffer.name}",
                 hint="a reduction loop cannot be parallel; use rfactor, or another loop",
             )
-
-
-def _stores(stmt: Stmt) -> list[Store]:
-    return [s for s in walk(stmt) if isinstance(s, Store)]
 
 
 def carries_dependence(loop: For) -> Store | None:

@@ -39,6 +39,7 @@ from clew.loop.primitives.common import (
 )
 from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Scalar, binary, size
+from clew.te.roles import IN_ORDER
 
 TAILS = ("peel", "balance", "guard", "shrink", "clamp")
 MOST_LANES: Final = 64
@@ -327,18 +328,18 @@ def reorder(nest: Nest, simplifier: Simplifier, *, order: tuple[str, ...]) -> Ne
         here = {loop.name for loop in loops(found)} & wanted
         complete = complete or here == wanted
         chain, guards, body = perfect_chain(found, here)
-        if any(isinstance(s, Store) and s.is_placed for s in walk(body)):
-            raise ScheduleError(
-                "S003",
-                f"the iterations of {found.name} must stay in order: values tell which elements "
-                "they write",
-                hint="leave these loops as they are",
-            )
         by_name = {loop.name: loop for loop in chain}
         places = [n for n, loop in enumerate(chain) if loop.name in here]
         new = list(chain)
         for place, name in zip(places, (n for n in order if n in here), strict=True):
             new[place] = by_name[name]
+        before, after = ([x.name for x in c if x.index.role == IN_ORDER] for c in (chain, new))
+        if before != after:
+            raise ScheduleError(
+                "S003",
+                f"{', '.join(before)} must stay in this order",
+                hint="values tell what their iterations read and write",
+            )
         return wrap(new, guards, body)
 
     for name in sorted({loop.name for loop in loops(nest.body) if id(loop) in heads}):

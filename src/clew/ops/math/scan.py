@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim
 from clew.ir.expr import Attrs
 from clew.ir.types import Type
 from clew.ops.common import (
@@ -25,9 +23,11 @@ from clew.ops.math.reduce import narrowed
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.te import Scalar, Tensor
+from clew.te.expr import Index
 
 Array = np.ndarray[Any, Any]
 
+_SHORT: Final = 64
 
 _SCANS = (
     Sample(f32(3, 5), axis=1),
@@ -45,42 +45,38 @@ def _scanned(
 ) -> Tensor:
     """Returns the combination of all elements up to each position along an axis.
 
-    A long axis is first combined in blocks: `n` elements take about `2 * n ** 1.5` operations.
+    Along a short axis, each result is a sum of its own, which fuses with other operators.
 
     Errors: T104, T105.
     """
     need_number(name, x)
     n = axis_of(name, axis, x.rank)
-    size, neutral = x.shape[n], int(combiner == "prod")
+    size = x.shape[n]
+    if isinstance(size, int) and size <= _SHORT:
+        made = _in_parallel(name, x, n, size, exclusive, reverse, combiner)
+    else:
 
-    def element(i: Sequence[Scalar], position: Scalar) -> Scalar:
-        p = te.size(size - 1) - position if reverse else position
-        return widen(x[(*i[:n], p, *i[n + 1 :])])
+        def element(*i: Index) -> Scalar:
+            value = widen(x[i])
+            return te.scan(combiner, value, i[n], exclusive=exclusive, reverse=reverse)
 
-    block = math.isqrt(size) if isinstance(size, int) and size > 64 else 1
-    blocks: Dim = -(-size // block) if block > 1 else 0
-    k = te.reduce_axis(block, "k")
+        made = te.compute(x.shape, element, name)
+    return narrowed(made, x.dtype, f"{name}_cast")
 
-    def whole_block(*i: Scalar) -> Scalar:
-        place = i[n] * block + k
-        value = te.select(place < te.size(size), element(i, place), neutral)
-        return te.reduce(combiner, value, k)
 
-    partial = te.compute((*x.shape[:n], blocks, *x.shape[n + 1 :]), whole_block, f"{name}_blocks")
-    over = te.reduce_axis(blocks + block if block > 1 else size, "k")
+def _in_parallel(
+    name: str, x: Tensor, n: int, size: int, exclusive: bool, reverse: bool, combiner: str
+) -> Tensor:
+    over = te.reduce_axis(size, "k")
 
     def body(*i: Scalar) -> Scalar:
+        place = te.size(size - 1) - over if reverse else over
         here = te.size(size - 1) - i[n] if reverse else i[n]
-        position = over - te.size(blocks) + (here // block * block if block > 1 else 0)
-        counts = position < here if exclusive else position <= here
-        value = te.select(counts, element(i, position), neutral)
-        if block > 1:
-            whole = partial[(*i[:n], over, *i[n + 1 :])]
-            earlier = te.select(over < here // block, whole, neutral)
-            value = te.select(over < te.size(blocks), earlier, value)
-        return te.reduce(combiner, value, over)
+        counts = over < here if exclusive else over <= here
+        value = widen(x[(*i[:n], place, *i[n + 1 :])])
+        return te.reduce(combiner, te.select(counts, value, int(combiner == "prod")), over)
 
-    return narrowed(te.compute(x.shape, body, name), x.dtype, f"{name}_cast")
+    return te.compute(x.shape, body, name)
 
 
 def _scanned_reference(function: Any, x: Array, axis: int, exclusive: bool, reverse: bool) -> Array:

@@ -104,7 +104,7 @@ def _sorted(name: str, x: Tensor, k: Dim, axis: int, largest: bool) -> tuple[Ten
     # As a stage's last axis counts the sorted elements, the other axes come first.
 
     def key_at(row: Sequence[Scalar], place: Scalar) -> Scalar:
-        return _key(x[(*row[:n], place, *row[n:])], largest)
+        return sort_key(x[(*row[:n], place, *row[n:])], largest)
 
     group = _group_for(k, size)
     if isinstance(k, int) and group:
@@ -196,7 +196,7 @@ def _highest(dtype: str) -> Scalar:
     return te.as_scalar(2 * _SIGN[dtype] - 1, dtype)
 
 
-def _key(value: Scalar, largest: bool) -> Scalar:
+def sort_key(value: Scalar, largest: bool) -> Scalar:
     """Returns an unsigned integer that orders values as wanted, lowest first."""
     dtype = value.dtype
     if is_float(dtype):

@@ -1,5 +1,5 @@
-"""Stages that write where values tell (`te.sequential`): rows are distributed over threads, and
-slices that move as a whole are vectorized. All other loops stay in order.
+"""Stages that visit positions in order (`te.sequential`): rows are distributed over threads, and
+elements that are written side by side are vectorized.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import contextlib
 from dataclasses import dataclass
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import For, If, Stmt, Store, walk
+from clew.loop.ir import For, Stmt, Store, loops, walk
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.register_tile import spread
@@ -17,14 +17,13 @@ from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Settings
 from clew.schedules.stages import offset_stride
 from clew.support.errors import ScheduleError
-
-_PRIVATE = ("register", "scratch")
+from clew.te.roles import IN_ORDER
 
 
 @dataclass(frozen=True)
-class Updates(Match):
-    """The outer loops whose iterations write elements of their own, outermost first, and the loop
-    to vectorize, by how many lanes ("" and 1 if there is none).
+class Visits(Match):
+    """The outer loops whose iterations are apart, outermost first, and the loop to vectorize, by
+    how many lanes ("" and 1 if there is none).
     """
 
     rows: tuple[str, ...] = ()
@@ -32,43 +31,26 @@ class Updates(Match):
     lanes: int = 1
 
 
-class Sequential(Rule[Updates]):
-    """Stages that write where values tell."""
+class Sequential(Rule[Visits]):
+    """Stages that visit positions in order."""
 
     name = "sequential"
     scope = "sequential"
 
-    def match(self, work: Work, target: Target) -> Updates | None:
+    def match(self, work: Work, target: Target) -> Visits | None:
         (stage,) = work.members
         schedule = work.start
         nests = [s for s in schedule.nest.body.stmts if _writes(s, stage)]
-        if len(nests) != 1:
-            return Updates(schedule, target)
-        placed = [
-            s for s in walk(nests[0])
-            if isinstance(s, Store) and s.is_placed and s.buffer.scope not in _PRIVATE
-        ]  # fmt: skip
-        chain: list[For] = []
-        inner: Stmt = nests[0]
-        while isinstance(inner, (For, If)):
-            if isinstance(inner, For):
-                chain.append(inner)
-            inner = inner.body
-        lane, lanes = "", 1
-        if chain and isinstance(inner, Store) and inner.follows(chain[-1].index):
-            last, buffer = chain[-1], inner.buffer
-            if offset_stride(buffer, inner.indices, last.index, Simplifier()) == 1:
-                chain.pop()
-                lane = last.name
-                lanes = vector_factor(target, buffer.dtype, schedule.extent(lane))
+        lane, lanes = _lane(nests, target)
         rows: list[str] = []
-        for loop in chain:
-            if not all(s.follows(loop.index) for s in placed):
-                break
-            rows.append(loop.name)
-        return Updates(schedule, target, tuple(rows), lane, lanes)
+        inner = nests[0]
+        while len(nests) == 1 and isinstance(inner, For) and inner.index.role != IN_ORDER:
+            if inner.name != lane:
+                rows.append(inner.name)
+            inner = inner.body
+        return Visits(schedule, target, tuple(rows), lane, lanes)
 
-    def schedule(self, match: Updates, settings: Settings) -> Schedule:
+    def schedule(self, match: Visits, settings: Settings) -> Schedule:
         schedule, _ = match.begin()
         if match.lanes > 1:
             _, inner = schedule.split(match.lane, match.lanes)
@@ -77,6 +59,21 @@ class Sequential(Rule[Updates]):
             with contextlib.suppress(ScheduleError):  # rows may share a temporary value
                 spread(schedule, list(match.rows))
         return schedule
+
+
+def _lane(nests: list[Stmt], target: Target) -> tuple[str, int]:
+    """Returns the loop whose iterations write side by side, and the lanes to run it in."""
+    for nest in nests:
+        for loop in loops(nest):
+            stores = [s for s in walk(loop.body) if isinstance(s, Store)]
+            if loop.index.role == IN_ORDER or any(True for _ in loops(loop.body)):
+                continue
+            steps = (offset_stride(s.buffer, s.indices, loop.index, Simplifier()) for s in stores)
+            if all(step == 1 for step in steps):
+                return loop.name, min(
+                    vector_factor(target, s.buffer.dtype, loop.typical) for s in stores
+                )
+    return "", 1
 
 
 def _writes(stmt: Stmt, stage: str) -> bool:

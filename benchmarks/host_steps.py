@@ -1,0 +1,112 @@
+"""Counts what runs between native segments: host operators, kernels of sizes from the run, and
+branches and loops in Python.
+
+    python benchmarks/host_steps.py suite            ONNX's backend cases as they are
+    python benchmarks/host_steps.py suite --free     with all axes of their inputs free
+    python benchmarks/host_steps.py zoo              the models of the zoo
+    python benchmarks/host_steps.py suite --json before.json
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import onnx
+import typer
+from rich.progress import track
+from rich.table import Table
+
+import clew
+import zoo
+from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.host.steps import HostStep
+from clew.runtime.program import Branch, Program, Repeat, RunHost
+from fuzz import free as free_axes
+from fuzz.free import Free
+from harness.report import console, progress
+
+SIZES: Final = frozenset(("room", "size_of", "sized"))
+"""Host operators that only pass sizes on."""
+
+app = typer.Typer(add_completion=False, help=__doc__)
+
+
+def steps_of(program: Program) -> Counter[str]:
+    """Returns how often each kind of step occurs in a program, bodies of loops included."""
+    found: Counter[str] = Counter()
+    for step in program.instructions:
+        if isinstance(step, Branch):
+            found["branch"] += 1
+            found += steps_of(step.then) + steps_of(step.orelse)
+        elif isinstance(step, Repeat):
+            found["loop"] += 1
+            found += steps_of(step.cond) + steps_of(step.body)
+        elif isinstance(step, RunHost):
+            found[_kind(step.function)] += 1
+    return found
+
+
+def _kind(function: Any) -> str:
+    if isinstance(function, DeferredKernel):
+        return "kernel of a size from the run"
+    if isinstance(function, HostStep):
+        return "size" if function.op.name in SIZES else function.op.name
+    return type(function).__name__
+
+
+def program_of(case: Free) -> Program:
+    """Returns the program for all sizes, or that for the sizes of the case."""
+    compiled = clew.compile(case.file(), threads=1, trace=False)
+    try:
+        program = compiled.template.program
+    except clew.ClewError:
+        program = compiled.build_for(case.feeds).program
+    return program if isinstance(program, Program) else program.program
+
+
+def models(group: str, free: bool) -> Iterator[Free]:
+    """Yields the models of a group."""
+    if group == "zoo":
+        for name in zoo.names():
+            yield Free(name, onnx.load(zoo.path(name)), zoo.inputs(name))
+        return
+    for case in free_axes.models(()):
+        made = free_axes.all_free(case) if free else case
+        if made is not None:
+            yield made
+
+
+@app.command()
+def main(
+    group: Annotated[str, typer.Argument(help="suite or zoo")] = "suite",
+    free: Annotated[bool, typer.Option(help="free all axes of inputs")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="also write them here")] = None,
+) -> None:
+    """Prints, for each kind of step, how many models have it and how often."""
+    by_model: dict[str, dict[str, int]] = {}
+    failed = 0
+    for case in track(list(models(group, free)), console=progress):
+        try:
+            by_model[case.name] = dict(steps_of(program_of(case)))
+        except clew.ClewError:
+            failed += 1
+    table = Table("step", "models", "steps", "for example")
+    total: Counter[str] = Counter()
+    for found in by_model.values():
+        total.update(found)
+    for kind, count in total.most_common():
+        having = [name for name, found in by_model.items() if kind in found]
+        table.add_row(kind, str(len(having)), str(count), having[0])
+    console.print(table)
+    none = sum(not found for found in by_model.values())
+    console.print(f"{len(by_model)} models, {none} without any; {failed} were refused")
+    if json_file:
+        json_file.write_text(json.dumps(by_model, indent=1))
+
+
+if __name__ == "__main__":
+    app()
