@@ -284,7 +284,8 @@ def _difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
         if a.dtype.kind in "fV" and a.size:
             x, y = a.astype(np.float64), b.astype(np.float64)
             scale = float(np.abs(y[np.isfinite(y)]).max(initial=0.0))
-            rtol = max(_RTOL, 2 * float(ml_dtypes.finfo(a.dtype).eps))
+            eps = float(ml_dtypes.finfo(a.dtype).eps)  # type: ignore[no-untyped-call]
+            rtol = max(_RTOL, 2 * eps)
             if not np.allclose(x, y, rtol, _ATOL + rtol * scale, equal_nan=True):
                 return f"result {number} is off by {np.nanmax(np.abs(x - y)):.3g} of {scale:.3g}"
         elif not np.array_equal(a, b):

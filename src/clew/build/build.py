@@ -15,6 +15,7 @@ from clew.build.program_builder import ProgramBuilder
 from clew.build.result import Build, BuildTemplate, KernelUse, RegionUse
 from clew.build.specialized import KernelBuilder
 from clew.build.wishes import idle_schedules, lost_regions
+from clew.ir.dims import expecting
 from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.passes.manager import PassManager
@@ -59,12 +60,12 @@ def build_template(
         trace=options.trace,
     )
     options.on_progress("graph passes")
-    with bounds_in_force(options.bounds):
+    with bounds_in_force(options.bounds), expecting(options.sizes.expected):
         fused = manager.run(module)
-    clock.lap("passes")
-    names = kernel_names(fused.main)
-    native = NativeKernels(options, cache, pool, names, KernelBuilder(options, cache, pool))
-    native.compile(kernel_calls(fused))
+        clock.lap("passes")
+        names = kernel_names(fused.main)
+        native = NativeKernels(options, cache, pool, names, KernelBuilder(options, cache, pool))
+        native.compile(kernel_calls(fused))
     clock.lap("kernels")
     options.on_progress("linking")
     regions = Regions(options.backends, options.target, cache, names, options.on_progress)

@@ -14,7 +14,8 @@ import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from fractions import Fraction
 from threading import RLock
 from typing import Any, Final, TypeAlias
@@ -453,15 +454,38 @@ _TYPICAL_LEAST: Final = 32
 _FAR_BELOW: Final = -(1 << 62)
 
 
-@functools.lru_cache(maxsize=1 << 14)
+Expected: TypeAlias = "tuple[tuple[str, int], ...]"
+"""Sizes to optimize for, by name."""
+_expected: ContextVar[Expected] = ContextVar("expected", default=())
+
+
+@contextlib.contextmanager
+def expecting(sizes: Expected) -> Iterator[None]:
+    """Has `typical` use these sizes inside the block."""
+    token = _expected.set(sizes)
+    try:
+        yield
+    finally:
+        _expected.reset(token)
+
+
+def expected_sizes() -> Expected:
+    """Returns the sizes of the innermost `expecting`."""
+    return _expected.get()
+
+
 def typical(dim: Dim) -> int:
     """Returns a number that stands for a dimension where only speed depends on it."""
-    if isinstance(dim, int):
-        return dim
+    return dim if isinstance(dim, int) else _typical(dim, _expected.get())
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _typical(dim: SymDim, expected: Expected) -> int:
+    known = {name: size for name, size in expected if name in dim.symbols}
     number = 0
     for size in TYPICAL_SIZES:
         with contextlib.suppress(GraphTypeError):  # a divisor may be 0 at small sizes
-            number = value_at(dim, dict.fromkeys(dim.symbols, size))
+            number = value_at(dim, {**dict.fromkeys(dim.symbols, size), **known})
         if number >= _TYPICAL_LEAST:
             break
     return max(number, 1)

@@ -101,7 +101,8 @@ def _collect(
     place, nothing = part * _PART + one, Imm(0, stage.dtype)
     rest = If((at <= place) & (place < size(count)), Store(buffer, (place,), nothing, name))
     ends = nested([part], If(at < (part + 1) * _PART, nested([one], rest)))
-    return [Store(found, start, Imm(0, INDEX), name), loops, ends]
+    steps = [ends] if any(a.extent == 0 for a in axes) else [loops, ends]
+    return [Store(found, start, Imm(0, INDEX), name), *steps]
 
 
 def _scatter(

@@ -12,8 +12,10 @@ from typing import Any, Final, TypeAlias
 
 from clew.support.errors import Hint, InputError
 
-TYPICAL_SIZE: Final = 128
-"""The typical size of a dimension without likely sizes, if its range includes it."""
+TYPICAL_SIZE: Final = 127
+"""The typical size of a dimension without likely sizes, if its range includes it. It is a prime, so
+that no tile seems to divide it.
+"""
 _LARGEST: Final = (1 << 63) - 1
 _KEYS: Final = ("range", "likely")
 _FORMS: Final = Hint(
@@ -120,6 +122,11 @@ class SizeRanges(Mapping[str, SizeRange]):
     def typical(self, name: str) -> int:
         """Returns the size of a free dimension to optimize for."""
         return self.of(name).typical
+
+    @property
+    def expected(self) -> tuple[tuple[str, int], ...]:
+        """The sizes to optimize for of the dimensions whose ranges were given, by name."""
+        return tuple((name, one.typical) for name, one in self._ranges.items())
 
     @property
     def fixed(self) -> dict[str, int]:

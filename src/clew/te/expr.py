@@ -165,8 +165,13 @@ class Index(Scalar):
 
     def part(self, name: str, extent: Dim, facts: Facts = ()) -> Index:
         """Returns a loop variable over parts of this loop, where its facts and more ones hold."""
-        role = IN_ORDER if self.role == IN_ORDER else ""
-        return Index(name, extent, role, (*self.facts, *facts), repeats=self.repeats)
+        facts = (*self.facts, *facts)
+        return Index(name, extent, self.role_of_parts, facts, repeats=self.repeats)
+
+    @property
+    def role_of_parts(self) -> str:
+        """The role of loops over parts of this loop."""
+        return IN_ORDER if self.role == IN_ORDER else ""
 
     def merged(
         self, other: Index, name: str, extent: Dim, role: str = "", facts: Facts = ()

@@ -21,7 +21,7 @@ from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim, Expected, SymDim, expected_sizes, expecting
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, leaves
@@ -92,10 +92,13 @@ class KernelSource(Shown):
         use: str = "",
         first: KernelSource | None = None,
         way: int = 0,
+        expected: Expected | None = None,
     ) -> None:
         """`use` is the name of the kernel's first use in a model, for errors. With `first`, this is
         another way to compute the results of that kernel, the one numbered `way` (`Op.ways`).
+        `expected` are the sizes to optimize for, by default those now in force (`ir.dims`).
         """
+        self.expected = expected_sizes() if expected is None else expected
         self.use = use
         self._first = first
         self._way = way
@@ -119,10 +122,20 @@ class KernelSource(Shown):
                 structural_hash(self.function),
                 self.target.key,
                 *self._user_code(),
+                *(f"{name}={size}" for name, size in self._expected_here()),
                 *(() if self.bounds == "check" else (self.bounds,)),
             )
         )
         return hashlib.blake2b(text.encode(), digest_size=20).hexdigest()
+
+    def _expected_here(self) -> Expected:
+        """Returns the expected sizes that the function has."""
+        if not self.expected or not self.is_sized:
+            return ()
+        types = (n.type for n in (*self.function.params, *post_order(self.function.body)))
+        shapes = (getattr(leaf, "shape", ()) for type_ in types for leaf in leaves(type_))
+        names = {name for s in shapes for d in s if isinstance(d, SymDim) for name in d.symbols}
+        return tuple((name, size) for name, size in self.expected if name in names)
 
     def _user_code(self) -> list[str]:
         """Returns the function's computation as text if it involves a user's operator or schedule,
@@ -150,7 +163,7 @@ class KernelSource(Shown):
     @cached_property
     def stages(self) -> Stages:
         """The function as tensor expressions."""
-        with assumptions() as needs:
+        with assumptions() as needs, expecting(self.expected):
             made = _to_stages(self.function, self._way)
         return _with_checks(replace(made, needs=tuple(needs)), self.bounds)
 
@@ -158,7 +171,8 @@ class KernelSource(Shown):
     def nest(self) -> Nest:
         """The plain loop nest."""
         like = self._first.nest if self._first is not None else None
-        return lower(self.name, self.stages.inputs, self.stages.outputs, like)
+        with expecting(self.expected):
+            return lower(self.name, self.stages.inputs, self.stages.outputs, like)
 
     @cached_property
     def ways(self) -> list[tuple[KernelSource, Dim]]:
@@ -175,16 +189,19 @@ class KernelSource(Shown):
         ]
 
     def _other(self, way: int) -> KernelSource:
-        return KernelSource(self.function, self.target, (), self.bounds, self.use, self, way)
+        return KernelSource(
+            self.function, self.target, (), self.bounds, self.use, self, way, self.expected
+        )
 
     @cached_property
     def plan(self) -> Plan:
         """The schedule, and the decisions that led to it."""
-        for choice in self.by_hand:
-            made = choice.apply(self.nest, self._planned, self.target, self.use)
-            if made is not None:
-                return made
-        return self._planned(NO_REQUEST, ())
+        with expecting(self.expected):
+            for choice in self.by_hand:
+                made = choice.apply(self.nest, self._planned, self.target, self.use)
+                if made is not None:
+                    return made
+            return self._planned(NO_REQUEST, ())
 
     def _planned(self, request: Request, added: Sequence[Rule[Any]]) -> Plan:
         """Returns the plan by rules, with a user's choices and rules."""
@@ -228,15 +245,16 @@ class KernelSource(Shown):
     def emitted(self) -> EmittedKernel:
         """The LLVM module and the entry points."""
         target = self.target
-        return emit_kernel(
-            self.scheduled_nest,
-            self.printed,
-            self.symbol,
-            target.triple,
-            features=target.features,
-            costs=target.costs,
-            masks_cheap=target.masked_memory,
-        )
+        with expecting(self.expected):
+            return emit_kernel(
+                self.scheduled_nest,
+                self.printed,
+                self.symbol,
+                target.triple,
+                features=target.features,
+                costs=target.costs,
+                masks_cheap=target.masked_memory,
+            )
 
     @cached_property
     def code(self) -> KernelCode:

@@ -100,7 +100,8 @@ def _check(source: KernelSource, new: Schedule) -> None:
 
 def _trial_source(source: KernelSource, new: Schedule) -> KernelSource:
     by_hand = [ScheduleFor("page", tuple(new.steps))]
-    return KernelSource(source.function, source.target, by_hand, source.bounds)
+    expected = source.expected
+    return KernelSource(source.function, source.target, by_hand, source.bounds, expected=expected)
 
 
 def _built(session: Session, use: KernelUse, new: Schedule) -> Build:

@@ -248,6 +248,12 @@ def _check_repeatable(loop: For) -> None:
 
     Errors: S071.
     """
+    if loop.index.role == IN_ORDER:
+        raise ScheduleError(
+            "S071",
+            f"iterations of {loop.name} cannot run twice",
+            hint="use tail='peel' or tail='guard'",
+        )
     for stmt in walk(loop.body):
         if not isinstance(stmt, Store):
             continue
@@ -278,7 +284,7 @@ def _piece(
     loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier, facts: Facts = ()
 ) -> For:
     outer = loop.index.part(f"{loop.name}.o", tiles, facts)
-    inner = Index(f"{loop.name}.i", factor)
+    inner = Index(f"{loop.name}.i", factor, loop.index.role_of_parts)
     value = simplifier.simplify(_position(start, outer, factor, inner))
     body = replace_index(loop.body, loop.index, value)
     return For(outer, loop.kind, For(inner, loop.kind, body))

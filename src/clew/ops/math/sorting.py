@@ -13,7 +13,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim, ceil_div, dim_max, typical, unknown_dim
 from clew.ir.expr import Attrs, Expr
-from clew.ir.types import TensorType, TupleType, Type, is_float
+from clew.ir.types import TensorType, TupleType, Type, from_numpy, is_float
 from clew.ops.common import (
     assume_at_least,
     axis_of,
@@ -227,10 +227,12 @@ def check_count(name: str, k: Dim, size: Dim, axis: int) -> None:
 def _top_k_reference(x: Array, *, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     last = np.swapaxes(x, axis, -1)
     rows = last.reshape(math.prod(last.shape[:-1]), last.shape[-1])
+    # NumPy puts NaN last only among numbers of its own dtypes.
+    keys = rows.astype(np.float32) if from_numpy(rows.dtype) == "bf16" else rows
     if largest and rows.size:
-        places = largest_places(rows, k)
+        places = largest_places(keys, k)
     else:
-        places = stable_order(rows, largest=largest, count=k)
+        places = stable_order(keys, largest=largest, count=k)
     values = rows[np.arange(len(rows))[:, None], places]
     shape = (*last.shape[:-1], k)
     return tuple(np.swapaxes(v.reshape(shape), axis, -1) for v in (values, places))  # type: ignore[return-value]

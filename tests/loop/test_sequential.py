@@ -1,0 +1,224 @@
+"""Stages that visit positions in order: plain and scheduled nests against NumPy, and what schedules
+may not do with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clew import te
+from clew.loop.interpret import interpret
+from clew.loop.ir import loops
+from clew.loop.lower import lower
+from clew.loop.schedule import Schedule
+from clew.machine.target import target_of
+from clew.schedules import schedule_kernel
+from clew.support.errors import ScheduleError
+from clew.te import Tensor
+from clew.te.interpret import evaluate
+
+Array = np.ndarray[Any, Any]
+RNG = np.random.default_rng(0)
+TARGETS = [target_of(name) for name in ("cpu-avx2", "cpu-avx512", "cpu-neon")]
+
+
+def results(inputs: Sequence[Tensor], output: Tensor, *arrays: Array) -> list[Array]:
+    """Returns the values of a computation: by te, by the plain nest, and by schedules."""
+    nest = lower("kernel", inputs, [output])
+    found = evaluate([output], dict(zip(inputs, arrays, strict=True)))
+    found += interpret(nest, arrays)
+    for target in TARGETS:
+        plan = schedule_kernel(nest, target)
+        assert "sequential" in plan.rules
+        found += interpret(plan.schedule.finished(), arrays)
+    return found
+
+
+def agree(found: Sequence[Array], expected: Array) -> None:
+    for value in found:
+        np.testing.assert_array_equal(value, expected)
+
+
+def collected(n: int, m: int, count: int) -> tuple[Tensor, Tensor]:
+    x = te.placeholder((n, m), "f32", "x")
+    i, j = te.reduce_axis(n, "i"), te.reduce_axis(m, "j")
+    place = i * m + j
+    return x, te.compute(
+        (count,), lambda _: te.collect(x[i, j].not_equal(0.0), place, [i, j]), "places"
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 1.0])
+@pytest.mark.parametrize("room", [0.5, 1.0, 2.0])
+def test_collect(share: float, room: float) -> None:
+    values = (RNG.random((7, 11)) < share).astype(np.float32)
+    places = np.flatnonzero(values)
+    count = max(int(len(places) * room), 1)
+    x, output = collected(7, 11, count)
+    expected = np.zeros(count, np.int64)
+    expected[: len(places)] = places[:count]
+    agree(results([x], output, values), expected)
+
+
+def test_collect_from_nothing() -> None:
+    x, output = collected(0, 3, 2)
+    nest = lower("kernel", [x], [output])
+    agree(interpret(nest, [np.zeros((0, 3), np.float32)]), np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("combiner", ["sum", "max"])
+def test_scan(axis: int, reverse: bool, exclusive: bool, combiner: str) -> None:
+    x = te.placeholder((3, 20, 5), "i32", "x")
+    values = RNG.integers(-9, 9, (3, 20, 5)).astype(np.int32)
+    output = te.compute(
+        x.shape,
+        lambda *i: te.scan(combiner, x[i], i[axis], exclusive=exclusive, reverse=reverse),
+        "scan",
+    )
+    turned = np.flip(values, axis) if reverse else values
+    total = (np.cumsum if combiner == "sum" else np.maximum.accumulate)(turned, axis)
+    if exclusive:
+        start = 0 if combiner == "sum" else np.iinfo(np.int32).min
+        first = np.full_like(np.take(total, [0], axis), start)
+        total = np.concatenate([first, np.delete(total, -1, axis)], axis)
+    agree(results([x], output, values), np.flip(total, axis) if reverse else total)
+
+
+@pytest.mark.parametrize("combiner", ["", "sum", "max"])
+def test_scatter_of_slices(combiner: str) -> None:
+    table, places = te.placeholder((6, 40), "i32", "table"), te.placeholder((9,), "i64", "places")
+    rows, update = te.placeholder((9, 40), "i32", "rows"), te.reduce_axis(9, "update")
+
+    def updated(i: te.Scalar, j: te.Scalar) -> te.Scalar:
+        place = te.minimum(te.maximum(places[update], 0), 5)
+        at = (place, j)
+        return te.scatter(table[i, j], at, rows[update, j], [update], combiner=combiner)
+
+    values, at = RNG.integers(-9, 9, (6, 40)), np.array([2, 0, 2, 5, 5, 5, 1, 2, 0])
+    new = RNG.integers(-9, 9, (9, 40))
+    expected = values.copy()
+    for place, row in zip(at, new, strict=True):
+        before = expected[place]
+        expected[place] = {"": row, "sum": before + row, "max": np.maximum(before, row)}[combiner]
+    arrays = (values.astype(np.int32), at, new.astype(np.int32))
+    output = te.compute((6, 40), updated, "updated")
+    agree(results([table, places, rows], output, *arrays), expected)
+
+
+def test_scatter_where_a_condition_holds() -> None:
+    x, update = te.placeholder((12,), "i32", "x"), te.reduce_axis(12, "update")
+    odd = (update % 2).equal(1)
+    output = te.compute(
+        (6,),
+        lambda _: te.scatter(te.as_scalar(-1, "i32"), [update // 2], x[update], [update], odd),
+        "odd",
+    )
+    values = np.arange(12, dtype=np.int32)
+    agree(results([x], output, values), values[1::2])
+
+
+@pytest.mark.parametrize("dtype", ["u32", "u64"])
+@pytest.mark.parametrize("count", [1, 9, 150])
+def test_sort(dtype: str, count: int) -> None:
+    x, over = te.placeholder((3, 150), dtype, "x"), te.reduce_axis(150, "over")
+    output = te.compute((3, count), lambda i, _: te.sort(x[i, over], [over]), "order")
+    most = np.iinfo(dtype.replace("u", "uint")).max
+    values = RNG.integers(0, most, (3, 150), dtype=dtype.replace("u", "uint"), endpoint=True)
+    values[1] %= 7
+    values[2, :40] = most
+    expected = np.argsort(values, -1, kind="stable")[:, :count]
+    agree(results([x], output, values), expected)
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_sort_of_those_that_take_part(share: float) -> None:
+    x, take = te.placeholder((2, 160), "u32", "x"), te.placeholder((2, 160), "bool", "take")
+    group, one = te.reduce_axis(10, "group"), te.reduce_axis(16, "one")
+
+    def sorted_(i: te.Scalar, _: te.Scalar) -> te.Scalar:
+        place = group * 16 + one
+        return te.sort(x[i, place], [group, one], te.all_of(take[i, place], place < 155))
+
+    values = RNG.integers(0, 9, (2, 160)).astype(np.uint32)
+    chosen = RNG.random((2, 160)) < share
+    chosen[:, 3:8] = True
+    output = te.compute((2, 5), sorted_, "order")
+    inside = np.flatnonzero
+    expected = [
+        (at := inside(c[:155]))[np.argsort(v[at], kind="stable")][:5]
+        for v, c in zip(values, chosen, strict=True)
+    ]
+    agree(results([x, take], output, values, chosen), np.array(expected))
+
+
+def _schedules() -> dict[str, Schedule]:
+    """Returns a schedule of each kind of stage."""
+    x, over = te.placeholder((8, 16), "i32", "x"), te.reduce_axis(16, "over")
+    keys, places = te.placeholder((8, 16), "u32", "keys"), te.placeholder((16,), "i64", "places")
+    made = {
+        "scan": te.compute((8, 16), lambda i, j: te.scan("sum", x[i, j], j), "out"),
+        "sort": te.compute((8, 16), lambda i, _: te.sort(keys[i, over], [over]), "out"),
+        "scatter": te.compute(
+            (8, 16), lambda i, _: te.scatter(x[i, 0], [i, places[over]], x[i, over], [over]), "out"
+        ),
+        "collect": te.compute(
+            (8,), lambda _: te.collect(x[0, over] > 0, x[0, over], [over]), "out"
+        ),
+    }
+    inputs = {"sort": [keys], "scatter": [x, places]}
+    return {name: Schedule(lower(name, inputs.get(name, [x]), [out])) for name, out in made.items()}
+
+
+IN_ORDER = {"scan": "out.j", "sort": "out.element1", "scatter": "out.over", "collect": "out.over"}
+
+
+@pytest.mark.parametrize(("kind", "loop"), IN_ORDER.items())
+@pytest.mark.parametrize("change", ["vectorize", "parallel"])
+def test_iterations_in_order_stay_so(kind: str, loop: str, change: str) -> None:
+    schedule = _schedules()[kind]
+    with pytest.raises(ScheduleError):
+        getattr(schedule, change)(loop)
+    _, inner = schedule.split(loop, 4)
+    with pytest.raises(ScheduleError):
+        getattr(schedule, change)(inner)
+
+
+@pytest.mark.parametrize(("kind", "loop"), IN_ORDER.items())
+@pytest.mark.parametrize("tail", ["clamp", "balance"])
+def test_iterations_in_order_run_once(kind: str, loop: str, tail: str) -> None:
+    schedule = _schedules()[kind]
+    if tail == "clamp":
+        with pytest.raises(ScheduleError, match="cannot run twice"):
+            schedule.split(loop, 3, tail=tail)
+        return
+    schedule.split(loop, 3, tail=tail)
+    assert all(n.index.role == "in order" for n in loops(schedule.nest.body) if loop in n.name)
+
+
+STAGES: list[Callable[[Schedule], object]] = [
+    lambda s: s.inline("out"),
+    lambda s: s.cache_write("out"),
+    lambda s: s.rfactor("out", "out.over"),
+]
+
+
+@pytest.mark.parametrize("kind", IN_ORDER)
+@pytest.mark.parametrize("change", STAGES)
+def test_primitives_for_other_stages_are_refused(
+    kind: str, change: Callable[[Schedule], object]
+) -> None:
+    with pytest.raises(ScheduleError):
+        change(_schedules()[kind])
+
+
+def test_loops_in_order_keep_their_order() -> None:
+    schedule = Schedule(lower("kernel", *[[t] for t in collected(4, 6, 3)]))
+    with pytest.raises(ScheduleError, match="must stay in this order"):
+        schedule.reorder("places.j", "places.i")
