@@ -134,17 +134,17 @@ def test_a_host_step_that_is_not_its_operator(monkeypatch: pytest.MonkeyPatch) -
 
     def wrong(self: HostStep, *arrays: Any) -> Any:
         result = right(self, *arrays)
-        return result + 1 if self.op.name == "det" else result
+        return result + 1 if self.op.name == "inverse" else result
 
     monkeypatch.setattr(HostStep, "__call__", wrong)
     body = """  %0 = exp(%x)  // first:Exp#0
-  %1: f32[4] = det(%0)  // volume:Det#0
+  %1: f32[4, 6, 6] = inverse(%0)  // turned:Inverse#0
   %2 = sigmoid(%1)  // last:Sigmoid#0
   %3 = (%2,)
   return %3"""
-    module = nets.parsed(text(body, "f32[4]", "%x: f32[4, 6, 6]  // input x"), {})
+    module = nets.parsed(text(body, "f32[4, 6, 6]", "%x: f32[4, 6, 6]  // input x"), {})
     verdict = found((module, {"x": nets.array(4, 6, 6)}))
-    check(verdict, "host", "volume", most=1)
+    check(verdict, "host", "turned", most=1)
 
 
 def test_memory_that_is_taken_over_too_early(monkeypatch: pytest.MonkeyPatch) -> None:

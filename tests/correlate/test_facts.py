@@ -111,7 +111,7 @@ def test_what_does_not_apply_is_absent() -> None:
         "kind": "reduction",
     }
     assert "groups" not in pool
-    assert facts("det", f32(3, 3))["kind"] == "host"
+    assert facts("inverse", f32(3, 3))["kind"] == "host"
     assert summary(pool) == "max_pool2d 3x2 /2,1 NCHW f32"
 
 
