@@ -159,13 +159,12 @@ def @main(%x: f32[4, 4]) -> (f32[4, 4],) with outputs=["y"] {
 """
 ON_HOST = """
 clew 1
-def @main(%x: f32[4, 8]) -> (f32[4, 3], f32[4, 3]) with outputs=["y", "z"] {
+def @main(%x: f32[4, 4]) -> (f32[4, 4],) with outputs=["y"] {
   %0 = exp(%x)  // first:Exp#0
-  %1 = top_k(%0, k=3)  // best:TopK
-  %2 = %1[0]  // best:TopK#0
-  %3 = tanh(%2)  // last:Tanh#0
-  %4 = (%3, %2)
-  return %4
+  %1 = inverse(%0)  // turned:Inverse#0
+  %2 = tanh(%1)  // last:Tanh#0
+  %3 = (%2,)
+  return %3
 }
 """
 
@@ -182,9 +181,9 @@ def @main(%x: f32[4, 8]) -> (f32[4, 3], f32[4, 3]) with outputs=["y", "z"] {
         (BLOCK, JOINED, "melt", "values leave it"),
         (
             ON_HOST,
-            is_op("tanh")(clew.patterns.is_tuple_get_item(is_op("top_k")(is_op("exp")(x)), 0)),
+            is_op("tanh")(is_op("inverse")(is_op("exp")(x))),
             "stack",
-            "top_k (best) has no tensor form",
+            "inverse (turned) has no tensor form",
         ),
     ],
     ids=["returns", "results", "host"],
@@ -200,6 +199,29 @@ def test_what_is_not_legal_explains_itself(text: str, pattern: Any, mode: str, w
     agrees_loosely(module, compiled)
     remarks = [r.text for s in compiled.build.stages for r in s.remarks]
     assert any(why in r for r in remarks)
+
+
+SORTED = """
+clew 1
+def @main(%x: f32[4, 1800]) -> (f32[4, 3], f32[4, 3]) with outputs=["y", "z"] {
+  %0 = exp(%x)  // first:Exp#0
+  %1 = top_k(%0, k=3)  // best:TopK
+  %2 = %1[0]  // best:TopK#0
+  %3 = tanh(%2)  // last:Tanh#0
+  %4 = (%3, %2)
+  return %4
+}
+"""
+
+
+def test_a_fusion_around_a_sort() -> None:
+    module = parse_module(SORTED)
+    best = clew.patterns.is_tuple_get_item(is_op("top_k")(is_op("exp")(x)), 0)
+    pattern = is_op("tanh")(best)
+    compiled = clew.compile(module, extend=[a_fusion(pattern, "stack")], threads=2, guard=True)
+    (kernel,) = compiled.kernels
+    assert {"exp", "top_k", "tanh"} <= set(kernel.ops)
+    agrees_loosely(module, compiled)
 
 
 def agrees_loosely(module: Module, compiled: clew.CompiledModel) -> None:

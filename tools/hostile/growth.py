@@ -279,7 +279,7 @@ def a_transform_of_a_large_prime_length(folder: Path) -> None:
     run(made, np.ones((1, 4, 1), np.float32), budgets=Budgets.strict())
 
 
-@case("I265")
+@case("C140")
 def many_places_that_are_not_zero(folder: Path) -> None:
     made = model([node("NonZero", ["x"], ["y"])], inputs=[value("x", ["n", 1, 1, 1], 2)])
     run(made, np.ones((1 << 24, 1, 1, 1), np.uint8), budgets=Budgets.strict())

@@ -400,7 +400,24 @@ class Op(Computed):
     ) -> Any:
         """Returns the result of a prepared call, as `run_reference` does. A `routine` replaces the
         reference.
+
+        Errors: those of the operator's types, for shapes that turn out not to fit in the run.
         """
+        try:
+            return self._run_ready(call, args, routine)
+        except (ValueError, IndexError):
+            if call.trusted:
+                self._check_types(args[: call.inputs], call.attrs)
+            raise
+
+    def _check_types(self, args: Sequence[Any], attrs: Mapping[str, Any]) -> None:
+        if all(isinstance(a, np.ndarray) for a in args):
+            types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in args)
+            self._infer(types, attrs if isinstance(attrs, Attrs) else self.bind(attrs))
+
+    def _run_ready(
+        self, call: ReadyCall, args: Sequence[Any], routine: Callable[..., Any] | None
+    ) -> Any:
         inputs, attrs, empty = args[: call.inputs], call.attrs, call.empty
         if empty is not None:
             made = list(map(empty_array, leaves(empty)))

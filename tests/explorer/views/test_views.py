@@ -167,9 +167,9 @@ def test_a_model_without_kernels(tmp_path: Path) -> None:
 
 def test_a_model_of_host_operators(tmp_path: Path) -> None:
     made = models.model(
-        [helper.make_node("NonZero", ["x"], ["y"], name="nonzero")],
+        [helper.make_node("SequenceConstruct", ["x"], ["y"], name="list")],
         [models.value("x", [4, 2])],
-        [models.value("y", [2, "n"], TensorProto.INT64)],
+        [helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None)],
     )
     session = models.session_of(made, tmp_path)
     assert not session.kernels

@@ -158,6 +158,8 @@ def kinds(
     if not vectors or not (x.shape == order.shape == starts.shape) or order.dtype != "i64":
         raise GraphTypeError("T108", f"kinds: {order.type} and {starts.type} of {x.type}")
     size, count = x.shape[0], room.shape[0]
+    if size == 0 and isinstance(count, int) and count:
+        raise GraphTypeError("T108", f"kinds: {count} of {x.type}")
     each = te.reduce_axis(size, "each")
     found = te.compute(
         (count,), lambda _: te.collect(te.cast("bool", starts[each]), each, [each]), "found"

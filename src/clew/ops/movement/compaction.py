@@ -137,10 +137,18 @@ def nonzero_positions(x: Tensor, room: Tensor) -> Tensor:
 
 @nonzero_positions.reference
 def _nonzero_positions_reference(x: Array, room: Array) -> Array:
+    places = _places(x, room)
+    if not x.size:
+        return np.zeros((x.ndim, len(room)), np.int64)
+    return np.array(np.unravel_index(places, x.shape), np.int64)
+
+
+def _places(x: Array, room: Array) -> Array:
+    """Returns the places of as many nonzero elements as `room` has elements, and 0 for others."""
     places = np.zeros(len(room), np.int64)
     found = np.flatnonzero(x)[: len(room)]
     places[: len(found)] = found
-    return np.array(np.unravel_index(places, x.shape), np.int64)
+    return places
 
 
 @register_op(
@@ -221,7 +229,6 @@ def compressed(x: Tensor, condition: Tensor, room: Tensor, *, axis: int) -> Tens
 
 @compressed.reference
 def _compressed_reference(x: Array, condition: Array, room: Array, *, axis: int) -> Array:
-    places = np.zeros(len(room), np.int64)
-    found = np.flatnonzero(condition)[: len(room)]
-    places[: len(found)] = found
-    return np.take(x, places, axis)
+    if not x.size:
+        return np.zeros((*x.shape[:axis], len(room), *x.shape[axis:][1:]), x.dtype)
+    return np.take(x, _places(condition, room), axis)
