@@ -203,8 +203,9 @@ class _Evaluation:
                 where = self._block(body.where, axes, spans)
                 keys = self._block(select(body.where, body.key, 0), axes, spans)
                 rows = [_extent(a) for a in stage.axes[:-1]]
+                row = math.prod(_extent(a) for a in body.over)
                 # Those that take no part come last.
-                order = np.lexsort((keys.reshape(*rows, -1), ~where.reshape(*rows, -1)), -1)
+                order = np.lexsort((keys.reshape(*rows, row), ~where.reshape(*rows, row)), -1)
                 return order[..., : _extent(stage.axes[-1])]
         raise AssertionError(body)
 

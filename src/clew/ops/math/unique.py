@@ -208,5 +208,6 @@ def _kinds_reference(
         met = np.argsort(first, kind="stable")
         rank = np.empty_like(met)
         rank[met] = np.arange(count)
-        first, counts, inverse = first[met], counts[met], rank[np.clip(inverse, 0, count - 1)]
+        first, counts = first[met], counts[met]
+        inverse = rank[np.clip(inverse, 0, count - 1)] if count else 0 * inverse
     return x[first], first, inverse, counts
