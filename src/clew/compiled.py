@@ -39,6 +39,7 @@ from clew.ir.types import (
 )
 from clew.loading import LoadedModel
 from clew.machine.target import Target
+from clew.passes.name_values import named_values
 from clew.passes.share_constants import ShareConstants
 from clew.passes.specialize import Specialize
 from clew.profiled import ProfiledModel
@@ -227,9 +228,10 @@ class CompiledModel(ProfiledModel[Kernel]):
     ```
 
     Calls may come from several threads at once. One build serves all sizes of a model with symbolic
-    sizes. A build of its own is made for sizes at which that build is not valid (a size of 0), for
-    each set of values of inputs that decide sizes (`inputs` marks these), and for all sizes of a
-    model with a kernel that cannot take its sizes from a call, or with other backends.
+    sizes, and all values of inputs that decide sizes (`inputs` marks these). A build of its own is
+    made for sizes and values at which that build is not valid (0, or a negative value), for each
+    set of values that decide more than sizes, and for all sizes of a model with a kernel that
+    cannot take its sizes from a call, or with other backends.
     `builds_made` counts builds. The programs of the last 32 sets of sizes are kept.
     """
 
@@ -242,10 +244,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._cache = cache
         self._pool = shared_pool(options.threads)
         self._by_value: tuple[int, ...] = ()
-        if isinstance(module, Module):
-            self._decide_by(deciding_params(module.main))
-        else:
-            self._decide_by(self._deciding(module))
+        # What a build for all sizes is made of: the module, with names for values that decide.
+        self._free: Module | None = self._name_values(module)
         self._symbolic = (
             not isinstance(module, Module)
             or any(not i.is_static for i in self._inputs)
@@ -265,8 +265,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         # The place in the cache of a build for all sizes that has not been made yet.
         self._place: StoredBuild | None = None
         # The sizes of the last run, if the stored model ran it.
-        self._last_sizes: tuple[SizesKey, Specialize] | None = None
-        if isinstance(module, Module) and not self._by_value:
+        self._last_sizes: tuple[SizesKey, Mapping[str, int]] | None = None
+        if isinstance(module, Module) and self._free is not None:
             stored = StoredBuild(module, options, cache)
             self._stored = stored.load()
             if self._symbolic:
@@ -288,11 +288,27 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def _serves_all(self) -> bool:
-        """Whether a build for all sizes may serve this model. Values that decide sizes are known
-        only in a run, and other backends take regions of known shapes.
+        """Whether a build for all sizes may serve this model. Some values that decide sizes are
+        known only in a run, and other backends take regions of known shapes.
         """
-        free = self._symbolic and isinstance(self._model, Module)
-        return free and not self._by_value and not self.options.backends
+        return self._symbolic and self._free is not None and not self.options.backends
+
+    def _name_values(self, module: Module | DeferredModule) -> Module | None:
+        """Finds the inputs whose values decide sizes. Returns the module with names for these
+        values; None if one build cannot serve them.
+        """
+        if not isinstance(module, Module):
+            self._decide_by(self._deciding(module))
+            return None
+        deciding = deciding_params(module.main)
+        named = named_values(module, deciding)
+        if named is None:
+            self._decide_by(deciding)
+            return None if deciding else module
+        self._decide_by(tuple(named.names))
+        for number, names in named.names.items():
+            self._inputs[number].value_names = names
+        return named.module
 
     def _deciding(self, module: DeferredModule) -> tuple[int, ...]:
         return tuple(map(self._input_names.index, module.deciding))
@@ -312,7 +328,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         if isinstance(self._model, Module):
             key = sizes_key(arrays, self._by_value)
             specialize = self._specialization(self._model, arrays)
-            return self._at(key, specialize) or self._make(key, self._model, specialize)
+            made = self._at(key, self._names_of(arrays)) if self._serves_all else None
+            return made or self._make(key, self._model, specialize)
         with bounds_in_force(self.options.bounds):
             module = self._model.module_for(dict(zip(self._input_names, arrays, strict=True)))
         found = {*self._by_value, *self._deciding(self._model), *deciding_params(module.main)}
@@ -324,12 +341,11 @@ class CompiledModel(ProfiledModel[Kernel]):
             sizes_key(arrays, positions), module, self._specialization(module, arrays)
         )
 
-    def _at(self, key: SizesKey, specialize: Specialize) -> Build | None:
+    def _at(self, key: SizesKey, sizes: Mapping[str, int]) -> Build | None:
         """Returns the build for all sizes, at given sizes; None if it does not serve them."""
-        if not self._serves_all or not isinstance(self._model, Module):
-            return None
+        assert self._free is not None
         with in_force(self.budgets):
-            build = self._for_all_sizes(self._model).at(dict(specialize.sizes))
+            build = self._for_all_sizes(self._free).at(sizes)
         if build is not None:
             self._keep(key, build)
             self._at_sizes.add(key)
@@ -385,7 +401,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if not self.options.specialize or not self._serves_all:
             return super()._run(checked)
         program = self.program_for(checked)
-        key = sizes_key(checked, ())
+        key = sizes_key(checked, self._by_value)
         if key not in self._at_sizes and (self._stored is None or key in self._builds):
             return self.outside(program, program(checked))  # these sizes have their own build
         if self._often is None:
@@ -407,7 +423,7 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def _program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
         """Returns the program of a build for given sizes alone; it may run in another thread."""
-        assert isinstance(self._model, Module)
+        assert self._free is not None
         sized = self._sized.template if self._sized is not None else None
         if sized is None and self._stored is not None:
             sized = self._stored.sized
@@ -423,11 +439,19 @@ class CompiledModel(ProfiledModel[Kernel]):
         )
         alone = Specialize(tuple(sizes.items()))
         with in_force(self.budgets):
-            return build_module(self._model, quiet, self._cache, self._pool, alone).program
+            return build_module(self._free, quiet, self._cache, self._pool, alone).program
 
     def _names_of(self, arrays: Sequence[Any]) -> dict[str, int]:
-        assert isinstance(self._model, Module)
-        return dict(self._specialization(self._model, arrays).sizes)
+        """Returns the values of all names, of sizes and of values.
+
+        Errors: I042 if sizes contradict each other.
+        """
+        assert self._free is not None
+        sizes = dict(self._specialization(self._free, arrays).sizes)
+        for number in self._by_value:
+            names = self._inputs[number].value_names
+            sizes.update(zip(names, map(int, arrays[number].reshape(-1)), strict=True))
+        return sizes
 
     def _program_at(self, arrays: Sequence[Any]) -> Program:
         """Returns the program for the sizes of checked inputs, from the cache if possible."""
@@ -438,13 +462,12 @@ class CompiledModel(ProfiledModel[Kernel]):
         if key in self._builds:
             return self._build_for(arrays).program
         if self._last_sizes is None or self._last_sizes[0] != key:
-            assert isinstance(self._model, Module)
             with locate(inputs=described(self._inputs, arrays)):
                 check_sizes(self._inputs, arrays, self.options.sizes)
-                specialize = self._specialization(self._model, arrays)
+                sizes = self._names_of(arrays)
             if not stored.serves(arrays):
                 return self._build_for(arrays).program
-            self._last_sizes, self._last = (key, specialize), None
+            self._last_sizes, self._last = (key, sizes), None
         return stored.program_for(arrays)
 
     @property
@@ -555,10 +578,10 @@ class CompiledModel(ProfiledModel[Kernel]):
                 self._last = self._last or self._make(((), ()), self.module, None)
         return self._last
 
-    def _build_at(self, key: SizesKey, specialize: Specialize) -> Build:
+    def _build_at(self, key: SizesKey, sizes: Mapping[str, int]) -> Build:
         """Returns the build at the sizes of a run of the stored model."""
         with self._lock:
-            found = self._builds.get(key) or self._at(key, specialize)
+            found = self._builds.get(key) or self._at(key, sizes)
         assert found is not None, "the stored build serves these sizes"
         self._last = found
         return found
@@ -570,9 +593,9 @@ class CompiledModel(ProfiledModel[Kernel]):
         Errors: I044 if no build serves all sizes and the model has not run yet.
         """
         if self._last is None and self._last_sizes is None and self._serves_all:
-            assert isinstance(self._model, Module)
+            assert self._free is not None
             with self._lock, in_force(self.budgets):
-                made = self._for_all_sizes(self._model)
+                made = self._for_all_sizes(self._free)
             if not made.unsized:
                 return made.build
         return self.build
@@ -709,8 +732,8 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     def _write(self, path: str | Path, *, mode: int = 0o666) -> None:
         sized = None
-        if self._serves_all and isinstance(self._model, Module):
-            made = self._for_all_sizes(self._model)
+        if self._serves_all and self._free is not None:
+            made = self._for_all_sizes(self._free)
             if not made.unsized:
                 sized = made, _saved_uses(made.build)
         if not self._builds and sized is None:

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 
 from clew.backends.options import Options
 from clew.build.build import build_module, build_template
-from clew.build.conditions import all_nodes, conditions_of
+from clew.build.conditions import conditions_of
 from clew.build.result import Build, BuildTemplate
 from clew.ir.module import Module
 from clew.ir.types import UnrankedType, leaves
+from clew.ir.visit import all_nodes
 from clew.passes.specialize import Specialize
 from clew.runtime.cache import Cache
 from clew.runtime.template import ProgramTemplate

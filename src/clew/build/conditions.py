@@ -8,7 +8,7 @@ from clew.backends.cpu.lowering import KernelBinary
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown
 from clew.ir.expr import Call, Expr, Function, While
 from clew.ir.types import TensorType, leaves
-from clew.ir.visit import inner_functions, post_order
+from clew.ir.visit import all_nodes
 from clew.passes.fusion.views import is_reshape, view_offsets
 
 
@@ -47,14 +47,3 @@ def _left(node: Expr) -> list[Dim]:
     sizes = [part.size for part in parts if isinstance(part, TensorType)]
     left = [whole - (size + offset) for size, offset in zip(sizes, offsets, strict=True)]
     return [*left, *(-1 * rest for rest in left)] if is_reshape(node) else left
-
-
-def all_nodes(function: Function) -> Iterator[Expr]:
-    """Yields the parameters and nodes of a function, and of all functions inside it."""
-    pending = [function]
-    while pending:
-        current = pending.pop()
-        yield from current.params
-        for node in post_order(current.body):
-            yield node
-            pending += inner_functions(node)

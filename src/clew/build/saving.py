@@ -149,7 +149,8 @@ class _Writer:
 def _input(spec: InputSpec) -> dict[str, Any]:
     dtype = None if spec.dtype is None else dtype_name(spec.dtype)
     kind = {} if spec.kind is None else {"kind": spec.kind.to_json()}
-    return {"name": spec.name, "dtype": dtype, "shape": spec.shape, **kind}
+    names = {"value_names": spec.value_names} if spec.value_names else {}
+    return {"name": spec.name, "dtype": dtype, "shape": spec.shape, **kind, **names}
 
 
 def _build(

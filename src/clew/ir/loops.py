@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from clew.ir.expr import Function, If, While
-from clew.ir.visit import inner_functions, post_order
+from clew.ir.expr import Call, Constant, Expr, Function, If, While
+from clew.ir.visit import inner_functions, passed_on, post_order
 
 # The loops around a node, outermost first.
 Around = tuple[While, ...]
@@ -58,3 +58,36 @@ def iterations_of(loops: Iterable[While]) -> int | None:
     trips = [loop.trips for loop in loops]
     known = [n for n in trips if isinstance(n, int)]
     return math.prod(known) if len(known) == len(trips) else None
+
+
+def limit_of(loop: While) -> Expr | None:
+    """Returns the number of iterations of a loop as a value from outside, if only that value ends
+    the loop.
+
+    Its condition is `i < limit and going`, where the limit is a state that the body passes on, and
+    `going`, the first state, begins as true and stays so.
+    """
+    cond = loop.cond.body
+    index, *states = loop.cond.params
+    parts = [cond]
+    if isinstance(cond, Call) and cond.op_name == "logical_and":
+        parts = list(cond.args)
+    kept = passed_on(loop)
+    limits = []
+    for part in parts:
+        if part in states:
+            n = states.index(part)
+            if n not in kept or not _is_true(loop.init[n]):
+                return None
+        elif isinstance(part, Call) and part.op_name == "less" and part.args[0] is index:
+            limits.append(part.args[1])
+        else:
+            return None
+    if len(limits) != 1 or limits[0] not in states:
+        return None
+    n = states.index(limits[0])
+    return loop.init[n] if n in kept else None
+
+
+def _is_true(expr: Expr) -> bool:
+    return isinstance(expr, Constant) and expr.data.size == 1 and bool(expr.data.reshape(-1)[0])

@@ -69,6 +69,10 @@ class KnownValues:
         """Records that a parameter always holds the value of an outer expression."""
         self._aliases[parameter] = value
 
+    def assume(self, expr: Expr, value: Array) -> None:
+        """Records the value of an expression, whose elements may be symbolic (dtype object)."""
+        self._found[expr] = value
+
     def stands_for(self, parameter: Var) -> Expr | None:
         """Returns the outer expression whose value a parameter always holds."""
         return self._aliases.get(parameter)

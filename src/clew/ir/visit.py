@@ -65,3 +65,14 @@ def passed_on(loop: While) -> list[int]:
     fields = result.fields if isinstance(result, Tuple) else ()
     params = loop.body.params[1:]
     return [n for n, (field, p) in enumerate(zip(fields, params, strict=False)) if field is p]
+
+
+def all_nodes(function: Function) -> Iterator[Expr]:
+    """Yields the parameters and nodes of a function, and of all functions inside it."""
+    pending = [function]
+    while pending:
+        current = pending.pop()
+        yield from current.params
+        for node in post_order(current.body):
+            yield node
+            pending += inner_functions(node)

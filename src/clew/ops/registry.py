@@ -324,8 +324,16 @@ class Op(Computed):
         held = {name: call.args[index] for name, index in references.items()}
         if not references or not all(isinstance(a, Constant) for a in held.values()):
             return call
-        inputs = call.args[: len(call.args) - len(references)]
         values = {name: arg.data for name, arg in held.items() if isinstance(arg, Constant)}
+        return self.with_values(call, values)
+
+    def with_values(self, call: Call, values: Mapping[str, np.ndarray[Any, Any]]) -> Call:
+        """Returns the call with values for all of the attributes that arguments hold. Elements may
+        be symbolic.
+
+        Errors: T013 for a value that does not fit the attribute, and the operator's own errors.
+        """
+        inputs = call.args[: len(call.args) - len(values)]
         return Call(self, inputs, self._settled([a.tensor for a in inputs], call.attrs, values))
 
     def _settled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
@@ -142,15 +143,16 @@ def _does(program: Json, what: str) -> bool:
 
 def read_inputs(text: Json) -> list[InputSpec]:
     """Returns the model's inputs."""
-    return [
-        InputSpec(
-            i["name"],
-            i["dtype"] and dtype_named(i["dtype"]),
-            i["shape"],
-            kind=Kind.from_json(i["kind"]) if "kind" in i else None,
-        )
-        for i in text["inputs"]
-    ]
+    return list(map(_input, text["inputs"]))
+
+
+def _input(record: Json) -> InputSpec:
+    kind = Kind.from_json(record["kind"]) if "kind" in record else None
+    dtype = record["dtype"] and dtype_named(record["dtype"])
+    spec = InputSpec(record["name"], dtype, record["shape"], kind=kind)
+    spec.value_names = tuple(map(str, record.get("value_names", ())))
+    assert not spec.value_names or len(spec.value_names) == math.prod(map(int, spec.shape))
+    return spec
 
 
 def read_outputs(text: Json) -> list[OutputSpec]:

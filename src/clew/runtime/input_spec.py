@@ -22,7 +22,8 @@ class InputSpec:
 
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
     unknown. `dtype` is None for values other than tensors, which `kind` describes. `decides` says
-    that its value decides sizes or axes, so that each new value needs a build.
+    that its value decides sizes or axes. Then `value_names` names its elements, in order, if one
+    build serves all values of at least 1; otherwise each new value needs a build.
     """
 
     def __init__(
@@ -33,6 +34,7 @@ class InputSpec:
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.shape = tuple(shape)
         self.decides = False
+        self.value_names: tuple[str, ...] = ()
         self.is_static = not any(isinstance(d, str) for d in self.shape)
 
     def __repr__(self) -> str:
@@ -171,12 +173,14 @@ def free_sizes(inputs: Sequence[InputSpec]) -> list[str]:
 
 
 def bound_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str, int]:
-    """Returns the values of the free dimensions of inputs, by name.
+    """Returns the values of the free dimensions of inputs, and of named elements, by name.
 
     Errors: I042 if a size has two values.
     """
     found: dict[str, int] = {}
     for spec, array in zip(inputs, arrays, strict=True):
+        if spec.value_names:
+            found.update(zip(spec.value_names, map(int, array.reshape(-1)), strict=True))
         if spec.is_static or spec.takes_any_shape:
             continue
         for name, size in zip(spec.shape, array.shape, strict=True):

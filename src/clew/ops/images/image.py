@@ -404,7 +404,7 @@ def _resize_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict
     """Computes an empty shape from the input's shape and the scales, rounded down. Shape and scales
     may cover only some `axes`.
     """
-    sizes, axes = types[0].concrete, attrs["axes"] or tuple(range(types[0].rank))
+    sizes, axes = types[0].shape, attrs["axes"] or tuple(range(types[0].rank))
     shape, scales = list(attrs["shape"]), list(attrs["scales"])
     if scales and len(scales) == len(axes):
         told = dict(zip(axes, scales, strict=True))
@@ -415,7 +415,8 @@ def _resize_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict
     if scales and not shape:
         if any(not 0 < s < math.inf for s in scales):
             raise GraphTypeError("T107", f"resize: scales {tuple(scales)}")
-        shape = [math.floor(n * scale) for n, scale in zip(sizes, scales, strict=False)]
+        known = types[0].concrete
+        shape = [math.floor(n * scale) for n, scale in zip(known, scales, strict=False)]
     return {"shape": tuple(shape), "scales": tuple(scales), "axes": ()}
 
 

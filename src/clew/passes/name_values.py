@@ -1,0 +1,133 @@
+"""Values of inputs as sizes: in a graph whose inputs decide sizes by their values, each of these
+values gets a name, so that one build serves them all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clew.ir.deciding import deciding_leaves, deciding_params
+from clew.ir.dims import SymDim
+from clew.ir.expr import Call, Expr, Function, Var, While
+from clew.ir.loops import limit_of
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.size_names import names_in
+from clew.ir.types import TensorType
+from clew.ir.values import KnownValues
+from clew.ir.visit import all_nodes
+from clew.ops.registry import Op, argument_references
+from clew.support.errors import ClewError
+
+_MOST_VALUES = 16
+
+
+@dataclass(frozen=True)
+class NamedValues:
+    """A module that is valid where all named values are at least 1, and the names of each deciding
+    input's elements, in order, by the input's position.
+    """
+
+    module: Module
+    names: Mapping[int, tuple[str, ...]]
+
+
+def named_values(module: Module, deciding: Sequence[int]) -> NamedValues | None:
+    """Returns a module with names for the values of inputs that decide sizes (`deciding`) or the
+    number of iterations of loops; None if there are none, or if a value decides more than sizes
+    that are polynomials of the values.
+    """
+    params = module.main.params
+    limits = {p.id for p in _limits(module.main)}
+    deciding = [n for n, p in enumerate(params) if n in deciding or p.id in limits]
+    if not deciding or not all(_may_be_named(params[n]) for n in deciding):
+        return None
+    taken = names_in(all_nodes(module.main))
+    names = {n: _names_of(params[n], taken) for n in deciding}
+    try:
+        namer = _Namer({params[n].id: own for n, own in names.items()})
+        made = namer.rewrite_module(module)
+    except (ClewError, AssertionError, TypeError):  # some attribute must be a number
+        return None
+    return None if deciding_params(made.main) else NamedValues(made, names)
+
+
+def _limits(main: Function) -> Iterator[Var]:
+    """Yields the parameters that are the number of iterations of loops which stack values."""
+    for node in all_nodes(main):
+        if isinstance(node, While) and node.trips is None and node.scans:
+            limit = limit_of(node)
+            for leaf in [] if limit is None else deciding_leaves([limit]):
+                if isinstance(leaf, Var):
+                    yield leaf
+
+
+def _may_be_named(param: Var) -> bool:
+    type_ = param.type
+    if not isinstance(type_, TensorType) or not type_.is_static:
+        return False
+    size = type_.size
+    return isinstance(size, int) and size <= _MOST_VALUES and type_.dtype in ("i32", "i64")
+
+
+def _names_of(param: Var, taken: set[str]) -> tuple[str, ...]:
+    """Returns a new name for each element of an input."""
+    stem = re.sub(r"\W", "_", param.name, flags=re.ASCII).strip("_") or "value"
+    stem = f"v{stem}" if stem[0].isdigit() else stem
+    size = param.tensor.size
+    assert isinstance(size, int)
+    while True:
+        names = tuple(f"{stem}_{n}" if size > 1 else stem for n in range(size))
+        if taken.isdisjoint(names):
+            taken.update(names)
+            return names
+        stem += "_"
+
+
+class _Namer(Rewriter):
+    """Puts polynomials of names in place of attributes that deciding inputs hold."""
+
+    def __init__(self, names: Mapping[int, tuple[str, ...]]) -> None:
+        super().__init__()
+        self._names = names
+        self._known = KnownValues()
+
+    def rewrite_var(self, old: Var) -> Expr:
+        names = self._names.get(old.id)
+        if names is not None:
+            self._known.assume(old, _symbols(names, old.tensor))
+        return old
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if not isinstance(new.op, Op):
+            return new
+        held = argument_references(new.attrs)
+        values: dict[str, Any] = {}
+        for name, index in held.items():
+            value = self._known.get(new.args[index])
+            if value is None:
+                return new
+            values[name] = value
+        return new.op.with_values(new, values) if values else new
+
+    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
+        if not isinstance(new, While) or new.trips is not None or not new.scans:
+            return new
+        limit = limit_of(new)
+        value = None if limit is None else self._known.get(limit)
+        if value is None:
+            return new
+        trips = value.reshape(-1)[0]
+        trips = trips if isinstance(trips, SymDim) else max(int(trips), 0)
+        return While(new.cond, new.body, new.init, scans=new.scans, trips=trips)
+
+
+def _symbols(names: Sequence[str], type_: TensorType) -> np.ndarray[Any, Any]:
+    array = np.empty(len(names), dtype=object)
+    array[:] = [SymDim.symbol(name) for name in names]
+    return array.reshape(type_.concrete)
