@@ -354,7 +354,8 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _for_all_sizes(self, module: Module) -> SizedBuild:
         """Returns the build for all sizes, made on first use."""
         if self._sized is None:
-            self._sized = build_for_all_sizes(module, self.options, self._cache, self._pool)
+            values = [name for i in self._inputs for name in i.value_names]
+            self._sized = build_for_all_sizes(module, self.options, self._cache, self._pool, values)
             if not self._sized.unsized:
                 self.builds_made += 1
                 self._tell(module, self._sized.build)

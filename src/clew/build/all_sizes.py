@@ -6,15 +6,19 @@ is a number; this compiles nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from clew.backends.options import Options
 from clew.build.build import build_module, build_template
 from clew.build.conditions import conditions_of
 from clew.build.result import Build, BuildTemplate
+from clew.ir.expr import Call, Function
 from clew.ir.module import Module
+from clew.ir.size_names import attribute_names
 from clew.ir.types import UnrankedType, leaves
-from clew.ir.visit import all_nodes
+from clew.ir.visit import all_nodes, post_order
+from clew.ops.registry import Op
+from clew.passes.fusion.views import view_offsets
 from clew.passes.specialize import Specialize
 from clew.runtime.cache import Cache
 from clew.runtime.template import ProgramTemplate
@@ -29,9 +33,10 @@ class SizedBuild(Shown):
     all sizes.
     """
 
-    def __init__(self, build: BuildTemplate) -> None:
+    def __init__(self, build: BuildTemplate, values: Collection[str] = ()) -> None:
+        """`values` are the names of values: what runs on the host because of one is unsized."""
         self.build = build
-        self.unsized = {**dict(build.unsized), **_unranked(build)}
+        self.unsized = {**dict(build.unsized), **_unranked(build), **_on_host(build, set(values))}
         module, binaries = build.stages[-1].module, build.binaries.values()
         conditions = conditions_of(module.main, binaries)
         self.template = ProgramTemplate(build.program, build.segments, conditions)
@@ -50,10 +55,16 @@ class SizedBuild(Shown):
 
 
 def build_for_all_sizes(
-    module: Module, options: Options, cache: Cache, pool: ThreadPool
+    module: Module,
+    options: Options,
+    cache: Cache,
+    pool: ThreadPool,
+    values: Collection[str] = (),
 ) -> SizedBuild:
-    """Returns the build of a module for all sizes of its free dimensions."""
-    return SizedBuild(build_template(module, options, cache, pool))
+    """Returns the build of a module for all sizes of its free dimensions, some of which are
+    `values` of inputs.
+    """
+    return SizedBuild(build_template(module, options, cache, pool), values)
 
 
 def build_at(
@@ -82,4 +93,20 @@ def _unranked(build: BuildTemplate) -> dict[str, str]:
         ", ".join(node.span.layers) or "a value": "its rank is known only in a run"
         for node in all_nodes(build.stages[-1].module.main)
         if any(isinstance(leaf, UnrankedType) for leaf in leaves(node.type))
+    }
+
+
+def _on_host(build: BuildTemplate, values: set[str]) -> dict[str, str]:
+    """Returns the operators that run on the host because an attribute is a named value; with a
+    number, they may have a kernel.
+    """
+    main = build.stages[-1].module.main
+    kernels = {n.id for n in all_nodes(main) if isinstance(n, Function) and n.is_primitive}
+    inside = {n.id for f in all_nodes(main) if f.id in kernels for n in post_order(f)}
+    return {
+        ", ".join(node.span.layers) or node.op_name: "a value of an input must be a number here"
+        for node in all_nodes(main)
+        if values and isinstance(node, Call) and node.id not in inside
+        if isinstance(node.op, Op) and not node.op.host and view_offsets(node) is None
+        if values & attribute_names([node])
     }

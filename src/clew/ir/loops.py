@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from clew.ir.expr import Call, Constant, Expr, Function, If, While
-from clew.ir.visit import inner_functions, passed_on, post_order
+from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, While
+from clew.ir.visit import inner_functions, post_order
 
 # The loops around a node, outermost first.
 Around = tuple[While, ...]
@@ -72,7 +72,10 @@ def limit_of(loop: While) -> Expr | None:
     parts = [cond]
     if isinstance(cond, Call) and cond.op_name == "logical_and":
         parts = list(cond.args)
-    kept = passed_on(loop)
+    result = loop.body.body
+    fields = result.fields if isinstance(result, Tuple) else ()
+    pairs = zip(fields, loop.body.params[1:], strict=False)
+    kept = [n for n, (field, param) in enumerate(pairs) if _unchanged(field) is param]
     limits = []
     for part in parts:
         if part in states:
@@ -87,6 +90,13 @@ def limit_of(loop: While) -> Expr | None:
         return None
     n = states.index(limits[0])
     return loop.init[n] if n in kept else None
+
+
+def _unchanged(expr: Expr) -> Expr:
+    """Returns the value that an expression only passes on."""
+    while isinstance(expr, Call) and expr.op_name == "identity":
+        expr = expr.args[0]
+    return expr
 
 
 def _is_true(expr: Expr) -> bool:

@@ -26,6 +26,11 @@ def names_in(nodes: Iterable[Expr]) -> set[str]:
     return {name for name in found if not name.startswith("?")}
 
 
+def attribute_names(calls: Iterable[Call]) -> set[str]:
+    """Returns the names of sizes in the attributes of calls."""
+    return set[str]().union(*(_names(call.attrs.values()) for call in calls))
+
+
 def plain_names(types: Iterable[Type]) -> set[str]:
     """Returns the names of sizes that the shape of an array of one of these types gives."""
     return {str(d) for d in _dims(types) if isinstance(d, SymDim) and str(d) in d.symbols}
