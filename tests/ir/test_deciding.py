@@ -110,6 +110,8 @@ def test_a_remark_names_the_input_and_what_it_decides():
     compiled = clew.compile(Module({"main": main}), threads=1)
     x = np.arange(16, dtype=np.float32).reshape(2, 8)
     assert compiled(x, np.array([1, 3])).tolist() == [[0, 1, 2]]
+    assert repr(compiled.inputs[1]) == "<k: int64[2], its value decides sizes (k_0, k_1)>"
+    assert compiled(x, np.array([1, -5])).tolist() == [[0, 1, 2]]  # a build for these values
     remarks = [r.text for stage in compiled.build.stages for r in stage.remarks]
     assert any("the value of k decides end of slice" in text for text in remarks)
 

@@ -16,7 +16,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from fractions import Fraction
 from threading import RLock
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
@@ -105,12 +104,7 @@ class SymDim:
         return self._hash
 
     def __add__(self, other: Dim) -> Dim:
-        if not _is_size(other):
-            return NotImplemented
-        terms = dict(self.terms)
-        for monomial, coefficient in _terms(other):
-            terms[monomial] = terms.get(monomial, 0) + coefficient
-        return _normal(terms)
+        return _sum(self, other) if _is_size(other) else NotImplemented
 
     __radd__ = __add__
 
@@ -126,16 +120,7 @@ class SymDim:
         return self * -1 + other
 
     def __mul__(self, other: Dim) -> Dim:
-        if not _is_size(other):
-            return NotImplemented
-        terms: dict[_Monomial, int] = {}
-        for (left, a), (right, b) in itertools.product(self.terms, _terms(other)):
-            powers: dict[Atom, int] = dict(left)
-            for atom, power in right:
-                powers[atom] = powers.get(atom, 0) + power
-            monomial = tuple(sorted(powers.items(), key=lambda item: item[0].text))
-            terms[monomial] = terms.get(monomial, 0) + a * b
-        return _normal(terms)
+        return _product(self, other) if _is_size(other) else NotImplemented
 
     __rmul__ = __mul__
 
@@ -217,6 +202,26 @@ class SymDim:
                     product = product * value
             total = total + product
         return total
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _sum(left: SymDim, right: Dim) -> Dim:
+    terms = dict(left.terms)
+    for monomial, coefficient in _terms(right):
+        terms[monomial] = terms.get(monomial, 0) + coefficient
+    return _normal(terms)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _product(left: SymDim, right: Dim) -> Dim:
+    terms: dict[_Monomial, int] = {}
+    for (a, by), (b, times) in itertools.product(left.terms, _terms(right)):
+        powers: dict[Atom, int] = dict(a)
+        for atom, power in b:
+            powers[atom] = powers.get(atom, 0) + power
+        monomial = tuple(sorted(powers.items(), key=lambda item: item[0].text))
+        terms[monomial] = terms.get(monomial, 0) + by * times
+    return _normal(terms)
 
 
 def _is_size(other: object) -> bool:
@@ -522,10 +527,11 @@ def _lowest(dim: Dim, size: int = 1) -> float:
     return max(first, _lowest_of_terms(_bounded(dim, linear=True), size))
 
 
-def _lowest_of_terms(terms: Mapping[_Monomial, Fraction], size: int) -> float:
+def _lowest_of_terms(bounded: tuple[Mapping[_Monomial, int], int], size: int) -> float:
     # Each name is `size` + t, t >= 0: without negative coefficients of t, the least is at t = 0.
-    total = Fraction(0)
-    shifted: dict[_Monomial, Fraction] = {}
+    terms, divisor = bounded
+    total = 0
+    shifted: dict[_Monomial, int] = {}
     for monomial, coefficient in terms.items():
         for choice in itertools.product(*(range(p + 1) for _, p in monomial)):
             weight = coefficient
@@ -533,13 +539,13 @@ def _lowest_of_terms(terms: Mapping[_Monomial, Fraction], size: int) -> float:
                 base = _least_of(atom, size)
                 weight = weight * math.comb(power, taken) * base ** (power - taken)
             key = tuple((a, t) for (a, _), t in zip(monomial, choice, strict=True) if t)
-            shifted[key] = shifted.get(key, Fraction(0)) + weight
+            shifted[key] = shifted.get(key, 0) + weight
     for key, weight in shifted.items():
         if not key:
             total = weight
         elif weight < 0:
             return -math.inf
-    return math.ceil(total)  # dimensions are whole numbers
+    return -(-total // divisor)  # dimensions are whole numbers
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -562,18 +568,18 @@ def _least_of(atom: Atom, size: int) -> int:
     return _FAR_BELOW if best == -math.inf else int(best)
 
 
-def _bounded(dim: SymDim, *, linear: bool) -> dict[_Monomial, Fraction]:
-    """Returns the terms of a lower bound: a quotient `a // n` with a negative coefficient becomes
-    `a / n`, and `min(a, b)` becomes b. With `linear`, a quotient with a positive coefficient
-    becomes `(a - n + 1) / n`.
+def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
+    """Returns the terms of a lower bound, and a number that divides them: a quotient `a // n` with
+    a negative coefficient becomes `a / n`, and `min(a, b)` becomes b. With `linear`, a quotient
+    with a positive coefficient becomes `(a - n + 1) / n`.
     """
-    terms = {monomial: Fraction(c) for monomial, c in dim.terms}
+    terms, divisor = dict(dim.terms), 1
     settled: set[_Monomial] = set()
     while True:
         # The largest first: what its bound adds may cancel others.
         rest = [m for m in terms if m not in settled]
         if not rest:
-            return terms
+            return terms, divisor
         monomial = max(rest, key=lambda m: sum(len(atom.text) for atom, _ in m))
         weight = terms[monomial]
         bound = _atom_bound(monomial, weight, linear) if weight else None
@@ -582,17 +588,18 @@ def _bounded(dim: SymDim, *, linear: bool) -> dict[_Monomial, Fraction]:
             continue
         del terms[monomial]
         atom, value, by = bound
+        if by > 1:
+            terms = {other: c * by for other, c in terms.items()}
+            divisor *= by
         others: Dim = 1
         if len(monomial) > 1:
             others = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
         for inner, c in _terms(value * others):
-            terms[inner] = terms.get(inner, Fraction(0)) + weight * c / by
+            terms[inner] = terms.get(inner, 0) + weight * c
             settled.discard(inner)
 
 
-def _atom_bound(
-    monomial: _Monomial, weight: Fraction, linear: bool
-) -> tuple[Atom, Dim, int] | None:
+def _atom_bound(monomial: _Monomial, weight: int, linear: bool) -> tuple[Atom, Dim, int] | None:
     """Returns an atom of a term and its bound, as a value and a divisor, that make the term
     smaller; None if there is none.
     """

@@ -8,6 +8,7 @@ of the loops involved (`Index.facts`).
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,9 +58,15 @@ def _is_arithmetic(node: Scalar) -> bool:
     return node.dtype == INDEX and isinstance(node, (Binary, Index, Unary))
 
 
-def contains(expr: Scalar, part: Scalar) -> bool:
-    """Whether `part` (by identity) occurs in `expr`."""
-    return any(node is part for node in nodes(expr))
+def contains(expr: Scalar, index: Scalar) -> bool:
+    """Whether a loop variable occurs in an expression."""
+    return index in indices_in(expr)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def indices_in(expr: Scalar) -> frozenset[Index]:
+    """Returns the loop variables in an expression."""
+    return frozenset(node for node in nodes(expr) if isinstance(node, Index))
 
 
 class Simplifier:

@@ -35,6 +35,7 @@ from typing import Final, Literal, TypeAlias
 from clew.ir.dims import Dim, SymDim, product, typical
 from clew.ir.types import memory_bytes
 from clew.support.errors import ScheduleError
+from clew.support.lazy import cached_property
 from clew.support.shown import Brief
 from clew.te.expr import Checked, Imm, Index, Load, Scalar, Size
 
@@ -116,6 +117,11 @@ class For:
     body: Stmt
     axis: Axis = ""
 
+    @cached_property
+    def loop_names(self) -> frozenset[str]:
+        """The names of the loop and of those inside."""
+        return loop_names(self.body) | {self.index.name}
+
     @property
     def name(self) -> str:
         """The loop's name: its stage and axis, such as `conv.oh`."""
@@ -146,6 +152,11 @@ class Block:
 
     stmts: tuple[Stmt, ...]
 
+    @cached_property
+    def loop_names(self) -> frozenset[str]:
+        """The names of the loops inside."""
+        return frozenset[str]().union(*map(loop_names, self.stmts))
+
 
 @dataclass(frozen=True, eq=False)
 class Store:
@@ -159,6 +170,11 @@ class Store:
     stage: str
     combiner: str = ""
     nontemporal: bool = False
+
+    @cached_property
+    def loads(self) -> tuple[Load, ...]:
+        """The loads of its indices and its value."""
+        return _loads_of((*self.indices, self.value))
 
     def follows(self, index: Index) -> bool:
         """Whether each iteration of a loop writes elements of its own: a position depends on the
@@ -311,6 +327,19 @@ def single(stmts: Sequence[Stmt]) -> Stmt:
 EMPTY: Final = Block(())
 
 
+def loop_names(stmt: Stmt) -> frozenset[str]:
+    """Returns the names of the loops in a statement, itself included."""
+    match stmt:
+        case For() | Block():
+            return stmt.loop_names
+        case If() | TileProduct():
+            return loop_names(stmt.body)
+    return _NO_NAMES
+
+
+_NO_NAMES: Final = frozenset[str]()
+
+
 def walk(stmt: Stmt) -> Iterator[Stmt]:
     """Yields a statement and all below it, in order."""
     stack: list[Stmt] = [stmt]
@@ -324,17 +353,23 @@ def walk(stmt: Stmt) -> Iterator[Stmt]:
                 stack.extend(reversed(node.stmts))
 
 
-def transform(stmt: Stmt, visit: Callable[[Stmt], Stmt | None]) -> Stmt:
-    """Returns the statement rebuilt bottom-up; `visit` may replace each node (None keeps it)."""
+def transform(
+    stmt: Stmt, visit: Callable[[Stmt], Stmt | None], only: Callable[[Stmt], bool] | None = None
+) -> Stmt:
+    """Returns the statement rebuilt bottom-up; `visit` may replace each node (None keeps it).
+    Statements for which `only` does not hold are kept as a whole.
+    """
+    if only is not None and not only(stmt):
+        return stmt
     match stmt:
         case For():
-            body = transform(stmt.body, visit)
+            body = transform(stmt.body, visit, only)
             new: Stmt = stmt if body is stmt.body else replace(stmt, body=body)
         case If() | TileProduct():
-            body = transform(stmt.body, visit)
+            body = transform(stmt.body, visit, only)
             new = stmt if body is stmt.body else replace(stmt, body=body)
         case Block():
-            stmts = [transform(s, visit) for s in stmt.stmts]
+            stmts = [transform(s, visit, only) for s in stmt.stmts]
             same = all(a is b for a, b in zip(stmts, stmt.stmts, strict=True))
             new = stmt if same else block(*stmts)
         case _:
@@ -394,9 +429,16 @@ def expressions(stmt: Stmt) -> Iterator[Scalar]:
 def reads(stmt: Stmt) -> Iterator[tuple[Stmt, Load]]:
     """Yields the loads in a statement, each with the statement that performs it."""
     for node in walk(stmt):
-        for expr in expressions(node):
-            for load in buffer_loads(expr):
+        if isinstance(node, Store):
+            for load in node.loads:
                 yield node, load
+        elif isinstance(node, (If, Prefetch)):
+            for load in _loads_of(expressions(node)):
+                yield node, load
+
+
+def _loads_of(exprs: Iterable[Scalar]) -> tuple[Load, ...]:
+    return tuple(load for expr in exprs for load in buffer_loads(expr))
 
 
 def statements(stmt: Stmt) -> tuple[Stmt, ...]:
@@ -417,6 +459,14 @@ def parallel_lines(stmt: Stmt) -> list[For]:
 
 def loops(stmt: Stmt) -> Iterator[For]:
     """Yields the loops below a statement, outermost first."""
-    for node in walk(stmt):
-        if isinstance(node, For):
-            yield node
+    stack: list[Stmt] = [stmt]
+    while stack:
+        node = stack.pop()
+        match node:
+            case For():
+                yield node
+                stack.append(node.body)
+            case If() | TileProduct():
+                stack.append(node.body)
+            case Block() if node.loop_names:
+                stack.extend(s for s in reversed(node.stmts) if not isinstance(s, Store))

@@ -38,7 +38,8 @@ class InputSpec:
         self.is_static = not any(isinstance(d, str) for d in self.shape)
 
     def __repr__(self) -> str:
-        decides = ", its value decides sizes" if self.decides else ""
+        names = f" ({', '.join(self.value_names)})" if self.value_names else ""
+        decides = f", its value decides sizes{names}" if self.decides else ""
         return f"<{self.name}: {self.shown_type}{decides}>"
 
     @property

@@ -14,6 +14,7 @@ from clew.loop.ir import (
     Nest,
     Stmt,
     Store,
+    loop_names,
     loops,
     map_expressions,
     parallel_lines,
@@ -41,22 +42,16 @@ def rewrite_loops(nest: Nest, name: str, rewrite: Callable[[For], Stmt]) -> Nest
 
     Errors: S001 if there is no such loop.
     """
-    found = False
-
-    def visit(stmt: Stmt) -> Stmt | None:
-        nonlocal found
-        if isinstance(stmt, For) and stmt.name == name:
-            found = True
-            return rewrite(stmt)
-        return None
-
-    body = transform(nest.body, visit)
-    if not found:
+    if name not in nest.body.loop_names:
         names = dict.fromkeys(loop.name for loop in loops(nest.body))
         raise ScheduleError(
             "S001", f"{nest.name} has no loop {name!r}", hint=f"its loops are {', '.join(names)}"
         )
-    return nest.with_body(body)
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        return rewrite(stmt) if isinstance(stmt, For) and stmt.name == name else None
+
+    return nest.with_body(transform(nest.body, visit, only=lambda s: name in loop_names(s)))
 
 
 def replace_index(stmt: Stmt, index: Index, value: Scalar) -> Stmt:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from clew.ir.dims import Dim, Facts, at_least, exact_quotient
-from clew.loop.affine import Linear, Simplifier, contains
+from clew.loop.affine import Linear, Simplifier, contains, indices_in
 from clew.loop.bounds import Bound, below_all, negated
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
@@ -217,10 +217,11 @@ def _extremes(
     constants_move: bool,
 ) -> tuple[Linear, Dim, Dim] | None:
     """Returns the offset that indices share, and the least and most that the inner loops add."""
+    own = frozenset(inner.values())
 
     def is_moving(atom: Scalar) -> bool:
         constant = constants_move and _only_of(atom, {})
-        return constant or any(contains(atom, i) for i in inner.values())
+        return constant or not own.isdisjoint(indices_in(atom))
 
     offset: Linear | None = None
     ranges: list[tuple[Bound, Bound, Facts]] = []

@@ -44,8 +44,8 @@ from clew.te.expr import Index
 
 Array = np.ndarray[Any, Any]
 
-# Comparisons with indices up to which the kernel is used: about a millisecond of work.
-_MOST_LOOKS: Final = 1 << 22
+# Comparisons with indices up to which updates count as few: about a microsecond of work.
+_MOST_LOOKS: Final = 1 << 14
 
 _COMBINE: Final[dict[str, Any]] = {
     "add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
