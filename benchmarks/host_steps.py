@@ -1,8 +1,8 @@
-"""Counts what runs between native segments: host operators, kernels of sizes from the run, and
-branches and loops in Python.
+"""Counts the steps between native segments: host operators, kernels with data-dependent sizes, and
+branches and loops that Python runs.
 
-    python benchmarks/host_steps.py suite            ONNX's backend cases as they are
-    python benchmarks/host_steps.py suite --free     with all axes of their inputs free
+    python benchmarks/host_steps.py suite            ONNX's backend cases
+    python benchmarks/host_steps.py suite --free     the same, with all axes of inputs free
     python benchmarks/host_steps.py zoo              the models of the zoo
     python benchmarks/host_steps.py suite --json before.json
 """
@@ -30,13 +30,13 @@ from fuzz.free import Free
 from harness.report import console, progress
 
 SIZES: Final = frozenset(("room", "size_of", "sized"))
-"""Host operators that only pass sizes on."""
+"""Host operators that only pass on a size."""
 
 app = typer.Typer(add_completion=False, help=__doc__)
 
 
 def steps_of(program: Program) -> Counter[str]:
-    """Returns how often each kind of step occurs in a program, bodies of loops included."""
+    """Returns how often a program has each kind of step, bodies of branches and loops included."""
     found: Counter[str] = Counter()
     for step in program.instructions:
         if isinstance(step, Branch):
@@ -59,7 +59,7 @@ def _kind(function: Any) -> str:
 
 
 def program_of(case: Free) -> Program:
-    """Returns the program for all sizes, or that for the sizes of the case."""
+    """Returns the program for all sizes; if there is none, that for the sizes of the case."""
     compiled = clew.compile(case.file(), threads=1, trace=False)
     try:
         program = compiled.template.program
@@ -86,7 +86,7 @@ def main(
     free: Annotated[bool, typer.Option(help="free all axes of inputs")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="also write them here")] = None,
 ) -> None:
-    """Prints, for each kind of step, how many models have it and how often."""
+    """Prints how many models have each kind of step, and how often it occurs."""
     by_model: dict[str, dict[str, int]] = {}
     failed = 0
     for case in track(list(models(group, free)), console=progress):

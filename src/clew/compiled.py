@@ -273,6 +273,9 @@ class CompiledModel(ProfiledModel[Kernel]):
                 self._place = stored
             elif self._stored is None:
                 stored.keep(self._write, self.build.constant_bytes)
+        if self._serves_all and self._stored is None and self._free is not None:
+            with in_force(self.budgets):
+                self._for_all_sizes(self._free)
 
     @property
     def module(self) -> Module:
@@ -485,7 +488,9 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def is_built(self) -> bool:
-        """Whether kernels exist: a model with symbolic sizes has none before its first run."""
+        """Whether kernels exist at some sizes: a model with symbolic sizes has none of its own
+        before its first run.
+        """
         return self._last is not None or self._last_sizes is not None or not self._symbolic
 
     @property

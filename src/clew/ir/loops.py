@@ -61,11 +61,11 @@ def iterations_of(loops: Iterable[While]) -> int | None:
 
 
 def limit_of(loop: While) -> Expr | None:
-    """Returns the number of iterations of a loop as a value from outside, if only that value ends
-    the loop.
+    """Returns the value from outside a loop that alone determines its trip count; None if there is
+    no such value.
 
-    Its condition is `i < limit and going`, where the limit is a state that the body passes on, and
-    `going`, the first state, begins as true and stays so.
+    The condition of such a loop is `i < limit` or `i < limit and going`. `limit` and `going` are
+    states that the body passes on unchanged, and `going` starts as true.
     """
     cond = loop.cond.body
     index, *states = loop.cond.params

@@ -1,6 +1,6 @@
 """Lowers stages that visit positions one after another (`te.sequential`) to loops.
 
-Their loops stay as they are: schedules only distribute rows over threads, and vectorize.
+Schedules keep the structure of these loops; they only distribute rows over threads and vectorize.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from clew.te.tensor import Tensor
 from clew.te.walk import nodes
 
 _DIGIT_BITS: Final = 8
-# Many elements pay for more counters of a sort, few do not.
+# Wider digits need more counters, which is profitable only for many elements.
 _LONG: Final = 4096
 _LONG_DIGIT_BITS: Final = 11
 _SHORT: Final = 32
 _SHORT_DIGIT_BITS: Final = 4
 _MOST_I32: Final = (1 << 31) - 1
-# Elements after which a loop over those that take part may end.
+# Elements in each part of a loop; parts without work are skipped.
 _PART: Final = 64
 _ONLY: Final = (Imm(0, INDEX),)
 
 OnBuffers = Callable[[Scalar, dict[int, Scalar]], Scalar]
-"""Returns an expression with axes replaced, by id, and with loads from buffers."""
+"""Returns an expression that loads from buffers, with axes (by id) replaced."""
 
 
 def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> list[Stmt]:
-    """Returns the loops of a sequential stage, which writes `buffer`."""
+    """Returns the loops of a sequential stage that writes `buffer`."""
     body = stage.body
     assert isinstance(body, Sequential)
     visited = body.visits(stage.axes)
@@ -73,7 +73,7 @@ def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> li
 
 
 def nested(axes: Sequence[Index], inner: Stmt) -> Stmt:
-    """Returns a statement within serial loops, outermost first."""
+    """Returns a statement inside serial loops over `axes`, outermost first."""
     for axis in reversed(axes):
         inner = For(axis, "serial", inner)
     return inner
@@ -86,7 +86,7 @@ def _collect(
     axes: Sequence[Index],
     value: Callable[[Scalar], Scalar],
 ) -> list[Stmt]:
-    """Each value is stored, and counted only if it is wanted, so that no branch depends on data."""
+    """Stores every value but counts only the wanted ones, so that no branch depends on data."""
     name = stage.name
     found, start = _register(f"{name}.found", INDEX), (Imm(0, INDEX),)
     at = Load(found, start)
@@ -134,7 +134,7 @@ def _scatter(
 def _scan(
     stage: Tensor, body: Scan, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
 ) -> list[Stmt]:
-    """The total is a register, or one for each element of the axes inside the scanned one."""
+    """The total is a register, or scratch with one total for each element of the inner axes."""
     name, (scanned,) = stage.name, body.over
     number = next(n for n, a in enumerate(stage.axes) if a is scanned)
     own = [axes[id(a)] for a in stage.axes]
@@ -162,8 +162,8 @@ def _sort(
     axes: Sequence[Index],
     value: Callable[[Scalar], Scalar],
 ) -> list[Stmt]:
-    """A radix sort by digits, lowest first: each pass moves the elements to their places by one
-    digit, and keeps the order of those that have the same.
+    """A radix sort that starts with the least significant digit: each pass moves elements to their
+    places by one digit, and keeps the order of elements with equal digits.
     """
     count = len(stage.axes) - 1
     rows, over = axes[:count], axes[count:]
@@ -205,7 +205,7 @@ class _Sorting:
         )
 
     def _best_digit_bits(self) -> int:
-        """Returns the bits of a digit: more take fewer passes, but more counters."""
+        """Returns the bits of a digit: wider digits take fewer passes but more counters."""
         if self.all_take_part:
             return _LONG_DIGIT_BITS if typical(self.total) >= _LONG else _DIGIT_BITS
         return _SHORT_DIGIT_BITS if typical(self.wanted) <= _SHORT else _DIGIT_BITS
@@ -223,7 +223,7 @@ class _Sorting:
         position: Scalar = Imm(0, INDEX)
         for axis in self.over:
             position = position * size(axis.extent) + axis
-        # An element that takes no part is overwritten, so that no branch depends on data.
+        # The next element overwrites one that takes no part, so that no branch depends on data.
         conditions = _conjuncts(self.where)
         inner = {id(self.over[-1])}
         last = [c for c in conditions if any(id(n) in inner for n in nodes(c))]
@@ -257,8 +257,8 @@ class _Sorting:
         return cast(INDEX, binary("and", key, as_scalar(self.digits - 1, key.dtype)))
 
     def counters(self) -> list[Stmt]:
-        """Returns the loops that count the digits, for all passes at once, and sum the counts up:
-        they are then the places of the first elements with each digit.
+        """Returns the loops that count digits for all passes at once, and then replace each count
+        by the sum of the counts before it: the place of the first element with that digit.
         """
         which = Index(f"{self.name}.pass", self.passes)
         mark = Index(f"{self.name}.digit", self.digits)
@@ -285,7 +285,7 @@ class _Sorting:
         ]
 
     def moves(self, number: int) -> Stmt:
-        """Returns the loop that moves the elements by one digit; the last one writes the result."""
+        """Returns the loop of one pass, which moves elements; the last pass writes the result."""
         source, target = number % 2, 1 - number % 2
 
         def move(element: Scalar) -> Stmt:
@@ -293,7 +293,7 @@ class _Sorting:
             first = number == 0 and self.all_take_part
             here = element if first else Load(self.places[source], (element,))
             at = (Imm(number, INDEX), self.digit(key, number))
-            # The place is valid; it is limited anyway, because it comes from data.
+            # Every place is valid, but is clamped anyway, because it is computed from data.
             limit = minimum(Load(self.ends, at), size(self.total) - 1)
             place = Load(self.place, _ONLY)
             steps = [self.put(self.place, _ONLY, limit)]

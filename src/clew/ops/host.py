@@ -1,6 +1,4 @@
-"""Host operators: NumPy functions that run between native segments, because the result's shape
-depends on values, or because they search or sort.
-"""
+"""Host operators: NumPy functions that run between native segments. Some only pass sizes on."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Values of inputs as sizes: in a graph whose inputs decide sizes by their values, each of these
-values gets a name, so that one build serves them all.
+"""Values of inputs as sizes: in a graph whose inputs decide sizes by their values, each element of
+such an input gets a name, so that one build serves all values.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _MOST_VALUES = 16
 
 @dataclass(frozen=True)
 class NamedValues:
-    """A module that is valid where all named values are at least 1, and the names of each deciding
-    input's elements, in order, by the input's position.
+    """A module that is valid if all named values are at least 1, and the names of the elements of
+    each deciding input, in order, by the input's position.
     """
 
     module: Module
@@ -38,9 +38,9 @@ class NamedValues:
 
 
 def named_values(module: Module, deciding: Sequence[int]) -> NamedValues | None:
-    """Returns a module with names for the values of inputs that decide sizes (`deciding`) or the
-    number of iterations of loops; None if there are none, or if a value decides more than sizes
-    that are polynomials of the values.
+    """Returns a module with names for the values of inputs that decide sizes (`deciding`) or trip
+    counts. Returns None if there are no such inputs, or if a value decides more than sizes that are
+    polynomials of the values.
     """
     params = module.main.params
     limits = {p.id for p in _limits(module.main)}
@@ -58,7 +58,7 @@ def named_values(module: Module, deciding: Sequence[int]) -> NamedValues | None:
 
 
 def _limits(main: Function) -> Iterator[Var]:
-    """Yields the parameters that are the number of iterations of loops which stack values."""
+    """Yields the parameters that decide the trip counts of loops that stack values."""
     for node in all_nodes(main):
         if isinstance(node, While) and node.trips is None and node.scans:
             limit = limit_of(node)
@@ -90,7 +90,7 @@ def _names_of(param: Var, taken: set[str]) -> tuple[str, ...]:
 
 
 class _Namer(Rewriter):
-    """Puts polynomials of names in place of attributes that deciding inputs hold."""
+    """Puts polynomials of names in place of attributes held by deciding inputs."""
 
     def __init__(self, names: Mapping[int, tuple[str, ...]]) -> None:
         super().__init__()

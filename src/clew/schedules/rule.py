@@ -143,8 +143,8 @@ class Rule(ABC, Generic[M]):
     The registry tries rules by their number of demands, most first. Of the rules whose demands
     hold, the first that matches schedules the kernel. `scope` is the part of a kernel that a rule
     schedules: a whole kernel (`kernel`), a whole kernel from a user's fusion with `mode="melt"`
-    (`melt`), a root and the stages computed in its loops (`root`), or a stage that writes where
-    values tell (`sequential`).
+    (`melt`), a root and the stages computed in its loops (`root`), or a stage that visits positions
+    in order (`sequential`).
     """
 
     name: ClassVar[str]

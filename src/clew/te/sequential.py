@@ -1,7 +1,8 @@
-"""Stages that visit the positions of some axes one after another, and write where values tell, or
-read what they have just written: to collect, to scatter, to sum up, to sort.
+"""Stages that visit the positions of some axes one after another, because they write to
+data-dependent positions or read elements that they have just written: they collect, scatter, scan
+or sort.
 
-As a reduction, such an expression is the whole body of a tensor:
+Like a reduction, such an expression is the whole body of a tensor:
 
 ```python
 i = te.reduce_axis(n, "i")
@@ -17,8 +18,8 @@ from clew.te.expr import INDEX, Imm, Index, Scalar, ScalarLike, Sequential, as_s
 
 
 class Collect(Sequential):
-    """The values at the positions for which `where` holds, in order: as many as the tensor, which
-    has one axis, has elements. If there are fewer, the rest is 0.
+    """The values at the positions for which `where` holds, in order. The tensor has one axis. If
+    there are more values than elements, the last values are left out; if fewer, the rest is 0.
     """
 
     __slots__ = ("value", "where")
@@ -41,11 +42,12 @@ class Collect(Sequential):
 
 
 class Scatter(Sequential):
-    """`start`, with `value` written to `places` (one index for each axis) at each position for
-    which `where` holds, or combined with the element there by `combiner`, in order.
+    """`start` with updates applied in order: at each position for which `where` holds, `value` is
+    written to the element at `places` (one index for each axis), or combined with it by `combiner`.
 
-    The axes that are themselves places are visited as well: each of their elements has its own
-    updates. `start` is over the tensor's axes, all other parts over those axes and `over`.
+    An axis of the tensor that is its own place is visited, too: each of its elements has its own
+    updates. `start` ranges over the tensor's axes, all other parts over the visited axes: those
+    that are their own places, and `over`.
     """
 
     __slots__ = ("combiner", "places", "start", "value", "where")
@@ -82,9 +84,9 @@ class Scatter(Sequential):
 
 
 class Scan(Sequential):
-    """The combination of all values up to each position along the only axis of `over`, which is one
-    of the tensor's axes; with `exclusive`, of those before it, and with `reverse`, of those from it
-    on.
+    """The combination of all values up to each position along the only axis of `over`, which is an
+    axis of the tensor. With `exclusive`, the value at the position itself is left out; with
+    `reverse`, values are combined from the end.
     """
 
     __slots__ = ("combiner", "exclusive", "reverse", "value")
@@ -111,11 +113,12 @@ class Scan(Sequential):
 
 
 class Sort(Sequential):
-    """The positions in `over`, counted as of one axis, of the lowest keys for which `where` holds,
-    lowest first; of equal keys, the first comes first. Keys are unsigned integers of 32 or 64 bits.
+    """The positions of the lowest keys for which `where` holds, lowest first; equal keys keep their
+    order. Positions are numbered as if all axes of `over` were one. Keys are unsigned integers of
+    32 or 64 bits.
 
-    The last axis of the tensor counts the positions that are wanted. `where` must hold for at least
-    as many. Key and condition are over the other axes and `over`.
+    The last axis of the tensor counts the wanted positions, and `where` must hold for at least as
+    many. `key` and `where` range over the tensor's other axes and `over`.
     """
 
     __slots__ = ("key", "where")
@@ -151,7 +154,7 @@ def scatter(
     where: Scalar | None = None,
     combiner: str = "",
 ) -> Scalar:
-    """Returns `start` with updates; see `Scatter`. Without `where`, all positions update."""
+    """Returns `start` with updates; see `Scatter`. Without `where`, every position writes."""
     held = Imm(True, "bool") if where is None else where
     return Scatter(start, tuple(map(as_scalar, places)), value, held, combiner, over)
 
@@ -164,5 +167,5 @@ def scan(
 
 
 def sort(key: Scalar, over: Sequence[Index], where: Scalar | None = None) -> Scalar:
-    """Returns the positions of the lowest keys; see `Sort`. Without `where`, all take part."""
+    """Returns the positions of the lowest keys; see `Sort`. Without `where`, all keys take part."""
     return Sort(key, Imm(True, "bool") if where is None else where, over)

@@ -123,7 +123,7 @@ def check_kinds(nest: Nest) -> None:
             raise ScheduleError(
                 "S007",
                 f"the iterations of {loop.name} must run one after another",
-                hint="values tell what they read and write; schedule the loops around or inside",
+                hint="they write to data-dependent positions; schedule the loops around or inside",
             )
         spread = loop.kind in ("parallel", "block", "thread")
         store = carries_dependence(loop) if spread else None

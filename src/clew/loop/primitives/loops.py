@@ -344,7 +344,7 @@ def reorder(nest: Nest, simplifier: Simplifier, *, order: tuple[str, ...]) -> Ne
             raise ScheduleError(
                 "S003",
                 f"{', '.join(before)} must stay in this order",
-                hint="values tell what their iterations read and write",
+                hint="their iterations write to data-dependent positions",
             )
         return wrap(new, guards, body)
 

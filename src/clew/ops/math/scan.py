@@ -45,7 +45,7 @@ def _scanned(
 ) -> Tensor:
     """Returns the combination of all elements up to each position along an axis.
 
-    Along a short axis, each result is a sum of its own, which fuses with other operators.
+    Along a short axis, each result is a separate reduction, which fuses with other operators.
 
     Errors: T104, T105.
     """

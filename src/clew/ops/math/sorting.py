@@ -1,5 +1,5 @@
-"""The largest elements of rows, sorted. Of long rows, only those elements are sorted that reach a
-bound.
+"""The largest elements of rows, sorted. In long rows, only elements that reach a bound are
+sorted.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-# Elements of a group. The lowest keys of groups give a bound on the lowest keys.
+# Elements of a group. The lowest keys of groups give a bound on the lowest keys of a row.
 _GROUPS: Final = (64, 16)
-# The least number of groups for each wanted element; with fewer, most elements reach the bound.
+# The least number of groups per wanted element; with fewer, most elements reach the bound.
 _GROUPS_FOR_ONE: Final = 4
 # Up to this many groups, comparing all of them takes less time than sorting them.
 _COMPARED: Final = 256
@@ -81,7 +81,7 @@ def top_k(x: Tensor, *, k: int, axis: int = -1, largest: bool = True) -> tuple[T
 def top_k_into(
     x: Tensor, room: Tensor, *, axis: int = -1, largest: bool = True
 ) -> tuple[Tensor, Tensor]:
-    """`top_k` for as many elements as `room` has.
+    """`top_k` with `k` given by the size of `room`.
 
     Errors: T102, T104, T107. Source: ONNX TopK-24.
     """
@@ -101,7 +101,7 @@ def _sorted(name: str, x: Tensor, k: Dim, axis: int, largest: bool) -> tuple[Ten
     check_count(name, k, size, n)
     assume_at_least(size, k)
     rows = (*x.shape[:n], *x.shape[n + 1 :])
-    # As a stage's last axis counts the sorted elements, the other axes come first.
+    # The last axis of a stage that sorts counts the sorted elements, so the other axes come first.
 
     def key_at(row: Sequence[Scalar], place: Scalar) -> Scalar:
         return sort_key(x[(*row[:n], place, *row[n:])], largest)
@@ -112,7 +112,7 @@ def _sorted(name: str, x: Tensor, k: Dim, axis: int, largest: bool) -> tuple[Ten
     else:
         over = te.reduce_axis(size, "over")
         order = te.compute((*rows, k), lambda *i: te.sort(key_at(i[:-1], over), [over]), "order")
-    # Every place is valid; it is limited anyway, because it comes from data.
+    # Every place is valid, but is clamped anyway, because it is computed from data.
     last = te.size(size) - 1
 
     def place(i: Sequence[Scalar]) -> Scalar:
@@ -137,8 +137,8 @@ def _order_within_bound(
     group: int,
     key_at: Callable[[Sequence[Scalar], Scalar], Scalar],
 ) -> Tensor:
-    """Returns the places of the `k` lowest keys of each row. It sorts only those that are no higher
-    than the k-th lowest of the groups' lowest keys, which are at least `k`.
+    """Returns the places of the `k` lowest keys of each row. Only keys that reach a bound are
+    sorted: keys no higher than the k-th lowest of the groups' lowest keys. At least `k` reach it.
     """
     groups = ceil_div(size, group)
     within = te.reduce_axis(group, "within")
@@ -148,7 +148,7 @@ def _order_within_bound(
         key = key_at(i[:-1], place)
         return te.min(te.select(place < te.size(size), key, _highest(key.dtype)), within)
 
-    # If there are fewer groups than elements are wanted, all keys reach the bound.
+    # With fewer groups than wanted elements, all keys reach the bound.
     lows = te.compute((*rows, dim_max(groups, k)), lowest, "lows")
     bound = _of_rank(lows, k - 1)
     each, element = te.reduce_axis(groups, "each"), te.reduce_axis(group, "element")
@@ -164,7 +164,7 @@ def _order_within_bound(
 
 
 def _of_rank(keys: Tensor, rank: int) -> Tensor:
-    """Returns the key of each row that `rank` others precede."""
+    """Returns, for each row, the key at position `rank` in ascending order."""
     rows, size = keys.shape[:-1], keys.shape[-1]
     other = te.reduce_axis(size, "other")
     if typical(size) > _COMPARED:
@@ -197,7 +197,7 @@ def _highest(dtype: str) -> Scalar:
 
 
 def sort_key(value: Scalar, largest: bool) -> Scalar:
-    """Returns an unsigned integer that orders values as wanted, lowest first."""
+    """Returns an unsigned integer key; ascending keys put values in the wanted order."""
     dtype = value.dtype
     if is_float(dtype):
         wide, unsigned = ("f64", "u64") if dtype == "f64" else ("f32", "u32")
@@ -218,7 +218,7 @@ def sort_key(value: Scalar, largest: bool) -> Scalar:
 
 
 def check_count(name: str, k: Dim, size: Dim, axis: int) -> None:
-    """Errors: T107 for a count of elements that an axis does not have."""
+    """Errors: T107 if the axis has fewer than `k` elements, or if `k` is negative."""
     if isinstance(k, int) and (k < 0 or (isinstance(size, int) and k > size)):
         raise GraphTypeError("T107", f"{name}: k={k} for the {size} elements of axis {axis}")
 
@@ -227,7 +227,7 @@ def check_count(name: str, k: Dim, size: Dim, axis: int) -> None:
 def _top_k_reference(x: Array, *, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     last = np.swapaxes(x, axis, -1)
     rows = last.reshape(math.prod(last.shape[:-1]), last.shape[-1])
-    # NumPy puts NaN last only among numbers of its own dtypes.
+    # NumPy sorts NaN last only for its own dtypes.
     keys = rows.astype(np.float32) if from_numpy(rows.dtype) == "bf16" else rows
     if largest and rows.size:
         places = largest_places(keys, k)
@@ -249,6 +249,6 @@ def top_k_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 @top_k.held
 def top_k_held(args: Sequence[Expr], attrs: Attrs) -> Expr:
-    """Returns `top_k` for a `k` that a value holds."""
+    """Returns `top_k` with the `k` that a value holds."""
     x, k = args
     return get_op("top_k_into")(x, get_op("room")(k), axis=attrs.axis, largest=attrs.largest)

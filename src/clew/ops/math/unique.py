@@ -1,5 +1,5 @@
-"""Distinct elements: a kernel sorts all elements and marks the first of each kind, and another one,
-whose results have as many elements as there are kinds, collects these.
+"""Distinct elements: one kernel sorts all elements and marks the first of each kind. A second one
+collects the marked elements into results with one element per kind.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ Array = np.ndarray[Any, Any]
 def unique(  # type: ignore[empty-body]
     x: Tensor, *, axis: int | None = None, sort: bool = True
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The distinct slices along `axis` (elements of the flattened `x`), the index of the first
-    occurrence of each, the index of its distinct slice for each slice, and the counts. Unsorted
-    results are in order of first occurrence.
+    """The distinct slices along `axis` (or elements of the flattened `x`), the index of the first
+    occurrence of each, for each slice of `x` the index of its distinct slice, and the counts.
+    Unsorted results are in order of first occurrence.
 
     Source: ONNX Unique-11.
     """
@@ -94,8 +94,8 @@ def _unique_expanded(x: Expr, *, axis: int | None, sort: bool) -> Expr | None:
     ),
 )
 def sorted_kinds(x: Tensor) -> tuple[Tensor, Tensor]:
-    """The positions of a vector's elements in ascending order, `i64[n]`, and whether the element
-    there differs from the one before, `bool[n]`. All NaNs are equal, and largest.
+    """The positions that sort a vector in ascending order, `i64[n]`, and whether each sorted
+    element differs from the one before it, `bool[n]`. All NaNs count as equal, and as largest.
 
     Errors: T102.
     """
@@ -120,7 +120,7 @@ def _key(x: Tensor, place: Scalar) -> Scalar:
 
 
 def _inside(place: Scalar, size: Dim) -> Scalar:
-    """Returns a place that data tell, limited to an axis; it is always inside."""
+    """Returns a place computed from data, clamped to an axis although it is always inside."""
     return te.minimum(te.maximum(place, 0), te.size(size - 1))
 
 
@@ -149,8 +149,8 @@ _KINDS = (np.array([3, 1, 3], "i4"), np.array([1, 0, 2]), np.array([True, True, 
 def kinds(
     x: Tensor, order: Tensor, starts: Tensor, room: Tensor, *, sort: bool = True
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`unique` of a vector, given the results of `sorted_kinds` and a value with as many elements
-    as there are kinds.
+    """`unique` of a vector, given the results of `sorted_kinds` and a value (`room`) with one
+    element per kind.
 
     Errors: T108.
     """

@@ -1,5 +1,5 @@
-"""Elements selected by conditions, in two steps: a kernel counts them, and another one, whose
-result has that size, collects them.
+"""Elements selected by conditions, in two steps: one kernel counts them, and a second one collects
+them into a result of that size.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Array = np.ndarray[Any, Any]
 
 @register_op("nonzero", samples=(Sample(boolean(3, 4)), Sample(f32(5)), Sample(i32(), low=1)))
 def nonzero(x: Tensor) -> Tensor:  # type: ignore[empty-body]
-    """Positions of nonzero elements, `i64[rank, count]`. For a tensor without axes, `[0, 1]` or
-    `[0, 0]`, as the standard says (ONNX Runtime adds an axis).
+    """Positions of nonzero elements, `i64[rank, count]`. For a scalar, the shape is `[0, 1]` or
+    `[0, 0]`, as the standard requires (ONNX Runtime adds an axis).
 
     Errors: I265. Source: ONNX NonZero-13.
     """
@@ -76,8 +76,8 @@ def _holds(x: Tensor, place: list[Any]) -> Scalar:
     samples=(Sample(np.array(3)), Sample(np.array(0)), Sample(np.array(-1), error="T107")),
 )
 def room(count: Array) -> Array:
-    """A value with `count` elements, `bool[count]`, of which only the size means anything: an
-    operator whose result has a size that the run knows takes it as an operand.
+    """A value with `count` elements, `bool[count]`, of which only the size matters: an operator
+    whose result has a data-dependent size takes it as an operand.
 
     Errors: I265, T107.
     """
@@ -96,7 +96,7 @@ def _room_types(count: Type) -> Type:
 
 
 def _found(x: Tensor, count: Dim) -> Tensor:
-    """Returns the places of nonzero elements among all elements, `i64[count]`."""
+    """Returns the places of nonzero elements in the flattened `x`, `i64[count]`."""
     over = [te.reduce_axis(size, f"k{n}") for n, size in enumerate(x.shape)]
     place = te.as_scalar(0)
     for size, axis in zip(x.shape, over, strict=True):
@@ -115,7 +115,7 @@ def _found(x: Tensor, count: Dim) -> Tensor:
     ),
 )
 def nonzero_positions(x: Tensor, room: Tensor) -> Tensor:
-    """`nonzero` for as many positions as `room` has elements; if there are fewer, the rest is 0.
+    """`nonzero` with as many positions as `room` has elements; if fewer exist, the rest is 0.
 
     Errors: T102.
     """
@@ -144,7 +144,7 @@ def _nonzero_positions_reference(x: Array, room: Array) -> Array:
 
 
 def _places(x: Array, room: Array) -> Array:
-    """Returns the places of as many nonzero elements as `room` has elements, and 0 for others."""
+    """Returns as many places of nonzero elements as `room` has elements; any rest is 0."""
     places = np.zeros(len(room), np.int64)
     found = np.flatnonzero(x)[: len(room)]
     places[: len(found)] = found
@@ -163,7 +163,7 @@ def _places(x: Array, room: Array) -> Array:
 )
 def compress(x: Tensor, condition: Tensor, *, axis: int | None = None) -> Tensor:  # type: ignore[empty-body]
     """The slices along `axis` (or elements of the flattened `x`) whose condition holds. Slices
-    beyond the end of the conditions are left out. Source: ONNX Compress-11.
+    beyond the last condition are left out. Source: ONNX Compress-11.
     """
 
 
@@ -190,7 +190,7 @@ def _compress_expanded(x: Expr, condition: Expr, *, axis: int | None) -> Expr | 
     size, given = x.tensor.shape[axis], condition.tensor.shape[0]
     if not at_least(size - given):
         if not (isinstance(size, int) and isinstance(given, int)):
-            return None  # only the run knows how many conditions count
+            return None  # only the run knows how many conditions apply
         condition = get_op("slice")(condition, begin=(0,), end=(size,), axes=(0,))
     return get_op("compressed")(x, condition, _room_for(condition), axis=axis)
 
@@ -206,8 +206,8 @@ def _compress_expanded(x: Expr, condition: Expr, *, axis: int | None) -> Expr | 
     ),
 )
 def compressed(x: Tensor, condition: Tensor, room: Tensor, *, axis: int) -> Tensor:
-    """`compress` for as many slices as `room` has elements; if fewer conditions hold, the rest is
-    the first slice. There are no conditions beyond the end of the axis.
+    """`compress` with as many slices as `room` has elements; if fewer conditions hold, the rest are
+    copies of the first slice. `condition` must not be longer than the axis.
 
     Errors: T102, T104, T108.
     """
@@ -218,7 +218,7 @@ def compressed(x: Tensor, condition: Tensor, room: Tensor, *, axis: int) -> Tens
     if isinstance(size, int) and isinstance(given, int) and given > size:
         raise GraphTypeError("T108", f"compressed: {given} conditions on {size} slices")
     found = _found(condition, room.shape[0])
-    # Every place is valid; it is limited anyway, because it comes from data.
+    # Every place is valid, but is clamped anyway, because it is computed from data.
     last = te.size(size) - 1
 
     def element(*i: Scalar) -> Scalar:

@@ -1,10 +1,10 @@
 """Updates of elements at given indices.
 
-Few updates (caches, masks, single rows) are computed like other elements, fused with the operators
-around them: an element is the last update for its position, or the combination of all such updates,
-so every index is compared with every element. More updates, or a number that only the run knows,
-are applied one after another, in a kernel of their own. Negative indices count from the end; an
-index out of range raises an error in the run, and nothing outside is ever written.
+If updates are few (caches, masks, single rows), each element of the result is computed separately,
+fused with the operators around it: it is the last update for its position, or the combination of
+all such updates, so every index is compared with every element. If updates are many, or only the
+run knows how many, a separate kernel applies them one after another. Negative indices count from
+the end. An index out of range raises an error in the run; nothing outside the tensor is written.
 """
 
 from __future__ import annotations
@@ -279,7 +279,7 @@ def scatter_elements_few(
 def scatter_elements_many(
     x: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
-    """`scatter_elements` as a kernel, which applies one update after another.
+    """`scatter_elements` as a kernel that applies one update after another.
 
     Errors: T101, T104, T105, T107, T108.
     """
@@ -439,7 +439,7 @@ def scatter_nd_few(
 def scatter_nd_many(
     x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:
-    """`scatter_nd` as a kernel, which applies one update after another. Index tuples are not empty.
+    """`scatter_nd` as a kernel that applies one update after another. Index tuples are not empty.
 
     Errors: T101, T105, T107, T108.
     """

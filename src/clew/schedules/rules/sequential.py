@@ -1,5 +1,5 @@
 """Stages that visit positions in order (`te.sequential`): rows are distributed over threads, and
-elements that are written side by side are vectorized.
+loops that write contiguous elements are vectorized.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from clew.te.roles import IN_ORDER
 
 @dataclass(frozen=True)
 class Visits(Match):
-    """The outer loops whose iterations are apart, outermost first, and the loop to vectorize, by
-    how many lanes ("" and 1 if there is none).
+    """The outer loops with independent iterations, outermost first, and the loop to vectorize with
+    its number of lanes ("" and 1 if there is none).
     """
 
     rows: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class Sequential(Rule[Visits]):
 
 
 def _lane(nests: list[Stmt], target: Target) -> tuple[str, int]:
-    """Returns the loop whose iterations write side by side, and the lanes to run it in."""
+    """Returns the loop whose iterations write contiguous elements, and its number of lanes."""
     for nest in nests:
         for loop in loops(nest):
             stores = [s for s in walk(loop.body) if isinstance(s, Store)]
