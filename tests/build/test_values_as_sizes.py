@@ -17,7 +17,6 @@ import clew
 from clew.compiled import CompiledModel
 from clew.ir.parser import parse_module
 from clew.passes.name_values import named_values
-from clew.runtime.program import Repeat, RunHost
 
 RNG = np.random.default_rng(0)
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'
@@ -141,31 +140,6 @@ def test_stored_builds_serve_new_values(tmp_path: Path) -> None:
         feeds = {**DATA[RESIZE], "sizes": np.array([1, 3, *sizes])}
         (expected,) = ReferenceEvaluator(model).run(None, feeds)
         np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected, rtol=1e-5, atol=1e-6)
-
-
-COUNTED = """agraph (int64 trips, float[4] x) => (float[4] y, float[n,4] all) {
-    going = Constant <value = bool {1}> ()
-    y, all = Loop (trips, going, x) <body = step (int64 i, bool on, float[4] s)
-        => (bool go, float[4] t, float[4] row) {
-            go = Identity (on)
-            half = Constant <value = float {0.5}> ()
-            t = Mul (s, half)
-            row = Exp (t)
-        }>
-}"""
-
-
-def test_a_trip_count_is_a_size() -> None:
-    made, reference = compiled(COUNTED)
-    x = RNG.standard_normal(4).astype(np.float32)
-    for trips in (3, 1, 20, 7):
-        check(made, reference, {"trips": np.array(trips), "x": x})
-    assert made.builds_made == 1
-    steps = made.build.program.instructions
-    assert not any(isinstance(step, (Repeat, RunHost)) for step in steps)
-    found = made.run({"trips": np.array(0), "x": x})
-    assert found["all"].shape == (0, 4)
-    np.testing.assert_array_equal(found["y"], x)
 
 
 def test_names_of_values_differ_from_those_of_sizes() -> None:

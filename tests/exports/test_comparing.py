@@ -43,11 +43,11 @@ def test_a_model_that_agrees_is_built_once(tmp_path: Path) -> None:
 
 
 def test_each_build_for_new_values_counts(tmp_path: Path) -> None:
-    nodes = [helper.make_node("TopK", ["x", "k"], ["y", "places"])]
+    nodes = [helper.make_node("CumSum", ["x", "k"], ["y"])]
     path = write(tmp_path / "m.onnx", nodes, k=True)
 
     def draw(seed: int) -> Feed:
-        return {**values(seed), "k": np.array([1 + seed % 8])}
+        return {**values(seed), "k": np.array([seed % 4 - 2])}
 
     found = compare(path, draw)
     assert found.status == "agrees"

@@ -5,16 +5,15 @@ such an input gets a name, so that one build serves all values.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from clew.ir.deciding import deciding_leaves, deciding_params
+from clew.ir.deciding import deciding_params
 from clew.ir.dims import SymDim
-from clew.ir.expr import Call, Expr, Function, Var, While
-from clew.ir.loops import limit_of
+from clew.ir.expr import Call, Expr, Var
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.size_names import names_in
@@ -38,13 +37,11 @@ class NamedValues:
 
 
 def named_values(module: Module, deciding: Sequence[int]) -> NamedValues | None:
-    """Returns a module with names for the values of inputs that decide sizes (`deciding`) or trip
-    counts. Returns None if there are no such inputs, or if a value decides more than sizes that are
-    polynomials of the values.
+    """Returns a module with names for the values of inputs that decide sizes (`deciding`). Returns
+    None if there are no such inputs, or if a value decides more than sizes that are polynomials of
+    the values.
     """
     params = module.main.params
-    limits = {p.id for p in _limits(module.main)}
-    deciding = [n for n, p in enumerate(params) if n in deciding or p.id in limits]
     if not deciding or not all(_may_be_named(params[n]) for n in deciding):
         return None
     taken = names_in(all_nodes(module.main))
@@ -55,16 +52,6 @@ def named_values(module: Module, deciding: Sequence[int]) -> NamedValues | None:
     except (ClewError, AssertionError, TypeError):  # some attribute must be a number
         return None
     return None if deciding_params(made.main) else NamedValues(made, names)
-
-
-def _limits(main: Function) -> Iterator[Var]:
-    """Yields the parameters that decide the trip counts of loops that stack values."""
-    for node in all_nodes(main):
-        if isinstance(node, While) and node.trips is None and node.scans:
-            limit = limit_of(node)
-            for leaf in [] if limit is None else deciding_leaves([limit]):
-                if isinstance(leaf, Var):
-                    yield leaf
 
 
 def _may_be_named(param: Var) -> bool:
@@ -114,17 +101,6 @@ class _Namer(Rewriter):
                 return new
             values[name] = value
         return new.op.with_values(new, values) if values else new
-
-    def rewrite_control(self, old: Expr, new: Expr) -> Expr:
-        if not isinstance(new, While) or new.trips is not None or not new.scans:
-            return new
-        limit = limit_of(new)
-        value = None if limit is None else self._known.get(limit)
-        if value is None:
-            return new
-        trips = value.reshape(-1)[0]
-        trips = trips if isinstance(trips, SymDim) else max(int(trips), 0)
-        return While(new.cond, new.body, new.init, scans=new.scans, trips=trips)
 
 
 def _symbols(names: Sequence[str], type_: TensorType) -> np.ndarray[Any, Any]:
