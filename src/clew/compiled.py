@@ -453,8 +453,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         assert self._free is not None
         sizes = dict(self._specialization(self._free, arrays).sizes)
         for number in self._by_value:
-            names = self._inputs[number].value_names
-            sizes.update(zip(names, map(int, arrays[number].reshape(-1)), strict=True))
+            sizes.update(self._inputs[number].named_values(arrays[number]))
         return sizes
 
     def _program_at(self, arrays: Sequence[Any]) -> Program:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
+from free_models import F32, decoder, drawn, feeds_of_decoder, made
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
@@ -25,30 +26,11 @@ from clew.support.errors import ClewError
 
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
-F32, I64 = TensorProto.FLOAT, TensorProto.INT64
+I64 = TensorProto.INT64
 BERT = "bert_tiny_dynamic"
 
 
 # ------------------------------------------------------------------------------------------ models
-
-
-def made(nodes: list[Any], inputs: dict[str, Any], outputs: list[str], **held: Array) -> bytes:
-    """A model; inputs are shapes of f32, or pairs of a type and a shape."""
-    infos = []
-    for name, given in inputs.items():
-        type_, shape = given if isinstance(given, tuple) else (F32, given)
-        infos.append(helper.make_tensor_value_info(name, type_, shape))
-    graph = helper.make_graph(
-        nodes, "g", infos, [helper.make_tensor_value_info(n, F32, None) for n in outputs],
-        [numpy_helper.from_array(a, n) for n, a in held.items()],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", 18)]
-    data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
-    return data
-
-
-def drawn(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
 
 
 def images() -> bytes:
@@ -77,24 +59,6 @@ def tiled() -> bytes:
     """A convolution that is computed by Winograd's method."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
     return made([node], {"x": ["n", 32, "h", "width"]}, ["y"], w=drawn(32, 32, 3, 3) / 17)
-
-
-def decoder() -> bytes:
-    """A step of attention whose keys and values grow."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "wq"], ["q"]),
-        helper.make_node("MatMul", ["x", "wk"], ["k1"]),
-        helper.make_node("MatMul", ["x", "wv"], ["v1"]),
-        helper.make_node("Concat", ["past_k", "k1"], ["k"], axis=1),
-        helper.make_node("Concat", ["past_v", "v1"], ["v"], axis=1),
-        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["q", "kt"], ["logits"]),
-        helper.make_node("Softmax", ["logits"], ["weights"], axis=-1),
-        helper.make_node("MatMul", ["weights", "v"], ["y"]),
-    ]
-    inputs = {"x": ["b", "s", 32], "past_k": ["b", "past", 32], "past_v": ["b", "past", 32]}
-    weights = {n: drawn(32, 32, seed=k) / 6 for k, n in enumerate(("wq", "wk", "wv"))}
-    return made(nodes, inputs, ["y", "k", "v"], **weights)
 
 
 def positions() -> bytes:
@@ -147,11 +111,6 @@ def heads() -> bytes:
 
 def feeds_of_images(n: int, h: int, w: int) -> Feeds:
     return {"x": drawn(n, 3, h, w)}
-
-
-def feeds_of_decoder(b: int, s: int, past: int) -> Feeds:
-    held = {n: drawn(b, past, 32, seed=k + 1) for k, n in enumerate(("past_k", "past_v"))}
-    return {"x": drawn(b, s, 32), **held}
 
 
 MODELS: dict[str, tuple[Callable[[], bytes], Callable[..., Feeds], list[tuple[int, ...]]]] = {

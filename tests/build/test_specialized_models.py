@@ -16,17 +16,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from often import (
-    CALLS,
-    F32,
-    LIMIT_S,
-    Array,
-    Faked,
-    Feeds,
-    idle,
-    until,
-)
-from onnx import helper, numpy_helper
+from free_models import decoder, drawn, feeds_of_decoder, made
+from often import CALLS, LIMIT_S, Faked, Feeds, idle, until
+from onnx import helper
 
 import clew
 from clew.build import specializing
@@ -35,21 +27,6 @@ from clew.compiled import CompiledModel
 from clew.support.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("soon")
-
-
-def made(nodes: list[Any], inputs: dict[str, Any], outputs: list[str], **held: Array) -> bytes:
-    graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(n, F32, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info(n, F32, None) for n in outputs],
-        [numpy_helper.from_array(a, n) for n, a in held.items()],
-    )  # fmt: skip
-    opsets = [helper.make_opsetid("", 18)]
-    data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
-    return data
-
-
-def drawn(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
 
 
 def images(*, size: Sequence[Any] = ("n", 3, "h", "w")) -> bytes:
@@ -63,31 +40,8 @@ def images(*, size: Sequence[Any] = ("n", 3, "h", "w")) -> bytes:
     return made(nodes, {"x": list(size)}, ["y"], **weights)
 
 
-def decoder() -> bytes:
-    """A step of attention whose keys and values grow."""
-    nodes = [
-        helper.make_node("MatMul", ["x", "wq"], ["q"]),
-        helper.make_node("MatMul", ["x", "wk"], ["k1"]),
-        helper.make_node("MatMul", ["x", "wv"], ["v1"]),
-        helper.make_node("Concat", ["past_k", "k1"], ["k"], axis=1),
-        helper.make_node("Concat", ["past_v", "v1"], ["v"], axis=1),
-        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["q", "kt"], ["logits"]),
-        helper.make_node("Softmax", ["logits"], ["weights"], axis=-1),
-        helper.make_node("MatMul", ["weights", "v"], ["y"]),
-    ]
-    inputs = {"x": ["b", "s", 48], "past_k": ["b", "past", 48], "past_v": ["b", "past", 48]}
-    weights = {n: drawn(48, 48, seed=k) / 7 for k, n in enumerate(("wq", "wk", "wv"))}
-    return made(nodes, inputs, ["y", "k", "v"], **weights)
-
-
 def feeds_of_images(n: int, h: int, w: int, seed: int = 0) -> Feeds:
     return {"x": drawn(n, 3, h, w, seed=seed)}
-
-
-def feeds_of_decoder(b: int, s: int, past: int, seed: int = 0) -> Feeds:
-    held = {n: drawn(b, past, 48, seed=seed + k) for k, n in enumerate(("past_k", "past_v"), 1)}
-    return {"x": drawn(b, s, 48, seed=seed), **held}
 
 
 MODELS: dict[str, tuple[Callable[[], bytes], Callable[..., Feeds], tuple[int, ...]]] = {

@@ -100,13 +100,15 @@ def _on_host(build: BuildTemplate, values: set[str]) -> dict[str, str]:
     """Returns the operators that run on the host because an attribute is a named value; with a
     number, they may have a kernel.
     """
-    main = build.stages[-1].module.main
-    kernels = {n.id for n in all_nodes(main) if isinstance(n, Function) and n.is_primitive}
-    inside = {n.id for f in all_nodes(main) if f.id in kernels for n in post_order(f)}
+    if not values:
+        return {}
+    nodes = list(all_nodes(build.stages[-1].module.main))
+    kernels = [n for n in nodes if isinstance(n, Function) and n.is_primitive]
+    inside = {n.id for kernel in kernels for n in post_order(kernel)}
     return {
         ", ".join(node.span.layers) or node.op_name: "a value of an input must be a number here"
-        for node in all_nodes(main)
-        if values and isinstance(node, Call) and node.id not in inside
+        for node in nodes
+        if isinstance(node, Call) and node.id not in inside
         if isinstance(node.op, Op) and not node.op.host and view_offsets(node) is None
         if values & attribute_names([node])
     }

@@ -25,14 +25,7 @@ from clew.ir.expr import (
     retype,
 )
 from clew.ir.module import Module
-from clew.ir.types import (
-    TensorType,
-    TupleType,
-    Type,
-    leaves,
-    substitute_type,
-    unknown_sizes,
-)
+from clew.ir.types import TensorType, TupleType, Type, leaves, substitute_type, unknown_sizes
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError
 from clew.trace.lineage import context, note_same

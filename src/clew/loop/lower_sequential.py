@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from clew.ir.dims import ceil_div, product, typical
+from clew.loop.affine import contains
 from clew.loop.ir import Buffer, For, If, Scope, Stmt, Store, block
 from clew.te.expr import (
     INDEX,
-    Binary,
     Imm,
     Index,
     Load,
@@ -22,6 +22,7 @@ from clew.te.expr import (
     as_scalar,
     binary,
     cast,
+    conjuncts,
     minimum,
     size,
 )
@@ -29,7 +30,6 @@ from clew.te.interpret import identity_of
 from clew.te.roles import IN_ORDER
 from clew.te.sequential import Collect, Scan, Scatter, Sort
 from clew.te.tensor import Tensor
-from clew.te.walk import nodes
 
 _DIGIT_BITS: Final = 8
 # Wider digits need more counters, which is profitable only for many elements.
@@ -88,11 +88,11 @@ def _collect(
 ) -> list[Stmt]:
     """Stores every value but counts only the wanted ones, so that no branch depends on data."""
     name = stage.name
-    found, start = _register(f"{name}.found", INDEX), (Imm(0, INDEX),)
-    at = Load(found, start)
+    found = _register(f"{name}.found")
+    at = Load(found, _ONLY)
     step = block(
         Store(buffer, (at,), value(body.value), name),
-        Store(found, start, cast(INDEX, value(body.where)), name, "sum"),
+        Store(found, _ONLY, cast(INDEX, value(body.where)), name, "sum"),
     )
     count = stage.shape[0]
     loops = nested(axes, If(at < size(count), step))
@@ -102,7 +102,7 @@ def _collect(
     rest = If((at <= place) & (place < size(count)), Store(buffer, (place,), nothing, name))
     ends = nested([part], If(at < (part + 1) * _PART, nested([one], rest)))
     steps = [ends] if any(a.extent == 0 for a in axes) else [loops, ends]
-    return [Store(found, start, Imm(0, INDEX), name), *steps]
+    return [Store(found, _ONLY, Imm(0, INDEX), name), *steps]
 
 
 def _scatter(
@@ -201,7 +201,7 @@ class _Sorting:
         self.keys = [Buffer(f"{name}.keys{n}", (total,), dtype, "scratch") for n in (0, 1)]
         self.places = [Buffer(f"{name}.places{n}", (total,), place, "scratch") for n in (0, 1)]
         self.found, self.place, self.sum = (
-            Buffer(f"{name}.{what}", (1,), INDEX, "register") for what in ("found", "place", "sum")
+            _register(f"{name}.{what}") for what in ("found", "place", "sum")
         )
 
     def _best_digit_bits(self) -> int:
@@ -216,17 +216,16 @@ class _Sorting:
 
     def begin(self) -> list[Stmt]:
         """Returns the loops that store the keys of all elements that take part."""
-        at, steps = Load(self.found, _ONLY), list[Stmt]()
         if self.all_take_part:
             (axis,) = self.over
             return [nested([axis], self.put(self.keys[0], [axis], self.key))]
+        at = Load(self.found, _ONLY)
         position: Scalar = Imm(0, INDEX)
         for axis in self.over:
             position = position * size(axis.extent) + axis
         # The next element overwrites one that takes no part, so that no branch depends on data.
-        conditions = _conjuncts(self.where)
-        inner = {id(self.over[-1])}
-        last = [c for c in conditions if any(id(n) in inner for n in nodes(c))]
+        conditions = conjuncts(self.where)
+        last = [c for c in conditions if contains(c, self.over[-1])]
         step: Stmt = block(
             self.put(self.keys[0], [at], self.key),
             self.put(self.places[0], [at], cast(self.places[0].dtype, position)),
@@ -236,8 +235,7 @@ class _Sorting:
         outer = [c for c in conditions if not any(c is other for other in last)]
         if outer:
             step = If(all_of(*outer), step)
-        steps = [self.put(self.found, _ONLY, Imm(0, INDEX)), nested(self.over[:-1], step)]
-        return steps
+        return [self.put(self.found, _ONLY, Imm(0, INDEX)), nested(self.over[:-1], step)]
 
     def each(self, what: str, body: Callable[[Scalar], Stmt]) -> Stmt:
         """Returns a loop over the elements that take part, by number."""
@@ -311,12 +309,5 @@ class _Sorting:
         return self.each(f"element{number}", move)
 
 
-def _conjuncts(cond: Scalar) -> list[Scalar]:
-    """Returns the conditions that must all hold."""
-    if isinstance(cond, Binary) and cond.op == "and":
-        return [*_conjuncts(cond.a), *_conjuncts(cond.b)]
-    return [cond]
-
-
-def _register(name: str, dtype: str) -> Buffer:
-    return Buffer(name, (1,), dtype, "register")
+def _register(name: str) -> Buffer:
+    return Buffer(name, (1,), INDEX, "register")

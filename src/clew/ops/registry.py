@@ -16,6 +16,9 @@ Positional parameters are tensor inputs (a `*rest` takes any number); keyword-on
 attributes with their types and defaults. `compute` determines the result types, the fusion kind,
 FLOPs and bytes, and the reference if none is given. The decorator returns the operator, whose call
 builds a graph node: `leaky_relu(x, alpha=0.2)`.
+
+The file is longer than others: the rules of an operator, its types and its runs on NumPy arrays are
+one public class, `Op`, whose methods share the signature and the settled attributes.
 """
 
 from __future__ import annotations
@@ -293,7 +296,7 @@ class Op(Computed):
         if found is None:
             found = self._infer(types, attrs)
             if self.compute is None and unknown_sizes(found):
-                return found  # likewise
+                return found  # so may that of an operator with a rule for types
             if len(self._types) >= _KEPT:
                 self._types.clear()
             self._types[key] = found

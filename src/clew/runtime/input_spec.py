@@ -42,6 +42,12 @@ class InputSpec:
         decides = f", its value decides sizes{names}" if self.decides else ""
         return f"<{self.name}: {self.shown_type}{decides}>"
 
+    def named_values(self, array: Any) -> dict[str, int]:
+        """Returns the elements of an array for this input, by their `value_names`."""
+        if not self.value_names:
+            return {}
+        return dict(zip(self.value_names, map(int, array.reshape(-1)), strict=True))
+
     @property
     def shown_type(self) -> str:
         """The dtype and shape, or the kind of a value other than a tensor, as text."""
@@ -180,8 +186,7 @@ def bound_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str,
     """
     found: dict[str, int] = {}
     for spec, array in zip(inputs, arrays, strict=True):
-        if spec.value_names:
-            found.update(zip(spec.value_names, map(int, array.reshape(-1)), strict=True))
+        found.update(spec.named_values(array))
         if spec.is_static or spec.takes_any_shape:
             continue
         for name, size in zip(spec.shape, array.shape, strict=True):

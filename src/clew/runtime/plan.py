@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import ml_dtypes  # noqa: F401  (registers the dtype name "bfloat16" with NumPy)
 import numpy as np
 
 from clew.codegen.artifact import KernelCode
 from clew.codegen.driver import flow as native_flow
+
+Size = TypeVar("Size")
 
 
 class BufferKind(enum.Enum):
@@ -105,6 +109,11 @@ class Flow:
     node: int = -1
 
 
+def moving_of(states: Sequence[Size], rows: Sequence[Size]) -> tuple[Size, ...]:
+    """Returns the sizes of a loop's moving buffers, from those of its states and rows."""
+    return (*(size for size in states for _ in range(3)), *rows)
+
+
 @dataclass(frozen=True)
 class LoopPlan:
     """A loop: its moving buffers, from number `first` on, and its trip count.
@@ -122,7 +131,7 @@ class LoopPlan:
     @property
     def moving_bytes(self) -> tuple[int, ...]:
         """The sizes in bytes of its moving buffers."""
-        return (*(size for size in self.states_bytes for _ in range(3)), *self.rows_bytes)
+        return moving_of(self.states_bytes, self.rows_bytes)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from clew.ir.dim_code import DimCode
 from clew.ir.dims import Dim, Sizes, SymDim
 from clew.runtime.context import SharedMemory
 from clew.runtime.memory import ArenaTemplate
-from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step
+from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step, moving_of
 from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment, View
 from clew.runtime.segment import NativeSegment, readable
 from clew.support.errors import GraphTypeError
@@ -67,7 +67,7 @@ class LoopTemplate:
     @property
     def moving(self) -> int:
         """The number of its moving buffers."""
-        return 3 * len(self.states_bytes) + len(self.rows_bytes)
+        return len(moving_of(self.states_bytes, self.rows_bytes))
 
     @property
     def is_static(self) -> bool:

@@ -540,6 +540,21 @@ def all_of(*conditions: Scalar) -> Scalar:
     return result
 
 
+def conjuncts(cond: Scalar) -> list[Scalar]:
+    """Returns the conditions of a conjunction, in order."""
+    found: list[Scalar] = []
+    seen: set[int] = set()
+    stack = [cond]
+    while stack:
+        node = stack.pop()
+        if not (isinstance(node, Binary) and node.op == "and" and node.dtype == "bool"):
+            found.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack += [node.b, node.a]
+    return found
+
+
 def any_of(*conditions: Scalar) -> Scalar:
     """Returns the disjunction of the conditions."""
     result: Scalar = Imm(False, "bool")

@@ -34,6 +34,7 @@ from clew.te.expr import (
     Select,
     all_of,
     binary,
+    conjuncts,
     select,
 )
 from clew.te.interpret import identity_of
@@ -60,7 +61,7 @@ def skip_padding(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: str =
             if padding is None:
                 return None
             found = True
-            conds = _conjuncts(padding.cond)
+            conds = conjuncts(padding.cond)
             kept = [c for c in conds if _depends(c, lanes)]
             x = select(all_of(*kept), padding.a, padding.b)
             body: Stmt = replace(stmt, value=substitute(stmt.value, {id(padding): x}))
@@ -107,20 +108,6 @@ def _bare(value: Scalar, *, casts: bool) -> Scalar:
 
 def _depends(cond: Scalar, loop: str) -> bool:
     return any(isinstance(n, Index) and n.name == loop for n in nodes(cond))
-
-
-def _conjuncts(cond: Scalar) -> list[Scalar]:
-    found: list[Scalar] = []
-    seen: set[int] = set()
-    stack = [cond]
-    while stack:
-        node = stack.pop()
-        if not (isinstance(node, Binary) and node.op == "and" and node.dtype == "bool"):
-            found.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack += [node.b, node.a]
-    return found
 
 
 def _raised(loop: For) -> Stmt:
@@ -171,7 +158,7 @@ def _shared(stmt: Block, simplifier: Simplifier) -> Stmt | None:
         conds: dict[object, Scalar] = {}
         body = inner
         while isinstance(body, If):
-            conds.update((_same(c, simplifier), c) for c in _conjuncts(body.cond))
+            conds.update((_same(c, simplifier), c) for c in conjuncts(body.cond))
             body = body.body
         peeled.append((conds, body))
     common = {
@@ -259,7 +246,7 @@ def _conditions(body: Stmt, index: Index) -> list[Scalar]:
     stack: list[Scalar] = []
     for stmt in walk(body):
         if isinstance(stmt, If):
-            found.update((id(c), c) for c in _conjuncts(stmt.cond))
+            found.update((id(c), c) for c in conjuncts(stmt.cond))
         stack.extend(expressions(stmt))
     while stack:
         node = stack.pop()
@@ -267,7 +254,7 @@ def _conditions(body: Stmt, index: Index) -> list[Scalar]:
             continue
         seen.add(id(node))
         if isinstance(node, Select):
-            found.update((id(c), c) for c in _conjuncts(node.cond))
+            found.update((id(c), c) for c in conjuncts(node.cond))
         stack.extend(node.children)
     # Comparisons of values, rather than positions, are evaluated everywhere.
     return [c for c in found.values() if contains(c, index) and not _compares_values(c)]

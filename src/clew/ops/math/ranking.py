@@ -8,14 +8,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.types import is_float
-from clew.ops.common import (
-    axis_of,
-    boolean,
-    f16,
-    f32,
-    i32,
-    need_number,
-)
+from clew.ops.common import axis_of, boolean, f16, f32, i32, need_number
 from clew.ops.math.sorting import check_count, top_k, top_k_dynamic, top_k_held
 from clew.ops.registry import Sample, register_op
 from clew.te import Scalar, Tensor

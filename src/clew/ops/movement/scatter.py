@@ -429,13 +429,7 @@ def scatter_nd_few(
     return _scattered(name, x, reduction, over, hits, update, depth)
 
 
-@register_op(
-    "scatter_nd_many",
-    samples=(
-        *_SLICES_BY_INDEX,
-        *_SLICES_OUTSIDE,
-    ),
-)
+@register_op("scatter_nd_many", samples=(*_SLICES_BY_INDEX, *_SLICES_OUTSIDE))
 def scatter_nd_many(
     x: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none"
 ) -> Tensor:

@@ -1,0 +1,54 @@
+"""Models of free sizes for the tests of builds, and what they are made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+Array = np.ndarray[Any, Any]
+Feeds = dict[str, Array]
+F32 = TensorProto.FLOAT
+
+
+def made(nodes: list[Any], inputs: dict[str, Any], outputs: list[str], **held: Array) -> bytes:
+    """A model; inputs are shapes of f32, or pairs of a type and a shape."""
+    infos = []
+    for name, given in inputs.items():
+        type_, shape = given if isinstance(given, tuple) else (F32, given)
+        infos.append(helper.make_tensor_value_info(name, type_, shape))
+    graph = helper.make_graph(
+        nodes, "g", infos, [helper.make_tensor_value_info(n, F32, None) for n in outputs],
+        [numpy_helper.from_array(a, n) for n, a in held.items()],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 18)]
+    data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    return data
+
+
+def drawn(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
+
+
+def decoder() -> bytes:
+    """A step of attention whose keys and values grow."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "wq"], ["q"]),
+        helper.make_node("MatMul", ["x", "wk"], ["k1"]),
+        helper.make_node("MatMul", ["x", "wv"], ["v1"]),
+        helper.make_node("Concat", ["past_k", "k1"], ["k"], axis=1),
+        helper.make_node("Concat", ["past_v", "v1"], ["v"], axis=1),
+        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["q", "kt"], ["logits"]),
+        helper.make_node("Softmax", ["logits"], ["weights"], axis=-1),
+        helper.make_node("MatMul", ["weights", "v"], ["y"]),
+    ]
+    inputs = {"x": ["b", "s", 48], "past_k": ["b", "past", 48], "past_v": ["b", "past", 48]}
+    weights = {n: drawn(48, 48, seed=k) / 7 for k, n in enumerate(("wq", "wk", "wv"))}
+    return made(nodes, inputs, ["y", "k", "v"], **weights)
+
+
+def feeds_of_decoder(b: int, s: int, past: int, seed: int = 0) -> Feeds:
+    held = {n: drawn(b, past, 48, seed=seed + k) for k, n in enumerate(("past_k", "past_v"), 1)}
+    return {"x": drawn(b, s, 48, seed=seed), **held}
