@@ -10,7 +10,8 @@ from clew.ir.dims import Dim, SymDim, unknown_dim
 from clew.ir.expr import ArgRef
 from clew.ir.types import STORAGE, TensorType, Type, is_float, is_integer
 from clew.support.errors import GraphTypeError, UnsupportedError
-from clew.te import Scalar, Tensor, cast
+from clew.te import Scalar, Tensor, cast, minimum
+from clew.te import size as size_value
 from clew.te.expr import Imm
 
 
@@ -168,6 +169,13 @@ def assume_at_least(dim: Dim, low: Dim) -> None:
     found, difference = _assumed.get(), dim - low
     if found is not None and isinstance(difference, SymDim):
         found[difference] = None
+
+
+def capped(place: Scalar, size: Dim) -> Scalar:
+    """Returns a place on an axis of `size` elements that is at least 0. Correct data give valid
+    places; the cap keeps reads inside the buffer whatever the data are.
+    """
+    return minimum(place, size_value(size) - 1)
 
 
 def _assume(a: Dim, b: Dim) -> None:

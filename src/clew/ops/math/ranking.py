@@ -8,7 +8,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.types import is_float
-from clew.ops.common import axis_of, boolean, f16, f32, i32, need_number
+from clew.ops.common import axis_of, boolean, capped, f16, f32, i32, need_number
 from clew.ops.math.sorting import check_count, top_k, top_k_dynamic, top_k_held
 from clew.ops.registry import Sample, register_op
 from clew.te import Scalar, Tensor
@@ -70,9 +70,7 @@ def top_k_ranked(
         return te.sum(te.select(found, place, 0), place)
 
     places = te.compute(shape, holder, "places")
-    # Every rank is a valid position; it is clamped anyway, because it comes from data.
-    last = te.size(size) - 1
-    values = te.compute(shape, lambda *i: at(i, te.minimum(places[i], last)), "top_k")
+    values = te.compute(shape, lambda *i: at(i, capped(places[i], size)), "top_k")
     return values, places
 
 

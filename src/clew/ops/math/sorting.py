@@ -18,6 +18,7 @@ from clew.ops.common import (
     assume_at_least,
     axis_of,
     boolean,
+    capped,
     f16,
     f32,
     f64,
@@ -112,11 +113,9 @@ def _sorted(name: str, x: Tensor, k: Dim, axis: int, largest: bool) -> tuple[Ten
     else:
         over = te.reduce_axis(size, "over")
         order = te.compute((*rows, k), lambda *i: te.sort(key_at(i[:-1], over), [over]), "order")
-    # Every place is valid, but is clamped anyway, because it is computed from data.
-    last = te.size(size) - 1
 
     def place(i: Sequence[Scalar]) -> Scalar:
-        return te.minimum(order[(*i[:n], *i[n + 1 :], i[n])], last)
+        return capped(order[(*i[:n], *i[n + 1 :], i[n])], size)
 
     shape = (*x.shape[:n], k, *x.shape[n + 1 :])
     values = te.compute(shape, lambda *i: x[(*i[:n], place(i), *i[n + 1 :])], name)
@@ -173,7 +172,7 @@ def _of_rank(keys: Tensor, rank: int) -> Tensor:
         )
 
         def found(*i: Scalar) -> Scalar:
-            place = te.minimum(first[(*i, te.as_scalar(rank))], te.size(size) - 1)
+            place = capped(first[(*i, te.as_scalar(rank))], size)
             return keys[(*i, place)]
 
         return te.compute(rows, found, "bound")

@@ -12,7 +12,7 @@ from clew import te
 from clew.ir.dims import Dim, product, unknown_dim
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType, Type, is_native
-from clew.ops.common import axis_of, boolean, f32, i32, i64, tensor_type
+from clew.ops.common import axis_of, boolean, capped, f32, i32, i64, tensor_type
 from clew.ops.math.sorting import sort_key
 from clew.ops.registry import Sample, get_op, register_op
 from clew.support.errors import GraphTypeError
@@ -120,8 +120,8 @@ def _key(x: Tensor, place: Scalar) -> Scalar:
 
 
 def _inside(place: Scalar, size: Dim) -> Scalar:
-    """Returns a place computed from data, clamped to an axis although it is always inside."""
-    return te.minimum(te.maximum(place, 0), te.size(size - 1))
+    """Returns a place that an operand gives, clamped to an axis."""
+    return capped(te.maximum(place, 0), size)
 
 
 @sorted_kinds.reference

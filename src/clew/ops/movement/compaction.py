@@ -12,7 +12,7 @@ from clew import te
 from clew.ir.dims import Dim, at_least, product, unknown_dim
 from clew.ir.expr import Expr
 from clew.ir.types import TensorType, Type
-from clew.ops.common import axis_of, boolean, f32, i32, tensor_type
+from clew.ops.common import axis_of, boolean, capped, f32, i32, tensor_type
 from clew.ops.registry import Sample, get_op, register_op
 from clew.support.budgets import check_run_bytes
 from clew.support.errors import GraphTypeError
@@ -218,11 +218,9 @@ def compressed(x: Tensor, condition: Tensor, room: Tensor, *, axis: int) -> Tens
     if isinstance(size, int) and isinstance(given, int) and given > size:
         raise GraphTypeError("T108", f"compressed: {given} conditions on {size} slices")
     found = _found(condition, room.shape[0])
-    # Every place is valid, but is clamped anyway, because it is computed from data.
-    last = te.size(size) - 1
 
     def element(*i: Scalar) -> Scalar:
-        return x[(*i[:n], te.minimum(found[i[n]], last), *i[n + 1 :])]
+        return x[(*i[:n], capped(found[i[n]], size), *i[n + 1 :])]
 
     return te.compute((*x.shape[:n], room.shape[0], *x.shape[n + 1 :]), element, "compressed")
 
