@@ -44,7 +44,8 @@ from clew.te.expr import Index
 
 Array = np.ndarray[Any, Any]
 
-# Comparisons with indices up to which updates count as few: about a microsecond of work.
+# Comparisons with indices up to which updates count as few. At the limit, they take 4 to 6
+# microseconds more than a kernel of their own (AVX-512, one thread), but fuse with other operators.
 _MOST_LOOKS: Final = 1 << 14
 
 _COMBINE: Final[dict[str, Any]] = {
