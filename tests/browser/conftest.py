@@ -41,6 +41,13 @@ _FLAGS = [
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 SIZE = {"width": 1920, "height": 1200}
+# A server ends with its standard input, so that none outlives tests that were killed.
+_SERVER = """
+import os, sys, threading
+from clew.cli.app import main
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+main()
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -112,18 +119,21 @@ def serve() -> Iterator[Callable[..., str]]:
 
 
 def _started(words: tuple[str, ...]) -> tuple[subprocess.Popen[str], str]:
-    command = [sys.executable, "-c", "from clew.cli.app import main; main()", "explore"]
+    command = [sys.executable, "-c", _SERVER, "explore"]
     process = subprocess.Popen(
         [*command, "--no-browser", "--threads", "2", *words],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     assert process.stdout is not None
+    assert process.stderr is not None
     url = process.stdout.readline().strip()
     assert url.startswith("http://"), process.communicate()[1]
     # What it says meanwhile must not fill the pipe.
-    threading.Thread(target=process.communicate, daemon=True).start()
+    for said in (process.stdout, process.stderr):
+        threading.Thread(target=said.read, daemon=True).start()
     return process, url
 
 
