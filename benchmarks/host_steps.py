@@ -4,6 +4,8 @@ branches and loops that Python runs.
     python benchmarks/host_steps.py suite            ONNX's backend cases
     python benchmarks/host_steps.py suite --free     the same, with all axes of inputs free
     python benchmarks/host_steps.py zoo              the models of the zoo
+    python benchmarks/host_steps.py exports --network detr --network control-flow
+                                                     exported networks, with their free axes
     python benchmarks/host_steps.py suite --json before.json
 """
 
@@ -25,6 +27,8 @@ import zoo
 from clew.backends.cpu.deferred_kernel import DeferredKernel
 from clew.backends.host.steps import HostStep
 from clew.runtime.program import Branch, Program, Repeat, RunHost
+from exports.runner import Runner
+from exports.store import NotExported, Variant, selected
 from fuzz import free as free_axes
 from fuzz.free import Free
 from harness.report import console, progress
@@ -68,8 +72,27 @@ def program_of(case: Free) -> Program:
     return program if isinstance(program, Program) else program.program
 
 
-def models(group: str, free: bool) -> Iterator[Free]:
+def exported(networks: list[str]) -> Iterator[Free]:
+    """Yields networks, by name or family, as PyTorch's newer exporter writes them; their named axes
+    are free. Leaves out those that cannot be exported here.
+    """
+    runner = Runner()
+    for entry in selected(networks):
+        which = Variant(entry, "dynamo", entry.is_free)
+        try:
+            file = runner.exported(which)
+        except NotExported as failure:
+            progress.print(f"{which}: {str(failure).splitlines()[0][:80]}", highlight=False)
+            continue
+        yield Free(str(which), onnx.load(file), entry.draw(0))
+    runner.close()
+
+
+def models(group: str, free: bool, networks: list[str]) -> Iterator[Free]:
     """Yields the models of a group."""
+    if group == "exports":
+        yield from exported(networks)
+        return
     if group == "zoo":
         for name in zoo.names():
             yield Free(name, onnx.load(zoo.path(name)), zoo.inputs(name))
@@ -82,14 +105,17 @@ def models(group: str, free: bool) -> Iterator[Free]:
 
 @app.command()
 def main(
-    group: Annotated[str, typer.Argument(help="suite or zoo")] = "suite",
+    group: Annotated[str, typer.Argument(help="suite, zoo or exports")] = "suite",
     free: Annotated[bool, typer.Option(help="free all axes of inputs")] = False,
+    network: Annotated[
+        list[str] | None, typer.Option(help="a network or family of exports; repeat for several")
+    ] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="also write them here")] = None,
 ) -> None:
     """Prints how many models have each kind of step, and how often it occurs."""
     by_model: dict[str, dict[str, int]] = {}
     failed = 0
-    for case in track(list(models(group, free)), console=progress):
+    for case in track(list(models(group, free, network or [])), console=progress):
         try:
             by_model[case.name] = dict(steps_of(program_of(case)))
         except clew.ClewError:
