@@ -366,11 +366,13 @@ def _code(record: Json) -> KernelCode:
 
 
 def _sized_spec(record: Json) -> SizedSpec:
-    return SizedSpec(record["name"], tuple(map(of_record, record["shape"])), record["dtype"])
+    shape = tuple(map(of_record, record["shape"]))
+    return SizedSpec(record["name"], shape, record["dtype"], bool(record.get("is_stack")))
 
 
 def _spec(record: Json) -> BufferSpec:
-    return BufferSpec(record["name"], tuple(record["shape"]), record["dtype"])
+    shape, is_stack = tuple(record["shape"]), bool(record.get("is_stack"))  # older files have none
+    return BufferSpec(record["name"], shape, record["dtype"], is_stack)
 
 
 def _kernel(record: Json) -> LoadedKernel:

@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.backends.cpu.lowering import operator_calls
 from clew.codegen.artifact import KernelCode
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, is_unknown
 from clew.ir.expr import Call, Expr, Function, If, While
 from clew.ir.types import TensorType, to_numpy
 from clew.runtime.plan import (
@@ -143,7 +143,9 @@ class SegmentWriter:
 
     def _spec(self, slot: int) -> SizedSpec:
         type_ = self._outer.builder.tensor(slot)
-        return SizedSpec(f"v{slot}", type_.shape, to_numpy(type_.dtype).name)
+        is_stack = type_.rank > 0 and is_unknown(type_.shape[0])
+        shape = type_.shape[is_stack:]
+        return SizedSpec(f"v{slot}", shape, to_numpy(type_.dtype).name, is_stack)
 
     def _room(self, size_bytes: Dim) -> BufferRef:
         self._arena.append(size_bytes)
@@ -219,7 +221,8 @@ class SegmentWriter:
         made = body.slots[body.function.body.id][len(init) :]
         rows = [body.tensor(s).memory_bytes for s in made]  # also if the loop body never runs
         states = tuple(sizes[n] for n in moving)
-        loop = LoopTemplate(self._moving, states, tuple(rows), node.trips)
+        trips = counted_trips(node)
+        loop = LoopTemplate(self._moving, states, tuple(rows), trips)
         number, counter = len(self._loops), self._room(_COUNTER_BYTES)
         self._loops.append(loop)
         self._moving += loop.moving
@@ -238,7 +241,7 @@ class SegmentWriter:
         given = [counter, *(now[n] for n in range(len(init)))]
         self._flow(Flow(FlowKind.BEGIN, (*begin, *stacks), loop=number))
         head = len(self._order)
-        decides = self._function(cond, given) if node.trips is None else ()
+        decides = self._function(cond, given) if trips is None else ()
         test = self._flow(Flow(FlowKind.TEST, (counter, *decides), loop=number))
         self._function(body, given, written)
         self._flow(Flow(FlowKind.NEXT, (counter,), target=head, loop=number))
@@ -294,6 +297,11 @@ class SegmentWriter:
             self._flow(Flow(FlowKind.COPY, (to, source), size_bytes=size_bytes))
         else:
             self._copied[self._flow(Flow(FlowKind.COPY, (to, source)))] = size_bytes
+
+
+def counted_trips(loop: While) -> Dim | None:
+    """Returns the trip count of a loop, if it is known before the run."""
+    return None if loop.trips is None or is_unknown(loop.trips) else loop.trips
 
 
 def _renumbered(args: Sequence[BufferRef], renumber: dict[int, int]) -> tuple[BufferRef, ...]:

@@ -1,0 +1,143 @@
+"""Memory of stacks whose number of rows a run decides.
+
+A condition ends the loop that stacks the values, so no output of the right size can exist before
+the run. The rows go to memory for some rows, the loop's *room*. When the room is exhausted, the
+driver pauses, and the rows so far move to memory of twice the size. The output is the used part.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from clew.runtime.loop_tables import LoopTables
+from clew.runtime.memory import address_of, aligned_bytes
+from clew.runtime.plan import SegmentPlan
+from clew.support.budgets import check_run_bytes, current
+
+# The room of a loop that has not run yet: this many bytes, but at least this many rows.
+_FIRST_BYTES: Final = 4096
+_FIRST_ROWS: Final = 4
+_ENDLESS: Final = 1 << 62
+
+
+class Memory(Protocol):
+    """The memory of one stack: `data` is u8[n], at an address."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def data(self) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class AlignedMemory:
+    """Memory aligned to 64 bytes."""
+
+    address: int
+    data: np.ndarray
+
+    @staticmethod
+    def of(output: int, size_bytes: int) -> AlignedMemory:
+        """Returns memory of a size, for any output."""
+        data = aligned_bytes(size_bytes)
+        return AlignedMemory(address_of(data), data)
+
+
+def first_room(plan: SegmentPlan) -> dict[int, int]:
+    """Returns, for each loop of a plan that `plan.stacks` names, the rows of its first room."""
+    return {n: max(_FIRST_ROWS, _FIRST_BYTES // max(1, _row_bytes(plan, n))) for n in plan.stacks}
+
+
+def _row_bytes(plan: SegmentPlan, loop: int) -> int:
+    return sum(plan.loops[loop].rows_bytes)
+
+
+class Stacks:
+    """The stacks of a plan whose number of rows a run decides, for one call at a time.
+
+    `bases` holds the addresses of a call's buffers; those of outputs begin at `first`.
+    """
+
+    def __init__(
+        self, plan: SegmentPlan, loops: LoopTables, bases: ctypes.Array[ctypes.c_int64], first: int
+    ) -> None:
+        self._plan = plan
+        self._loops = loops
+        self._bases, self._first = bases, first
+        self._outputs = plan.stacks
+        self._memory: dict[int, Memory] = {}
+        self._make: Callable[[int, int], Memory] = AlignedMemory.of
+
+    def begin(
+        self,
+        room: Mapping[int, int],
+        make: Callable[[int, int], Memory] = AlignedMemory.of,
+    ) -> None:
+        """Allocates the memory of a call. `room` holds the number of rows for each loop. `make`
+        returns memory for an output, given its number and the size in bytes.
+        """
+        self._make = make
+        for loop, rows in room.items():
+            self._allocate(loop, rows)
+
+    def grow(self) -> None:
+        """Moves the rows of the loop that is full to larger memory.
+
+        Errors: I265 if the stacks would exceed the budget or the machine's memory.
+        """
+        for loop, outputs in self._outputs.items():
+            if not self._loops.is_full(loop):
+                continue
+            rows = self._loops.total(loop)
+            check_run_bytes("values that a loop stacks", _row_bytes(self._plan, loop) * (rows + 1))
+            before = [self._memory[output] for output in outputs]
+            self._allocate(loop, 2 * rows)
+            used = [rows * size for size in self._plan.loops[loop].rows_bytes]
+            for output, old, size in zip(outputs, before, used, strict=True):
+                self._memory[output].data[:size] = old.data[:size]
+            ends = [self._memory[o].address + size for o, size in zip(outputs, used, strict=True)]
+            self._loops.move_stacks(loop, ends)
+
+    def _allocate(self, loop: int, rows: int) -> None:
+        """Makes room for as many rows as the budget allows, up to `rows`, and at least one."""
+        row = _row_bytes(self._plan, loop)
+        room = max(1, min(rows, current().allocated_bytes // row)) if row else _ENDLESS
+        for output, size in zip(
+            self._outputs[loop], self._plan.loops[loop].rows_bytes, strict=True
+        ):
+            memory = self._memory[output] = self._make(output, room * size)
+            self._bases[self._first + output] = memory.address
+        self._loops.set_room(loop, room)
+
+    def rows(self, loop: int) -> int:
+        """Returns the number of rows of a loop in the last call."""
+        return self._loops.total(loop)
+
+    def take(self, results: list[np.ndarray]) -> dict[int, int]:
+        """Writes the outputs of a call to their places in `results`, and lets go of their memory.
+        Returns the number of rows of each loop.
+        """
+        counts = {}
+        for loop, outputs in self._outputs.items():
+            rows = counts[loop] = self._loops.total(loop)
+            for output in outputs:
+                results[output] = self._output(output, rows)
+        self.leave()
+        return counts
+
+    def leave(self) -> None:
+        """Lets go of the memory of a call."""
+        self._memory.clear()
+
+    def _output(self, output: int, rows: int) -> np.ndarray:
+        spec = self._plan.outputs[output]
+        data, used = self._memory[output].data, rows * spec.size_bytes
+        if data.nbytes > 2 * used + _FIRST_BYTES:
+            data = data[:used].copy()
+        return np.ndarray((rows, *spec.shape), np.dtype(spec.dtype), data)
