@@ -55,7 +55,7 @@ class LoopTables:
             words[native_flow.LOOP_STRIDES // 8] = address_of(self._rows[number])
             words[native_flow.LOOP_PATCHES // 8] = address_of(self._tables[number])
             words[native_flow.LOOP_N_PATCHES // 8] = len(self._patches[number])
-            words[native_flow.LOOP_ROOM // 8] = _ENDLESS
+            words[native_flow.LOOP_CAPACITY // 8] = _ENDLESS
         self._fresh = self._words.copy()
 
     def clear(self, most_iterations: int) -> None:
@@ -71,9 +71,9 @@ class LoopTables:
         """Whether the stacks of a loop have no memory for the rows of its next iteration."""
         return bool(self._words.item(loop, native_flow.LOOP_FULL // 8))
 
-    def set_room(self, loop: int, rows: int) -> None:
+    def set_capacity(self, loop: int, rows: int) -> None:
         """Sets the number of rows for which the stacks of a loop have memory."""
-        self._words[loop, native_flow.LOOP_ROOM // 8] = rows
+        self._words[loop, native_flow.LOOP_CAPACITY // 8] = rows
         self._words[loop, native_flow.LOOP_FULL // 8] = 0
 
     def move_stacks(self, loop: int, rows: Sequence[int]) -> None:

@@ -34,7 +34,7 @@ from clew.runtime.memory import (
 )
 from clew.runtime.plan import BufferSpec, Flow, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
-from clew.runtime.stacks import first_room
+from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
@@ -82,12 +82,14 @@ class NativeSegment(Shown):
         self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in plan.inputs]
         self._outputs = [
             (spec.shape, np.dtype(spec.dtype), spec.size_bytes + ALIGNMENT_BYTES)
+            if not spec.is_stack
+            else ((0,), np.dtype(spec.dtype), ALIGNMENT_BYTES)  # until the rows exist
             for spec in plan.outputs
         ]
         self._no_records = bytes(RECORD_BYTES * sum(bool(s.code.checks) for s in plan.steps))
         self._idle: deque[Context] = deque()  # pop and append need no lock
-        # For each loop whose stacks grow, the rows to make room for at first.
-        self._room = self._first_room = first_room(plan)
+        # For each loop whose stacks grow, the number of rows to allocate memory for at first.
+        self._capacity = self._first_capacity = first_capacity(plan)
         self._working_bytes = 0 if memory is None else working_bytes(plan, pool.threads)
         self._resident = Resident(self._constants)
         if memory is not None:
@@ -258,7 +260,7 @@ class NativeSegment(Shown):
             if index is None:
                 flow = self.plan.order[place]
                 if ended is not None and isinstance(flow, Flow) and flow.kind is FlowKind.END:
-                    rows = context.stacks.rows(flow.loop) if flow.loop in self._room else 0
+                    rows = context.stacks.rows(flow.loop) if flow.loop in self._capacity else 0
                     ended(place, context.arguments_at(place), rows)
                 place = context.go_on(place)
                 continue
@@ -316,14 +318,16 @@ class NativeSegment(Shown):
         Errors: I266 for too many iterations of a loop, I320 for an index out of range.
         """
         self._heed(context)
-        if self._room:
+        if self._capacity:
             self._show_stacks(context, results)
         self._give_back(context)
 
     def _show_stacks(self, context: Context, results: list[np.ndarray]) -> None:
-        """Adds stacks to the results of a call. The next call makes room for as many rows."""
+        """Adds stacks to the results of a call. The next call begins with memory for as many
+        rows.
+        """
         rows = context.stacks.take(results)
-        self._room = {loop: max(n, rows[loop]) for loop, n in self._first_room.items()}
+        self._capacity = {loop: max(n, rows[loop]) for loop, n in self._first_capacity.items()}
 
     def _heed(self, context: Context) -> None:
         """Raises the error that stopped the call, if any, after the context was given back.
@@ -358,7 +362,7 @@ class NativeSegment(Shown):
         raise places.error(places.unwrapped(index), step.checked[check])
 
     def _give_back(self, context: Context) -> None:
-        if self._room:
+        if self._capacity:
             context.stacks.leave()
         if self._memory is not None:
             self._memory.give(context.leave())
@@ -401,8 +405,8 @@ class NativeSegment(Shown):
             for array in results:
                 bases[position] = address_of(array)
                 position += 1
-        if self._room:
-            context.stacks.begin(self._room)
+        if self._capacity:
+            context.stacks.begin(self._capacity)
         return context, arrays, results
 
     def _admit(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -430,8 +434,7 @@ class NativeSegment(Shown):
             self.plan.outputs, outputs, self._outputs, strict=True
         ):
             if spec.is_stack:
-                array = np.empty(0, dtype)
-                shape = array.shape
+                array = np.empty(shape, dtype)
             if array is None or array.shape != shape or array.dtype != dtype:
                 raise _mismatch("output", spec, array)
             if not array.flags.carray:
@@ -457,7 +460,7 @@ class NativeSegment(Shown):
             context.bases[position] = buffer.address
         if self.plan.loops:
             context.loops.clear(current().loop_steps)
-        context.stacks.begin(dict.fromkeys(self._room, 1), memory.stack)
+        context.stacks.begin(dict.fromkeys(self._capacity, 1), memory.stack)
         self._go(context)
         memory.check(arrays)
         self._heed_loops(context)

@@ -1,8 +1,9 @@
 """Memory of stacks whose number of rows a run decides.
 
 A condition ends the loop that stacks the values, so no output of the right size can exist before
-the run. The rows go to memory for some rows, the loop's *room*. When the room is exhausted, the
-driver pauses, and the rows so far move to memory of twice the size. The output is the used part.
+the run. The rows go to memory for some rows, the loop's *capacity*. When it is full, the driver
+returns before the next iteration, and the rows so far move to memory of twice the size. The output
+is the used part.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from clew.runtime.memory import address_of, aligned_bytes
 from clew.runtime.plan import SegmentPlan
 from clew.support.budgets import check_run_bytes, current
 
-# The room of a loop that has not run yet: this many bytes, but at least this many rows.
+# The capacity of a loop that has not run yet: this many bytes, but at least this many rows.
 _FIRST_BYTES: Final = 4096
 _FIRST_ROWS: Final = 4
 _ENDLESS: Final = 1 << 62
@@ -49,8 +50,10 @@ class AlignedMemory:
         return AlignedMemory(address_of(data), data)
 
 
-def first_room(plan: SegmentPlan) -> dict[int, int]:
-    """Returns, for each loop of a plan that `plan.stacks` names, the rows of its first room."""
+def first_capacity(plan: SegmentPlan) -> dict[int, int]:
+    """Returns, for each loop of a plan that `plan.stacks` names, its capacity in the first
+    call.
+    """
     return {n: max(_FIRST_ROWS, _FIRST_BYTES // max(1, _row_bytes(plan, n))) for n in plan.stacks}
 
 
@@ -76,14 +79,14 @@ class Stacks:
 
     def begin(
         self,
-        room: Mapping[int, int],
+        capacity: Mapping[int, int],
         make: Callable[[int, int], Memory] = AlignedMemory.of,
     ) -> None:
-        """Allocates the memory of a call. `room` holds the number of rows for each loop. `make`
-        returns memory for an output, given its number and the size in bytes.
+        """Allocates the memory of a call. `capacity` holds the number of rows for each loop.
+        `make` returns memory for an output, given its number and the size in bytes.
         """
         self._make = make
-        for loop, rows in room.items():
+        for loop, rows in capacity.items():
             self._allocate(loop, rows)
 
     def grow(self) -> None:
@@ -105,15 +108,15 @@ class Stacks:
             self._loops.move_stacks(loop, ends)
 
     def _allocate(self, loop: int, rows: int) -> None:
-        """Makes room for as many rows as the budget allows, up to `rows`, and at least one."""
+        """Allocates memory for `rows`, or as many as the budget allows, but at least one."""
         row = _row_bytes(self._plan, loop)
-        room = max(1, min(rows, current().allocated_bytes // row)) if row else _ENDLESS
+        capacity = max(1, min(rows, current().allocated_bytes // row)) if row else _ENDLESS
         for output, size in zip(
             self._outputs[loop], self._plan.loops[loop].rows_bytes, strict=True
         ):
-            memory = self._memory[output] = self._make(output, room * size)
+            memory = self._memory[output] = self._make(output, capacity * size)
             self._bases[self._first + output] = memory.address
-        self._loops.set_room(loop, room)
+        self._loops.set_capacity(loop, capacity)
 
     def rows(self, loop: int) -> int:
         """Returns the number of rows of a loop in the last call."""

@@ -21,8 +21,9 @@ loop moves one buffer, which advances by the bytes of a row. The loop's patches 
 addresses into the argument tables of the steps that read and write there, including steps of other
 loops (`clew_patch_loop`).
 
-Stacks have memory for a number of rows, the loop's *room*: its trip count, if that is known before
-the run. Otherwise the loop may become full. Python then moves the stacks to larger memory.
+If the trip count is known before the run, stacks have memory for all rows. Otherwise they have
+memory for some rows, the loop's *capacity*, and Python moves them to larger memory when the loop is
+full.
 
 A loop ends early, with its fault set, if it takes more iterations than its limit in one call.
 """
@@ -34,12 +35,12 @@ from typing import Final
 KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END = range(8)
 
 # A loop: 64-bit words. `TRIPS` is -1 if a condition ends the loop; `TOTAL` counts the iterations of
-# all entries of the loop since Python last reset it. `ROOM` is the most iterations for which stacks
-# of a loop that a condition ends have memory, and `FULL` is 1 if there would be another one. Such a
-# loop is entered once, so that `TOTAL` is the number of its rows.
+# all entries of the loop since Python last reset it. If a condition ends the loop, `CAPACITY` is
+# the number of rows for which its stacks have memory, and `FULL` is 1 if another row is needed. Such
+# a loop is entered once if it has stacks, so `TOTAL` is the number of their rows.
 LOOP_LIMIT, LOOP_TRIPS, LOOP_TOTAL, LOOP_FAULT = 0, 8, 16, 24
 LOOP_MOVING, LOOP_STATES, LOOP_STACKS, LOOP_STRIDES = 32, 40, 48, 56
-LOOP_PATCHES, LOOP_N_PATCHES, LOOP_ROOM, LOOP_FULL, LOOP_BYTES = 64, 72, 80, 88, 96
+LOOP_PATCHES, LOOP_N_PATCHES, LOOP_CAPACITY, LOOP_FULL, LOOP_BYTES = 64, 72, 80, 88, 96
 
 EXPORTS: Final = ("clew_go_on", "clew_patch_loop")
 
@@ -166,9 +167,9 @@ check:
   %within = icmp slt i64 %ttotal, %limit
   br i1 %within, label %within_limit, label %fault
 within_limit:
-  %troomp = getelementptr i8, ptr %loop, i64 {LOOP_ROOM}
-  %troom = load i64, ptr %troomp, align 8
-  %fits = icmp slt i64 %ttotal, %troom
+  %tcapacityp = getelementptr i8, ptr %loop, i64 {LOOP_CAPACITY}
+  %tcapacity = load i64, ptr %tcapacityp, align 8
+  %fits = icmp slt i64 %ttotal, %tcapacity
   br i1 %fits, label %enter, label %full
 enter:
   ret i64 %next
@@ -202,10 +203,10 @@ iteration:
   %states = load i64, ptr %statesp, align 8
   %stacks0 = load i64, ptr %stacksp, align 8
   %strides = load ptr, ptr %stridesp, align 8
-  %roomp = getelementptr i8, ptr %loop, i64 {LOOP_ROOM}
-  %room = load i64, ptr %roomp, align 8
+  %capacityp = getelementptr i8, ptr %loop, i64 {LOOP_CAPACITY}
+  %capacity = load i64, ptr %capacityp, align 8
   %counts = icmp sge i64 %trips, 0
-  %rows = select i1 %counts, i64 %trips, i64 %room
+  %rows = select i1 %counts, i64 %trips, i64 %capacity
   %last = icmp sge i64 %counter, %rows
   %stacks = select i1 %last, i64 0, i64 %stacks0
   br label %rotate
