@@ -434,10 +434,11 @@ class NativeSegment(Shown):
             self.plan.outputs, outputs, self._outputs, strict=True
         ):
             if spec.is_stack:
-                array = np.empty(shape, dtype)
-            if array is None or array.shape != shape or array.dtype != dtype:
+                admitted.append(np.empty(shape, dtype))
+                continue
+            if array is not None and (array.shape != shape or array.dtype != dtype):
                 raise _mismatch("output", spec, array)
-            if not array.flags.carray:
+            if array is None or not array.flags.carray:
                 raise InputError(
                     "I033",
                     f"output {spec.name!r} is not a writable, aligned, C-contiguous array",
@@ -513,9 +514,7 @@ def _wrong_number(what: str, expected: int, given: int) -> InputError:
     )
 
 
-def _mismatch(what: str, spec: BufferSpec, array: np.ndarray | None) -> InputError:
-    if array is None:
-        return InputError("I033", f"{what} {spec.name!r} is no array", hint="pass an array")
+def _mismatch(what: str, spec: BufferSpec, array: np.ndarray) -> InputError:
     if array.shape != spec.shape:
         return InputError(
             "I031",

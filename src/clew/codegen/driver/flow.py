@@ -35,9 +35,9 @@ from typing import Final
 KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END = range(8)
 
 # A loop: 64-bit words. `TRIPS` is -1 if a condition ends the loop; `TOTAL` counts the iterations of
-# all entries of the loop since Python last reset it. If a condition ends the loop, `CAPACITY` is
-# the number of rows for which its stacks have memory, and `FULL` is 1 if another row is needed. Such
-# a loop is entered once if it has stacks, so `TOTAL` is the number of their rows.
+# all entries of the loop since Python last reset it. If a condition ends a loop, `CAPACITY` is the
+# number of rows for which its stacks have memory, and `FULL` is 1 if another row is needed. A loop
+# with such stacks is entered once, so `TOTAL` is the number of their rows.
 LOOP_LIMIT, LOOP_TRIPS, LOOP_TOTAL, LOOP_FAULT = 0, 8, 16, 24
 LOOP_MOVING, LOOP_STATES, LOOP_STACKS, LOOP_STRIDES = 32, 40, 48, 56
 LOOP_PATCHES, LOOP_N_PATCHES, LOOP_CAPACITY, LOOP_FULL, LOOP_BYTES = 64, 72, 80, 88, 96
