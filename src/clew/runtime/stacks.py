@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -50,15 +50,14 @@ class AlignedMemory:
         return AlignedMemory(address_of(data), data)
 
 
-def first_capacity(plan: SegmentPlan) -> dict[int, int]:
-    """Returns, for each loop of a plan that `plan.stacks` names, its capacity in the first
-    call.
-    """
-    return {n: max(_FIRST_ROWS, _FIRST_BYTES // max(1, _row_bytes(plan, n))) for n in plan.stacks}
+@dataclass(frozen=True)
+class _Stack:
+    """A stack: the number of its output, and the shape and dtype of its rows."""
 
-
-def _row_bytes(plan: SegmentPlan, loop: int) -> int:
-    return sum(plan.loops[loop].rows_bytes)
+    output: int
+    row_bytes: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 class Stacks:
@@ -70,10 +69,14 @@ class Stacks:
     def __init__(
         self, plan: SegmentPlan, loops: LoopTables, bases: ctypes.Array[ctypes.c_int64], first: int
     ) -> None:
-        self._plan = plan
         self._loops = loops
         self._bases, self._first = bases, first
-        self._outputs = plan.stacks
+        self._stacks = {
+            loop: [_stack(plan, output) for output in outputs]
+            for loop, outputs in plan.stacks.items()
+        }
+        self._row_bytes = {n: sum(s.row_bytes for s in ss) for n, ss in self._stacks.items()}
+        # By output.
         self._memory: dict[int, Memory] = {}
         self._make: Callable[[int, int], Memory] = AlignedMemory.of
 
@@ -94,28 +97,28 @@ class Stacks:
 
         Errors: I265 if the stacks would exceed the budget or the machine's memory.
         """
-        for loop, outputs in self._outputs.items():
+        for loop, stacks in self._stacks.items():
             if not self._loops.is_full(loop):
                 continue
             rows = self._loops.total(loop)
-            check_run_bytes("values that a loop stacks", _row_bytes(self._plan, loop) * (rows + 1))
-            before = [self._memory[output] for output in outputs]
+            check_run_bytes("values that a loop stacks", self._row_bytes[loop] * (rows + 1))
+            before = [self._memory[stack.output] for stack in stacks]
             self._allocate(loop, 2 * rows)
-            used = [rows * size for size in self._plan.loops[loop].rows_bytes]
-            for output, old, size in zip(outputs, before, used, strict=True):
-                self._memory[output].data[:size] = old.data[:size]
-            ends = [self._memory[o].address + size for o, size in zip(outputs, used, strict=True)]
+            ends = []
+            for stack, old in zip(stacks, before, strict=True):
+                new, used = self._memory[stack.output], rows * stack.row_bytes
+                new.data[:used] = old.data[:used]
+                ends.append(new.address + used)
             self._loops.move_stacks(loop, ends)
 
     def _allocate(self, loop: int, rows: int) -> None:
         """Allocates memory for `rows`, or as many as the budget allows, but at least one."""
-        row = _row_bytes(self._plan, loop)
+        row = self._row_bytes[loop]
         capacity = max(1, min(rows, current().allocated_bytes // row)) if row else _ENDLESS
-        for output, size in zip(
-            self._outputs[loop], self._plan.loops[loop].rows_bytes, strict=True
-        ):
-            memory = self._memory[output] = self._make(output, capacity * size)
-            self._bases[self._first + output] = memory.address
+        for stack in self._stacks[loop]:
+            memory = self._make(stack.output, capacity * stack.row_bytes)
+            self._memory[stack.output] = memory
+            self._bases[self._first + stack.output] = memory.address
         self._loops.set_capacity(loop, capacity)
 
     def rows(self, loop: int) -> int:
@@ -127,10 +130,13 @@ class Stacks:
         Returns the number of rows of each loop.
         """
         counts = {}
-        for loop, outputs in self._outputs.items():
+        for loop, stacks in self._stacks.items():
             rows = counts[loop] = self._loops.total(loop)
-            for output in outputs:
-                results[output] = self._output(output, rows)
+            for stack in stacks:
+                data, used = self._memory[stack.output].data, rows * stack.row_bytes
+                if data.nbytes > 2 * used + _FIRST_BYTES:
+                    data = data[:used].copy()
+                results[stack.output] = np.ndarray((rows, *stack.shape), stack.dtype, data)
         self.leave()
         return counts
 
@@ -138,9 +144,15 @@ class Stacks:
         """Lets go of the memory of a call."""
         self._memory.clear()
 
-    def _output(self, output: int, rows: int) -> np.ndarray:
-        spec = self._plan.outputs[output]
-        data, used = self._memory[output].data, rows * spec.size_bytes
-        if data.nbytes > 2 * used + _FIRST_BYTES:
-            data = data[:used].copy()
-        return np.ndarray((rows, *spec.shape), np.dtype(spec.dtype), data)
+
+def _stack(plan: SegmentPlan, output: int) -> _Stack:
+    spec = plan.outputs[output]
+    return _Stack(output, spec.size_bytes, spec.shape, np.dtype(spec.dtype))
+
+
+def first_capacity(plan: SegmentPlan) -> dict[int, int]:
+    """Returns, for each loop of a plan that `plan.stacks` names, its capacity in the first
+    call.
+    """
+    rows = {loop: sum(plan.loops[loop].rows_bytes) for loop in plan.stacks}
+    return {n: max(_FIRST_ROWS, _FIRST_BYTES // max(1, row)) for n, row in rows.items()}
