@@ -105,6 +105,8 @@ def check_stacks(plan: SegmentPlan) -> None:
     uses it.
     """
     stacks = [n for n, spec in enumerate(plan.outputs) if spec.is_stack]
+    if not stacks and not any(loop.grows for loop in plan.loops):
+        return
     found: list[int] = []
     for entry in plan.entries:
         args = entry.args

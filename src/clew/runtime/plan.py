@@ -172,7 +172,9 @@ class SegmentPlan:
     @property
     def stacks(self) -> dict[int, tuple[int, ...]]:
         """For each loop whose stacks grow, the outputs that are its stacks."""
-        found = {}
+        found: dict[int, tuple[int, ...]] = {}
+        if not any(loop.grows for loop in self.loops):
+            return found
         for entry in self.order:
             if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
                 loop = self.loops[entry.loop]
