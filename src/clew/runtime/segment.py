@@ -296,7 +296,8 @@ class NativeSegment(Shown):
         if self._memory is not None:
             if self._memory.constants is not self._constants:  # another size has moved them
                 self._settle(self._memory.constants)
-            memory = self._memory.take(self._working_bytes)
+            if self._working_bytes:
+                memory = self._memory.take(self._working_bytes)
         try:
             context = self._idle.pop()
         except IndexError:
@@ -364,7 +365,7 @@ class NativeSegment(Shown):
     def _give_back(self, context: Context) -> None:
         if self._capacity:
             context.stacks.leave()
-        if self._memory is not None:
+        if self._memory is not None and self._working_bytes:
             self._memory.give(context.leave())
         up_to_date = context.constants is self._constants
         if up_to_date and len(self._idle) < _IDLE_CONTEXTS:
