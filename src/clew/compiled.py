@@ -6,7 +6,7 @@ a module of its own, and the choice of the build for a call is shared by all of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.specializing import Manners, SpecializedSizes, Specializer
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
+from clew.build.variants import Variants
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.codegen.artifact import KernelCode
 from clew.codegen.disassemble import disassemble
@@ -54,11 +55,13 @@ from clew.runtime.model import (
     sizes_key,
 )
 from clew.runtime.program import Program
+from clew.runtime.state import growing_by_convention
 from clew.runtime.threads import shared_pool
+from clew.runtime.variant import Variant, is_empty
 from clew.schedules import Decision
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import in_force
-from clew.support.errors import GraphTypeError, Hint, InputError, locate
+from clew.support.errors import ClewError, GraphTypeError, Hint, InputError, locate
 from clew.support.locks import Lock
 from clew.support.rooms import room
 from clew.support.shown import counted
@@ -228,14 +231,23 @@ class CompiledModel(ProfiledModel[Kernel]):
     ```
 
     Calls may come from several threads at once. One build serves all sizes of a model with symbolic
-    sizes, and all values of inputs that decide sizes (`inputs` marks these). A build of its own is
-    made for sizes and values at which that build is not valid (0, or a negative value), for each
-    set of values that decide more than sizes, and for all sizes of a model with a kernel that
+    sizes, and all values of inputs that decide sizes (`inputs` marks these). Calls with sizes of 0,
+    or with inputs of any rank, have such a build for each set of empty sizes and of ranks. A build
+    of its own is made for sizes and values at which that build is not valid (a negative value), for
+    each set of values that decide more than sizes, and for all sizes of a model with a kernel that
     cannot take its sizes from a call, or with other backends.
     `builds_made` counts builds. The programs of the last 32 sets of sizes are kept.
     """
 
-    def __init__(self, module: Module | DeferredModule, options: Options, cache: Cache) -> None:
+    def __init__(
+        self,
+        module: Module | DeferredModule,
+        options: Options,
+        cache: Cache,
+        *,
+        is_stored: bool = True,
+    ) -> None:
+        """With `is_stored`, the build is loaded from the cache if it is there, and stored in it."""
         inputs = declared_inputs(module) if not isinstance(module, Module) else inputs_of(module)
         super().__init__(inputs, outputs_of(module))
         self.budgets = options.budgets
@@ -246,6 +258,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._by_value: tuple[int, ...] = ()
         # What a build for all sizes is made of: the module, with names for values that decide.
         self._free: Module | None = self._name_values(module)
+        self._any_rank = any(i.takes_any_shape for i in self._inputs)
         self._symbolic = (
             not isinstance(module, Module)
             or any(not i.is_static for i in self._inputs)
@@ -258,7 +271,10 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._traces: dict[int, Trace] = {}
         self._told: set[str] = set()
         self._lock = Lock()
-        self.builds_made = 0
+        self._own_builds = 0
+        self._variants = Variants[CompiledModel](module, self._inputs)
+        # The model of the variant that ran last, with the key of its inputs.
+        self._in_variant: tuple[SizesKey, CompiledModel] | None = None
         self._often: Specializer | None = None
         self._last: Build | None = None
         self._stored: LoadedModel | None = None
@@ -266,16 +282,17 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._place: StoredBuild | None = None
         # The sizes of the last run, if the stored model ran it.
         self._last_sizes: tuple[SizesKey, Mapping[str, int]] | None = None
-        if isinstance(module, Module) and self._free is not None:
-            stored = StoredBuild(module, options, cache)
-            self._stored = stored.load()
-            if self._symbolic:
-                self._place = stored
-            elif self._stored is None:
-                stored.keep(self._write, self.build.constant_bytes)
+        if isinstance(module, Module) and self._free is not None and is_stored:
+            self._place = StoredBuild(module, options, cache)
+            self._stored = self._place.load()
+        if not self._symbolic and self._stored is None:
+            with self._lock:
+                self._last = self._make(((), ()), self.module, None)
         if self._serves_all and self._stored is None and self._free is not None:
             with in_force(self.budgets):
                 self._for_all_sizes(self._free)
+        self._expect_empty(growing_by_convention(self._inputs, self._outputs))
+        self._store()
 
     @property
     def module(self) -> Module:
@@ -322,14 +339,68 @@ class CompiledModel(ProfiledModel[Kernel]):
         for number, given in enumerate(self._inputs):
             given.decides = number in positions
 
-    def _make_for(self, arrays: Sequence[Any]) -> Build:
+    # --- variants ---
+
+    def _compiled_variant(self, variant: Variant, module: Module) -> CompiledModel:
+        options = replace(self.options, sizes=self.options.sizes.without(variant.empty))
+        if variant.ranks:
+            return CompiledModel(module, options, self._cache)
+        passes = (*options.passes, ShareConstants(self._weights))
+        # Empty inputs take little time, and are rare: builds for them alone would not pay.
+        options = replace(options, passes=passes, specialize=False)
+        made = CompiledModel(module, options, self._cache, is_stored=False)
+        made._told.update(self._told)
+        return made
+
+    @property
+    def _weights(self) -> Sequence[Array]:
+        """The constants of the build for all sizes, as far as they are in memory."""
+        if self._sized is not None:
+            return self._sized.template.constants
+        sized = self._stored.sized if self._stored is not None else None
+        return sized.constants if sized is not None else ()
+
+    def _expect_empty(self, names: Collection[str]) -> None:
+        """Prepares for calls in which sizes are 0, if they are sizes of this model."""
+        variant = Variant(empty=tuple(sorted(names)))
+        if self._stored is not None and variant in self._stored.variants:
+            return
+        if names and self._serves_all and all(0 in self.options.sizes.of(n) for n in names):
+            with in_force(self.budgets):
+                self._variants.get(variant, self._compiled_variant)
+
+    def _variant_for(self, key: SizesKey, arrays: Sequence[Any]) -> CompiledModel | None:
+        """Returns the model of a variant that serves checked inputs; None if this model has to.
+
+        Errors: I317 for sizes that the model was not compiled for.
+        """
+        if not (self._any_rank or is_empty(arrays)) or key in self._builds:
+            return None
+        if self._sized is None and self._stored is not None and self._stored.serves(arrays):
+            return None
+        check_sizes(self._inputs, arrays, self.options.sizes)
+        with locate(inputs=described(self._inputs, arrays)):
+            found = self._variants.serving(arrays, self._compiled_variant)
+            if found is not None and self._any_rank:
+                try:
+                    found.program_for(arrays)
+                except ClewError:  # an import for these sizes may do, or says why not
+                    return None
+        return found
+
+    def _make_for(self, key: SizesKey, arrays: Sequence[Any]) -> Build:
         """Returns a build for these inputs.
 
         Errors: I317 for sizes that the model was not compiled for, and those of a build.
         """
         check_sizes(self._inputs, arrays, self.options.sizes)
+        variant = self._variant_for(key, arrays)
+        if variant is not None:
+            build = variant._build_for(arrays)
+            self._keep(key, build)
+            self._at_sizes.add(key)  # whether it serves more sizes or not, the variant saves it
+            return build
         if isinstance(self._model, Module):
-            key = sizes_key(arrays, self._by_value)
             specialize = self._specialization(self._model, arrays)
             made = self._at(key, self._names_of(arrays)) if self._serves_all else None
             return made or self._make(key, self._model, specialize)
@@ -360,11 +431,19 @@ class CompiledModel(ProfiledModel[Kernel]):
             values = [name for i in self._inputs for name in i.value_names]
             self._sized = build_for_all_sizes(module, self.options, self._cache, self._pool, values)
             if not self._sized.unsized:
-                self.builds_made += 1
+                self._own_builds += 1
                 self._tell(module, self._sized.build)
-                if self._place is not None and self._stored is None:
-                    self._place.keep(self._write, self._sized.build.constant_bytes)
         return self._sized
+
+    def _store(self) -> None:
+        """Stores the build for all sizes in the cache, unless it came from there."""
+        if self._place is None or self._stored is not None:
+            return
+        made: BuildTemplate | None = self._last
+        if self._sized is not None:
+            made = None if self._sized.unsized else self._sized.build
+        if made is not None:
+            self._place.keep(self._write, made.constant_bytes)
 
     def _keep(self, key: SizesKey, build: Build) -> None:
         while len(self._builds) >= KEPT_SIZES:
@@ -378,7 +457,7 @@ class CompiledModel(ProfiledModel[Kernel]):
             build = build_module(module, self.options, self._cache, self._pool, specialize)
         self._tell(module, build)
         self._keep(key, build)
-        self.builds_made += 1
+        self._own_builds += 1
         return build
 
     def _tell(self, module: Module, build: BuildTemplate) -> None:
@@ -402,6 +481,12 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._last.program
 
     def _run(self, checked: Sequence[Any]) -> list[Any]:
+        if self._any_rank or is_empty(checked):
+            key = sizes_key(checked, self._by_value)
+            variant = self._variant_for(key, checked)
+            if variant is not None:
+                self._in_variant, self._last = (key, variant), None
+                return variant._run(checked)
         if not self.options.specialize or not self._serves_all:
             return super()._run(checked)
         program = self.program_for(checked)
@@ -418,7 +503,13 @@ class CompiledModel(ProfiledModel[Kernel]):
         """The sizes that the model met often, and what became of a build for them alone: it takes
         over once it is ready, if it is faster. `specialize=False` turns this off.
         """
-        return tuple(self._often.told()) if self._often is not None else ()
+        own = self._often.told() if self._often is not None else ()
+        return (*own, *(s for model in self._variants.models.values() for s in model.specialized))
+
+    @property
+    def builds_made(self) -> int:
+        """The number of builds so far."""
+        return self._own_builds + sum(m.builds_made for m in self._variants.models.values())
 
     @property
     def _compile_seconds(self) -> float:
@@ -428,14 +519,11 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _program_alone(self, sizes: Mapping[str, int], manners: Manners) -> Program:
         """Returns the program of a build for given sizes alone; it may run in another thread."""
         assert self._free is not None
-        sized = self._sized.template if self._sized is not None else None
-        if sized is None and self._stored is not None:
-            sized = self._stored.sized
         quiet = replace(
             self.options,
             passes=(
                 *self.options.passes,
-                ShareConstants(sized.constants if sized is not None else ()),
+                ShareConstants(self._weights),
             ),
             trace=False,
             instruments=(manners,),
@@ -459,9 +547,13 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _program_at(self, arrays: Sequence[Any]) -> Program:
         """Returns the program for the sizes of checked inputs, from the cache if possible."""
         stored = self._stored
+        key = sizes_key(arrays, self._by_value)
+        variant = self._variant_for(key, arrays)
+        if variant is not None:
+            self._in_variant, self._last = (key, variant), None
+            return variant.program_for(arrays)
         if stored is None or self._sized is not None:
             return self._build_for(arrays).program
-        key = sizes_key(arrays, self._by_value)
         if key in self._builds:
             return self._build_for(arrays).program
         if self._last_sizes is None or self._last_sizes[0] != key:
@@ -470,7 +562,7 @@ class CompiledModel(ProfiledModel[Kernel]):
                 sizes = self._names_of(arrays)
             if not stored.serves(arrays):
                 return self._build_for(arrays).program
-            self._last_sizes, self._last = (key, sizes), None
+            self._last_sizes, self._last, self._in_variant = (key, sizes), None, None
         return stored.program_for(arrays)
 
     @property
@@ -490,7 +582,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         """Whether kernels exist at some sizes: a model with symbolic sizes has none of its own
         before its first run.
         """
-        return self._last is not None or self._last_sizes is not None or not self._symbolic
+        ran = (self._last, self._last_sizes, self._in_variant)
+        return not self._symbolic or any(found is not None for found in ran)
 
     @property
     def from_cache(self) -> bool:
@@ -507,7 +600,9 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _last_key(self) -> SizesKey | None:
         if not self._symbolic:
             return None
-        if self._last_sizes is not None and self._last is None:
+        if self._last is None and self._in_variant is not None:
+            return self._in_variant[0]
+        if self._last is None and self._last_sizes is not None:
             return self._last_sizes[0]
         return next((key for key, build in self._builds.items() if build is self._last), None)
 
@@ -530,7 +625,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         found = self._builds.get(key)
         if found is None:
             with self._lock, locate(inputs=described(self._inputs, arrays)):
-                found = self._builds.get(key) or self._make_for(arrays)
+                found = self._builds.get(key) or self._make_for(key, arrays)
         self._last = found
         return found
 
@@ -575,6 +670,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         Errors: I044 for a model with symbolic sizes that has not run yet.
         """
         if self._last is None:
+            if self._in_variant is not None:
+                return self._in_variant[1].build
             if self._symbolic:
                 if self._last_sizes is None:
                     raise _never_built()
@@ -586,10 +683,21 @@ class CompiledModel(ProfiledModel[Kernel]):
     def _build_at(self, key: SizesKey, sizes: Mapping[str, int]) -> Build:
         """Returns the build at the sizes of a run of the stored model."""
         with self._lock:
-            found = self._builds.get(key) or self._at(key, sizes)
+            found = self._builds.get(key) or self._at_stored(key, sizes)
         assert found is not None, "the stored build serves these sizes"
         self._last = found
         return found
+
+    def _at_stored(self, key: SizesKey, sizes: Mapping[str, int]) -> Build | None:
+        variant = Variant(empty=tuple(sorted(name for name, size in sizes.items() if size == 0)))
+        if not variant.empty:
+            return self._at(key, sizes)
+        model = self._variants.get(variant, self._compiled_variant)
+        assert model is not None, "the stored build serves these sizes"
+        if not model.is_symbolic:
+            return model.build
+        left = {name: size for name, size in sizes.items() if name not in variant.empty}
+        return model._at(key, left)
 
     @property
     def template(self) -> BuildTemplate:
@@ -597,6 +705,8 @@ class CompiledModel(ProfiledModel[Kernel]):
 
         Errors: I044 if no build serves all sizes and the model has not run yet.
         """
+        if self._last is None and self._in_variant is not None:
+            return self._in_variant[1].template
         if self._last is None and self._last_sizes is None and self._serves_all:
             assert self._free is not None
             with self._lock, in_force(self.budgets):
@@ -736,24 +846,34 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._write(path)
 
     def _write(self, path: str | Path, *, mode: int = 0o666) -> None:
+        save(self._saved(), path, mode=mode)
+
+    def _saved(self) -> SavedModel:
+        """Returns what a file holds of the model."""
         sized = None
         if self._serves_all and self._free is not None:
             made = self._for_all_sizes(self._free)
             if not made.unsized:
                 sized = made, _saved_uses(made.build)
-        if not self._builds and sized is None:
+        variants = {variant: m._saved() for variant, m in self._variants.models.items()}
+        if not self._builds and sized is None and not variants:
             self._builds[((), ())] = self.build
         builds = {
             key: (build, _saved_uses(build))
             for key, build in dict(self._builds).items()
             if key not in self._at_sizes
         }
-        target, inputs, outputs = self.options.target, self._inputs, self._outputs
-        backends = self.options.backends
-        saved = SavedModel(
-            target, inputs, outputs, self._by_value, builds, backends, self.options.sizes, sized
+        return SavedModel(
+            self.options.target,
+            self._inputs,
+            self._outputs,
+            self._by_value,
+            builds,
+            self.options.backends,
+            self.options.sizes,
+            sized,
+            variants,
         )
-        save(saved, path, mode=mode)
 
 
 def _saved_uses(build: BuildTemplate) -> list[SavedUse]:

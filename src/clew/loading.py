@@ -6,7 +6,7 @@ of the compiler only if the shapes of some kernels are known only during the run
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +15,7 @@ from clew.profiled import ProfiledModel
 from clew.runtime.artifact import (
     BuildReader,
     HostResolver,
+    Json,
     LoadedBuild,
     LoadedKernel,
     LoadedTemplate,
@@ -32,8 +33,10 @@ from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import shared_pool, thread_count
+from clew.runtime.variant import Variant
 from clew.support.errors import CompileError, InputError
 from clew.support.locks import Lock
+from clew.support.near import listed
 from clew.support.rooms import room
 from clew.support.shown import counted
 from clew.support.size_ranges import SizeRanges
@@ -60,6 +63,7 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         builds: Sequence[LoadedBuild],
         sizes: SizeRanges,
         template: LoadedTemplate | None = None,
+        variants: Mapping[Variant, LoadedModel] | None = None,
     ) -> None:
         super().__init__(inputs, outputs)
         self._sizes = sizes
@@ -67,14 +71,19 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         for position in deciding:
             inputs[position].decides = True
         self._template = template
+        self.variants = dict(variants or {})
         self._builds = {build.key: build for build in builds}
         self._fixed = frozenset(self._builds)
         self._symbolic = any(not i.is_static for i in inputs) or bool(deciding)
-        self._last = builds[0] if len(builds) == 1 and template is None else None
+        only = len(builds) == 1 and template is None and not self.variants
+        self._last = builds[0] if only else None
         self._lock = Lock()
 
     def _about(self) -> str:
-        at = "all sizes" if self._template is not None else counted(len(self._builds), "size")
+        parts = ["all sizes"] if self._template is not None else []
+        if self._builds and self._template is None:
+            parts.append(counted(len(self._builds), "size"))
+        at = listed([*parts, *map(str, self.variants)])
         return f"{super()._about()}, saved for {at}"
 
     @property
@@ -125,16 +134,22 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         return Ready(build.program, build.segments, uses)
 
     def _build_for(self, arrays: Sequence[Any]) -> LoadedBuild:
+        if not self._symbolic and self._last is not None:
+            return self._last
         key = sizes_key(arrays, self._deciding)
         found = self._builds.get(key)
         if found is None:
             check_sizes(self._inputs, arrays, self._sizes)
+            variant = Variant.of(self._inputs, arrays)
+            if variant in self.variants:
+                return self.variants[variant]._build_for(arrays)
             found = self._at(key, arrays)
         if found is None:
             wanted = [a.shape for a in arrays if hasattr(a, "shape")]
             known = [_sizes(key[0]) for key in self._builds if key in self._fixed]
             if self._template is not None:
                 known.insert(0, "other sizes")
+            known += map(str, self.variants)
             raise InputError(
                 "I046",
                 f"the saved model has no build for inputs of {_sizes(wanted)}"
@@ -159,8 +174,13 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
 
     def serves(self, arrays: Sequence[Any]) -> bool:
         """Whether the model can run at the sizes of some checked inputs."""
+        if not self._symbolic:
+            return self._last is not None
         key = sizes_key(arrays, self._deciding)
-        return key in self._builds or self._at(key, arrays) is not None
+        if key in self._builds or self._at(key, arrays) is not None:
+            return True
+        variant = Variant.of(self._inputs, arrays)
+        return variant in self.variants and self.variants[variant].serves(arrays)
 
 
 def load_compiled(
@@ -203,7 +223,7 @@ def _loaded(
         resolve = _host_resolver() if has_host_steps(text) else None
         regions = room("saved_regions")(backends) if has_regions(text) or backends else None
         reader = BuildReader(container, pool, resolve, regions)
-        return _model(container, reader.builds(), reader.template())
+        return _model(reader, container.text, container.text)
     except _CONTRADICTIONS as error:
         raise CompileError(
             "C055",
@@ -212,14 +232,15 @@ def _loaded(
         ) from error
 
 
-def _model(
-    container: Container, builds: Sequence[LoadedBuild], template: LoadedTemplate | None
-) -> LoadedModel:
-    text = container.text
-    inputs = read_inputs(text)
-    assert builds or template is not None, "no build"
-    ranges = read_ranges(text)
-    return LoadedModel(inputs, read_outputs(text), text["deciding"], builds, ranges, template)
+def _model(reader: BuildReader, whole: Json, text: Json) -> LoadedModel:
+    """Returns a model or, with the text of a variant in place of the whole text, a variant."""
+    builds, template = reader.builds(text), reader.template(text)
+    variants = {
+        Variant.from_json(part): _model(reader, whole, part) for part in text.get("variants", ())
+    }
+    assert builds or template is not None or variants, "no build"
+    inputs, outputs, sizes = read_inputs(text), read_outputs(whole), read_ranges(whole)
+    return LoadedModel(inputs, outputs, text["deciding"], builds, sizes, template, variants)
 
 
 def _host_resolver() -> HostResolver:

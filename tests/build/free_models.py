@@ -31,24 +31,26 @@ def drawn(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng((seed, *shape)).standard_normal(shape).astype(np.float32)
 
 
-def decoder() -> bytes:
-    """A step of attention whose keys and values grow."""
+def decoder(state: str = "past") -> bytes:
+    """A step of attention whose keys and values grow. Those of `prev` are a state by convention."""
+    past_k, past_v = f"{state}_k", f"{state}_v"
     nodes = [
         helper.make_node("MatMul", ["x", "wq"], ["q"]),
         helper.make_node("MatMul", ["x", "wk"], ["k1"]),
         helper.make_node("MatMul", ["x", "wv"], ["v1"]),
-        helper.make_node("Concat", ["past_k", "k1"], ["k"], axis=1),
-        helper.make_node("Concat", ["past_v", "v1"], ["v"], axis=1),
+        helper.make_node("Concat", [past_k, "k1"], ["k"], axis=1),
+        helper.make_node("Concat", [past_v, "v1"], ["v"], axis=1),
         helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
         helper.make_node("MatMul", ["q", "kt"], ["logits"]),
         helper.make_node("Softmax", ["logits"], ["weights"], axis=-1),
         helper.make_node("MatMul", ["weights", "v"], ["y"]),
     ]
-    inputs = {"x": ["b", "s", 48], "past_k": ["b", "past", 48], "past_v": ["b", "past", 48]}
+    inputs = {"x": ["b", "s", 48], past_k: ["b", "past", 48], past_v: ["b", "past", 48]}
     weights = {n: drawn(48, 48, seed=k) / 7 for k, n in enumerate(("wq", "wk", "wv"))}
     return made(nodes, inputs, ["y", "k", "v"], **weights)
 
 
-def feeds_of_decoder(b: int, s: int, past: int, seed: int = 0) -> Feeds:
-    held = {n: drawn(b, past, 48, seed=seed + k) for k, n in enumerate(("past_k", "past_v"), 1)}
+def feeds_of_decoder(b: int, s: int, past: int, seed: int = 0, state: str = "past") -> Feeds:
+    names = f"{state}_k", f"{state}_v"
+    held = {n: drawn(b, past, 48, seed=seed + k) for k, n in enumerate(names, 1)}
     return {"x": drawn(b, s, 48, seed=seed), **held}

@@ -38,6 +38,7 @@ from clew.runtime.program import (
 )
 from clew.runtime.regions import RegionCall
 from clew.runtime.template import LoopTemplate, SegmentTemplate, SizedSegment
+from clew.runtime.variant import Variant
 from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION
@@ -62,7 +63,7 @@ class SavedModel:
     """The content of a saved model: its interface, and its builds by their sizes.
 
     `deciding` are the positions of inputs whose values decide shapes. `sized` is the build for all
-    sizes, if there is one.
+    sizes, if there is one. `variants` holds the models of variants.
     """
 
     target: Target
@@ -73,6 +74,7 @@ class SavedModel:
     backends: Sequence[Backend] = ()
     sizes: SizeRanges = field(default_factory=SizeRanges)
     sized: tuple[SizedBuild, Sequence[SavedUse]] | None = None
+    variants: Mapping[Variant, SavedModel] = field(default_factory=dict)
 
 
 def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
@@ -84,25 +86,36 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
     form), C071 (a region of a backend that keeps none).
     """
     writer = _Writer(model.backends)
-    order = sorted(model.builds, key=repr)
-    builds = [_build(writer, key, *model.builds[key]) for key in order]
-    sized = {} if model.sized is None else {"sized": _sized(writer, *model.sized)}
+    built = _contents(writer, model)
     needs = needs_of(model.target.triple, model.target.cpu, model.target.features)
     sizes = {name: one.to_json() for name, one in model.sizes.items()}
     text = {
         "clew": VERSION,
         "machine": asdict(needs),
-        "inputs": [_input(spec) for spec in model.inputs],
         "outputs": [spec.name for spec in model.outputs],
         "output_types": [spec.to_json() for spec in model.outputs],
-        "deciding": list(model.deciding),
         **({"sizes": sizes} if sizes else {}),
         "kernels": writer.kernels,
         "objects": writer.objects,
-        "builds": builds,
-        **sized,
+        **built,
     }
     write_container(Path(path), text, writer.blobs, mode=mode)
+
+
+def _contents(writer: _Writer, model: SavedModel) -> dict[str, Any]:
+    """Returns the inputs and builds of a model, and those of its variants."""
+    order = sorted(model.builds, key=repr)
+    variants = [
+        {**variant.to_json(), **_contents(writer, part)}
+        for variant, part in sorted(model.variants.items(), key=lambda item: str(item[0]))
+    ]
+    return {
+        "inputs": [_input(spec) for spec in model.inputs],
+        "deciding": list(model.deciding),
+        "builds": [_build(writer, key, *model.builds[key]) for key in order],
+        **({} if model.sized is None else {"sized": _sized(writer, *model.sized)}),
+        **({"variants": variants} if variants else {}),
+    }
 
 
 class _Writer:

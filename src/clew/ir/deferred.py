@@ -52,3 +52,9 @@ class DeferredModule(Protocol):
         then depends on no run.
         """
         ...
+
+    def with_ranks(self, ranks: Mapping[str, int]) -> Module | None:
+        """Returns the module for inputs of given ranks, whose sizes have names; None if the graph
+        depends on more than that.
+        """
+        ...

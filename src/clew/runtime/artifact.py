@@ -130,7 +130,8 @@ def has_regions(text: Json) -> bool:
 
 
 def _all_builds(text: Json) -> list[Json]:
-    return [*text["builds"], *([text["sized"]] if "sized" in text else [])]
+    found = [*text["builds"], *([text["sized"]] if "sized" in text else [])]
+    return [*found, *(build for part in text.get("variants", ()) for build in _all_builds(part))]
 
 
 def _does(program: Json, what: str) -> bool:
@@ -193,20 +194,20 @@ class BuildReader:
         self._codes = [_code(code) for code in self._text["kernels"]]
         self._library = Library([self._object(o) for o in self._text["objects"]])
 
-    def builds(self) -> list[LoadedBuild]:
-        """Returns the builds.
+    def builds(self, text: Json) -> list[LoadedBuild]:
+        """Returns the builds of the model, or of a variant of it.
 
         Errors: C003 if their code cannot be linked; KeyError, TypeError, ValueError, IndexError and
         AssertionError if the text is inconsistent.
         """
-        return [self._build(build) for build in self._text["builds"]]
+        return [self._build(build) for build in text["builds"]]
 
-    def template(self) -> LoadedTemplate | None:
+    def template(self, text: Json) -> LoadedTemplate | None:
         """Returns the build for all sizes, if there is one.
 
         Errors: as `builds`.
         """
-        record = self._text.get("sized")
+        record = text.get("sized")
         if record is None:
             return None
         segments = [self._part(part) for part in record["segments"]]

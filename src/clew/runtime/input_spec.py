@@ -184,9 +184,19 @@ def bound_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str,
 
     Errors: I042 if a size has two values.
     """
-    found: dict[str, int] = {}
+    found = shape_sizes(inputs, arrays)
     for spec, array in zip(inputs, arrays, strict=True):
         found.update(spec.named_values(array))
+    return found
+
+
+def shape_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str, int]:
+    """Returns the values of the free dimensions of inputs, by name.
+
+    Errors: I042 if a size has two values.
+    """
+    found: dict[str, int] = {}
+    for spec, array in zip(inputs, arrays, strict=True):
         if spec.is_static or spec.takes_any_shape:
             continue
         for name, size in zip(spec.shape, array.shape, strict=True):

@@ -17,7 +17,7 @@ from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 from clew.runtime.session import Session
-from clew.runtime.state import conventional_pairs, given_pairs
+from clew.runtime.state import conventional_pairs, given_pairs, growing_names
 from clew.runtime.timing import Turns
 from clew.support.budgets import MAX_DECIDING_ELEMENTS, Budgets, in_force
 from clew.support.calling import in_order, one_argument
@@ -147,7 +147,11 @@ class Model(Shown, ABC, Generic[K]):
             if state is None
             else given_pairs(self._inputs, self._outputs, state)
         )
+        self._expect_empty(growing_names(pairs))
         return Session(self, pairs, initial or {})
+
+    def _expect_empty(self, names: Collection[str]) -> None:
+        """Prepares for calls in which sizes are 0."""
 
     def run_checked(self, checked: Sequence[Any]) -> list[Any]:
         """Returns the outputs of a run with checked inputs, within the model's budgets.

@@ -193,6 +193,16 @@ def growing_names(pairs: Sequence[StatePair]) -> frozenset[str]:
     return frozenset(found)
 
 
+def growing_by_convention(
+    inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]
+) -> frozenset[str]:
+    """Returns the named sizes that each call enlarges, if names tell the state."""
+    try:
+        return growing_names(conventional_pairs(inputs, outputs))
+    except InputError:
+        return frozenset()
+
+
 def _is_sum_with(size: str, later: str) -> bool:
     terms = later.split(" + ")
     return len(terms) > 1 and size in terms and " - " not in later

@@ -65,6 +65,18 @@ class DeferredModel:
             }
         )
 
+    def with_ranks(self, ranks: Mapping[str, int]) -> Module | None:
+        """Returns the model imported again with names for the sizes of inputs of given ranks; None
+        if that does not suffice for an import.
+        """
+        try:
+            found = self._again(
+                {name: [f"{name}_{axis}" for axis in range(rank)] for name, rank in ranks.items()}
+            )
+        except ClewError:  # the import for the sizes of a call says why
+            return None
+        return found if isinstance(found, Module) else None
+
     def module_for(self, arrays: Mapping[str, Any]) -> Module:
         """Returns the module for these inputs.
 

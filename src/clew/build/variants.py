@@ -1,0 +1,76 @@
+"""The models of a model's variants (`runtime.variant`), each with a build for its own sizes."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from clew.ir.deferred import DeferredModule
+from clew.ir.module import Module
+from clew.passes.specialize import with_sizes
+from clew.runtime.input_spec import InputSpec
+from clew.runtime.variant import Variant
+from clew.support.errors import ClewError
+from clew.support.locks import Lock
+
+M = TypeVar("M")
+Make: TypeAlias = "Callable[[Variant, Module], M]"
+_KEPT: Final = 16
+
+
+class Variants(Generic[M]):
+    """The models of the variants that were needed so far; the last ones used are kept.
+
+    `make`, an argument of methods, compiles the module of a variant. It is not kept, so that a
+    model is freed with its last use.
+    """
+
+    def __init__(self, model: Module | DeferredModule, inputs: Sequence[InputSpec]) -> None:
+        self._model = model
+        self._inputs = tuple(inputs)
+        self._made: OrderedDict[Variant, M | None] = OrderedDict()
+        self._lock = Lock()
+
+    @property
+    def models(self) -> dict[Variant, M]:
+        """The models by variant, the last one used at the end."""
+        return {variant: model for variant, model in self._made.items() if model is not None}
+
+    def serving(self, arrays: Sequence[Any], make: Make[M]) -> M | None:
+        """Returns the model of the variant for checked inputs; None if the model itself serves
+        them, or if there is no such variant.
+
+        Errors: I042 if a size has two values, and those of a build.
+        """
+        variant = Variant.of(self._inputs, arrays)
+        return None if variant is None else self.get(variant, make)
+
+    def get(self, variant: Variant, make: Make[M]) -> M | None:
+        """Returns the model of a variant; None if there is none.
+
+        Errors: those of a build.
+        """
+        with self._lock:
+            if variant not in self._made:
+                module = module_of(self._model, variant)
+                self._made[variant] = None if module is None else make(variant, module)
+                while len(self._made) > _KEPT:
+                    self._made.popitem(last=False)
+            self._made.move_to_end(variant)
+            return self._made[variant]
+
+
+def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None:
+    """Returns the module of a variant; None if the model's graph depends on more than that."""
+    module: Module | None
+    if isinstance(model, Module):
+        module = model
+    else:
+        module = model.with_ranks(dict(variant.ranks)) if variant.ranks else None
+    if module is None or not variant.empty:
+        return module
+    try:
+        return with_sizes(module, dict.fromkeys(variant.empty, 0))
+    except ClewError:  # a build for the sizes of the call says why
+        return None

@@ -1,0 +1,60 @@
+"""What the inputs of a call settle before its sizes: which sizes are 0, and ranks.
+
+A build for all sizes serves sizes of at least 1 and inputs of known ranks. A *variant* of a model
+has certain sizes fixed at 0, and names for the axes of inputs that may have any rank; it is a model
+with a build for all its remaining sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from clew.runtime.input_spec import InputSpec, shape_sizes
+
+
+@dataclass(frozen=True)
+class Variant:
+    """The names of sizes that are 0, in order, and the ranks of the inputs that may have any rank,
+    by name.
+    """
+
+    empty: tuple[str, ...] = ()
+    ranks: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"{name} = 0" for name in self.empty]
+        return ", ".join([*parts, *(f"{name} has {rank} axes" for name, rank in self.ranks)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the variant as JSON values."""
+        return {"empty": self.empty, "ranks": self.ranks}
+
+    @staticmethod
+    def from_json(record: Any) -> Variant:
+        """Returns the variant of JSON values from `to_json`."""
+        ranks = tuple((str(name), int(rank)) for name, rank in record["ranks"])
+        return Variant(tuple(map(str, record["empty"])), ranks)
+
+    @staticmethod
+    def of(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> Variant | None:
+        """Returns the variant for checked inputs; None if the model itself serves them.
+
+        Errors: I042 if a size has two values.
+        """
+        ranks = tuple(
+            (spec.name, array.ndim)
+            for spec, array in zip(inputs, arrays, strict=True)
+            if spec.takes_any_shape
+        )
+        if not ranks and not is_empty(arrays):
+            return None
+        sizes = shape_sizes(inputs, arrays)
+        empty = tuple(sorted(name for name, size in sizes.items() if size == 0))
+        return Variant(empty, ranks) if empty or ranks else None
+
+
+def is_empty(arrays: Sequence[Any]) -> bool:
+    """Whether an array has no elements."""
+    return any(getattr(array, "size", 1) == 0 for array in arrays)
