@@ -274,6 +274,8 @@ class Context(Shown):
         for entry in entries:
             if isinstance(entry, Flow):
                 extra = self.loops.extra(entry)
+                if entry.kind is FlowKind.TEST:
+                    self.loops.note_test(entry.loop, args_address)
                 row = (args_address, 0, 0, 0, 0, entry.kind.value, starts[entry.target], extra)
                 tables.append([])
                 steps.append(row)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, LoopPlan, SegmentPlan
 
 _COUNTER_BYTES = 8
+_TRIPS_BYTES = 8
 
 
 def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) -> None:
@@ -88,9 +89,11 @@ def _check_arguments(
                 assert size <= room(ref), f"{where}: no room"
         case FlowKind.TEST | FlowKind.NEXT:
             _check_counter(args[0], room(args[0]), where)
-            decides = entry.kind is FlowKind.TEST and plan.loops[entry.loop].trips is None
+            loop = plan.loops[entry.loop]
+            decides = entry.kind is FlowKind.TEST and loop.trips is None
             assert len(args) == 1 + decides, f"{where}: no condition"
-            assert all(room(ref) >= 1 for ref in args), f"{where}: no condition"
+            least = _TRIPS_BYTES if loop.reads_trips else 1
+            assert all(room(ref) >= least for ref in args[1:]), f"{where}: no condition"
 
 
 def _bytes_needed(loop: LoopPlan) -> list[int]:

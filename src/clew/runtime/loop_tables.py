@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from typing import Final
 
@@ -10,9 +11,15 @@ import numpy as np
 from clew.codegen.driver import flow as native_flow
 from clew.runtime.driver import driver
 from clew.runtime.memory import address_of
-from clew.runtime.plan import BufferRef, Flow, FlowKind, SegmentPlan
+from clew.runtime.plan import BufferRef, Flow, FlowKind, LoopPlan, SegmentPlan
 
 _ENDLESS: Final = 1 << 62
+
+
+def _trips_word(loop: LoopPlan) -> int:
+    if loop.trips is not None:
+        return loop.trips
+    return native_flow.BY_VALUE if loop.reads_trips else native_flow.BY_CONDITION
 
 
 class LoopTables:
@@ -28,6 +35,7 @@ class LoopTables:
         words = native_flow.LOOP_BYTES // 8
         self._words = np.zeros((max(1, len(plan.loops)), words), np.int64)
         self._fresh = self._words
+        self._tests: dict[int, int] = {}
 
     def extra(self, entry: Flow) -> int:
         """Returns the extra word of a step of control flow: a loop's address, or a number of
@@ -48,7 +56,7 @@ class LoopTables:
         self._tables = [np.array(rows or [(0, 0, 0)], np.int64) for rows in self._patches]
         for number, loop in enumerate(self._loops):
             words = self._words[number]
-            words[native_flow.LOOP_TRIPS // 8] = -1 if loop.trips is None else loop.trips
+            words[native_flow.LOOP_TRIPS // 8] = _trips_word(loop)
             words[native_flow.LOOP_MOVING // 8] = address_of(self._moving) + 8 * loop.first
             words[native_flow.LOOP_STATES // 8] = len(loop.states_bytes)
             words[native_flow.LOOP_STACKS // 8] = len(loop.rows_bytes)
@@ -62,6 +70,17 @@ class LoopTables:
         """Has no loop have turned yet, nor iteration more often than that in the next call."""
         self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_iterations
         np.copyto(self._words, self._fresh)  # a run writes its other words before it reads them
+
+    def note_test(self, loop: int, args_address: int) -> None:
+        """Notes the address of the arguments of a loop's `TEST`."""
+        self._tests[loop] = args_address
+
+    def trips_read(self, loop: int) -> int | None:
+        """Returns the trip count that a loop reads from memory; None if it reads none."""
+        if not self._loops[loop].reads_trips:
+            return None
+        address = ctypes.c_int64.from_address(self._tests[loop] + 8).value
+        return ctypes.c_int64.from_address(address).value
 
     def total(self, loop: int) -> int:
         """Returns the number of iterations of a loop since `clear`."""

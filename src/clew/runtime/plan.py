@@ -124,14 +124,15 @@ class LoopPlan:
 
     Each of its states has three moving buffers of the state's size: one that an iteration reads,
     one that it writes, and a spare one. After them each stack has one, the row of the iteration.
-    `trips` is None if a condition ends the loop. Its stacks then *grow*: their number of rows is
-    known after the run.
+    `trips` is None if a condition ends the loop or, with `reads_trips`, a trip count in memory. Its
+    stacks then *grow*: their number of rows is known after the run.
     """
 
     first: int
     states_bytes: tuple[int, ...] = ()
     rows_bytes: tuple[int, ...] = ()
     trips: int | None = None
+    reads_trips: bool = False
 
     @property
     def moving_bytes(self) -> tuple[int, ...]:

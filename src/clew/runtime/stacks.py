@@ -2,8 +2,8 @@
 
 A condition ends the loop that stacks the values, so no output of the right size can exist before
 the run. The rows go to memory for some rows, the loop's *capacity*. When it is full, the driver
-returns before the next iteration, and the rows so far move to memory of twice the size. The output
-is the used part.
+returns before the next iteration, and the rows so far move to memory of twice the size, or of the
+right size if the loop only counts to a number. The output is the used part.
 """
 
 from __future__ import annotations
@@ -100,10 +100,12 @@ class Stacks:
         for loop, stacks in self._stacks.items():
             if not self._loops.is_full(loop):
                 continue
-            rows = self._loops.total(loop)
-            check_run_bytes("values that a loop stacks", self._row_bytes[loop] * (rows + 1))
+            rows, trips = self._loops.total(loop), self._loops.trips_read(loop)
+            exact = trips is not None and rows < trips <= current().loop_steps
+            needed = trips if trips is not None and exact else rows + 1
+            check_run_bytes("values that a loop stacks", self._row_bytes[loop] * needed)
             before = [self._memory[stack.output] for stack in stacks]
-            self._allocate(loop, 2 * rows)
+            self._allocate(loop, needed if exact else 2 * rows)
             ends = []
             for stack, old in zip(stacks, before, strict=True):
                 new, used = self._memory[stack.output], rows * stack.row_bytes

@@ -65,6 +65,7 @@ class LoopTemplate:
     states_bytes: tuple[Dim, ...] = ()
     rows_bytes: tuple[Dim, ...] = ()
     trips: Dim | None = None
+    reads_trips: bool = False
 
     @property
     def moving(self) -> int:
@@ -83,7 +84,7 @@ class LoopTemplate:
             tuple(map(sizes.value, part)) for part in (self.states_bytes, self.rows_bytes)
         )
         trips = None if self.trips is None else sizes.value(self.trips)
-        return LoopPlan(self.first, states, rows, trips)
+        return LoopPlan(self.first, states, rows, trips, self.reads_trips)
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ import numpy as np
 from clew.backends.cpu.lowering import operator_calls
 from clew.codegen.artifact import KernelCode
 from clew.ir.dims import Dim, is_unknown
-from clew.ir.expr import Call, Expr, Function, If, While
+from clew.ir.expr import Call, Expr, Function, If, Var, While
+from clew.ir.inline import inlined
 from clew.ir.types import TensorType, to_numpy
+from clew.ops.registry import Op
 from clew.runtime.plan import (
     BufferKind,
     BufferRef,
@@ -222,7 +224,9 @@ class SegmentWriter:
         rows = [body.tensor(s).memory_bytes for s in made]  # also if the loop body never runs
         states = tuple(sizes[n] for n in moving)
         trips = counted_trips(node)
-        loop = LoopTemplate(self._moving, states, tuple(rows), trips)
+        counts_to = limit_of(node) if trips is None else None
+        reads_trips = counts_to is not None and counts_to in fixed
+        loop = LoopTemplate(self._moving, states, tuple(rows), trips, reads_trips)
         number, counter = len(self._loops), self._room(_COUNTER_BYTES)
         self._loops.append(loop)
         self._moving += loop.moving
@@ -241,7 +245,11 @@ class SegmentWriter:
         given = [counter, *(now[n] for n in range(len(init)))]
         self._flow(Flow(FlowKind.BEGIN, (*begin, *stacks), loop=number))
         head = len(self._order)
-        decides = self._function(cond, given) if trips is None else ()
+        decides: Sequence[BufferRef] = ()
+        if counts_to is not None and reads_trips:
+            decides = [init[counts_to]]
+        elif trips is None:
+            decides = self._function(cond, given)
         test = self._flow(Flow(FlowKind.TEST, (counter, *decides), loop=number))
         self._function(body, given, written)
         self._flow(Flow(FlowKind.NEXT, (counter,), target=head, loop=number))
@@ -297,6 +305,20 @@ class SegmentWriter:
             self._flow(Flow(FlowKind.COPY, (to, source), size_bytes=size_bytes))
         else:
             self._copied[self._flow(Flow(FlowKind.COPY, (to, source)))] = size_bytes
+
+
+def limit_of(loop: While) -> int | None:
+    """Returns the number of the state that a loop counts to, if nothing else ends the loop."""
+    counter, *states = loop.cond.params
+    test = loop.cond.body
+    if isinstance(test, Call) and isinstance(test.op, Function):
+        test = inlined(test.op, test.args)
+    match test:
+        case Call(op=Op(name="less"), args=[Var() as count, Var() as limit]):
+            plain = all(isinstance(state.type, TensorType) for state in states)
+            if plain and count is counter and limit in states:
+                return states.index(limit)
+    return None
 
 
 def counted_trips(loop: While) -> Dim | None:

@@ -7,7 +7,8 @@ table holds addresses, as a kernel's does.
   loop is in its first iteration.
 - `TEST`: whether there is another iteration; if not, the target comes next. If there is one, but
   no memory for its rows, the loop is marked as full and the same step comes next. Arguments: the
-  counter and, for a loop of unknown trip count, a condition of one byte.
+  counter and, if the trip count is not known before the run, a condition of one byte or the trip
+  count itself (64 bits).
 - `NEXT`: ends an iteration. The counter counts, moving buffers move, the target comes next.
 - `COPY`: copies bytes from its second argument to its first.
 - `UNLESS`: the target comes next unless the byte that its argument points to is set.
@@ -34,10 +35,11 @@ from typing import Final
 
 KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END = range(8)
 
-# A loop: 64-bit words. `TRIPS` is -1 if a condition ends the loop; `TOTAL` counts the iterations of
-# all entries of the loop since Python last reset it. If a condition ends a loop, `CAPACITY` is the
-# number of rows for which its stacks have memory, and `FULL` is 1 if another row is needed. A loop
-# with such stacks is entered once, so `TOTAL` is the number of their rows.
+# A loop: 64-bit words. `TRIPS` is `BY_CONDITION` or `BY_VALUE` if an argument of `TEST` ends the
+# loop; `TOTAL` counts the iterations of all entries of the loop since Python last reset it. Such a
+# loop has a `CAPACITY`, the number of rows for which its stacks have memory, and `FULL` is 1 if
+# another row is needed. If it has stacks, it is entered once, so `TOTAL` is their number of rows.
+BY_CONDITION, BY_VALUE = -1, -2
 LOOP_LIMIT, LOOP_TRIPS, LOOP_TOTAL, LOOP_FAULT = 0, 8, 16, 24
 LOOP_MOVING, LOOP_STATES, LOOP_STACKS, LOOP_STRIDES = 32, 40, 48, 56
 LOOP_PATCHES, LOOP_N_PATCHES, LOOP_CAPACITY, LOOP_FULL, LOOP_BYTES = 64, 72, 80, 88, 96
@@ -150,18 +152,25 @@ test:
   %ttotal = load i64, ptr %ttotalp, align 8
   %limit = load i64, ptr %loop, align 8
   %known = icmp sge i64 %ttrips, 0
-  br i1 %known, label %count, label %condition
+  br i1 %known, label %count, label %unknown
+unknown:
+  %endsp = getelementptr i8, ptr %args, i64 8
+  %ends = load ptr, ptr %endsp, align 8
+  %by_value = icmp eq i64 %ttrips, {BY_VALUE}
+  br i1 %by_value, label %value, label %condition
+value:
+  %vtrips = load i64, ptr %ends, align 1
+  %remain = icmp slt i64 %counted, %vtrips
+  br label %tested
 count:
   %left = icmp slt i64 %counted, %ttrips
   br label %tested
 condition:
-  %condp = getelementptr i8, ptr %args, i64 8
-  %cond = load ptr, ptr %condp, align 8
-  %holdsb = load i8, ptr %cond, align 1
+  %holdsb = load i8, ptr %ends, align 1
   %holds = icmp ne i8 %holdsb, 0
   br label %tested
 tested:
-  %goes = phi i1 [ %left, %count ], [ %holds, %condition ]
+  %goes = phi i1 [ %left, %count ], [ %remain, %value ], [ %holds, %condition ]
   br i1 %goes, label %check, label %over
 check:
   %within = icmp slt i64 %ttotal, %limit
