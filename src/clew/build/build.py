@@ -24,6 +24,7 @@ from clew.runtime.cache import Cache
 from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
 from clew.support.bounds import bounds_in_force
+from clew.support.collection import rare_collections
 
 
 def build_module(
@@ -38,6 +39,7 @@ def build_module(
     return made.at(made.program, segments, {})
 
 
+@rare_collections()
 def build_template(
     module: Module,
     options: Options,
@@ -73,6 +75,11 @@ def build_template(
     builder = ProgramBuilder(fused.main, engines)
     program = builder.build()
     clock.lap("program")
+    for number, kernel in enumerate(native.deferred_kernels, 1):
+        of_all = f"{number} of {len(native.deferred_kernels)}"
+        options.on_progress(f"kernel of data-dependent sizes, {of_all}")
+        kernel.prepare()
+    clock.lap("kernels of data-dependent sizes")
     uses = _uses(builder, native, names)
     unmet = [*manager.unmet, *lost_regions(manager.stages, options.passes)]
     if options.schedules:

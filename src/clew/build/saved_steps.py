@@ -8,14 +8,14 @@ from typing import Any
 from clew.backends.host.steps import HostStep
 
 
-def step_from_json(step: Mapping[str, Any], pool: Any) -> Any:
-    """Returns the function that runs a saved step: an operator, or a kernel that is compiled for
-    the shapes it meets.
+def step_from_json(step: Mapping[str, Any], pool: Any, template: Any) -> Any:
+    """Returns the function that runs a saved step: an operator, or a kernel with data-dependent
+    shapes. `template` is the kernel's program for all sizes, if it has one.
 
     Errors: C061 (see `HostStep.from_json`).
     """
     if "kernel" in step:
         from clew.build.specialized import saved_kernel  # noqa: PLC0415 - it imports the compiler
 
-        return saved_kernel(step, pool)
+        return saved_kernel(step, pool, template)
     return HostStep.from_json(step)

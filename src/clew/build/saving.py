@@ -6,16 +6,17 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from clew.backends.backend import Backend
 from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.cpu.lowering import KernelBinary
 from clew.backends.host.steps import HostStep
 from clew.backends.regions import region_record
 from clew.build.all_sizes import SizedBuild
-from clew.build.result import Build, BuildTemplate
+from clew.build.result import Build
 from clew.codegen.artifact import KernelCode
 from clew.ir.dims import Dim, SymDim, to_record
 from clew.machine.needs import needs_of
@@ -37,13 +38,14 @@ from clew.runtime.program import (
     View,
 )
 from clew.runtime.regions import RegionCall
-from clew.runtime.template import LoopTemplate, SegmentTemplate, SizedSegment
+from clew.runtime.template import LoopTemplate, ProgramTemplate, SegmentTemplate, SizedSegment
 from clew.runtime.variant import Variant
 from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION
 
 Array = np.ndarray[Any, Any]
+Binaries: TypeAlias = "Mapping[str, KernelBinary]"
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ class _Writer:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         return {"dtype": dtype_name(array.dtype), "shape": array.shape, "blob": self.blob(data)}
 
-    def kernel(self, code: KernelCode, build: BuildTemplate) -> int:
+    def kernel(self, code: KernelCode, binaries: Binaries) -> int:
         """Adds a kernel and its object; returns the kernel's number."""
         number = self._kernel_of.get(code.key)
         if number is None:
@@ -153,7 +155,7 @@ class _Writer:
             record = code.to_record()
             del record["in_place"]  # the plan's arguments say where it has been used
             self.kernels.append(record)
-            made = build.binaries[code.key].object
+            made = binaries[code.key].object
             blob = self.blob(np.frombuffer(made.data, np.uint8))
             self.objects.append({"key": made.key, "symbols": made.symbols, "blob": blob})
         return number
@@ -174,35 +176,38 @@ def _build(
     return {
         "shapes": shapes,
         "values": [writer.blob(np.frombuffer(v, np.uint8)) for v in values],
-        "segments": [_segment(writer, s.plan, build) for s in build.segments],
+        "segments": [_segment(writer, s.plan, build.binaries) for s in build.segments],
         "program": _program(writer, build.program, numbers),
         "kernels": [asdict(use) for use in uses],
     }
 
 
 def _sized(writer: _Writer, sized: SizedBuild, uses: Sequence[SavedUse]) -> dict[str, Any]:
-    build, template = sized.build, sized.template
+    record = _all_sizes(writer, sized.template, sized.build.binaries)
+    return {**record, "kernels": [asdict(use) for use in uses]}
+
+
+def _all_sizes(writer: _Writer, template: ProgramTemplate, binaries: Binaries) -> dict[str, Any]:
     numbers = {id(s): n for n, s in enumerate(template.segments)}
     return {
         "conditions": [to_record(condition) for condition in template.conditions],
         "segments": [
-            _template(writer, s.template, build)
+            _template(writer, s.template, binaries)
             if isinstance(s, SizedSegment)
-            else _segment(writer, s.plan, build)
+            else _segment(writer, s.plan, binaries)
             for s in template.segments
         ],
         "program": _program(writer, template.program, numbers),
-        "kernels": [asdict(use) for use in uses],
     }
 
 
-def _template(writer: _Writer, template: SegmentTemplate, build: BuildTemplate) -> dict[str, Any]:
+def _template(writer: _Writer, template: SegmentTemplate, binaries: Binaries) -> dict[str, Any]:
     inputs, outputs = (
         [{**asdict(spec), "shape": [to_record(d) for d in spec.shape]} for spec in specs]
         for specs in (template.inputs, template.outputs)
     )
     return {
-        "steps": _steps(writer, template.steps, build),
+        "steps": _steps(writer, template.steps, binaries),
         "inputs": inputs,
         "outputs": outputs,
         "constants": [writer.array(constant) for constant in template.constants],
@@ -223,10 +228,10 @@ def _loop(loop: LoopTemplate) -> dict[str, Any]:
     }
 
 
-def _steps(writer: _Writer, steps: Sequence[Step], build: BuildTemplate) -> list[dict[str, Any]]:
+def _steps(writer: _Writer, steps: Sequence[Step], binaries: Binaries) -> list[dict[str, Any]]:
     return [
         {
-            "kernel": writer.kernel(step.code, build),
+            "kernel": writer.kernel(step.code, binaries),
             "args": _refs(step.args),
             "label": step.label,
             "checked": step.checked,
@@ -235,9 +240,9 @@ def _steps(writer: _Writer, steps: Sequence[Step], build: BuildTemplate) -> list
     ]
 
 
-def _segment(writer: _Writer, plan: SegmentPlan, build: BuildTemplate) -> dict[str, Any]:
+def _segment(writer: _Writer, plan: SegmentPlan, binaries: Binaries) -> dict[str, Any]:
     return {
-        "steps": _steps(writer, plan.steps, build),
+        "steps": _steps(writer, plan.steps, binaries),
         "inputs": [asdict(spec) for spec in plan.inputs],
         "outputs": [asdict(spec) for spec in plan.outputs],
         "constants": [writer.array(constant) for constant in plan.constants],
@@ -310,7 +315,10 @@ def _instruction(
             return {"do": "region", **_region(writer, instruction), **ends}
         case RunHost(function=function):
             assert isinstance(function, (HostStep, DeferredKernel))
-            about = {"label": instruction.label, "layers": instruction.layers}
+            about: dict[str, Any] = {"label": instruction.label, "layers": instruction.layers}
+            prepared = function.prepare() if isinstance(function, DeferredKernel) else None
+            if prepared is not None:
+                about["sized"] = _all_sizes(writer, prepared.template, prepared.binaries)
             return {"do": "host", "step": function.to_json(), **about, **ends}
         case Branch():
             return {

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from clew.backends.calls import kernel_calls
-from clew.backends.cpu.deferred_kernel import DeferredKernel
+from clew.backends.cpu.deferred_kernel import DeferredKernel, Prepared
 from clew.backends.cpu.native import NativeKernels
 from clew.backends.engines import Engines
 from clew.backends.host.engine import HostSteps
@@ -42,7 +42,7 @@ class KernelBuilder:
         made = self._built(specialize, module, _is_known)
         return None if made is None else made[0]
 
-    def template(self, specialize: Specialize, module: Module) -> ProgramTemplate | None:
+    def template(self, specialize: Specialize, module: Module) -> Prepared | None:
         """Returns the program of a module for all sizes that `specialize` names; None if some of
         its shapes have other sizes, or if some kernel needs its sizes as numbers.
         """
@@ -51,7 +51,7 @@ class KernelBuilder:
             return None
         program, native, main = made
         conditions = conditions_of(main, native.binaries.values())
-        return ProgramTemplate(program, native.segments, conditions)
+        return Prepared(ProgramTemplate(program, native.segments, conditions), native.binaries)
 
     def _built(
         self, specialize: Specialize, module: Module, accepts: Callable[[Type], bool]
@@ -87,9 +87,13 @@ def _is_named(type_: Type) -> bool:
     return not isinstance(type_, UnrankedType)
 
 
-def saved_kernel(step: Mapping[str, Any], pool: ThreadPool) -> DeferredKernel:
-    """Returns a kernel of a saved model, which is compiled for the shapes it meets."""
+def saved_kernel(
+    step: Mapping[str, Any], pool: ThreadPool, template: ProgramTemplate | None
+) -> DeferredKernel:
+    """Returns a kernel of a saved model. At sizes that its program for all sizes does not serve, it
+    is compiled for the shapes it meets.
+    """
     target, bounds = Target.of_record(step["target"]), step.get("bounds", "check")
     options = Options(target, pool.threads, 3, (), bounds=bounds)
     builder = KernelBuilder(options, default_cache(), pool)
-    return DeferredKernel.from_json(step, target, bounds, builder)
+    return DeferredKernel.from_json(step, target, bounds, builder, template)

@@ -91,17 +91,19 @@ class EntryPoint:
         """The number of lines of a piece; 1 if it has none."""
         return sum(count for count, _ in self.line_costs) or 1
 
-    def at(self, sizes: Sizes, accesses: bool = True) -> EntryPoint:
-        """Returns the entry point at given sizes. Lines that are missing there have no pieces."""
-        lines = tuple((sizes.value(count), cost) for count, cost in self.lines)
+    def at(self, sizes: Sizes, is_shared: bool = True) -> EntryPoint:
+        """Returns the entry point at given sizes. Lines that are missing there have no pieces.
+        Unless several threads share it, it keeps the cost at typical sizes and has no accesses.
+        """
+        lines = tuple([(sizes.value(count), cost) for count, cost in self.lines])
         grid = sizes.value(self.grid)
-        if self.lines and not sum(count for count, _ in lines):
+        if lines and not any(count for count, _ in lines):
             grid = 0
+        if not is_shared:
+            return EntryPoint(self.symbol, grid, self.cost, lines, (), (), self.joins)
         cost = self.cost
         if self.work is not None:
             cost *= sizes.value(self.work) / max(1, typical(self.work))
-        if not accesses:
-            return EntryPoint(self.symbol, grid, cost, lines, (), (), self.joins)
         reads, writes = (tuple(a.at(sizes) for a in part) for part in (self.reads, self.writes))
         return EntryPoint(self.symbol, grid, cost, lines, reads, writes, self.joins)
 
@@ -199,20 +201,18 @@ class KernelCode(Brief):
         assert isinstance(self.scratch_bytes, int)
         return self.scratch_bytes
 
-    def at(self, sizes: Sizes, *, accesses: bool = True) -> KernelCode:
-        """Returns the kernel at given sizes; itself if it has none. Without `accesses`, its entry
-        points have none: one thread needs none.
-        """
+    def at(self, sizes: Sizes, *, is_shared: bool = True) -> KernelCode:
+        """Returns the kernel at given sizes; itself if it has none. See `EntryPoint.at`."""
         if not self.sizes:
             return self
         return KernelCode(
             self.key,
-            tuple(entry.at(sizes, accesses) for entry in self.entries),
+            tuple([entry.at(sizes, is_shared) for entry in self.entries]),
             sizes.value(self.scratch_bytes),
-            tuple(sizes.value(size) for size in self.workspace_bytes),
+            tuple([sizes.value(size) for size in self.workspace_bytes]),
             self.in_place,
-            tuple(check.at(sizes) for check in self.checks),
-            size_values=tuple(sizes.by_name[name] for name in self.sizes),
+            tuple([check.at(sizes) for check in self.checks]),
+            size_values=tuple([sizes.by_name[name] for name in self.sizes]),
         )
 
     def to_record(self) -> dict[str, Any]:

@@ -73,8 +73,9 @@ class Regions(Protocol):
         ...
 
 
-# Returns the function of a host step, given its saved form.
-HostResolver = Callable[[Json, ThreadPool], Callable[..., Any]]
+# Returns the function of a host step, given its saved form, and its program for all sizes if it has
+# one.
+HostResolver = Callable[[Json, ThreadPool, "ProgramTemplate | None"], Callable[..., Any]]
 
 
 @dataclass(frozen=True, repr=False)
@@ -210,11 +211,13 @@ class BuildReader:
         record = text.get("sized")
         if record is None:
             return None
+        return LoadedTemplate(self._all_sizes(record), tuple(_kernel(k) for k in record["kernels"]))
+
+    def _all_sizes(self, record: Json) -> ProgramTemplate:
         segments = [self._part(part) for part in record["segments"]]
         program = self._program(record["program"], segments)
         conditions = [symbolic_of_record(condition) for condition in record["conditions"]]
-        kernels = tuple(_kernel(k) for k in record["kernels"])
-        return LoadedTemplate(ProgramTemplate(program, segments, conditions), kernels)
+        return ProgramTemplate(program, segments, conditions)
 
     def _part(self, record: Json) -> NativeSegment | SizedSegment:
         """Returns a segment of the build for all sizes."""
@@ -303,7 +306,8 @@ class BuildReader:
                 return RunSegment(segments[record["segment"]], reads, writes)
             case "host":
                 assert self._resolve_host is not None
-                function = self._resolve_host(record["step"], self._pool)
+                template = self._all_sizes(record["sized"]) if "sized" in record else None
+                function = self._resolve_host(record["step"], self._pool, template)
                 layers = tuple(record.get("layers", ()))  # older files have none
                 return RunHost(function, reads, writes, record["label"], layers)
             case "copy":

@@ -68,7 +68,7 @@ class NativeSegment(Shown):
         memory: SharedMemory | None = None,
     ):
         if not checked:
-            check_plan(plan)
+            check_plan(plan, is_placed=memory is not None)
             check_memory(plan, pool.threads)
         self.pool = pool
         self._library = library

@@ -133,7 +133,7 @@ class SegmentTemplate:
             code = step.code
             if code.sizes:
                 if code.key not in known:
-                    known[code.key] = code.at(sizes, accesses=threads > 1)
+                    known[code.key] = code.at(sizes, is_shared=threads > 1)
                 step = Step(known[code.key], step.args, step.label, step.checked)
             steps.append(step)
         arena, total = self._arena.at(sizes)

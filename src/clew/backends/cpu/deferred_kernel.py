@@ -6,11 +6,12 @@ import copy
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from clew.backends.cpu.lowering import operator_calls
+from clew.backends.cpu.lowering import KernelBinary, operator_calls
 from clew.backends.cpu.rows import Fitting, rows_of
 from clew.backends.cpu.stand_ins import sizes_of, stand_ins
 from clew.ir.deciding import deciding_params
@@ -43,9 +44,19 @@ class BuildsKernels(Protocol):
         """Returns the program for known sizes; None if some shapes remain unknown."""
         ...
 
-    def template(self, specialize: Specialize, module: Module) -> ProgramTemplate | None:
+    def template(self, specialize: Specialize, module: Module) -> Prepared | None:
         """Returns the program for all sizes; None if it needs some as numbers."""
         ...
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A program for all sizes. `binaries` holds its kernels by key; it is empty for a program from
+    a saved model.
+    """
+
+    template: ProgramTemplate
+    binaries: Mapping[str, KernelBinary]
 
 
 Specialized: TypeAlias = "Callable[[Sequence[np.ndarray[Any, Any]]], tuple[Any, ...]]"
@@ -73,9 +84,9 @@ class DeferredKernel:
     `sizes` names the last arguments, which are sizes that are not in the shape of any other
     argument. `bounds` is the treatment of indices out of range.
 
-    Data-dependent sizes may differ in every run. Cheap functions with few elements therefore first
-    run by the operators' references. A kernel is compiled after some calls; one for a single shape
-    only if this shape repeats often.
+    The kernel for all sizes is compiled with the model (`prepare`). If there is none, cheap
+    functions with few elements first run by the operators' references, because data-dependent sizes
+    may differ in every run; a kernel for a single shape is compiled only if it repeats often.
     """
 
     def __init__(
@@ -85,7 +96,9 @@ class DeferredKernel:
         target: Target,
         bounds: str,
         builder: BuildsKernels,
+        prepared: Prepared | None = None,
     ) -> None:
+        """`prepared` is the program for all sizes of a kernel that was saved with it."""
         self.function = function
         self.sizes = sizes
         outer = _names_outside(function, sizes)
@@ -100,9 +113,8 @@ class DeferredKernel:
         self._stand_ins = stand_ins(function)
         self._is_light = _is_light(function, target)
         self._interpreted = interpreted(function)
-        self._template = _Template(self)
+        self._template = _Template(self, prepared)
         self._values_met = 0
-        self._calls = 0
         self._met: OrderedDict[tuple[Any, ...], int] = OrderedDict()
         self._known: OrderedDict[tuple[Any, ...], Specialized | None] = OrderedDict()
         # By exact sizes and shapes: the fitting and its kernel.
@@ -129,11 +141,23 @@ class DeferredKernel:
 
     @staticmethod
     def from_json(
-        step: Mapping[str, Any], target: Target, bounds: str, builder: BuildsKernels
+        step: Mapping[str, Any],
+        target: Target,
+        bounds: str,
+        builder: BuildsKernels,
+        template: ProgramTemplate | None = None,
     ) -> DeferredKernel:
-        """Returns the kernel of JSON values from `to_json`."""
+        """Returns the kernel of JSON values from `to_json`, with its program for all sizes."""
         function = parse_module(step["kernel"]).main
-        return DeferredKernel(function, tuple(step["sizes"]), target, bounds, builder)
+        sizes = tuple(step["sizes"])
+        prepared = None if template is None else Prepared(template, {})
+        return DeferredKernel(function, sizes, target, bounds, builder, prepared)
+
+    def prepare(self) -> Prepared | None:
+        """Compiles the kernel for all sizes, if there is one, before the first run, and returns
+        it.
+        """
+        return self._template.made
 
     def at(self, sizes: Mapping[str, int]) -> DeferredKernel:
         """Returns the kernel in a program for given sizes of the model. It shares its kernels."""
@@ -167,11 +191,6 @@ class DeferredKernel:
             chosen = self._chosen_sizes(given)
             sizes = tuple(chosen.get(n, s) for n, s in zip(self._names, sizes, strict=True))
         key, counts = self._key(given, sizes)
-        if key not in self._known and self._is_light and self._is_rare(key, given):
-            start = time.thread_time()  # leaves out the time of other threads
-            result = self._interpret(given, sizes)
-            self._is_light = time.thread_time() - start < _LIGHT_SECONDS
-            return result
         fitting = Fitting.of(self._rows, counts, shapes, sizes)
         wide, wide_sizes = fitting.widened(given), list(sizes)
         for rows, rounded in zip(self._rows, counts, strict=True):
@@ -179,9 +198,16 @@ class DeferredKernel:
                 wide_sizes[rows.size] = rounded
         if key not in self._known:
             layer = ", ".join(self.function.span.layers)
+            with locate(layer=layer):
+                for_all = self._for_all(wide, wide_sizes)
+            if for_all is None and self._is_light and self._is_rare(key, given):
+                start = time.thread_time()  # leaves out the time of other threads
+                result = self._interpret(given, sizes)
+                self._is_light = time.thread_time() - start < _LIGHT_SECONDS
+                return result
             with self._lock, locate(layer=layer), bounds_in_force(self.bounds):
                 if key not in self._known:
-                    self._known[key] = self._specialize(wide, wide_sizes)
+                    self._known[key] = for_all or self._specialize(wide, wide_sizes)
                 while len(self._known) > _KEPT_SHAPES:
                     self._known.popitem(last=False)
                     self._ready.clear()
@@ -226,11 +252,19 @@ class DeferredKernel:
             met = self._met[key] = self._met.pop(key, 0) + 1
             while len(self._met) > _NOTED_SHAPES:
                 self._met.popitem(last=False)
-            self._calls += 1
             alone = len(self._met) == 1
-        if self._calls > _MEETINGS and self._template.is_possible:
-            return False
         return met <= (_MEETINGS_OF_ONE if alone or self._rows else _MEETINGS)
+
+    def _for_all(
+        self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
+    ) -> Specialized | None:
+        """Returns the kernel for all sizes, at those of these arguments; None if it does not serve
+        them.
+        """
+        if not self._template.is_possible or any(decides_now(arrays[n]) for n in self._deciding):
+            return None
+        program = self._template.at(self._sizes_of(arrays, given))
+        return None if program is None else lambda values: tuple(program(values))
 
     def _specialize(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
@@ -239,14 +273,7 @@ class DeferredKernel:
         deciding = [n for n in self._deciding if decides_now(arrays[n])]
         if deciding and self._values_met == _COMPILED_VALUES:
             return None
-        sizes = dict(zip(self._names, given, strict=True))
-        for param, array in zip(self.function.params, arrays, strict=True):
-            bind_sizes(param, array.shape, sizes)
-        sizes = {**self._chosen_sizes(arrays), **sizes}
-        if not deciding:
-            for_all = self._template.at(sizes)
-            if for_all is not None:
-                return lambda values: tuple(for_all(values))
+        sizes = self._sizes_of(arrays, given)
         module, names = self.alone()
         values = tuple((names[n], arrays[n].copy()) for n in deciding)
         shapes = tuple((name, tuple(a.shape)) for name, a in zip(names, arrays, strict=True))
@@ -255,6 +282,18 @@ class DeferredKernel:
             return None
         self._values_met += bool(values)
         return lambda values: tuple(program(values))
+
+    def _sizes_of(
+        self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
+    ) -> dict[str, int]:
+        """Returns the values of all names that occur in the function.
+
+        Errors: T030 if a size is bound to two values, or an array's rank differs.
+        """
+        sizes = dict(zip(self._names, given, strict=True))
+        for param, array in zip(self.function.params, arrays, strict=True):
+            bind_sizes(param, array.shape, sizes)
+        return {**self._chosen_sizes(arrays), **sizes}
 
     def alone(self) -> tuple[Module, list[str]]:
         """Returns a module of the function's operators, and the names of its parameters."""
@@ -273,15 +312,19 @@ class DeferredKernel:
 
 
 class _Template:
-    """The kernel for all sizes of a deferred kernel, compiled when it is first asked for."""
+    """The kernel for all sizes of a deferred kernel, compiled when it is first needed."""
 
-    def __init__(self, kernel: DeferredKernel) -> None:
+    def __init__(self, kernel: DeferredKernel, prepared: Prepared | None) -> None:
         self._kernel = kernel
+        self._prepared = prepared
         # Sizes by names that generated code can have.
         self._names = {name: f"s{n}" for n, name in enumerate(sorted(sizes_of(kernel.function)))}
 
     @cached_property
-    def _made(self) -> ProgramTemplate | None:
+    def made(self) -> Prepared | None:
+        """The program; None if there is none."""
+        if self._prepared is not None:
+            return self._prepared
         kernel = self._kernel
         renamed = Specialize(names=tuple(self._names.items()))
         module, _ = kernel.alone()
@@ -294,15 +337,15 @@ class _Template:
     @property
     def is_possible(self) -> bool:
         """Whether there is a kernel for all sizes."""
-        return self._made is not None
+        return self.made is not None
 
     def at(self, sizes: Mapping[str, int]) -> Program | None:
         """Returns the program at given sizes; None if the kernel does not serve them."""
         if any(name not in sizes for name in self._names):
             return None  # some are known only from values
         found = None
-        if self._made is not None:
-            found = self._made.at({new: sizes[name] for name, new in self._names.items()})
+        if self.made is not None:
+            found = self.made.template.at({new: sizes[name] for name, new in self._names.items()})
         return None if found is None else found[0]
 
 

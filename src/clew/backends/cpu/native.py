@@ -55,6 +55,7 @@ class NativeKernels:
         # Why kernels of sizes that only a run knows cannot serve all sizes, by their keys.
         self.unsized: dict[str, str] = {}
         self.codes: dict[int, KernelCode] = {}
+        self.deferred_kernels: list[DeferredKernel] = []
         self.hits = 0
         # Ids of the users' schedules that fit some kernel.
         self.used: set[int] = set()
@@ -178,7 +179,9 @@ class NativeKernels:
             )
         self._chosen(call, call.op)
         target, bounds = self.options.target, self.options.bounds
-        return DeferredKernel(call.op, sizes, target, bounds, self._builder)
+        kernel = DeferredKernel(call.op, sizes, target, bounds, self._builder)
+        self.deferred_kernels.append(kernel)
+        return kernel
 
 
 class _Elsewhere:
