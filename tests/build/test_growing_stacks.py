@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import onnx.parser
 import pytest
-from loop_models import ENDLESS_ROWS, HEAD, model, outputs, rows_feed
+from loop_models import ENDLESS_ROWS, HEAD, Array, model, outputs, rows_feed
 
 import clew
 from clew.build.observe import node_values, observe
 from clew.ir.interpret import interpret
+from clew.runtime.guard import GuardSide
 from clew.runtime.memory import check_plan
 from clew.runtime.plan import BufferKind, Flow, FlowKind, SegmentPlan
 from clew.support.budgets import Budgets, in_force
@@ -294,3 +295,60 @@ def test_damaged_stacks_are_refused() -> None:
     ):
         with pytest.raises(AssertionError):
             check_plan(changed)
+
+
+def drawn(seed: int) -> tuple[str, dict[str, Array]]:
+    """Returns a model with a loop of two states and one that stays, which stacks values of several
+    dtypes until a number, a condition or both end it; and its inputs.
+    """
+    rng = np.random.default_rng(seed)
+    shape = [int(n) for n in rng.choice([1, 3, 5, 16, 33], rng.integers(0, 4))]
+    of = f"float{shape}" if shape else "float"
+    ends = rng.choice(["number", "condition", "both"])
+    casts = {"bool": 9, "int8": 3, "int64": 7, "float16": 10, "double": 11}
+    names = [str(n) for n in rng.choice(list(casts), rng.integers(1, 4))]
+    rows = [f"{n}{shape} r{k}" if shape else f"{n} r{k}" for k, n in enumerate(names)]
+    results = "".join(f", {n}{['k', *shape]} s{k}".replace("'", "") for k, n in enumerate(names))
+    text = f"""agraph ({of} x, {of} w, int64 n) => ({of} y, int64 last{results}) {{
+        yes = Constant <value = bool {{1}}> ()
+        zero = Constant <value = int64 {{0}}> ()
+        y, kept, last{"".join(f", s{k}" for k in range(len(names)))} = Loop
+            ({"n" if ends != "condition" else ""}, yes, x, w, zero) <body = inner
+            (int64 i, bool c, {of} u, {of} v, int64 t) =>
+            (bool c2, {of} u2, {of} v2, int64 t2, {", ".join(rows)}) {{
+            v2 = Identity (v)
+            a = Mul (u, v)
+            u2 = Cos (a)
+            t2 = Add (t, i)
+            four = Constant <value = float {{4.0}}> ()
+            big = Mul (u, four)
+            {"".join(f"r{k} = Cast <to = {casts[n]}> (big) " for k, n in enumerate(names))}
+            most = Constant <value = int64 {{{int(rng.integers(0, 60))}}}> ()
+            small = Less (i, most)
+            c2 = {"Identity (c)" if ends == "number" else "Identity (small)"}
+        }}>
+    }}"""
+    x, w = (np.asarray(rng.uniform(-1, 1, shape), np.float32) for _ in range(2))
+    return text, {"x": x, "w": w, "n": np.array(rng.integers(0, 90))}
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_drawn_loops_agree(seed: int) -> None:
+    text, feed = drawn(seed)
+    made = onnx.parser.parse_model(HEAD + text)
+    module = clew.load(made)
+    session = pytest.importorskip("onnxruntime").InferenceSession(made.SerializeToString())
+    sides: list[GuardSide | bool] = [False, *GuardSide]
+    for side in sides:
+        compiled = clew.compile(module, threads=2, guard=side)
+        assert compiled.build.segments[0].plan.stacks
+        for n in (int(feed["n"]), 0, 2, 31):
+            given = feed | {"n": np.array(n), "x": np.asarray(feed["x"] * np.float32(1 + n / 90))}
+            for found, other in zip(
+                outputs(compiled, given), session.run(None, given), strict=True
+            ):
+                assert found.dtype == other.dtype
+                atol = 1e-3 if other.dtype.kind == "f" else 1.01  # a cast rounds to a neighbor
+                np.testing.assert_allclose(
+                    found.astype(float), other.astype(float), rtol=1e-3, atol=atol
+                )
