@@ -78,8 +78,21 @@ def test_a_loops_kernels_count_all_their_runs(trips: int) -> None:
     assert all(k.runs >= 1 for k in found.kernels)
 
 
+GROWS = """<ir_version: 9, opset_import: ["" : 18]>
+agraph (float[4] x, int64 n) => (float[k] y) {
+    yes = Constant <value = bool {1}> ()
+    y = Loop (n, yes, x) <body = inner
+        (int64 i, bool c, float[j] u) => (bool c2, float[k] u2) {
+        c2 = Identity (c)
+        u2 = Concat <axis = 0> (u, x)
+    }>
+}"""
+
+
 def test_what_is_outside_kernels_is_told() -> None:
-    profile = profiled("loop_recurrence")
+    model = clew.compile(onnx.parser.parse_model(GROWS), threads=1)
+    x = np.ones(4, np.float32)
+    profile = model.profile(x, np.array(3), repeats=2, sample=False, roofline=False)
     rows = {row.what: row for row in profile.outside}
     assert {"the call", "calls of native code", "loops"} <= set(rows)
     assert rows["the call"].count == rows["loops"].count == 1

@@ -120,8 +120,11 @@ def _poisoned(
     segment = instruction.segment
     if not isinstance(segment, NativeSegment):
         return run()
-    outputs = []
+    outputs: list[np.ndarray | None] = []
     for spec in segment.plan.outputs:
+        if spec.is_stack:
+            outputs.append(None)
+            continue
         room = aligned_bytes(spec.size_bytes)
         room[...] = 0xFF
         outputs.append(room.view(np.dtype(spec.dtype)).reshape(spec.shape))

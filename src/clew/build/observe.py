@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from clew.build.result import Build, KernelUse
+from clew.ir.dims import is_unknown
 from clew.ir.expr import (
     Call,
     Constant,
@@ -269,12 +270,12 @@ def _observe(
                 results = tuple(map(_copied, writes, addresses[len(reads) :]))
                 note(Ran(use, operands, results))
 
-            def ended(place: int, addresses: list[int]) -> None:
+            def ended(place: int, addresses: list[int], rows: int) -> None:
                 flow = segment.plan.order[place]
                 if isinstance(flow, Flow) and flow.node in types:
                     type_ = types[flow.node]
-                    found = map(_copied, leaves(type_), addresses)
-                    put(flow.node, _packed(type_, found))
+                    parts = [_with_rows(part, rows) for part in leaves(type_)]
+                    put(flow.node, _packed(type_, map(_copied, parts, addresses)))
 
             return segment.step_by_step(given, around_step, ended)
         results = run()
@@ -289,6 +290,13 @@ def _observe(
         return results
 
     return build.program.observed(inputs, around)
+
+
+def _with_rows(type_: Type, rows: int) -> Type:
+    """Returns the type of a stack of a loop with its number of rows, if that is unknown."""
+    if isinstance(type_, TensorType) and type_.rank and is_unknown(type_.shape[0]):
+        return type_.with_(shape=(rows, *type_.shape[1:]))
+    return type_
 
 
 def _copied(type_: Type, address: int) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.backends.cpu.segment_writer import SegmentWriter, Work
+from clew.backends.cpu.segment_writer import SegmentWriter, Work, counted_trips
 from clew.backends.engines import Engines
 from clew.backends.regions import layers_of
 from clew.build.places import Places
@@ -95,6 +95,8 @@ class ProgramBuilder:
         # loops that are views of initial states.
         self.parts: dict[int, tuple[ProgramBuilder, ProgramBuilder]] = {}
         self._passed_on: dict[int, set[int]] = {}
+        # The stacks of native loops whose number of rows the data decide.
+        self._growing: set[int] = set()
         self._places = Places(self)
 
     def collect(self) -> list[int]:
@@ -219,6 +221,8 @@ class ProgramBuilder:
                 self.made_in.update(dict.fromkeys(slots, len(self._groups)))
                 if isinstance(node, While):
                     self._pass_on(node)
+                    if counted_trips(node) is None:
+                        self._growing.update(slots[len(slots) - node.scans :])
             case Call() | If() | While():
                 self._new_slots(node)
                 self._groups.append(node)
@@ -237,14 +241,12 @@ class ProgramBuilder:
         """Whether a branch or loop can be part of a segment: it consists of kernels, and the sizes
         of its values are known. Keeps the builders of its parts.
         """
-        trips = node.trips if isinstance(node, While) else None
-        if isinstance(node, While) and (is_unknown(trips) if trips is not None else node.scans):
-            return False
         functions = (node.then, node.orelse) if isinstance(node, If) else (node.cond, node.body)
         given = [t for arg in node.children for t in leaves(arg.type) if arg not in functions]
         passed = [t for f in functions for p in f.params for t in leaves(p.type)]
         made = [t for f in functions for t in leaves(f.body.type)]
-        for type_ in (*given, *passed, *made, *leaves(node.type)):
+        results = leaves(node.type)[: len(given)] if isinstance(node, While) else leaves(node.type)
+        for type_ in (*given, *passed, *made, *results):
             if not isinstance(type_, TensorType) or not is_native(type_):
                 return False
             if any(map(is_unknown, type_.shape)):
@@ -256,7 +258,7 @@ class ProgramBuilder:
         parts = [self._inner(function, ()) for function in functions]
         for part in parts:
             part.collect()
-            if any(not isinstance(group, list) for group in part._groups):
+            if part._growing or any(not isinstance(group, list) for group in part._groups):
                 return False
         self.parts[node.id] = parts[0], parts[1]
         return True
@@ -353,7 +355,7 @@ class ProgramBuilder:
     def _segment(self, group: list[Work], needed: set[int]) -> None:
         """Adds the segment of a group of kernel calls, branches and loops."""
         self.reuse_dying(group, needed)
-        outputs = [s for s in self.written(group) if s in needed]
+        outputs = [s for s in self.written(group) if s in needed or s in self._growing]
         writer = SegmentWriter(self, outputs)
         template = writer.write(group)
         self.templates.append(template)

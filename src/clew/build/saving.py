@@ -224,6 +224,7 @@ def _loop(loop: LoopTemplate) -> dict[str, Any]:
         "states_bytes": [to_record(size) for size in loop.states_bytes],
         "rows_bytes": [to_record(size) for size in loop.rows_bytes],
         "trips": None if loop.trips is None else to_record(loop.trips),
+        "reads_trips": loop.reads_trips,
     }
 
 

@@ -265,7 +265,8 @@ class _GraphReader:
         """
         kernels = [n for n in post_order(loop.cond.body) if _is_kernel(n)]
         trips = None if loop.trips is None else self._reader.build.known(loop.trips)
-        counted = trips is not None and not any(n.id in self._reader.uses for n in kernels)
+        known = trips is not None or bool(kernels)
+        counted = known and not any(n.id in self._reader.uses for n in kernels)
         return {"body": loop.body} if counted else {"cond": loop.cond, "body": loop.body}
 
     def _kernel(self, call: Call, function: Function) -> None:

@@ -345,13 +345,17 @@ def _flow(record: Json) -> Flow:
 def _loop(record: Json) -> LoopPlan:
     states, rows = tuple(map(int, record["states_bytes"])), tuple(map(int, record["rows_bytes"]))
     trips = None if record["trips"] is None else int(record["trips"])
-    return LoopPlan(int(record["first"]), states, rows, trips)
+    return LoopPlan(int(record["first"]), states, rows, trips, _reads_trips(record))
 
 
 def _sized_loop(record: Json) -> LoopTemplate:
     states, rows = (tuple(map(of_record, record[n])) for n in ("states_bytes", "rows_bytes"))
     trips = None if record["trips"] is None else of_record(record["trips"])
-    return LoopTemplate(int(record["first"]), states, rows, trips)
+    return LoopTemplate(int(record["first"]), states, rows, trips, _reads_trips(record))
+
+
+def _reads_trips(record: Json) -> bool:
+    return bool(record.get("reads_trips"))  # older files have none
 
 
 def _no_iterations(record: Json) -> NoIterations:
@@ -371,11 +375,13 @@ def _code(record: Json) -> KernelCode:
 
 
 def _sized_spec(record: Json) -> SizedSpec:
-    return SizedSpec(record["name"], tuple(map(of_record, record["shape"])), record["dtype"])
+    shape = tuple(map(of_record, record["shape"]))
+    return SizedSpec(record["name"], shape, record["dtype"], bool(record.get("is_stack")))
 
 
 def _spec(record: Json) -> BufferSpec:
-    return BufferSpec(record["name"], tuple(record["shape"]), record["dtype"])
+    shape, is_stack = tuple(record["shape"]), bool(record.get("is_stack"))  # older files have none
+    return BufferSpec(record["name"], shape, record["dtype"], is_stack)
 
 
 def _kernel(record: Json) -> LoadedKernel:

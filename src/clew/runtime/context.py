@@ -14,13 +14,14 @@ import numpy as np
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import driver as native
-from clew.codegen.driver import flow as native_flow
 from clew.runtime.driver import driver
 from clew.runtime.grid import Use, choose_cuts, phases, split
 from clew.runtime.guard import GuardedBuffer, GuardSide
+from clew.runtime.loop_tables import LoopTables
 from clew.runtime.memory import address_of, aligned_bytes, round_up
 from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan, Step
 from clew.runtime.resident import Resident
+from clew.runtime.stacks import Stacks
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.locks import Lock
 from clew.support.shown import Shown
@@ -161,6 +162,8 @@ class GuardedMemory:
             _fill(buffer, constant)
         self.arena = [GuardedBuffer(b.size_bytes, side=side) for b in plan.arena_buffers]
         self.scratch = GuardedBuffer(scratch_bytes(plan), side=side, count=threads)
+        self.stacks: list[GuardedBuffer] = []
+        self._plan, self._side = plan, side
         self._constants = plan.constants
 
     def places(self) -> Places:
@@ -172,6 +175,12 @@ class GuardedMemory:
             scratch_stride_bytes=self.scratch.stride_bytes,
             owners=self,
         )
+
+    def stack(self, output: int, size_bytes: int) -> GuardedBuffer:
+        """Returns memory for some rows of a stack."""
+        align_bytes = self._plan.outputs[output].itemsize
+        self.stacks.append(GuardedBuffer(size_bytes, align_bytes=align_bytes, side=self._side))
+        return self.stacks[-1]
 
     def fill(self, inputs: Sequence[np.ndarray]) -> None:
         """Copies a call's inputs in."""
@@ -186,6 +195,7 @@ class GuardedMemory:
             "constant": self.constants,
             "arena buffer": self.arena,
             "scratch": [self.scratch],
+            "stack": self.stacks,
         }
         for name, buffers in groups.items():
             for number, buffer in enumerate(buffers):
@@ -251,6 +261,7 @@ class Context(Shown):
         self._record_of = {step: number for number, step in enumerate(checking)}
         self._place_of = places_of
         self.loops = LoopTables(plan)
+        self.stacks = Stacks(plan, self.loops, self.bases, self._n_inputs)
         self._patches = self._lay_out_args(plan, places)
         starts = self._starts
         self.first_entries = [starts[place] for place in places_of]
@@ -263,6 +274,8 @@ class Context(Shown):
         for entry in entries:
             if isinstance(entry, Flow):
                 extra = self.loops.extra(entry)
+                if entry.kind is FlowKind.TEST:
+                    self.loops.note_test(entry.loop, args_address)
                 row = (args_address, 0, 0, 0, 0, entry.kind.value, starts[entry.target], extra)
                 tables.append([])
                 steps.append(row)
@@ -346,7 +359,9 @@ class Context(Shown):
         """
         at = self._starts[place]
         step = self.steps_address + at * native.STEP_BYTES
-        return bisect.bisect_left(self._starts, driver().go_on(step, at + 1))
+        while (following := driver().go_on(step, at + 1)) == at:
+            self.stacks.grow()
+        return bisect.bisect_left(self._starts, following)
 
     def first_fault(self) -> tuple[int, int, int] | None:
         """Returns the first step, check and index that was out of range in the last run, counted
@@ -411,61 +426,3 @@ class Context(Shown):
         self.loops.lay_out()
         self._n_patches = len(patches)
         return np.array(patches or [(0, 0, 0)], np.int64)
-
-
-class LoopTables:
-    """The driver's data about a plan's loops, for one call at a time."""
-
-    def __init__(self, plan: SegmentPlan) -> None:
-        self._loops = plan.loops
-        owners = [n for n, loop in enumerate(plan.loops) for _ in loop.moving_bytes]
-        self._owners = owners
-        self._moving = np.zeros(max(1, len(owners)), np.int64)
-        self._rows = [np.array(loop.rows_bytes or (0,), np.int64) for loop in plan.loops]
-        self._patches: list[list[tuple[int, int, int]]] = [[] for _ in plan.loops]
-        words = native_flow.LOOP_BYTES // 8
-        self._words = np.zeros((max(1, len(plan.loops)), words), np.int64)
-        self._fresh = self._words
-
-    def extra(self, entry: Flow) -> int:
-        """Returns the extra word of a step of control flow: a loop's address, or a number of
-        bytes.
-        """
-        if entry.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.NEXT):
-            return address_of(self._words) + entry.loop * native_flow.LOOP_BYTES
-        return entry.size_bytes
-
-    def add_patch(self, address: int, ref: BufferRef) -> None:
-        """Adds a patch: the loop that moves a buffer writes the buffer's address to `address`."""
-        owner = self._owners[ref.index]
-        column = ref.index - self._loops[owner].first
-        self._patches[owner].append((address, column, ref.offset_bytes))
-
-    def lay_out(self) -> None:
-        """Writes the loops' words after all patches were added."""
-        self._tables = [np.array(rows or [(0, 0, 0)], np.int64) for rows in self._patches]
-        for number, loop in enumerate(self._loops):
-            words = self._words[number]
-            words[native_flow.LOOP_TRIPS // 8] = -1 if loop.trips is None else loop.trips
-            words[native_flow.LOOP_MOVING // 8] = address_of(self._moving) + 8 * loop.first
-            words[native_flow.LOOP_STATES // 8] = len(loop.states_bytes)
-            words[native_flow.LOOP_STACKS // 8] = len(loop.rows_bytes)
-            words[native_flow.LOOP_STRIDES // 8] = address_of(self._rows[number])
-            words[native_flow.LOOP_PATCHES // 8] = address_of(self._tables[number])
-            words[native_flow.LOOP_N_PATCHES // 8] = len(self._patches[number])
-        self._fresh = self._words.copy()
-
-    def clear(self, most_iterations: int) -> None:
-        """Has no loop have turned yet, nor iteration more often than that in the next call."""
-        self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_iterations
-        np.copyto(self._words, self._fresh)  # a run writes its other words before it reads them
-
-    def iterations(self) -> list[int]:
-        """Returns the number of iterations of each loop since `clear`."""
-        return [int(n) for n in self._words[: len(self._loops), native_flow.LOOP_TOTAL // 8]]
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a loop was stopped at its limit."""
-        fault = self._words.item  # for few loops faster than NumPy's sum over a column
-        return any(fault(n, native_flow.LOOP_FAULT // 8) for n in range(len(self._words)))

@@ -47,6 +47,7 @@ class Driver:
         self.run_steps = function("clew_run_steps", status, pointer, count, pointer, pointer)
         self.run_segment = function("clew_run_segment", status, pointer, pointer, pointer, pointer)
         self.go_on = ctypes.CFUNCTYPE(count, pointer, count)(library.address("clew_go_on"))
+        self.patch_loop = function("clew_patch_loop", None, pointer, pointer)
         self.pool_lock = function("clew_pool_lock", status, pointer)
         self.pool_stop = function("clew_pool_stop", None, pointer)
         self.pause = function("clew_pause", None, count)

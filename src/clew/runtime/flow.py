@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, LoopPlan, SegmentPlan
 
 _COUNTER_BYTES = 8
+_TRIPS_BYTES = 8
 
 
 def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) -> None:
@@ -21,7 +22,6 @@ def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) ->
         assert loop.first == moving, f"loop {number}: moving buffers are not its own"
         assert min((0, *loop.moving_bytes)) >= 0, f"loop {number}: negative sizes"
         assert loop.trips is None or loop.trips >= 0, f"loop {number}: negative iterations"
-        assert loop.trips is not None or not loop.rows_bytes, f"loop {number}: endless stacks"
         moving += len(loop.moving_bytes)
     around, begins = _loops_around(plan)
     for place, entry in enumerate(plan.order):
@@ -34,6 +34,8 @@ def check_flow(plan: SegmentPlan, limits: Mapping[BufferKind, Sequence[int]]) ->
             assert first < entry.target, f"{where}: jumps back to {entry.target}"
             assert around[entry.target] == around[place], f"{where}: jumps into or out of a loop"
         _check_arguments(plan, entry, limits, where)
+        if entry.kind is FlowKind.BEGIN and plan.loops[entry.loop].grows:
+            assert not around[place], f"{where}: a stack grows inside of a loop"
 
 
 def _loops_around(plan: SegmentPlan) -> tuple[list[tuple[int, ...]], list[int]]:
@@ -87,16 +89,45 @@ def _check_arguments(
                 assert size <= room(ref), f"{where}: no room"
         case FlowKind.TEST | FlowKind.NEXT:
             _check_counter(args[0], room(args[0]), where)
-            decides = entry.kind is FlowKind.TEST and plan.loops[entry.loop].trips is None
+            loop = plan.loops[entry.loop]
+            decides = entry.kind is FlowKind.TEST and loop.trips is None
             assert len(args) == 1 + decides, f"{where}: no condition"
-            assert all(room(ref) >= 1 for ref in args), f"{where}: no condition"
+            least = _TRIPS_BYTES if loop.reads_trips else 1
+            assert all(room(ref) >= least for ref in args[1:]), f"{where}: no condition"
 
 
 def _bytes_needed(loop: LoopPlan) -> list[int]:
     """Returns, for each moving buffer of a loop, the memory that it moves through."""
     states = len(loop.moving_bytes) - len(loop.rows_bytes)
-    rows = [size * (loop.trips or 0) for size in loop.rows_bytes]
+    rows = [size * (1 if loop.trips is None else loop.trips) for size in loop.rows_bytes]
     return [*loop.moving_bytes[:states], *rows]
+
+
+def check_stacks(plan: SegmentPlan) -> None:
+    """Asserts that each output of any number of rows is a stack of one loop, and that nothing else
+    uses it.
+    """
+    stacks = [n for n, spec in enumerate(plan.outputs) if spec.is_stack]
+    if not stacks and not any(loop.grows for loop in plan.loops):
+        return
+    found: list[int] = []
+    for entry in plan.entries:
+        args = entry.args
+        if isinstance(entry, Flow) and entry.kind is FlowKind.END:  # reads and writes nothing
+            continue
+        if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
+            loop = plan.loops[entry.loop]
+            if loop.grows:
+                args, rows = args[: -len(loop.rows_bytes)], args[-len(loop.rows_bytes) :]
+                for ref, size in zip(rows, loop.rows_bytes, strict=True):
+                    known = ref.kind is BufferKind.OUTPUT and ref.offset_bytes == 0
+                    assert known, f"loop {entry.loop}: a stack that grows is no output"
+                    same = plan.outputs[ref.index].size_bytes == size
+                    assert same, f"loop {entry.loop}: rows of another size"
+                    found.append(ref.index)
+        taken = any(ref.kind is BufferKind.OUTPUT and ref.index in stacks for ref in args)
+        assert not taken, "a step uses a stack that grows"
+    assert sorted(found) == stacks, "stacks that grow are not the outputs of unknown size"
 
 
 def _check_counter(ref: BufferRef, room: int, where: str) -> None:

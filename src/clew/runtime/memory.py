@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from clew.ir.dims import Dim, Sizes, typical
-from clew.runtime.flow import check_flow
+from clew.runtime.flow import check_flow, check_stacks
 from clew.runtime.plan import (
     ArenaBuffer,
     BufferKind,
@@ -273,6 +273,7 @@ def check_plan(plan: SegmentPlan, *, is_placed: bool = False) -> None:
             assert 0 <= ref.offset_bytes <= sizes[ref.index], f"{label}: {ref} is outside"
     if plan.order:
         check_flow(plan, limits)
+    check_stacks(plan)
     if plan.arena and not is_placed:
         _check_overlaps(plan)
 

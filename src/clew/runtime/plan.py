@@ -43,11 +43,15 @@ class BufferRef:
 
 @dataclass(frozen=True)
 class BufferSpec:
-    """An input or output: its name, shape and dtype (NumPy's name, or `bfloat16`)."""
+    """An input or output: its name, shape and dtype (NumPy's name, or `bfloat16`).
+
+    If `is_stack`, it is an output of any number of rows of this shape (see `SegmentPlan.stacks`).
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
+    is_stack: bool = False
 
     @property
     def itemsize(self) -> int:
@@ -56,7 +60,7 @@ class BufferSpec:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the whole buffer, without padding."""
+        """Bytes of the whole buffer, without padding; of a stack, those of a row."""
         return math.prod(self.shape) * self.itemsize
 
 
@@ -120,18 +124,25 @@ class LoopPlan:
 
     Each of its states has three moving buffers of the state's size: one that an iteration reads,
     one that it writes, and a spare one. After them each stack has one, the row of the iteration.
-    `trips` is None if a condition ends the loop.
+    `trips` is None if a condition ends the loop or, with `reads_trips`, a trip count in memory. Its
+    stacks then *grow*: their number of rows is known after the run.
     """
 
     first: int
     states_bytes: tuple[int, ...] = ()
     rows_bytes: tuple[int, ...] = ()
     trips: int | None = None
+    reads_trips: bool = False
 
     @property
     def moving_bytes(self) -> tuple[int, ...]:
         """The sizes in bytes of its moving buffers."""
         return moving_of(self.states_bytes, self.rows_bytes)
+
+    @property
+    def grows(self) -> bool:
+        """Whether the loop has stacks that grow."""
+        return self.trips is None and bool(self.rows_bytes)
 
 
 @dataclass(frozen=True)
@@ -158,6 +169,20 @@ class SegmentPlan:
         if not self.order:
             return self.steps
         return tuple(self.steps[n] if isinstance(n, int) else n for n in self.order)
+
+    @property
+    def stacks(self) -> dict[int, tuple[int, ...]]:
+        """For each loop whose stacks grow, the outputs that are its stacks."""
+        found: dict[int, tuple[int, ...]] = {}
+        if not any(loop.grows for loop in self.loops):
+            return found
+        for entry in self.order:
+            if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
+                loop = self.loops[entry.loop]
+                if loop.grows:
+                    refs = entry.args[-len(loop.rows_bytes) :]
+                    found[entry.loop] = tuple(ref.index for ref in refs)
+        return found
 
     @property
     def arena_buffers(self) -> tuple[ArenaBuffer, ...]:

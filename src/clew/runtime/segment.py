@@ -34,6 +34,7 @@ from clew.runtime.memory import (
 )
 from clew.runtime.plan import BufferSpec, Flow, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
+from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
@@ -81,10 +82,14 @@ class NativeSegment(Shown):
         self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in plan.inputs]
         self._outputs = [
             (spec.shape, np.dtype(spec.dtype), spec.size_bytes + ALIGNMENT_BYTES)
+            if not spec.is_stack
+            else ((0,), np.dtype(spec.dtype), ALIGNMENT_BYTES)  # until the rows exist
             for spec in plan.outputs
         ]
         self._no_records = bytes(RECORD_BYTES * sum(bool(s.code.checks) for s in plan.steps))
         self._idle: deque[Context] = deque()  # pop and append need no lock
+        # For each loop whose stacks grow, the number of rows to allocate memory for at first.
+        self._capacity = self._first_capacity = first_capacity(plan)
         self._working_bytes = 0 if memory is None else working_bytes(plan, pool.threads)
         self._resident = Resident(self._constants)
         if memory is not None:
@@ -106,9 +111,10 @@ class NativeSegment(Shown):
         return self.plan.constants
 
     def __call__(
-        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None = None
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None] | None = None
     ) -> list[np.ndarray]:
-        """Returns the outputs: fresh arrays, or `outputs` written in place.
+        """Returns the outputs: fresh arrays, or `outputs` written in place, which hold None for
+        stacks whose size the run decides.
 
         Errors: I030 (number of arrays), I031 (shape), I032 (dtype), I033 (`outputs` that cannot be
         written in place), I320 (an index out of range).
@@ -117,7 +123,7 @@ class NativeSegment(Shown):
             return self._call_guarded(self._guard, inputs, outputs)
         context, arrays, results = self._begin(inputs, outputs)
         self._go(context)
-        self._finish(context)
+        self._finish(context, results)
         moved = self._resident.count_call()
         if moved is not None:
             self._settle(moved)
@@ -128,8 +134,10 @@ class NativeSegment(Shown):
         """Runs a call."""
         watch = self._watch_address
         run, segment, bases = self._run, context.segment_address, context.bases_address
-        while run(segment, bases, self.pool.address, watch) == native.PAUSED:
-            pass  # Python handles signals here
+        while (status := run(segment, bases, self.pool.address, watch)) >= native.PAUSED:
+            if status == native.FULL:
+                context.stacks.grow()
+            # Python handles signals here
 
     def _settle(self, constants: list[np.ndarray]) -> None:
         """Has later calls read the constants at their new addresses."""
@@ -230,14 +238,15 @@ class NativeSegment(Shown):
         self,
         inputs: Sequence[np.ndarray],
         around: Callable[[int, list[int], Run], None],
-        ended: Callable[[int, list[int]], None] | None = None,
+        ended: Callable[[int, list[int], int], None] | None = None,
     ) -> list[np.ndarray]:
         """Returns the outputs of a run in which each step is a separate native call.
 
         `around` receives the number of a step, the addresses of its arguments, and a function that
         runs the step; it must call the function. Steps in loops have several calls. `ended`
-        receives the position of each `END` in the plan's order and the addresses of its arguments.
-        Addresses are valid during the call. The arena and the kernels are those of any other run.
+        receives the position of each `END` in the plan's order, the addresses of its arguments, and
+        the number of rows of its loop's stacks, if they grow (otherwise 0). Addresses are valid
+        during the call. The arena and the kernels are those of any other run.
 
         Errors: as `__call__`.
         """
@@ -251,7 +260,8 @@ class NativeSegment(Shown):
             if index is None:
                 flow = self.plan.order[place]
                 if ended is not None and isinstance(flow, Flow) and flow.kind is FlowKind.END:
-                    ended(place, context.arguments_at(place))
+                    rows = context.stacks.rows(flow.loop) if flow.loop in self._capacity else 0
+                    ended(place, context.arguments_at(place), rows)
                 place = context.go_on(place)
                 continue
             begin, end = self._starts[place : place + 2]
@@ -259,7 +269,7 @@ class NativeSegment(Shown):
             run = partial(driver().run_steps, first, end - begin, self.pool.address, None)
             around(index, context.arguments(index), run)
             place += 1
-        self._finish(context)
+        self._finish(context, results)
         del arrays
         return results
 
@@ -286,7 +296,8 @@ class NativeSegment(Shown):
         if self._memory is not None:
             if self._memory.constants is not self._constants:  # another size has moved them
                 self._settle(self._memory.constants)
-            memory = self._memory.take(self._working_bytes)
+            if self._working_bytes:
+                memory = self._memory.take(self._working_bytes)
         try:
             context = self._idle.pop()
         except IndexError:
@@ -301,13 +312,23 @@ class NativeSegment(Shown):
             context.move_to(memory)
         return context
 
-    def _finish(self, context: Context) -> None:
-        """Prepares a context for other calls after a call has used it.
+    def _finish(self, context: Context, results: list[np.ndarray]) -> None:
+        """Prepares a context for other calls after a call has used it. Adds the stacks that have
+        grown to the call's results.
 
         Errors: I266 for too many iterations of a loop, I320 for an index out of range.
         """
         self._heed(context)
+        if self._capacity:
+            self._show_stacks(context, results)
         self._give_back(context)
+
+    def _show_stacks(self, context: Context, results: list[np.ndarray]) -> None:
+        """Adds stacks to the results of a call. The next call begins with memory for as many
+        rows.
+        """
+        rows = context.stacks.take(results)
+        self._capacity = {loop: max(n, rows[loop]) for loop, n in self._first_capacity.items()}
 
     def _heed(self, context: Context) -> None:
         """Raises the error that stopped the call, if any, after the context was given back.
@@ -342,14 +363,16 @@ class NativeSegment(Shown):
         raise places.error(places.unwrapped(index), step.checked[check])
 
     def _give_back(self, context: Context) -> None:
-        if self._memory is not None:
+        if self._capacity:
+            context.stacks.leave()
+        if self._memory is not None and self._working_bytes:
             self._memory.give(context.leave())
         up_to_date = context.constants is self._constants
         if up_to_date and len(self._idle) < _IDLE_CONTEXTS:
             self._idle.append(context)
 
     def _begin(
-        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | None
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None] | None
     ) -> tuple[Context, list[np.ndarray], list[np.ndarray]]:
         """Returns a context whose tables point to the inputs and outputs, and these arrays.
 
@@ -383,6 +406,8 @@ class NativeSegment(Shown):
             for array in results:
                 bases[position] = address_of(array)
                 position += 1
+        if self._capacity:
+            context.stacks.begin(self._capacity)
         return context, arrays, results
 
     def _admit(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -401,27 +426,33 @@ class NativeSegment(Shown):
                 arrays[index] = copy
         return arrays
 
-    def _admit_outputs(self, outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _admit_outputs(self, outputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
+        """Checks the arrays for outputs; returns them, with empty arrays for stacks that grow."""
+        admitted = []
         if len(outputs) != len(self._outputs):
             raise _wrong_number("outputs", len(self._outputs), len(outputs))
         for spec, array, (shape, dtype, _) in zip(
             self.plan.outputs, outputs, self._outputs, strict=True
         ):
-            if array.shape != shape or array.dtype != dtype:
+            if spec.is_stack:
+                admitted.append(np.empty(shape, dtype))
+                continue
+            if array is not None and (array.shape != shape or array.dtype != dtype):
                 raise _mismatch("output", spec, array)
-            if not array.flags.carray:
+            if array is None or not array.flags.carray:
                 raise InputError(
                     "I033",
                     f"output {spec.name!r} is not a writable, aligned, C-contiguous array",
                     hint="pass no outputs to have them allocated",
                 )
-        return list(outputs)
+            admitted.append(array)
+        return admitted
 
     def _call_guarded(
         self,
         side: GuardSide,
         inputs: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray] | None,
+        outputs: Sequence[np.ndarray | None] | None,
     ) -> list[np.ndarray]:
         arrays = self._admit(inputs)
         memory = GuardedMemory(self.plan, side, self.pool.threads)
@@ -431,6 +462,7 @@ class NativeSegment(Shown):
             context.bases[position] = buffer.address
         if self.plan.loops:
             context.loops.clear(current().loop_steps)
+        context.stacks.begin(dict.fromkeys(self._capacity, 1), memory.stack)
         self._go(context)
         memory.check(arrays)
         self._heed_loops(context)
@@ -440,8 +472,10 @@ class NativeSegment(Shown):
         results = [np.empty(shape, dtype) for shape, dtype, _ in self._outputs]
         if outputs is not None:
             results = self._admit_outputs(outputs)
-        for result, buffer in zip(results, memory.outputs, strict=True):
-            result[...] = buffer.data.view(result.dtype).reshape(result.shape)
+        for spec, result, buffer in zip(self.plan.outputs, results, memory.outputs, strict=True):
+            if not spec.is_stack:
+                result[...] = buffer.data.view(result.dtype).reshape(result.shape)
+        context.stacks.take(results)
         return results
 
 

@@ -39,11 +39,12 @@ class AtSizes(Protocol):
 
 @dataclass(frozen=True)
 class SizedSpec:
-    """An input or output of a segment: its name, shape and dtype (NumPy's name, or `bfloat16`)."""
+    """An input or output of a segment for all sizes; see `BufferSpec`."""
 
     name: str
     shape: tuple[Dim, ...]
     dtype: str
+    is_stack: bool = False
 
     @property
     def is_static(self) -> bool:
@@ -52,7 +53,8 @@ class SizedSpec:
 
     def at(self, sizes: Sizes) -> BufferSpec:
         """Returns the input or output at given sizes."""
-        return BufferSpec(self.name, tuple(sizes.value(d) for d in self.shape), self.dtype)
+        shape = tuple(sizes.value(d) for d in self.shape)
+        return BufferSpec(self.name, shape, self.dtype, self.is_stack)
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ class LoopTemplate:
     states_bytes: tuple[Dim, ...] = ()
     rows_bytes: tuple[Dim, ...] = ()
     trips: Dim | None = None
+    reads_trips: bool = False
 
     @property
     def moving(self) -> int:
@@ -81,7 +84,7 @@ class LoopTemplate:
             tuple(map(sizes.value, part)) for part in (self.states_bytes, self.rows_bytes)
         )
         trips = None if self.trips is None else sizes.value(self.trips)
-        return LoopPlan(self.first, states, rows, trips)
+        return LoopPlan(self.first, states, rows, trips, self.reads_trips)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,11 @@ import numpy as np
 
 from clew.backends.cpu.lowering import operator_calls
 from clew.codegen.artifact import KernelCode
-from clew.ir.dims import Dim
-from clew.ir.expr import Call, Expr, Function, If, While
+from clew.ir.dims import Dim, is_unknown
+from clew.ir.expr import Call, Expr, Function, If, Var, While
+from clew.ir.inline import inlined
 from clew.ir.types import TensorType, to_numpy
+from clew.ops.registry import Op
 from clew.runtime.plan import (
     BufferKind,
     BufferRef,
@@ -143,7 +145,9 @@ class SegmentWriter:
 
     def _spec(self, slot: int) -> SizedSpec:
         type_ = self._outer.builder.tensor(slot)
-        return SizedSpec(f"v{slot}", type_.shape, to_numpy(type_.dtype).name)
+        is_stack = type_.rank > 0 and is_unknown(type_.shape[0])
+        shape = type_.shape[is_stack:]
+        return SizedSpec(f"v{slot}", shape, to_numpy(type_.dtype).name, is_stack)
 
     def _room(self, size_bytes: Dim) -> BufferRef:
         self._arena.append(size_bytes)
@@ -219,7 +223,10 @@ class SegmentWriter:
         made = body.slots[body.function.body.id][len(init) :]
         rows = [body.tensor(s).memory_bytes for s in made]  # also if the loop body never runs
         states = tuple(sizes[n] for n in moving)
-        loop = LoopTemplate(self._moving, states, tuple(rows), node.trips)
+        trips = counted_trips(node)
+        counts_to = limit_of(node) if trips is None else None
+        reads_trips = counts_to is not None and counts_to in fixed
+        loop = LoopTemplate(self._moving, states, tuple(rows), trips, reads_trips)
         number, counter = len(self._loops), self._room(_COUNTER_BYTES)
         self._loops.append(loop)
         self._moving += loop.moving
@@ -238,7 +245,11 @@ class SegmentWriter:
         given = [counter, *(now[n] for n in range(len(init)))]
         self._flow(Flow(FlowKind.BEGIN, (*begin, *stacks), loop=number))
         head = len(self._order)
-        decides = self._function(cond, given) if node.trips is None else ()
+        decides: Sequence[BufferRef] = ()
+        if counts_to is not None and reads_trips:
+            decides = [init[counts_to]]
+        elif trips is None:
+            decides = self._function(cond, given)
         test = self._flow(Flow(FlowKind.TEST, (counter, *decides), loop=number))
         self._function(body, given, written)
         self._flow(Flow(FlowKind.NEXT, (counter,), target=head, loop=number))
@@ -294,6 +305,25 @@ class SegmentWriter:
             self._flow(Flow(FlowKind.COPY, (to, source), size_bytes=size_bytes))
         else:
             self._copied[self._flow(Flow(FlowKind.COPY, (to, source)))] = size_bytes
+
+
+def limit_of(loop: While) -> int | None:
+    """Returns the number of the state that a loop counts to, if nothing else ends the loop."""
+    counter, *states = loop.cond.params
+    test = loop.cond.body
+    if isinstance(test, Call) and isinstance(test.op, Function):
+        test = inlined(test.op, test.args)
+    match test:
+        case Call(op=Op(name="less"), args=[Var() as count, Var() as limit]):
+            plain = all(isinstance(state.type, TensorType) for state in states)
+            if plain and count is counter and limit in states:
+                return states.index(limit)
+    return None
+
+
+def counted_trips(loop: While) -> Dim | None:
+    """Returns the trip count of a loop, if it is known before the run."""
+    return None if loop.trips is None or is_unknown(loop.trips) else loop.trips
 
 
 def _renumbered(args: Sequence[BufferRef], renumber: dict[int, int]) -> tuple[BufferRef, ...]:

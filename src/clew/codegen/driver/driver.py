@@ -9,10 +9,12 @@ Functions:
   of control flow do nothing.
 - `i32 clew_run_segment(segment, bases, pool, watch)`: puts the addresses of this call's buffers
   into the argument tables, then runs the steps, round loops and along branches. Returns `PAUSED`
-  after an iteration of a loop if the call has taken longer than the segment's slice; the next call
-  continues there.
+  after an iteration of a loop if the call has taken longer than the segment's slice, and `FULL`
+  before an iteration whose rows have no memory; the next call continues there.
 - `i64 clew_go_on(step, next)`: executes a step of control flow, and returns the step after one
   that has run, which is `next` by default (`codegen.driver.flow`).
+- `void clew_patch_loop(loop, moving)`: writes the addresses of a loop's moving buffers into the
+  argument tables.
 - `void clew_clock(now)`: writes the clock's nanoseconds, then the ticks that a watch counts.
 - `ptr clew_worker(record)`: the function of a pool thread, which runs until the pool is stopped.
 - `i32 clew_pool_lock(pool)`: 1 if the caller now owns the pool.
@@ -43,7 +45,7 @@ from clew.codegen.driver import run as native_run
 
 MAX_CHUNKS = 0xFFFF
 
-RAN, RAN_SERIALLY, PAUSED = 0, 1, 2
+RAN, RAN_SERIALLY, PAUSED, FULL = 0, 1, 2, 3
 
 # A step: eight 64-bit words. Its chunks are a separate table. `STEP_EXTRA` is a loop, or a number
 # of bytes.
@@ -385,7 +387,7 @@ define void @clew_pool_stop(ptr %pool) nounwind {
 
 _LAID_OUT = ("STEP_", "CHUNK_", "SEGMENT_", "PATCH_", "WATCH_", "POOL_", "RECORD_", "RAN")
 _OFFSETS = {name: value for name, value in globals().items() if name.startswith(_LAID_OUT)}
-_OFFSETS["PAUSED"] = PAUSED
+_OFFSETS |= {"PAUSED": PAUSED, "FULL": FULL}
 _FLOW = {name: value for name, value in vars(native_flow).items() if isinstance(value, int)}
 
 

@@ -5,8 +5,10 @@ table holds addresses, as a kernel's does.
 
 - `BEGIN`: the loop's counter is 0. Arguments: the counter, then where each *moving* buffer of the
   loop is in its first iteration.
-- `TEST`: whether there is another iteration; if not, the target comes next. Arguments: the counter
-  and, for a loop of unknown trip count, a condition of one byte.
+- `TEST`: whether there is another iteration; if not, the target comes next. If there is one, but
+  no memory for its rows, the loop is marked as full and the same step comes next. Arguments: the
+  counter and, if the trip count is not known before the run, a condition of one byte or the trip
+  count itself (64 bits).
 - `NEXT`: ends an iteration. The counter counts, moving buffers move, the target comes next.
 - `COPY`: copies bytes from its second argument to its first.
 - `UNLESS`: the target comes next unless the byte that its argument points to is set.
@@ -18,7 +20,11 @@ and a spare one. The next iteration reads the buffer that this one wrote, and wr
 Only the first iteration reads a fourth buffer, which holds the initial state. For each stack the
 loop moves one buffer, which advances by the bytes of a row. The loop's patches then write the
 addresses into the argument tables of the steps that read and write there, including steps of other
-loops.
+loops (`clew_patch_loop`).
+
+If the trip count is known before the run, stacks have memory for all rows. Otherwise they have
+memory for some rows, the loop's *capacity*, and Python moves them to larger memory when the loop is
+full.
 
 A loop ends early, with its fault set, if it takes more iterations than its limit in one call.
 """
@@ -29,13 +35,16 @@ from typing import Final
 
 KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END = range(8)
 
-# A loop: 64-bit words. `TRIPS` is -1 if a condition ends the loop; `TOTAL` counts the iterations of
-# all entries of the loop since Python last reset it.
+# A loop: 64-bit words. `TRIPS` is `BY_CONDITION` or `BY_VALUE` if an argument of `TEST` ends the
+# loop; `TOTAL` counts the iterations of all entries of the loop since Python last reset it. Such a
+# loop has a `CAPACITY`, the number of rows for which its stacks have memory, and `FULL` is 1 if
+# another row is needed. If it has stacks, it is entered once, so `TOTAL` is their number of rows.
+BY_CONDITION, BY_VALUE = -1, -2
 LOOP_LIMIT, LOOP_TRIPS, LOOP_TOTAL, LOOP_FAULT = 0, 8, 16, 24
 LOOP_MOVING, LOOP_STATES, LOOP_STACKS, LOOP_STRIDES = 32, 40, 48, 56
-LOOP_PATCHES, LOOP_N_PATCHES, LOOP_BYTES = 64, 72, 80
+LOOP_PATCHES, LOOP_N_PATCHES, LOOP_CAPACITY, LOOP_FULL, LOOP_BYTES = 64, 72, 80, 88, 96
 
-EXPORTS: Final = ("clew_go_on",)
+EXPORTS: Final = ("clew_go_on", "clew_patch_loop")
 
 TEXT: Final = """
 declare ptr @memmove(ptr, ptr, i64)
@@ -65,7 +74,7 @@ exit:
   ret void
 }
 
-define internal void @patch_loop(ptr %loop, ptr %moving) nounwind {
+define void @clew_patch_loop(ptr %loop, ptr %moving) nounwind {
   %patchesp = getelementptr i8, ptr %loop, i64 {LOOP_PATCHES}
   %countp = getelementptr i8, ptr %loop, i64 {LOOP_N_PATCHES}
   %patches = load ptr, ptr %patchesp, align 8
@@ -132,7 +141,7 @@ placed:
   store ptr %given, ptr %movesp, align 8
   br label %place
 begun:
-  call void @patch_loop(ptr %loop, ptr %bmoving)
+  call void @clew_patch_loop(ptr %loop, ptr %bmoving)
   ret i64 %next
 test:
   %countedp = load ptr, ptr %args, align 8
@@ -143,24 +152,41 @@ test:
   %ttotal = load i64, ptr %ttotalp, align 8
   %limit = load i64, ptr %loop, align 8
   %known = icmp sge i64 %ttrips, 0
-  br i1 %known, label %count, label %condition
+  br i1 %known, label %count, label %unknown
+unknown:
+  %endsp = getelementptr i8, ptr %args, i64 8
+  %ends = load ptr, ptr %endsp, align 8
+  %by_value = icmp eq i64 %ttrips, {BY_VALUE}
+  br i1 %by_value, label %value, label %condition
+value:
+  %vtrips = load i64, ptr %ends, align 1
+  %remain = icmp slt i64 %counted, %vtrips
+  br label %tested
 count:
   %left = icmp slt i64 %counted, %ttrips
   br label %tested
 condition:
-  %condp = getelementptr i8, ptr %args, i64 8
-  %cond = load ptr, ptr %condp, align 8
-  %holdsb = load i8, ptr %cond, align 1
+  %holdsb = load i8, ptr %ends, align 1
   %holds = icmp ne i8 %holdsb, 0
   br label %tested
 tested:
-  %goes = phi i1 [ %left, %count ], [ %holds, %condition ]
+  %goes = phi i1 [ %left, %count ], [ %remain, %value ], [ %holds, %condition ]
   br i1 %goes, label %check, label %over
 check:
   %within = icmp slt i64 %ttotal, %limit
   br i1 %within, label %within_limit, label %fault
 within_limit:
+  %tcapacityp = getelementptr i8, ptr %loop, i64 {LOOP_CAPACITY}
+  %tcapacity = load i64, ptr %tcapacityp, align 8
+  %fits = icmp slt i64 %ttotal, %tcapacity
+  br i1 %fits, label %enter, label %full
+enter:
   ret i64 %next
+full:
+  %fullp = getelementptr i8, ptr %loop, i64 {LOOP_FULL}
+  store i64 1, ptr %fullp, align 8
+  %itself = sub i64 %next, 1
+  ret i64 %itself
 fault:
   %faultp = getelementptr i8, ptr %loop, i64 {LOOP_FAULT}
   store i64 1, ptr %faultp, align 8
@@ -186,7 +212,11 @@ iteration:
   %states = load i64, ptr %statesp, align 8
   %stacks0 = load i64, ptr %stacksp, align 8
   %strides = load ptr, ptr %stridesp, align 8
-  %last = icmp sge i64 %counter, %trips
+  %capacityp = getelementptr i8, ptr %loop, i64 {LOOP_CAPACITY}
+  %capacity = load i64, ptr %capacityp, align 8
+  %counts = icmp sge i64 %trips, 0
+  %rows = select i1 %counts, i64 %trips, i64 %capacity
+  %last = icmp sge i64 %counter, %rows
   %stacks = select i1 %last, i64 0, i64 %stacks0
   br label %rotate
 rotate:
@@ -221,7 +251,7 @@ advanced:
   %k1 = add i64 %k, 1
   br label %advance
 turned:
-  call void @patch_loop(ptr %loop, ptr %moving)
+  call void @clew_patch_loop(ptr %loop, ptr %moving)
   %most = load i64, ptr %loop, align 8
   %again = icmp sle i64 %total1, %most
   %whither = select i1 %again, i64 %target, i64 %next

@@ -82,6 +82,11 @@ flow:
   br i1 %flows, label %follow, label %flowed
 follow:
   %there = call i64 @clew_go_on(ptr %s, i64 %onward)
+  %tests = icmp eq i64 %kind, {TEST}
+  %stays = icmp eq i64 %there, %i
+  %full = and i1 %tests, %stays
+  br i1 %full, label %pause, label %followed
+followed:
   %iterates = icmp eq i64 %kind, {NEXT}
   %looks = and i1 %iterates, %pauses
   br i1 %looks, label %look, label %flowed
@@ -91,11 +96,12 @@ look:
   %longer = icmp ugt i64 %gone, %sliced
   br i1 %longer, label %pause, label %flowed
 pause:
+  %stops = phi i32 [ {PAUSED}, %look ], [ {FULL}, %follow ]
   %startp = getelementptr i8, ptr %segment, i64 {SEGMENT_START}
   store i64 %there, ptr %startp, align 8
   br label %end
 flowed:
-  %to = phi i64 [ %onward, %flow ], [ %there, %follow ], [ %there, %look ]
+  %to = phi i64 [ %onward, %flow ], [ %there, %followed ], [ %there, %look ]
   br i1 %timed, label %restamp, label %flow_done
 restamp:
   %t4 = {ticks}
@@ -145,7 +151,7 @@ step_done:
   br label %loop
 end:
   %called_for = phi i64 [ 1, %loop ], [ 0, %pause ]
-  %ends = phi i32 [ %status, %loop ], [ {PAUSED}, %pause ]
+  %ends = phi i32 [ %status, %loop ], [ %stops, %pause ]
   br i1 %timed, label %finish, label %over
 finish:
   %t3 = {ticks}

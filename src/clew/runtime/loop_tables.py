@@ -1,0 +1,110 @@
+"""The driver's data about loops."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from clew.codegen.driver import flow as native_flow
+from clew.runtime.driver import driver
+from clew.runtime.memory import address_of
+from clew.runtime.plan import BufferRef, Flow, FlowKind, LoopPlan, SegmentPlan
+
+_ENDLESS: Final = 1 << 62
+
+
+def _trips_word(loop: LoopPlan) -> int:
+    if loop.trips is not None:
+        return loop.trips
+    return native_flow.BY_VALUE if loop.reads_trips else native_flow.BY_CONDITION
+
+
+class LoopTables:
+    """The driver's data about a plan's loops, for one call at a time."""
+
+    def __init__(self, plan: SegmentPlan) -> None:
+        self._loops = plan.loops
+        owners = [n for n, loop in enumerate(plan.loops) for _ in loop.moving_bytes]
+        self._owners = owners
+        self._moving = np.zeros(max(1, len(owners)), np.int64)
+        self._rows = [np.array(loop.rows_bytes or (0,), np.int64) for loop in plan.loops]
+        self._patches: list[list[tuple[int, int, int]]] = [[] for _ in plan.loops]
+        words = native_flow.LOOP_BYTES // 8
+        self._words = np.zeros((max(1, len(plan.loops)), words), np.int64)
+        self._fresh = self._words
+        self._tests: dict[int, int] = {}
+
+    def extra(self, entry: Flow) -> int:
+        """Returns the extra word of a step of control flow: a loop's address, or a number of
+        bytes.
+        """
+        if entry.kind in (FlowKind.BEGIN, FlowKind.TEST, FlowKind.NEXT):
+            return address_of(self._words) + entry.loop * native_flow.LOOP_BYTES
+        return entry.size_bytes
+
+    def add_patch(self, address: int, ref: BufferRef) -> None:
+        """Adds a patch: the loop that moves a buffer writes the buffer's address to `address`."""
+        owner = self._owners[ref.index]
+        column = ref.index - self._loops[owner].first
+        self._patches[owner].append((address, column, ref.offset_bytes))
+
+    def lay_out(self) -> None:
+        """Writes the loops' words after all patches were added."""
+        self._tables = [np.array(rows or [(0, 0, 0)], np.int64) for rows in self._patches]
+        for number, loop in enumerate(self._loops):
+            words = self._words[number]
+            words[native_flow.LOOP_TRIPS // 8] = _trips_word(loop)
+            words[native_flow.LOOP_MOVING // 8] = address_of(self._moving) + 8 * loop.first
+            words[native_flow.LOOP_STATES // 8] = len(loop.states_bytes)
+            words[native_flow.LOOP_STACKS // 8] = len(loop.rows_bytes)
+            words[native_flow.LOOP_STRIDES // 8] = address_of(self._rows[number])
+            words[native_flow.LOOP_PATCHES // 8] = address_of(self._tables[number])
+            words[native_flow.LOOP_N_PATCHES // 8] = len(self._patches[number])
+            words[native_flow.LOOP_CAPACITY // 8] = _ENDLESS
+        self._fresh = self._words.copy()
+
+    def clear(self, most_iterations: int) -> None:
+        """Has no loop have turned yet, nor iteration more often than that in the next call."""
+        self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_iterations
+        np.copyto(self._words, self._fresh)  # a run writes its other words before it reads them
+
+    def note_test(self, loop: int, args_address: int) -> None:
+        """Notes the address of the arguments of a loop's `TEST`."""
+        self._tests[loop] = args_address
+
+    def trips_read(self, loop: int) -> int | None:
+        """Returns the trip count that a loop reads from memory; None if it reads none."""
+        if not self._loops[loop].reads_trips:
+            return None
+        address = ctypes.c_int64.from_address(self._tests[loop] + 8).value
+        return ctypes.c_int64.from_address(address).value
+
+    def total(self, loop: int) -> int:
+        """Returns the number of iterations of a loop since `clear`."""
+        return self._words.item(loop, native_flow.LOOP_TOTAL // 8)
+
+    def is_full(self, loop: int) -> bool:
+        """Whether the stacks of a loop have no memory for the rows of its next iteration."""
+        return bool(self._words.item(loop, native_flow.LOOP_FULL // 8))
+
+    def set_capacity(self, loop: int, rows: int) -> None:
+        """Sets the number of rows for which the stacks of a loop have memory."""
+        self._words[loop, native_flow.LOOP_CAPACITY // 8] = rows
+        self._words[loop, native_flow.LOOP_FULL // 8] = 0
+
+    def move_stacks(self, loop: int, rows: Sequence[int]) -> None:
+        """Has the current iteration write the rows of its stacks to these addresses."""
+        plan = self._loops[loop]
+        end = plan.first + len(plan.moving_bytes)
+        self._moving[end - len(rows) : end] = rows
+        words = address_of(self._words) + loop * native_flow.LOOP_BYTES
+        driver().patch_loop(words, address_of(self._moving) + 8 * plan.first)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether a loop was stopped at its limit."""
+        fault = self._words.item  # for few loops faster than NumPy's sum over a column
+        return any(fault(n, native_flow.LOOP_FAULT // 8) for n in range(len(self._words)))

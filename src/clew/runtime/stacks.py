@@ -1,0 +1,160 @@
+"""Memory of stacks whose number of rows a run decides.
+
+A condition ends the loop that stacks the values, so no output of the right size can exist before
+the run. The rows go to memory for some rows, the loop's *capacity*. When it is full, the driver
+returns before the next iteration, and the rows so far move to memory of twice the size, or of the
+right size if the loop only counts to a number. The output is the used part.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from clew.runtime.loop_tables import LoopTables
+from clew.runtime.memory import address_of, aligned_bytes
+from clew.runtime.plan import SegmentPlan
+from clew.support.budgets import check_run_bytes, current
+
+# The capacity of a loop that has not run yet: this many bytes, but at least this many rows.
+_FIRST_BYTES: Final = 4096
+_FIRST_ROWS: Final = 4
+_ENDLESS: Final = 1 << 62
+
+
+class Memory(Protocol):
+    """The memory of one stack: `data` is u8[n], at an address."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def data(self) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class AlignedMemory:
+    """Memory aligned to 64 bytes."""
+
+    address: int
+    data: np.ndarray
+
+    @staticmethod
+    def of(output: int, size_bytes: int) -> AlignedMemory:
+        """Returns memory of a size, for any output."""
+        data = aligned_bytes(size_bytes)
+        return AlignedMemory(address_of(data), data)
+
+
+@dataclass(frozen=True)
+class _Stack:
+    """A stack: the number of its output, and the shape and dtype of its rows."""
+
+    output: int
+    row_bytes: int
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+class Stacks:
+    """The stacks of a plan whose number of rows a run decides, for one call at a time.
+
+    `bases` holds the addresses of a call's buffers; those of outputs begin at `first`.
+    """
+
+    def __init__(
+        self, plan: SegmentPlan, loops: LoopTables, bases: ctypes.Array[ctypes.c_int64], first: int
+    ) -> None:
+        self._loops = loops
+        self._bases, self._first = bases, first
+        self._stacks = {
+            loop: [_stack(plan, output) for output in outputs]
+            for loop, outputs in plan.stacks.items()
+        }
+        self._row_bytes = {n: sum(s.row_bytes for s in ss) for n, ss in self._stacks.items()}
+        # By output.
+        self._memory: dict[int, Memory] = {}
+        self._make: Callable[[int, int], Memory] = AlignedMemory.of
+
+    def begin(
+        self,
+        capacity: Mapping[int, int],
+        make: Callable[[int, int], Memory] = AlignedMemory.of,
+    ) -> None:
+        """Allocates the memory of a call. `capacity` holds the number of rows for each loop.
+        `make` returns memory for an output, given its number and the size in bytes.
+        """
+        self._make = make
+        for loop, rows in capacity.items():
+            self._allocate(loop, rows)
+
+    def grow(self) -> None:
+        """Moves the rows of the loop that is full to larger memory.
+
+        Errors: I265 if the stacks would exceed the budget or the machine's memory.
+        """
+        for loop, stacks in self._stacks.items():
+            if not self._loops.is_full(loop):
+                continue
+            rows, trips = self._loops.total(loop), self._loops.trips_read(loop)
+            exact = trips is not None and rows < trips <= current().loop_steps
+            needed = trips if trips is not None and exact else rows + 1
+            check_run_bytes("values that a loop stacks", self._row_bytes[loop] * needed)
+            before = [self._memory[stack.output] for stack in stacks]
+            self._allocate(loop, needed if exact else 2 * rows)
+            ends = []
+            for stack, old in zip(stacks, before, strict=True):
+                new, used = self._memory[stack.output], rows * stack.row_bytes
+                new.data[:used] = old.data[:used]
+                ends.append(new.address + used)
+            self._loops.move_stacks(loop, ends)
+
+    def _allocate(self, loop: int, rows: int) -> None:
+        """Allocates memory for `rows`, or as many as the budget allows, but at least one."""
+        row = self._row_bytes[loop]
+        capacity = max(1, min(rows, current().allocated_bytes // row)) if row else _ENDLESS
+        for stack in self._stacks[loop]:
+            memory = self._make(stack.output, capacity * stack.row_bytes)
+            self._memory[stack.output] = memory
+            self._bases[self._first + stack.output] = memory.address
+        self._loops.set_capacity(loop, capacity)
+
+    def rows(self, loop: int) -> int:
+        """Returns the number of rows of a loop in the last call."""
+        return self._loops.total(loop)
+
+    def take(self, results: list[np.ndarray]) -> dict[int, int]:
+        """Writes the outputs of a call to their places in `results`, and lets go of their memory.
+        Returns the number of rows of each loop.
+        """
+        counts = {}
+        for loop, stacks in self._stacks.items():
+            rows = counts[loop] = self._loops.total(loop)
+            for stack in stacks:
+                data, used = self._memory[stack.output].data, rows * stack.row_bytes
+                if data.nbytes > 2 * used + _FIRST_BYTES:
+                    data = data[:used].copy()
+                results[stack.output] = np.ndarray((rows, *stack.shape), stack.dtype, data)
+        self.leave()
+        return counts
+
+    def leave(self) -> None:
+        """Lets go of the memory of a call."""
+        self._memory.clear()
+
+
+def _stack(plan: SegmentPlan, output: int) -> _Stack:
+    spec = plan.outputs[output]
+    return _Stack(output, spec.size_bytes, spec.shape, np.dtype(spec.dtype))
+
+
+def first_capacity(plan: SegmentPlan) -> dict[int, int]:
+    """Returns, for each loop of a plan that `plan.stacks` names, its capacity in the first
+    call.
+    """
+    rows = {loop: sum(plan.loops[loop].rows_bytes) for loop in plan.stacks}
+    return {n: max(_FIRST_ROWS, _FIRST_BYTES // max(1, row)) for n, row in rows.items()}
