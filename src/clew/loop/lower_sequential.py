@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from clew.ir.dims import ceil_div, product, typical
-from clew.loop.affine import contains
+from clew.ir.dims import Dim, ceil_div, product, typical
+from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import Buffer, For, If, Scope, Stmt, Store, block
 from clew.te.expr import (
     INDEX,
@@ -24,12 +24,14 @@ from clew.te.expr import (
     cast,
     conjuncts,
     minimum,
+    select,
     size,
 )
 from clew.te.interpret import identity_of
 from clew.te.roles import IN_ORDER
-from clew.te.sequential import Collect, Scan, Scatter, Sort
+from clew.te.sequential import Collect, Greedy, Scan, Scatter, Sort
 from clew.te.tensor import Tensor
+from clew.te.walk import substitute
 
 _DIGIT_BITS: Final = 8
 # Wider digits need more counters, which is profitable only for many elements.
@@ -40,6 +42,8 @@ _SHORT_DIGIT_BITS: Final = 4
 _MOST_I32: Final = (1 << 31) - 1
 # Elements in each part of a loop; parts without work are skipped.
 _PART: Final = 64
+# Kept candidates that are compared together before the next check for a clash.
+_TOGETHER: Final = 8
 _ONLY: Final = (Imm(0, INDEX),)
 
 OnBuffers = Callable[[Scalar, dict[int, Scalar]], Scalar]
@@ -69,6 +73,8 @@ def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> li
             return _scan(stage, body, buffer, axes, on_buffers)
         case Sort():
             return _sort(stage, body, buffer, [axes[id(a)] for a in visited], value)
+        case Greedy():
+            return _greedy(stage, body, buffer, axes, on_buffers)
     raise AssertionError(body)
 
 
@@ -168,9 +174,8 @@ def _sort(
     count = len(stage.axes) - 1
     rows, over = axes[:count], axes[count:]
     sorting = _Sorting(stage, body, buffer, rows, over, value)
-    steps = [*sorting.begin(), *sorting.counters()]
-    for number in range(sorting.passes):
-        steps.append(sorting.moves(number))
+    passes = [*sorting.counters(), *map(sorting.moves, range(sorting.passes))]
+    steps = [*sorting.begin(), *sorting.unless_none(passes)]
     return [nested(rows, block(*steps))] if rows else steps
 
 
@@ -198,8 +203,9 @@ class _Sorting:
         self.passes = -(-(64 if dtype == "u64" else 32) // self.digit_bits)
         place = "i32" if isinstance(total, int) and total <= _MOST_I32 else INDEX
         self.ends = Buffer(f"{name}.ends", (self.passes, self.digits), INDEX, "scratch")
-        self.keys = [Buffer(f"{name}.keys{n}", (total,), dtype, "scratch") for n in (0, 1)]
-        self.places = [Buffer(f"{name}.places{n}", (total,), place, "scratch") for n in (0, 1)]
+        room = total if self.all_take_part else ceil_div(total, _PART) * _PART  # for whole parts
+        self.keys = [Buffer(f"{name}.keys{n}", (room,), dtype, "scratch") for n in (0, 1)]
+        self.places = [Buffer(f"{name}.places{n}", (room,), place, "scratch") for n in (0, 1)]
         self.found, self.place, self.sum = (
             _register(f"{name}.{what}") for what in ("found", "place", "sum")
         )
@@ -236,6 +242,12 @@ class _Sorting:
         if outer:
             step = If(all_of(*outer), step)
         return [self.put(self.found, _ONLY, Imm(0, INDEX)), nested(self.over[:-1], step)]
+
+    def unless_none(self, steps: Sequence[Stmt]) -> Sequence[Stmt]:
+        """Returns steps that are skipped in a row without elements that take part."""
+        if self.all_take_part:
+            return steps
+        return [If(Load(self.found, _ONLY) > 0, block(*steps))]
 
     def each(self, what: str, body: Callable[[Scalar], Stmt]) -> Stmt:
         """Returns a loop over the elements that take part, by number."""
@@ -307,6 +319,97 @@ class _Sorting:
             return block(*steps)
 
         return self.each(f"element{number}", move)
+
+
+def _greedy(
+    stage: Tensor, body: Greedy, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
+) -> list[Stmt]:
+    """Everything that comparisons read of a kept candidate is stored in scratch when it is kept, so
+    that vectors compare a candidate with several kept ones.
+    """
+    name = stage.name
+    rows = [axes[id(a)] for a in stage.axes[:-1]]
+    total, most = body.over[0].extent, stage.shape[-1]
+    last = Index(f"{name}.{stage.axes[-1].name}", most)
+    found, count, limit = (_register(f"{name}.{what}") for what in ("found", "count", "limit"))
+    kept = Load(found, _ONLY)
+
+    def start(register: Buffer, least: Scalar, extent: Dim) -> Stmt:
+        return Store(register, _ONLY, minimum(on_buffers(least, dict(axes)), size(extent)), name)
+
+    def goes_on(place: Scalar) -> Scalar:
+        return all_of(place < size(total), place < Load(count, _ONLY), kept < Load(limit, _ONLY))
+
+    part = Index(f"{name}.part", ceil_div(total, _PART), IN_ORDER)
+    one = Index(f"{name}.{body.over[0].name}", _PART, IN_ORDER)
+    place = part * _PART + one
+    visits = If(goes_on(place), _visit(stage, body, buffer, place, found, axes, on_buffers))
+    steps = [
+        nested([last], Store(buffer, (*rows, last), Imm(-1, stage.dtype), name)),
+        Store(found, _ONLY, Imm(0, INDEX), name),
+        start(count, body.count, total),
+        start(limit, body.most, most),
+        nested([part], If(goes_on(part * _PART), nested([one], visits))),
+    ]
+    return [nested(rows, block(*steps))] if rows else steps
+
+
+def _visit(
+    stage: Tensor,
+    body: Greedy,
+    buffer: Buffer,
+    place: Scalar,
+    found: Buffer,
+    axes: dict[int, Index],
+    on_buffers: OnBuffers,
+) -> Stmt:
+    """Returns the steps for the candidate at `place`: comparisons with kept candidates, until one
+    clashes, and stores that count only if none does, so that no branch depends on it.
+    """
+    name, most = stage.name, stage.shape[-1]
+    candidate, other = body.over
+    kept = Load(found, _ONLY)
+    clashes = Buffer(f"{name}.clashes", (1,), "bool", "register")
+    clash = Load(clashes, _ONLY)
+    groups = Index(f"{name}.kept.part", ceil_div(most, _PART), IN_ORDER)
+    blocks = Index(f"{name}.kept.block", _PART // _TOGETHER, IN_ORDER)
+    slot = Index(f"{name}.kept", _TOGETHER)
+    fixed, stored = body.parts()
+    first = groups * _PART + blocks * _TOGETHER
+    steps: list[Stmt] = [Store(clashes, _ONLY, Imm(False, "bool"), name)]
+    stores: list[Stmt] = []
+    at = {**axes, id(candidate): place, id(other): place}
+    numbers, own = Simplifier(), dict[int, Scalar]()  # registers by the structure of their value
+    lane, copies = Index(f"{name}.lane", _TOGETHER), list[Stmt]()  # a value in every lane
+    known: dict[int, Scalar] = {}
+    values: dict[int, Scalar] = {}
+    for number, part in enumerate(fixed):
+        register = Buffer(f"{name}.own{number}", (1,), part.dtype, "register")
+        steps.append(Store(register, _ONLY, on_buffers(part, {**at, **known}), name))
+        own[numbers.number(part)] = known[id(part)] = Load(register, _ONLY)
+        copy = Buffer(f"{name}.own{number}.lanes", (_TOGETHER,), part.dtype, "register")
+        copies.append(Store(copy, (lane,), known[id(part)], name))
+        values[id(part)] = Load(copy, (slot,))
+    if copies:
+        steps.append(nested([lane], block(*copies)))
+    for number, part in enumerate(stored):
+        room = Buffer(f"{name}.stored{number}", (groups.extent * _PART,), part.dtype, "scratch")
+        same = numbers.number(substitute(part, {id(other): candidate}))
+        value = own[same] if same in own else on_buffers(part, dict(at))
+        stores.append(Store(room, (kept,), value, name))
+        values[id(part)] = Load(room, (first + slot,))
+    compare = Store(clashes, _ONLY, substitute(body.clash, values), name, "or")
+    inner = nested([slot], If(first + slot < kept, compare))
+    inner = nested([blocks], If(all_of(first < kept, ~clash), inner))
+    position = (*(axes[id(a)] for a in stage.axes[:-1]), kept)
+    value = on_buffers(body.value, {**axes, id(candidate): place})
+    return block(
+        *steps,
+        nested([groups], If(all_of(groups * _PART < kept, ~clash), inner)),
+        *stores,
+        Store(buffer, position, select(clash, Imm(-1, stage.dtype), value), name),
+        Store(found, _ONLY, cast(INDEX, ~clash), name, "sum"),
+    )
 
 
 def _register(name: str) -> Buffer:
