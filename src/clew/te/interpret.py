@@ -217,7 +217,7 @@ class _Evaluation:
         values = np.flip(values, axis) if body.reverse else values
         wide = values.astype(np.float64) if is_float(stage.dtype) else values
         total: Array = COMBINE[body.combiner].accumulate(wide, axis)
-        if body.exclusive:
+        if body.exclusive and total.size:
             start = identity_of(body.combiner, stage.dtype)
             first = np.full_like(np.take(total, [0], axis), start)
             total = np.concatenate([first, np.delete(total, -1, axis)], axis)
