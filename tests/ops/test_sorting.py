@@ -59,6 +59,13 @@ def test_compress(axis: int | None, share: float) -> None:
     check("compress", x, RNG.random(size) < share, axis=axis)
 
 
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("count", [7, 47, 1999])
+def test_compress_by_another_number_of_conditions(axis: int | None, count: int) -> None:
+    x = RNG.standard_normal((30, 40)).astype(np.float32)
+    check("compress", x, RNG.random(count) < 0.5, axis=axis)
+
+
 @pytest.mark.parametrize("dtype", ["f32", "i64", "bool"])
 @pytest.mark.parametrize("size", [1, 9, 3000])
 @pytest.mark.parametrize("sort", [True, False])
