@@ -327,89 +327,150 @@ def _greedy(
     """Everything that comparisons read of a kept candidate is stored in scratch when it is kept, so
     that vectors compare a candidate with several kept ones.
     """
-    name = stage.name
     rows = [axes[id(a)] for a in stage.axes[:-1]]
-    total, most = body.over[0].extent, stage.shape[-1]
-    last = Index(f"{name}.{stage.axes[-1].name}", most)
-    found, count, limit = (_register(f"{name}.{what}") for what in ("found", "count", "limit"))
-    kept = Load(found, _ONLY)
-
-    def start(register: Buffer, least: Scalar, extent: Dim) -> Stmt:
-        return Store(register, _ONLY, minimum(on_buffers(least, dict(axes)), size(extent)), name)
-
-    def goes_on(place: Scalar) -> Scalar:
-        return all_of(place < size(total), place < Load(count, _ONLY), kept < Load(limit, _ONLY))
-
-    part = Index(f"{name}.part", ceil_div(total, _PART), IN_ORDER)
-    one = Index(f"{name}.{body.over[0].name}", _PART, IN_ORDER)
-    place = part * _PART + one
-    visits = If(goes_on(place), _visit(stage, body, buffer, place, found, axes, on_buffers))
-    steps = [
-        nested([last], Store(buffer, (*rows, last), Imm(-1, stage.dtype), name)),
-        Store(found, _ONLY, Imm(0, INDEX), name),
-        start(count, body.count, total),
-        start(limit, body.most, most),
-        nested([part], If(goes_on(part * _PART), nested([one], visits))),
-    ]
+    selection = _Selection(stage, body, buffer, axes, on_buffers)
+    steps = [selection.fill()]
+    if body.over[0].extent != 0:
+        steps += [*selection.begin(), selection.visits()]
     return [nested(rows, block(*steps))] if rows else steps
 
 
-def _visit(
-    stage: Tensor,
-    body: Greedy,
-    buffer: Buffer,
-    place: Scalar,
-    found: Buffer,
-    axes: dict[int, Index],
-    on_buffers: OnBuffers,
-) -> Stmt:
-    """Returns the steps for the candidate at `place`: comparisons with kept candidates, until one
-    clashes, and stores that count only if none does, so that no branch depends on it.
-    """
-    name, most = stage.name, stage.shape[-1]
-    candidate, other = body.over
-    kept = Load(found, _ONLY)
-    clashes = Buffer(f"{name}.clashes", (1,), "bool", "register")
-    clash = Load(clashes, _ONLY)
-    groups = Index(f"{name}.kept.part", ceil_div(most, _PART), IN_ORDER)
-    blocks = Index(f"{name}.kept.block", _PART // _TOGETHER, IN_ORDER)
-    slot = Index(f"{name}.kept", _TOGETHER)
-    fixed, stored = body.parts()
-    first = groups * _PART + blocks * _TOGETHER
-    steps: list[Stmt] = [Store(clashes, _ONLY, Imm(False, "bool"), name)]
-    stores: list[Stmt] = []
-    at = {**axes, id(candidate): place, id(other): place}
-    numbers, own = Simplifier(), dict[int, Scalar]()  # registers by the structure of their value
-    lane, copies = Index(f"{name}.lane", _TOGETHER), list[Stmt]()  # a value in every lane
-    known: dict[int, Scalar] = {}
-    values: dict[int, Scalar] = {}
-    for number, part in enumerate(fixed):
-        register = Buffer(f"{name}.own{number}", (1,), part.dtype, "register")
-        steps.append(Store(register, _ONLY, on_buffers(part, {**at, **known}), name))
-        own[numbers.number(part)] = known[id(part)] = Load(register, _ONLY)
-        copy = Buffer(f"{name}.own{number}.lanes", (_TOGETHER,), part.dtype, "register")
-        copies.append(Store(copy, (lane,), known[id(part)], name))
-        values[id(part)] = Load(copy, (slot,))
-    if copies:
-        steps.append(nested([lane], block(*copies)))
-    for number, part in enumerate(stored):
-        room = Buffer(f"{name}.stored{number}", (groups.extent * _PART,), part.dtype, "scratch")
-        same = numbers.number(substitute(part, {id(other): candidate}))
-        value = own[same] if same in own else on_buffers(part, dict(at))
-        stores.append(Store(room, (kept,), value, name))
-        values[id(part)] = Load(room, (first + slot,))
-    compare = Store(clashes, _ONLY, substitute(body.clash, values), name, "or")
-    inner = nested([slot], If(first + slot < kept, compare))
-    inner = nested([blocks], If(all_of(first < kept, ~clash), inner))
-    position = (*(axes[id(a)] for a in stage.axes[:-1]), kept)
-    value = on_buffers(body.value, {**axes, id(candidate): place})
-    return block(
-        *steps,
-        nested([groups], If(all_of(groups * _PART < kept, ~clash), inner)),
-        *stores,
-        Store(buffer, position, select(clash, Imm(-1, stage.dtype), value), name),
-        Store(found, _ONLY, cast(INDEX, ~clash), name, "sum"),
-    )
+class _Selection:
+    """The loops of a greedy selection in one row."""
+
+    def __init__(
+        self,
+        stage: Tensor,
+        body: Greedy,
+        buffer: Buffer,
+        axes: dict[int, Index],
+        on_buffers: OnBuffers,
+    ) -> None:
+        self.name, self.buffer, self.body = stage.name, buffer, body
+        self.axes, self.on_buffers = axes, on_buffers
+        self.rows = tuple(axes[id(a)] for a in stage.axes[:-1])
+        self.last, self.most = stage.axes[-1], stage.shape[-1]
+        self.total = body.over[0].extent
+        self.found, self.count, self.limit = (
+            _register(f"{self.name}.{what}") for what in ("found", "count", "limit")
+        )
+        self.kept = Load(self.found, _ONLY)
+        self.clashes = Buffer(f"{self.name}.clashes", (1,), "bool", "register")
+        self.clash = Load(self.clashes, _ONLY)
+        self.structures = Simplifier()  # numbers parts of equal structure
+
+    def put(self, to: Buffer, at: Sequence[Scalar], what: Scalar, combiner: str = "") -> Stmt:
+        """Returns a store of this stage."""
+        return Store(to, tuple(at), what, self.name, combiner)
+
+    def fill(self) -> Stmt:
+        """Returns the loop that sets the whole row to -1."""
+        place = Index(f"{self.name}.{self.last.name}", self.most)
+        return nested([place], self.put(self.buffer, (*self.rows, place), self.nothing))
+
+    @property
+    def nothing(self) -> Scalar:
+        """The value after the last kept candidate."""
+        return Imm(-1, self.buffer.dtype)
+
+    def begin(self) -> list[Stmt]:
+        """Returns the steps before the first candidate."""
+        bounds = [
+            (self.count, self.body.count, self.total),
+            (self.limit, self.body.most, self.most),
+        ]
+        return [
+            self.put(self.found, _ONLY, Imm(0, INDEX)),
+            *(
+                self.put(register, _ONLY, minimum(self.on_buffers(value, dict(self.axes)), size(d)))
+                for register, value, d in bounds
+            ),
+        ]
+
+    def visits(self) -> Stmt:
+        """Returns the loop over candidates."""
+        part = Index(f"{self.name}.part", ceil_div(self.total, _PART), IN_ORDER)
+        one = Index(f"{self.name}.{self.body.over[0].name}", _PART, IN_ORDER)
+        place = part * _PART + one
+        visit = If(self.goes_on(place), self.visit(place))
+        return nested([part], If(self.goes_on(part * _PART), nested([one], visit)))
+
+    def goes_on(self, place: Scalar) -> Scalar:
+        """Returns whether there is a candidate at a place, and it can still be kept."""
+        left = self.kept < Load(self.limit, _ONLY)
+        return all_of(place < size(self.total), place < Load(self.count, _ONLY), left)
+
+    def visit(self, place: Scalar) -> Stmt:
+        """Returns the steps for one candidate: comparisons with kept ones, until one clashes, and
+        stores that the next candidate overwrites if one did, so that no branch depends on it.
+        """
+        values: dict[int, Scalar] = {}
+        groups = Index(f"{self.name}.kept.part", ceil_div(self.most, _PART), IN_ORDER)
+        blocks = Index(f"{self.name}.kept.block", _PART // _TOGETHER, IN_ORDER)
+        slot = Index(f"{self.name}.kept", _TOGETHER)
+        first = groups * _PART + blocks * _TOGETHER
+        at = {**self.axes, **dict.fromkeys(map(id, self.body.over), place)}
+        known, own = self.own_parts(at, slot, values)
+        stored = self.stored_parts(at, known, first + slot, groups.extent * _PART, values)
+        compare = self.put(self.clashes, _ONLY, substitute(self.body.clash, values), "or")
+        inner = nested([slot], If(first + slot < self.kept, compare))
+        inner = nested([blocks], If(all_of(first < self.kept, ~self.clash), inner))
+        value = select(self.clash, self.nothing, self.on_buffers(self.body.value, dict(at)))
+        return block(
+            *own,
+            self.put(self.clashes, _ONLY, Imm(False, "bool")),
+            nested([groups], If(all_of(groups * _PART < self.kept, ~self.clash), inner)),
+            *stored,
+            self.put(self.buffer, (*self.rows, self.kept), value),
+            self.put(self.found, _ONLY, cast(INDEX, ~self.clash), "sum"),
+        )
+
+    def own_parts(
+        self, at: dict[int, Scalar], slot: Index, values: dict[int, Scalar]
+    ) -> tuple[dict[int, Scalar], list[Stmt]]:
+        """Returns the parts of a comparison that do not depend on the kept candidate, by their
+        structure, and the steps that compute them, once as a number and once in every lane. Adds
+        the latter to `values`.
+        """
+        numbers: dict[int, Scalar] = {}
+        known: dict[int, Scalar] = {}
+        steps: list[Stmt] = []
+        copies: list[Stmt] = []
+        lane = Index(f"{self.name}.lane", _TOGETHER)
+        fixed, _ = self.body.parts()
+        for number, part in enumerate(fixed):
+            register = Buffer(f"{self.name}.own{number}", (1,), part.dtype, "register")
+            steps.append(self.put(register, _ONLY, self.on_buffers(part, {**at, **numbers})))
+            value = numbers[id(part)] = Load(register, _ONLY)
+            known[self.structures.number(part)] = value
+            copy = Buffer(f"{self.name}.own{number}.lanes", (_TOGETHER,), part.dtype, "register")
+            copies.append(self.put(copy, [lane], value))
+            values[id(part)] = Load(copy, (slot,))
+        if copies:
+            steps.append(nested([lane], block(*copies)))
+        return known, steps
+
+    def stored_parts(
+        self,
+        at: dict[int, Scalar],
+        known: dict[int, Scalar],
+        place: Scalar,
+        room: Dim,
+        values: dict[int, Scalar],
+    ) -> list[Stmt]:
+        """Returns the stores of the parts that depend only on the kept candidate, and adds their
+        values at `place` among the kept ones to `values`.
+        """
+        steps: list[Stmt] = []
+        candidate, other = self.body.over
+        _, stored = self.body.parts()
+        for number, part in enumerate(stored):
+            scratch = Buffer(f"{self.name}.stored{number}", (room,), part.dtype, "scratch")
+            same = self.structures.number(substitute(part, {id(other): candidate}))
+            value = known[same] if same in known else self.on_buffers(part, dict(at))
+            steps.append(self.put(scratch, [self.kept], value))
+            values[id(part)] = Load(scratch, (place,))
+        return steps
 
 
 def _register(name: str) -> Buffer:
