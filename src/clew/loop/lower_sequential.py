@@ -42,7 +42,7 @@ _SHORT_DIGIT_BITS: Final = 4
 _MOST_I32: Final = (1 << 31) - 1
 # Elements in each part of a loop; parts without work are skipped.
 _PART: Final = 64
-# Kept candidates that are compared together before the next check for a clash.
+# Elements that one is compared with at a time.
 _TOGETHER: Final = 8
 _ONLY: Final = (Imm(0, INDEX),)
 
@@ -169,13 +169,14 @@ def _sort(
     value: Callable[[Scalar], Scalar],
 ) -> list[Stmt]:
     """A radix sort that starts with the least significant digit: each pass moves elements to their
-    places by one digit, and keeps the order of elements with equal digits.
+    places by one digit, and keeps the order of elements with equal digits. If few elements take
+    part, they are compared with each other instead.
     """
     count = len(stage.axes) - 1
     rows, over = axes[:count], axes[count:]
     sorting = _Sorting(stage, body, buffer, rows, over, value)
     passes = [*sorting.counters(), *map(sorting.moves, range(sorting.passes))]
-    steps = [*sorting.begin(), *sorting.unless_none(passes)]
+    steps = [*sorting.begin(), *sorting.by_number(passes)]
     return [nested(rows, block(*steps))] if rows else steps
 
 
@@ -243,11 +244,33 @@ class _Sorting:
             step = If(all_of(*outer), step)
         return [self.put(self.found, _ONLY, Imm(0, INDEX)), nested(self.over[:-1], step)]
 
-    def unless_none(self, steps: Sequence[Stmt]) -> Sequence[Stmt]:
-        """Returns steps that are skipped in a row without elements that take part."""
+    def by_number(self, passes: Sequence[Stmt]) -> Sequence[Stmt]:
+        """Returns the steps that sort all elements that take part. Few of them are compared with
+        each other, which takes less time than to clear and add up counters.
+        """
         if self.all_take_part:
-            return steps
-        return [If(Load(self.found, _ONLY) > 0, block(*steps))]
+            return passes
+        found = Load(self.found, _ONLY)
+        return [If(found <= _PART, self.ranked()), If(found > _PART, block(*passes))]
+
+    def ranked(self) -> Stmt:
+        """Returns the loop that stores each element at its rank: the number of elements before
+        it.
+        """
+        found, place, keys = Load(self.found, _ONLY), Load(self.place, _ONLY), self.keys[0]
+        element = Index(f"{self.name}.ranked", _PART, IN_ORDER)
+        blocks = Index(f"{self.name}.others", _PART // _TOGETHER, IN_ORDER)
+        one = Index(f"{self.name}.other", _TOGETHER)
+        other, key = blocks * _TOGETHER + one, Load(keys, (element,))
+        lower = Load(keys, (other,)) < key
+        same = all_of(Load(keys, (other,)).equal(key), other < element)
+        rank = self.put(self.place, _ONLY, cast(INDEX, binary("or", lower, same)), "sum")
+        ranks = nested([one], If(other < found, rank))
+        ranks = nested([blocks], If(blocks * _TOGETHER < found, ranks))
+        here = cast(INDEX, Load(self.places[0], (element,)))
+        last = If(place < size(self.wanted), self.put(self.buffer, [*self.rows, place], here))
+        steps = block(self.put(self.place, _ONLY, Imm(0, INDEX)), ranks, last)
+        return nested([element], If(element < found, steps))
 
     def each(self, what: str, body: Callable[[Scalar], Stmt]) -> Stmt:
         """Returns a loop over the elements that take part, by number."""
