@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 import clew
 from clew.cli.app import app
+from clew.ops.registry import get_op
 from clew.support import budgets
 from clew.support.budgets import Budgets, current, in_force, read_budgets
 from clew.support.errors import ClewError, InputError, hint_on
@@ -28,6 +29,7 @@ RELU = model([node("Relu", ["x"], ["y"])])
 NAMED = model([node("Relu", ["x"], ["y"], name="n" * 50)])
 EYE = numpy_helper.from_array(np.eye(64, dtype=np.float32), "w")
 PRODUCT = model([node("MatMul", ["x", "w"], ["y"])], [EYE], inputs=WIDE)
+FREE_PRODUCT = model([node("MatMul", ["x", "w"], ["y"])], [EYE], inputs=[value("x", ["n", 64])])
 LOOP = loop(20, [node("Neg", ["s"], ["s2"])])
 LATE = computed_size("Tile", np.arange(2, dtype=np.float32))
 
@@ -75,6 +77,7 @@ def refused(made: object, given: Budgets, *arrays: np.ndarray) -> ClewError:
     [
         (PRODUCT, [ONES], "run_bytes", 1 << 10, 1 << 20, "C140"),
         (PRODUCT, [ONES], "run_operations", 1 << 10, 1 << 23, "C141"),
+        (FREE_PRODUCT, [ONES], "run_operations", 1 << 10, 1 << 23, "C141"),
         (LOOP, [X], "loop_steps", 19, 20, "I266"),
         (LATE, [np.full((2, 3), 700, np.float32)], "run_bytes", 4096, 1 << 20, "I265"),
     ],
@@ -84,6 +87,17 @@ def test_budgets_of_a_run(made, arrays, name, less, enough, code) -> None:
     assert error.code == code
     given = replace(Budgets(), **{name: enough})
     assert clew.compile(made, threads=1, cache=False, budgets=given)(*arrays) is not None
+
+
+def test_operations_of_a_host_operator() -> None:
+    coupled = get_op("svm.coupled")
+    pairs, attrs = np.full((50, 6), 0.5, np.float32), coupled.bind({"classes": 4})
+    with in_force(Budgets(run_operations=1000)), pytest.raises(ClewError) as caught:
+        coupled.run_reference([pairs], attrs)
+    assert caught.value.code == "I269"
+    assert "svm.coupled" in caught.value.message
+    with in_force(Budgets(run_operations=1 << 20)):
+        assert coupled.run_reference([pairs], attrs).shape == (50, 4)
 
 
 def test_budgets_of_layers_that_are_imported_in_a_run() -> None:

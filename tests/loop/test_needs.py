@@ -27,6 +27,11 @@ def padded(x: te.Tensor, i: Any) -> Any:
     return te.select(te.all_of(i >= 1, i < N + 1), x[i - 1], 0.0)
 
 
+def chosen(x: te.Tensor, _: Any) -> Any:
+    over = te.reduce_axis(N, "over")
+    return te.greedy(x[over], x[over] > 0.0, N, M, [over, te.reduce_axis(N, "other")])
+
+
 CASES: dict[str, tuple[Nest, list[Dim]]] = {
     "as_many": (one((N,), (N,), lambda x, i: x[i]), []),
     "transposed": (one((N, M), (M, N), lambda x, i, j: x[j, i]), []),
@@ -42,6 +47,7 @@ CASES: dict[str, tuple[Nest, list[Dim]]] = {
     "rest": (one((N,), (M,), lambda x, i: x[i % N]), []),
     "broadcast": (one((1, N), (M, N), lambda x, i, j: x[0, j]), []),
     "first": (one((N,), (M,), lambda x, i: x[0]), []),
+    "chosen": (one((N,), (M,), chosen), []),
     "third": (one((N,), (M,), lambda x, i: x[2]), [N - 3]),
     "merged": (one((N, 8), (N * 8,), lambda x, i: x[i // 8, i % 8]), []),
 }

@@ -158,9 +158,60 @@ def test_sort_of_those_that_take_part(share: float) -> None:
     agree(results([x, take], output, values, chosen), np.array(expected))
 
 
+def distant(rows: int, n: int, room: int, dtype: str) -> tuple[list[Tensor], Tensor]:
+    """Numbers that are at least 1 from each one kept before, and their places."""
+    x = te.placeholder((rows, n), dtype, "x")
+    count, most = te.placeholder((rows,), "i64", "count"), te.placeholder((), "i64", "most")
+    one, other = te.reduce_axis(n, "one"), te.reduce_axis(n, "other")
+
+    def kept(i: te.Scalar, _: te.Scalar) -> te.Scalar:
+        difference = x[i, one] - x[i, other]
+        clash = te.maximum(difference, -difference) < te.as_scalar(1, dtype)
+        return te.greedy(one, clash, count[i], most[()], [one, other])
+
+    return [x, count, most], te.compute((rows, room), kept, "distant")
+
+
+@pytest.mark.parametrize("dtype", ["f64", "f32", "i32"])
+@pytest.mark.parametrize(("room", "most"), [(1, 9), (70, 65), (70, 200), (70, 0), (150, 150)])
+def test_greedy(dtype: str, room: int, most: int) -> None:
+    inputs, output = distant(4, 150, room, dtype)
+    values = (RNG.random((4, 150)) * 200).astype(dtype.replace("f", "float").replace("i", "int"))
+    counts = np.array([150, 0, 70, 1])
+    expected = np.full((4, room), -1)
+    for row, count, out in zip(values, counts, expected, strict=True):
+        kept: list[int] = []
+        for place in range(count):
+            if len(kept) < min(most, room) and all(abs(row[place] - row[k]) >= 1 for k in kept):
+                kept.append(place)
+        out[: len(kept)] = kept
+    agree(results(inputs, output, values, counts, np.array(most)), expected)
+
+
+def test_greedy_of_rows_and_positions() -> None:
+    """Values other than positions, and a comparison that reads only positions."""
+    x, (one, other) = te.placeholder((3, 90), "f32", "x"), (te.reduce_axis(90, n) for n in "pq")
+    near = (one - other) < 4
+
+    def kept(i: te.Scalar, _: te.Scalar) -> te.Scalar:
+        return te.greedy(x[i, one], near & (i > 0), 90, 40, [one, other])
+
+    values = RNG.random((3, 90)).astype(np.float32)
+    expected = np.full((3, 50), -1, np.float32)
+    expected[0, :40], expected[1:, :23] = values[0, :40], values[1:, ::4]
+    agree(results([x], te.compute((3, 50), kept, "kept"), values), expected)
+
+
+def test_a_greedy_comparison_stores_what_it_reads_of_kept_candidates() -> None:
+    inputs, output = distant(1, 9, 9, "f64")
+    nest = lower("kernel", inputs, [output])
+    assert {b.name for b in nest.temporaries if b.scope == "scratch"} == {"distant.stored0"}
+
+
 def _schedules() -> dict[str, Schedule]:
     """Returns a schedule of each kind of stage."""
     x, over = te.placeholder((8, 16), "i32", "x"), te.reduce_axis(16, "over")
+    other = te.reduce_axis(16, "other")
     keys, places = te.placeholder((8, 16), "u32", "keys"), te.placeholder((16,), "i64", "places")
     made = {
         "scan": te.compute((8, 16), lambda i, j: te.scan("sum", x[i, j], j), "out"),
@@ -171,12 +222,20 @@ def _schedules() -> dict[str, Schedule]:
         "collect": te.compute(
             (8,), lambda _: te.collect(x[0, over] > 0, x[0, over], [over]), "out"
         ),
+        "greedy": te.compute(
+            (8, 16),
+            lambda i, _: te.greedy(over, x[i, over] < x[i, other], 16, 16, [over, other]),
+            "out",
+        ),
     }
     inputs = {"sort": [keys], "scatter": [x, places]}
     return {name: Schedule(lower(name, inputs.get(name, [x]), [out])) for name, out in made.items()}
 
 
-IN_ORDER = {"scan": "out.j", "sort": "out.element1", "scatter": "out.over", "collect": "out.over"}
+IN_ORDER = {
+    "scan": "out.j", "sort": "out.element1", "scatter": "out.over", "collect": "out.over",
+    "greedy": "out.over",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("kind", "loop"), IN_ORDER.items())

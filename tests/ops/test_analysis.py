@@ -9,9 +9,9 @@ import pytest
 import clew.ops
 from clew.ir.dims import SymDim
 from clew.ir.types import TensorType
-from clew.ops.common import boolean, f16, f32, i8, i64, u8
+from clew.ops.common import boolean, f16, f32, f64, i8, i64, u8
 from clew.ops.registry import get_op
-from clew.te.analysis import Kind, bytes_of, flops_of, product_flops_of
+from clew.te.analysis import Kind, bytes_of, flops_of, most_operations, product_flops_of
 from clew.te.expr import Binary, Cast, Load, Reduce
 from clew.te.tensor import Tensor, stages
 
@@ -171,6 +171,15 @@ def test_bytes_of_a_table_are_those_of_the_rows_that_are_read() -> None:
     outputs = _outputs("gather", [f32(1000, 8), i64(3)], {"axis": 0})
     # Rows, indices and result; an index is read anew for each element, but is one of three.
     assert bytes_of(outputs) == 4 * 24 + 8 * 3 + 4 * 24
+
+
+def test_the_most_operations_count_every_comparison() -> None:
+    boxes = [f32(1, 1000, 4), f32(1, 80, 1000), i64(), f64()]
+    few, many = (_stages("best_boxes", boxes, room=room) for room in (1, 100))
+    assert most_operations(many) - flops_of(many) > 80 * 900 * 100 * 10
+    assert most_operations(few) - flops_of(few) < 80 * 1000 * 1 * 25
+    pool = _stages("nn.max_pool2d", [f32(1, 2, 8, 8)], kernel=(3, 3))
+    assert most_operations(pool) == flops_of(pool)
 
 
 def test_product_flops_are_those_of_sums_of_products_alone() -> None:

@@ -9,48 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import clew
-from clew.ir.dims import SymDim
-from clew.ir.expr import Function, Tuple, TupleGetItem, Var
-from clew.ir.module import Module
-from clew.ir.types import TensorType, TupleType, from_numpy, to_numpy
-from clew.ops.registry import get_op
-from clew.runtime.program import RunHost
+from clew.ir.types import to_numpy
+
+from .one_operator import check
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
-
-
-def results(name: str, arrays: list[Array], free: bool, threads: int, **attrs: Any) -> list[Array]:
-    """Returns the results of an operator in a compiled model. With `free`, all sizes have names."""
-    params = []
-    for n, array in enumerate(arrays):
-        names = (SymDim.symbol(f"n{s}") if s > 1 else s for s in array.shape)
-        shape = tuple(names) if free else array.shape
-        params.append(Var(f"x{n}", TensorType(shape, from_numpy(array.dtype))))
-    call = get_op(name)(*params, **attrs)
-    count = len(call.type.fields) if isinstance(call.type, TupleType) else 0
-    fields = [TupleGetItem(call, n) for n in range(count)] or [call]
-    attrs = {"outputs": tuple(f"y{n}" for n in range(len(fields)))}
-    module = Module({"main": Function(params, Tuple(fields), attrs)})
-    compiled = clew.compile(module, threads=threads, guard=True, cache=False)
-    found = list(compiled.run({p.name: a for p, a in zip(params, arrays, strict=True)}).values())
-    if not free:
-        steps = [i.label for i in compiled.build.program.instructions if isinstance(i, RunHost)]
-        assert not set(steps) - {"room", "nonzero_positions", "compressed", "kinds"}
-    return found
-
-
-def check(name: str, *arrays: Array, **attrs: Any) -> None:
-    op = get_op(name)
-    expected = op.run_reference(arrays, op.bind(attrs))
-    expected = expected if isinstance(expected, tuple) else (expected,)
-    for free, threads in ((False, 1), (True, 2)):
-        for a, b in zip(results(name, list(arrays), free, threads, **attrs), expected, strict=True):
-            assert a.dtype == b.dtype
-            if from_numpy(a.dtype) == "bf16":  # of which NumPy knows no NaN
-                a, b = a.astype(np.float32), b.astype(np.float32)
-            np.testing.assert_array_equal(a, b, strict=True)
 
 
 def drawn(shape: tuple[int, ...], dtype: str) -> Array:
@@ -93,6 +57,13 @@ def test_compress(axis: int | None, share: float) -> None:
     x = RNG.standard_normal((30, 50)).astype(np.float32)
     size = x.size if axis is None else x.shape[axis]
     check("compress", x, RNG.random(size) < share, axis=axis)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+@pytest.mark.parametrize("count", [7, 47, 1999])
+def test_compress_by_another_number_of_conditions(axis: int | None, count: int) -> None:
+    x = RNG.standard_normal((30, 40)).astype(np.float32)
+    check("compress", x, RNG.random(count) < 0.5, axis=axis)
 
 
 @pytest.mark.parametrize("dtype", ["f32", "i64", "bool"])

@@ -105,6 +105,12 @@ def largest(g: Graph) -> Expr:
     return TupleGetItem(g("top_k", g.x(8, 9000), k=20), 1)
 
 
+def best_boxes(g: Graph) -> Expr:
+    limits = (Constant(np.array(v)) for v in (300, 0.5, 0.25))
+    found = g("best_boxes", g.x(1, 8400, 4), g.x(1, 80, 8400), *limits, room=300)
+    return TupleGetItem(found, 0)
+
+
 CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-1-row": (dense(1, 512, 1024), "f32"),
     "dense-8-rows": (dense(8, 512, 512), "f32"),
@@ -142,6 +148,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "gather": (lambda g: g("gather", g.w(500, 64), g.x(16, dtype="i64")), "f32"),
     "scatter": (updates, "f32"),
     "top_k": (largest, "f32"),
+    "best_boxes": (best_boxes, "f32"),
 }  # fmt: skip
 
 

@@ -328,9 +328,9 @@ def categories_times_elements(folder: Path) -> None:
     run(made, np.ones(20_000, np.int64), budgets=Budgets.strict())
 
 
-@case("I269")
+@case("C141")
 def boxes_that_do_not_overlap(folder: Path) -> None:
-    """Half a million of them: each is held against all that are worse."""
+    """Half a million of them: each is compared with all that are better."""
     nodes = [node("NonMaxSuppression", ["x", "s", "most"], ["y"])]
     inputs = [value("x", [1, "n", 4]), value("s", [1, 1, "n"])]
     count = 1 << 19

@@ -182,7 +182,8 @@ class KernelCode(Brief):
 
     `sizes` names the sizes that a call of a template brings, as numbers among its arguments after
     the workspaces; `size_values` holds them in the kernel at given sizes. A template is valid only
-    for sizes at which all of `needs` are at least 0.
+    for sizes at which all of `needs` are at least 0, and takes at most `operations` arithmetic
+    operations.
     """
 
     key: str
@@ -194,6 +195,7 @@ class KernelCode(Brief):
     sizes: tuple[str, ...] = ()
     size_values: tuple[int, ...] = ()
     needs: tuple[SymDim, ...] = ()
+    operations: Dim = 0
 
     @property
     def scratch(self) -> int:
@@ -227,7 +229,12 @@ class KernelCode(Brief):
         }
         if not self.sizes:
             return record
-        return {**record, "sizes": self.sizes, "needs": [to_record(need) for need in self.needs]}
+        return {
+            **record,
+            "sizes": self.sizes,
+            "needs": [to_record(need) for need in self.needs],
+            "operations": to_record(self.operations),
+        }
 
     @staticmethod
     def of_record(record: Mapping[str, Any]) -> KernelCode:
@@ -241,6 +248,7 @@ class KernelCode(Brief):
             tuple(map(IndexCheck.of_record, record["checks"])),
             tuple(record.get("sizes", ())),
             needs=tuple(map(symbolic_of_record, record.get("needs", ()))),
+            operations=of_record(record.get("operations", 0)),
         )
 
 

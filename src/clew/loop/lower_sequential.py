@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from clew.ir.dims import ceil_div, product, typical
-from clew.loop.affine import contains
+from clew.ir.dims import Dim, ceil_div, product, typical
+from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import Buffer, For, If, Scope, Stmt, Store, block
 from clew.te.expr import (
     INDEX,
@@ -24,12 +24,14 @@ from clew.te.expr import (
     cast,
     conjuncts,
     minimum,
+    select,
     size,
 )
 from clew.te.interpret import identity_of
 from clew.te.roles import IN_ORDER
-from clew.te.sequential import Collect, Scan, Scatter, Sort
+from clew.te.sequential import Collect, Greedy, Scan, Scatter, Sort
 from clew.te.tensor import Tensor
+from clew.te.walk import substitute
 
 _DIGIT_BITS: Final = 8
 # Wider digits need more counters, which is profitable only for many elements.
@@ -40,6 +42,8 @@ _SHORT_DIGIT_BITS: Final = 4
 _MOST_I32: Final = (1 << 31) - 1
 # Elements in each part of a loop; parts without work are skipped.
 _PART: Final = 64
+# Elements that one is compared with at a time.
+_TOGETHER: Final = 8
 _ONLY: Final = (Imm(0, INDEX),)
 
 OnBuffers = Callable[[Scalar, dict[int, Scalar]], Scalar]
@@ -69,6 +73,8 @@ def lower_sequential(stage: Tensor, buffer: Buffer, on_buffers: OnBuffers) -> li
             return _scan(stage, body, buffer, axes, on_buffers)
         case Sort():
             return _sort(stage, body, buffer, [axes[id(a)] for a in visited], value)
+        case Greedy():
+            return _greedy(stage, body, buffer, axes, on_buffers)
     raise AssertionError(body)
 
 
@@ -163,14 +169,14 @@ def _sort(
     value: Callable[[Scalar], Scalar],
 ) -> list[Stmt]:
     """A radix sort that starts with the least significant digit: each pass moves elements to their
-    places by one digit, and keeps the order of elements with equal digits.
+    places by one digit, and keeps the order of elements with equal digits. If few elements take
+    part, they are compared with each other instead.
     """
     count = len(stage.axes) - 1
     rows, over = axes[:count], axes[count:]
     sorting = _Sorting(stage, body, buffer, rows, over, value)
-    steps = [*sorting.begin(), *sorting.counters()]
-    for number in range(sorting.passes):
-        steps.append(sorting.moves(number))
+    passes = [*sorting.counters(), *map(sorting.moves, range(sorting.passes))]
+    steps = [*sorting.begin(), *sorting.by_number(passes)]
     return [nested(rows, block(*steps))] if rows else steps
 
 
@@ -198,8 +204,9 @@ class _Sorting:
         self.passes = -(-(64 if dtype == "u64" else 32) // self.digit_bits)
         place = "i32" if isinstance(total, int) and total <= _MOST_I32 else INDEX
         self.ends = Buffer(f"{name}.ends", (self.passes, self.digits), INDEX, "scratch")
-        self.keys = [Buffer(f"{name}.keys{n}", (total,), dtype, "scratch") for n in (0, 1)]
-        self.places = [Buffer(f"{name}.places{n}", (total,), place, "scratch") for n in (0, 1)]
+        room = total if self.all_take_part else ceil_div(total, _PART) * _PART  # for whole parts
+        self.keys = [Buffer(f"{name}.keys{n}", (room,), dtype, "scratch") for n in (0, 1)]
+        self.places = [Buffer(f"{name}.places{n}", (room,), place, "scratch") for n in (0, 1)]
         self.found, self.place, self.sum = (
             _register(f"{name}.{what}") for what in ("found", "place", "sum")
         )
@@ -236,6 +243,34 @@ class _Sorting:
         if outer:
             step = If(all_of(*outer), step)
         return [self.put(self.found, _ONLY, Imm(0, INDEX)), nested(self.over[:-1], step)]
+
+    def by_number(self, passes: Sequence[Stmt]) -> Sequence[Stmt]:
+        """Returns the steps that sort all elements that take part. Few of them are compared with
+        each other, which takes less time than to clear and add up counters.
+        """
+        if self.all_take_part:
+            return passes
+        found = Load(self.found, _ONLY)
+        return [If(found <= _PART, self.ranked()), If(found > _PART, block(*passes))]
+
+    def ranked(self) -> Stmt:
+        """Returns the loop that stores each element at its rank: the number of elements before
+        it.
+        """
+        found, place, keys = Load(self.found, _ONLY), Load(self.place, _ONLY), self.keys[0]
+        element = Index(f"{self.name}.ranked", _PART, IN_ORDER)
+        blocks = Index(f"{self.name}.others", _PART // _TOGETHER, IN_ORDER)
+        one = Index(f"{self.name}.other", _TOGETHER)
+        other, key = blocks * _TOGETHER + one, Load(keys, (element,))
+        lower = Load(keys, (other,)) < key
+        same = all_of(Load(keys, (other,)).equal(key), other < element)
+        rank = self.put(self.place, _ONLY, cast(INDEX, binary("or", lower, same)), "sum")
+        ranks = nested([one], If(other < found, rank))
+        ranks = nested([blocks], If(blocks * _TOGETHER < found, ranks))
+        here = cast(INDEX, Load(self.places[0], (element,)))
+        last = If(place < size(self.wanted), self.put(self.buffer, [*self.rows, place], here))
+        steps = block(self.put(self.place, _ONLY, Imm(0, INDEX)), ranks, last)
+        return nested([element], If(element < found, steps))
 
     def each(self, what: str, body: Callable[[Scalar], Stmt]) -> Stmt:
         """Returns a loop over the elements that take part, by number."""
@@ -307,6 +342,158 @@ class _Sorting:
             return block(*steps)
 
         return self.each(f"element{number}", move)
+
+
+def _greedy(
+    stage: Tensor, body: Greedy, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
+) -> list[Stmt]:
+    """Everything that comparisons read of a kept candidate is stored in scratch when it is kept, so
+    that vectors compare a candidate with several kept ones.
+    """
+    rows = [axes[id(a)] for a in stage.axes[:-1]]
+    selection = _Selection(stage, body, buffer, axes, on_buffers)
+    steps = [selection.fill()]
+    if body.over[0].extent != 0:
+        steps += [*selection.begin(), selection.visits()]
+    return [nested(rows, block(*steps))] if rows else steps
+
+
+class _Selection:
+    """The loops of a greedy selection in one row."""
+
+    def __init__(
+        self,
+        stage: Tensor,
+        body: Greedy,
+        buffer: Buffer,
+        axes: dict[int, Index],
+        on_buffers: OnBuffers,
+    ) -> None:
+        self.name, self.buffer, self.body = stage.name, buffer, body
+        self.axes, self.on_buffers = axes, on_buffers
+        self.rows = tuple(axes[id(a)] for a in stage.axes[:-1])
+        self.last, self.most = stage.axes[-1], stage.shape[-1]
+        self.total = body.over[0].extent
+        self.found, self.count, self.limit = (
+            _register(f"{self.name}.{what}") for what in ("found", "count", "limit")
+        )
+        self.kept = Load(self.found, _ONLY)
+        self.clashes = Buffer(f"{self.name}.clashes", (1,), "bool", "register")
+        self.clash = Load(self.clashes, _ONLY)
+        self.structures = Simplifier()  # numbers parts of equal structure
+
+    def put(self, to: Buffer, at: Sequence[Scalar], what: Scalar, combiner: str = "") -> Stmt:
+        """Returns a store of this stage."""
+        return Store(to, tuple(at), what, self.name, combiner)
+
+    def fill(self) -> Stmt:
+        """Returns the loop that sets the whole row to -1."""
+        place = Index(f"{self.name}.{self.last.name}", self.most)
+        return nested([place], self.put(self.buffer, (*self.rows, place), self.nothing))
+
+    @property
+    def nothing(self) -> Scalar:
+        """The value after the last kept candidate."""
+        return Imm(-1, self.buffer.dtype)
+
+    def begin(self) -> list[Stmt]:
+        """Returns the steps before the first candidate."""
+        bounds = [
+            (self.count, self.body.count, self.total),
+            (self.limit, self.body.most, self.most),
+        ]
+        return [
+            self.put(self.found, _ONLY, Imm(0, INDEX)),
+            *(
+                self.put(register, _ONLY, minimum(self.on_buffers(value, dict(self.axes)), size(d)))
+                for register, value, d in bounds
+            ),
+        ]
+
+    def visits(self) -> Stmt:
+        """Returns the loop over candidates."""
+        part = Index(f"{self.name}.part", ceil_div(self.total, _PART), IN_ORDER)
+        one = Index(f"{self.name}.{self.body.over[0].name}", _PART, IN_ORDER)
+        place = part * _PART + one
+        visit = If(self.goes_on(place), self.visit(place))
+        return nested([part], If(self.goes_on(part * _PART), nested([one], visit)))
+
+    def goes_on(self, place: Scalar) -> Scalar:
+        """Returns whether there is a candidate at a place, and it can still be kept."""
+        left = self.kept < Load(self.limit, _ONLY)
+        return all_of(place < size(self.total), place < Load(self.count, _ONLY), left)
+
+    def visit(self, place: Scalar) -> Stmt:
+        """Returns the steps for one candidate: comparisons with kept ones, until one clashes, and
+        stores that the next candidate overwrites if one did, so that no branch depends on it.
+        """
+        values: dict[int, Scalar] = {}
+        groups = Index(f"{self.name}.kept.part", ceil_div(self.most, _PART), IN_ORDER)
+        blocks = Index(f"{self.name}.kept.block", _PART // _TOGETHER, IN_ORDER)
+        slot = Index(f"{self.name}.kept", _TOGETHER)
+        first = groups * _PART + blocks * _TOGETHER
+        at = {**self.axes, **dict.fromkeys(map(id, self.body.over), place)}
+        known, own = self.own_parts(at, slot, values)
+        stored = self.stored_parts(at, known, first + slot, groups.extent * _PART, values)
+        compare = self.put(self.clashes, _ONLY, substitute(self.body.clash, values), "or")
+        inner = nested([slot], If(first + slot < self.kept, compare))
+        inner = nested([blocks], If(all_of(first < self.kept, ~self.clash), inner))
+        value = select(self.clash, self.nothing, self.on_buffers(self.body.value, dict(at)))
+        return block(
+            *own,
+            self.put(self.clashes, _ONLY, Imm(False, "bool")),
+            nested([groups], If(all_of(groups * _PART < self.kept, ~self.clash), inner)),
+            *stored,
+            self.put(self.buffer, (*self.rows, self.kept), value),
+            self.put(self.found, _ONLY, cast(INDEX, ~self.clash), "sum"),
+        )
+
+    def own_parts(
+        self, at: dict[int, Scalar], slot: Index, values: dict[int, Scalar]
+    ) -> tuple[dict[int, Scalar], list[Stmt]]:
+        """Returns the parts of a comparison that do not depend on the kept candidate, by their
+        structure, and the steps that compute them, once as a number and once in every lane. Adds
+        the latter to `values`.
+        """
+        numbers: dict[int, Scalar] = {}
+        known: dict[int, Scalar] = {}
+        steps: list[Stmt] = []
+        copies: list[Stmt] = []
+        lane = Index(f"{self.name}.lane", _TOGETHER)
+        fixed, _ = self.body.parts()
+        for number, part in enumerate(fixed):
+            register = Buffer(f"{self.name}.own{number}", (1,), part.dtype, "register")
+            steps.append(self.put(register, _ONLY, self.on_buffers(part, {**at, **numbers})))
+            value = numbers[id(part)] = Load(register, _ONLY)
+            known[self.structures.number(part)] = value
+            copy = Buffer(f"{self.name}.own{number}.lanes", (_TOGETHER,), part.dtype, "register")
+            copies.append(self.put(copy, [lane], value))
+            values[id(part)] = Load(copy, (slot,))
+        if copies:
+            steps.append(nested([lane], block(*copies)))
+        return known, steps
+
+    def stored_parts(
+        self,
+        at: dict[int, Scalar],
+        known: dict[int, Scalar],
+        place: Scalar,
+        room: Dim,
+        values: dict[int, Scalar],
+    ) -> list[Stmt]:
+        """Returns the stores of the parts that depend only on the kept candidate, and adds their
+        values at `place` among the kept ones to `values`.
+        """
+        steps: list[Stmt] = []
+        candidate, other = self.body.over
+        _, stored = self.body.parts()
+        for number, part in enumerate(stored):
+            scratch = Buffer(f"{self.name}.stored{number}", (room,), part.dtype, "scratch")
+            same = self.structures.number(substitute(part, {id(other): candidate}))
+            value = known[same] if same in known else self.on_buffers(part, dict(at))
+            steps.append(self.put(scratch, [self.kept], value))
+            values[id(part)] = Load(scratch, (place,))
+        return steps
 
 
 def _register(name: str) -> Buffer:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from clew.ir.dims import Dim, SymDim, at_least
 from clew.loop.affine import Linear, Simplifier
-from clew.loop.ir import Nest, Store, walk
+from clew.loop.ir import Block, For, If, Nest, Stmt, Store, TileProduct
 from clew.te.expr import COMPARISONS, INDEX, Binary, Load, Scalar, Select
 
 
@@ -23,10 +23,8 @@ def needs_of(nest: Nest) -> tuple[SymDim, ...]:
     """
     simplifier = Simplifier()
     found: dict[SymDim, None] = {}
-    for stmt in walk(nest.body):
-        if not isinstance(stmt, Store):
-            continue
-        for load, conds in _guarded_loads(stmt.value):
+    for store, around in _guarded_stores(nest.body):
+        for load, conds in _guarded_loads(store.value, around):
             tested = [simplifier.linear(side) for cond in conds for side in _sides(cond)]
             for index, extent in zip(load.indices, load.source.shape, strict=True):
                 for need in _needs(index, extent, tested, simplifier):
@@ -67,9 +65,27 @@ def _sides(cond: Scalar) -> Iterator[Scalar]:
             stack += [node.a, node.b]
 
 
-def _guarded_loads(value: Scalar) -> Iterator[tuple[Load, tuple[Scalar, ...]]]:
+def _guarded_stores(body: Stmt) -> Iterator[tuple[Store, tuple[Scalar, ...]]]:
+    """Yields the stores in a statement, each with the conditions of the branches around it."""
+    stack: list[tuple[Stmt, tuple[Scalar, ...]]] = [(body, ())]
+    while stack:
+        stmt, conds = stack.pop()
+        match stmt:
+            case Store():
+                yield stmt, conds
+            case If():
+                stack.append((stmt.body, (*conds, stmt.cond)))
+            case For() | TileProduct():
+                stack.append((stmt.body, conds))
+            case Block():
+                stack += [(s, conds) for s in reversed(stmt.stmts)]
+
+
+def _guarded_loads(
+    value: Scalar, around: tuple[Scalar, ...]
+) -> Iterator[tuple[Load, tuple[Scalar, ...]]]:
     """Yields the loads in an expression, each with the conditions of the branches around it."""
-    stack: list[tuple[Scalar, tuple[Scalar, ...]]] = [(value, ())]
+    stack: list[tuple[Scalar, tuple[Scalar, ...]]] = [(value, around)]
     seen: set[tuple[int, tuple[int, ...]]] = set()
     while stack:
         node, conds = stack.pop()

@@ -32,6 +32,7 @@ from clew.ops.images import (  # noqa: F401  registers operators
     image,
     regions,
     sample,
+    suppression,
 )
 from clew.ops.math import (  # noqa: F401  registers operators
     activation,

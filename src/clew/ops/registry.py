@@ -406,16 +406,13 @@ class Op(Computed):
         plain = attrs.plain if isinstance(attrs, Attrs) else attrs
         return ReadyCall(len(inputs), plain, self._empty_type(inputs, attrs), self.is_builtin)
 
-    def run_ready(
-        self, call: ReadyCall, args: Sequence[Any], routine: Callable[..., Any] | None = None
-    ) -> Any:
-        """Returns the result of a prepared call, as `run_reference` does. A `routine` replaces the
-        reference.
+    def run_ready(self, call: ReadyCall, args: Sequence[Any]) -> Any:
+        """Returns the result of a prepared call, as `run_reference` does.
 
         Errors: those of the operator's types, for shapes that turn out not to fit in the run.
         """
         try:
-            return self._run_ready(call, args, routine)
+            return self._run_ready(call, args)
         except (ValueError, IndexError):
             if call.trusted:
                 self._check_types(args[: call.inputs], call.attrs)
@@ -426,15 +423,11 @@ class Op(Computed):
             types = tuple(TensorType(a.shape, from_numpy(a.dtype)) for a in args)
             self._infer(types, attrs if isinstance(attrs, Attrs) else self.bind(attrs))
 
-    def _run_ready(
-        self, call: ReadyCall, args: Sequence[Any], routine: Callable[..., Any] | None
-    ) -> Any:
+    def _run_ready(self, call: ReadyCall, args: Sequence[Any]) -> Any:
         inputs, attrs, empty = args[: call.inputs], call.attrs, call.empty
         if empty is not None:
             made = list(map(empty_array, leaves(empty)))
             return tuple(made) if isinstance(empty, TupleType) else made[0]
-        if routine is not None:
-            return routine(*inputs, **attrs)
         if self.reference_rule is not None:
             result = self.reference_rule(*inputs, **attrs)
             return result if call.trusted else self._checked(result, inputs, attrs)

@@ -21,6 +21,7 @@ from clew.runtime.memory import ArenaTemplate
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step, moving_of
 from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment, View
 from clew.runtime.segment import NativeSegment, readable
+from clew.support.budgets import check_kernel_operations, current
 from clew.support.errors import GraphTypeError
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
@@ -126,11 +127,17 @@ class SegmentTemplate:
         return ArenaTemplate.of(entries, self.arena_bytes)
 
     def at(self, sizes: Sizes, threads: int = 2) -> SegmentPlan:
-        """Returns the plan at given sizes, to run on a number of threads."""
+        """Returns the plan at given sizes, to run on a number of threads.
+
+        Errors: C141 for a kernel that may take more operations than the budget allows.
+        """
         known: dict[str, KernelCode] = {}
         steps: list[Step] = []
+        bounds_work = current().bounds_work
         for step in self.steps:
             code = step.code
+            if bounds_work:
+                check_kernel_operations(step.label, sizes.value(code.operations))
             if code.sizes:
                 if code.key not in known:
                     known[code.key] = code.at(sizes, is_shared=threads > 1)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from clew.support.errors import ClewError, Hint, InputError, RunError
+from clew.support.errors import ClewError, CompileError, Hint, InputError, RunError
 from clew.support.system import system_text
 
 _MEMORY_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
@@ -203,6 +203,17 @@ def check_run_operations(what: str, count: int) -> None:
     limit = current().run_operations
     if count > limit:
         raise exceeded(RunError, "I269", f"operations of {what}", count, "run_operations", limit)
+
+
+def check_kernel_operations(what: str, count: int) -> None:
+    """Checks the number of operations that one call of a kernel may take.
+
+    Errors: C141 if they exceed the budget.
+    """
+    limit = current().run_operations
+    if count > limit:
+        what = f"operations of {what}"
+        raise exceeded(CompileError, "C141", what, count, "run_operations", limit)
 
 
 def read_budgets(given: Iterable[str]) -> Budgets:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
@@ -25,6 +25,7 @@ from clew.te.expr import (
     Sequential,
     Unary,
 )
+from clew.te.sequential import Greedy
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import loads, nodes
 
@@ -250,6 +251,25 @@ def flops_of(outputs: Sequence[Tensor]) -> Dim:
     return total
 
 
+def most_operations(outputs: Sequence[Tensor]) -> Dim:
+    """Returns the most arithmetic operations that a computation may take, whatever its data are:
+    `flops_of`, and further comparisons of greedy selections.
+    """
+    total = flops_of(outputs)
+    for stage in stages(outputs):
+        if isinstance(stage.body, Greedy):
+            total = total + _comparisons(stage, stage.body)
+    return total
+
+
+def _comparisons(stage: Tensor, body: Greedy) -> Dim:
+    """Returns the operations if each candidate is compared with as many as can be kept before."""
+    rows, most = stage.shape[:-1], stage.shape[-1]
+    before = {id(part) for parts in body.parts() for part in parts}
+    pairs = body.over[0].extent * most - most * (most + 1) // 2
+    return product(rows) * pairs * _operations(body.clash, before)
+
+
 def stage_flops(stage: Tensor) -> Dim:
     """Returns the number of arithmetic operations of one stage; a multiply-add counts as two."""
     assert stage.body is not None
@@ -375,8 +395,9 @@ def _element_bytes(tensor: Tensor) -> int:
     return memory_bytes(tensor.dtype)
 
 
-def _operations(expr: Scalar) -> int:
-    count, seen, stack = 0, set[int](), [expr]
+def _operations(expr: Scalar, without: Collection[int] = ()) -> int:
+    """Returns the number of operations of an expression, except for parts with these ids."""
+    count, seen, stack = 0, set[int](without), [expr]
     while stack:
         node = stack.pop()
         if id(node) in seen or isinstance(node, (Load, Index)):

@@ -30,7 +30,7 @@ from clew.te.expr import (
     Unary,
     select,
 )
-from clew.te.sequential import Collect, Scan, Scatter, Sort
+from clew.te.sequential import Collect, Greedy, Scan, Scatter, Sort
 from clew.te.tensor import Tensor, stages
 from clew.te.walk import post_order
 
@@ -176,6 +176,8 @@ class _Evaluation:
 
     def _sequential(self, stage: Tensor, body: Sequential) -> Array:
         """Returns the value of a sequential stage."""
+        if isinstance(body, Greedy):
+            return self._greedy(stage, body)
         axes = body.visits(stage.axes)
         spans = [(0, _extent(a)) for a in axes]
         match body:
@@ -215,12 +217,32 @@ class _Evaluation:
         values = np.flip(values, axis) if body.reverse else values
         wide = values.astype(np.float64) if is_float(stage.dtype) else values
         total: Array = COMBINE[body.combiner].accumulate(wide, axis)
-        if body.exclusive:
+        if body.exclusive and total.size:
             start = identity_of(body.combiner, stage.dtype)
             first = np.full_like(np.take(total, [0], axis), start)
             total = np.concatenate([first, np.delete(total, -1, axis)], axis)
         total = np.flip(total, axis) if body.reverse else total
         return total.astype(to_numpy(stage.dtype))
+
+    def _greedy(self, stage: Tensor, body: Greedy) -> Array:
+        """Returns the values of the candidates that a greedy selection keeps, row by row."""
+        *rows, last = (_extent(a) for a in stage.axes)
+        candidate, other = body.over
+        result = np.full((*rows, last), -1, to_numpy(stage.dtype))
+        for row in np.ndindex(*rows):
+            at = {id(a): np.asarray(n) for a, n in zip(stage.axes, row, strict=False)}
+            count = min(int(self._value(body.count, at, {})), _extent(candidate))
+            most = min(int(self._value(body.most, at, {})), last)
+            kept: list[int] = []
+            for place in range(count):
+                if len(kept) >= most:
+                    break
+                pair = {**at, id(candidate): np.asarray(place), id(other): np.array(kept, np.int64)}
+                if not (kept and np.any(self._value(body.clash, pair, {}))):
+                    kept.append(place)
+            values = self._value(body.value, {**at, id(candidate): np.array(kept, np.int64)}, {})
+            result[row][: len(kept)] = values
+        return result
 
     def _block(self, root: Scalar, axes: Sequence[Index], spans: Sequence[_Span]) -> Array:
         """Returns the value of an expression with the axes in these ranges."""

@@ -1,6 +1,6 @@
 """Stages that visit the positions of some axes one after another, because they write to
-data-dependent positions or read elements that they have just written: they collect, scatter, scan
-or sort.
+data-dependent positions or read elements that they have just written: they collect, scatter, scan,
+sort or select.
 
 Like a reduction, such an expression is the whole body of a tensor:
 
@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.te.expr import INDEX, Imm, Index, Scalar, ScalarLike, Sequential, as_scalar
+from clew.te.expr import INDEX, Imm, Index, Scalar, ScalarLike, Sequential, Size, as_scalar
+from clew.te.walk import post_order
 
 
 class Collect(Sequential):
@@ -117,8 +118,8 @@ class Sort(Sequential):
     order. Positions are numbered as if all axes of `over` were one. Keys are unsigned integers of
     32 or 64 bits.
 
-    The last axis of the tensor counts the wanted positions, and `where` must hold for at least as
-    many. `key` and `where` range over the tensor's other axes and `over`.
+    The last axis of the tensor counts the wanted positions. If `where` holds for fewer, the other
+    elements are unspecified. `key` and `where` range over the tensor's other axes and `over`.
     """
 
     __slots__ = ("key", "where")
@@ -139,6 +140,66 @@ class Sort(Sequential):
 
     def visits(self, axes: Sequence[Index]) -> tuple[Index, ...]:
         return (*axes[:-1], *self.over)
+
+
+class Greedy(Sequential):
+    """The values of the candidates that a greedy selection keeps, in order: each candidate is kept
+    unless it clashes with one that was kept before.
+
+    `over` holds two axes of the same extent, for a candidate and a kept one; `clash` is whether
+    these two clash. Candidates are the positions below `count`. The selection ends when `most` are
+    kept, or as many as the last axis of the tensor has elements; the rest of that axis is -1.
+    `value` ranges over the tensor's other axes and the candidate's, `clash` over the other axes and
+    `over`, `count` and `most` over the other axes. Parts of `clash` that depend on only one of the
+    two candidates are computed for every candidate that is visited, even in branches of selects
+    that are not taken.
+    """
+
+    __slots__ = ("clash", "count", "most", "value")
+    word = "greedy"
+
+    def __init__(
+        self, value: Scalar, clash: Scalar, count: Scalar, most: Scalar, over: Sequence[Index]
+    ) -> None:
+        super().__init__(value.dtype, over)
+        assert len(over) == 2, over
+        self.value = value
+        self.clash = clash
+        self.count = count
+        self.most = most
+
+    @property
+    def children(self) -> tuple[Scalar, ...]:
+        return (self.value, self.clash, self.count, self.most)
+
+    def over_axes(self, children: Sequence[Scalar], over: Sequence[Index]) -> Scalar:
+        value, clash, count, most = children
+        return Greedy(value, clash, count, most, over)
+
+    def visits(self, axes: Sequence[Index]) -> tuple[Index, ...]:
+        return (*axes[:-1], self.over[0])
+
+    def parts(self) -> tuple[list[Scalar], list[Scalar]]:
+        """Returns the largest parts of `clash` that do not depend on the kept candidate, and the
+        largest that depend on it alone. Parts of other parts come first; literals and sizes are
+        left out.
+        """
+        uses: dict[int, frozenset[int]] = {}
+        order = post_order(self.clash)
+        for node in order:
+            own = frozenset({id(node)} & set(map(id, self.over)))
+            uses[id(node)] = own.union(*(uses[id(c)] for c in node.children))
+        tops, stack = set[int](), [self.clash]
+        while stack:
+            node = stack.pop()
+            if len(uses[id(node)]) == len(self.over):
+                stack.extend(node.children)
+            else:
+                tops.add(id(node))
+        found = [n for n in order if id(n) in tops and not isinstance(n, (Imm, Size))]
+        other = id(self.over[1])
+        fixed = [n for n in found if other not in uses[id(n)]]
+        return fixed, [n for n in found if other in uses[id(n)]]
 
 
 def collect(where: Scalar, value: ScalarLike, over: Sequence[Index]) -> Scalar:
@@ -169,3 +230,10 @@ def scan(
 def sort(key: Scalar, over: Sequence[Index], where: Scalar | None = None) -> Scalar:
     """Returns the positions of the lowest keys; see `Sort`. Without `where`, all keys take part."""
     return Sort(key, Imm(True, "bool") if where is None else where, over)
+
+
+def greedy(
+    value: ScalarLike, clash: Scalar, count: ScalarLike, most: ScalarLike, over: Sequence[Index]
+) -> Scalar:
+    """Returns the values of the candidates that a greedy selection keeps; see `Greedy`."""
+    return Greedy(as_scalar(value), clash, as_scalar(count), as_scalar(most), over)

@@ -96,3 +96,37 @@ def test_ranges_without_end(numbers, known):
     inputs = dict(zip(("start", "limit", "delta"), map(np.array, numbers), strict=True))
     budgeted = bool(known) and numbers[1] == 2**62
     fails("M006" if budgeted else "T107", "Range", inputs, known=known)
+
+
+@pytest.mark.parametrize("known", [(), ("most",), ("most", "iou", "least")])
+@pytest.mark.parametrize("center", [0, 1])
+def test_non_max_suppression(known, center):
+    """Limits are inputs or initializers, with one element; some are left out."""
+    corners = RNG.random((2, 70, 4)).astype("f4")
+    scores = (RNG.integers(0, 9, (2, 3, 70)) / 9).astype("f4")
+    limits = {"most": np.array([5]), "iou": np.array([0.3], "f4"), "least": np.array([0.5], "f4")}
+    options = {"known": known, "center_point_box": center, "by": "onnxruntime", "opset": 11}
+    agrees("NonMaxSuppression", {"boxes": corners, "scores": scores, **limits}, **options)
+    for missing in ("iou", "least"):
+        given = {"boxes": corners, "scores": scores, **limits, missing: None}
+        agrees("NonMaxSuppression", given, **options)
+    found = run("NonMaxSuppression", {"boxes": corners, "scores": scores}, opset=11)[2][0]
+    assert found.shape == (0, 3)
+    fails("M012", "NonMaxSuppression", {
+        "boxes": corners, "scores": scores, "most": np.array([1, 2]),
+    }, known=("most",), opset=11)  # fmt: skip
+
+
+def test_limits_of_suppression_are_no_part_of_a_build():
+    """They differ from call to call, and nothing is compiled again."""
+    shapes = {"boxes": (1, 40, 4), "scores": (1, 2, 40)}
+    first = {name: RNG.random(shape).astype("f4") for name, shape in shapes.items()}
+    limits = {"most": np.array(5), "iou": np.array(0.3, "f4"), "least": np.array(0.5, "f4")}
+    made = compiled(model("NonMaxSuppression", {**first, **limits}, opset=11))
+    counts = set()
+    for most in (0, 1, 5, 1 << 62):
+        for iou in (0.0, 0.4, 1.0):
+            values = {"iou": np.array(iou, "f4"), "least": np.array(iou / 2, "f4")}
+            counts.add(len(made.run({**first, **values, "most": np.array(most)})["y0"]))
+    assert len(counts) > 5
+    assert made.builds_made == 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 from clew.backends.cpu.lowering import KernelSource
 from clew.ir.expr import Call
 from clew.ir.types import TensorType, leaves
-from clew.support.budgets import current, exceeded
+from clew.support.budgets import check_kernel_operations, current, exceeded
 from clew.support.errors import CompileError
-from clew.te.analysis import flops_of
+from clew.te.analysis import most_operations
 
 
 def check_bytes(call: Call) -> None:
@@ -33,11 +33,10 @@ def check_bytes(call: Call) -> None:
 
 
 def check_work(source: KernelSource, use: str) -> None:
-    """Errors: C141 for a kernel with more operations than the budget allows."""
-    budgets = current()
-    if not budgets.bounds_work:
-        return
-    count = flops_of(source.stages.outputs)
-    if isinstance(count, int) and count > budgets.run_operations:
-        what = f"operations of {use}"
-        raise exceeded(CompileError, "C141", what, count, "run_operations", budgets.run_operations)
+    """Errors: C141 for a kernel that may take more operations than the budget allows. If its sizes
+    are known only in a run, they are checked then (`runtime.template`).
+    """
+    if current().bounds_work:
+        count = most_operations(source.stages.outputs)
+        if isinstance(count, int):
+            check_kernel_operations(use, count)

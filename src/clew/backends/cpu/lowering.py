@@ -49,6 +49,7 @@ from clew.schedules import (
 from clew.support.errors import CompileError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown
+from clew.te.analysis import most_operations
 from clew.te.expr import Checked, Imm, Scalar
 from clew.te.tensor import Tensor, compute, placeholder, stages
 from clew.te.walk import nodes, over
@@ -274,6 +275,7 @@ class KernelSource(Shown):
             checks,
             made.sizes,
             needs=needs,
+            operations=most_operations(self.stages.outputs) if made.sizes else 0,
         )
 
     def stage_op(self, stage: str) -> int | None:

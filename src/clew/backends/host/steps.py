@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 
 from clew import ops
-from clew.backends.host.routines import NATIVE_ROUTINES
 from clew.ir.dims import SymDim, is_unknown
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.late_sizes import settled
@@ -29,8 +28,7 @@ _FEW_VALUES: Final = 64
 
 
 class HostStep:
-    """Runs an operator's native routine, or its reference if there is none, with fixed attributes.
-    It is the function of a `RunHost`.
+    """Runs an operator's reference with fixed attributes. It is the function of a `RunHost`.
 
     `sizes` names what the last arguments tell: sizes in the attributes that only the run knows.
     `bounds` is how indices out of range are treated.
@@ -47,7 +45,6 @@ class HostStep:
         self.attrs = attrs
         self.sizes = sizes
         self.bounds = bounds
-        self._routine = NATIVE_ROUTINES.get(op.name) if op.is_builtin else None
         self._held = len(argument_references(attrs))
         # Earlier calls; shapes and sizes are mostly the same in each run.
         self._met: dict[Any, tuple[Budgets, ReadyCall]] = {}
@@ -70,7 +67,7 @@ class HostStep:
                 if len(self._met) >= _KEPT_CALLS:
                     self._met.clear()
                 self._met[key] = current(), call
-        return self.op.run_ready(call, args, self._routine)
+        return self.op.run_ready(call, args)
 
     def _key(self, args: Sequence[Any], given: tuple[int, ...]) -> Any:
         """Returns the key of a call in the table of calls; None if it must not be stored."""

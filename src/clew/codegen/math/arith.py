@@ -408,6 +408,10 @@ def reduce(b: Builder, combiner: str, vector: Value) -> Value:
     """
     check_dtype(vector.dtype)
     op = _COMBINE[combiner]
+    if vector.dtype == "bool" and op in ("and", "or") and vector.lanes > 1:
+        mask = b.pointer(f"bitcast {vector.typed} to i{vector.lanes}")
+        test = f"ne i{vector.lanes} {mask}, 0" if op == "or" else f"eq i{vector.lanes} {mask}, -1"
+        return b.value(f"icmp {test}", "bool")
     value = widen(Lanes(b, vector)).value
     rest: Value | None = None
     while value.lanes > 1:

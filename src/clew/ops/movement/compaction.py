@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, at_least, product, unknown_dim
+from clew.ir.dims import Dim, at_least, dim_min, product, unknown_dim
 from clew.ir.expr import Expr
 from clew.ir.types import TensorType, Type
 from clew.ops.common import axis_of, boolean, capped, f32, i32, tensor_type
@@ -184,14 +184,12 @@ def _compress_reference(x: Array, condition: Array, *, axis: int | None) -> Arra
 
 
 @compress.decompose
-def _compress_expanded(x: Expr, condition: Expr, *, axis: int | None) -> Expr | None:
+def _compress_expanded(x: Expr, condition: Expr, *, axis: int | None) -> Expr:
     if axis is None:
         x, axis = get_op("reshape")(x, shape=(product(x.tensor.shape),)), 0
     size, given = x.tensor.shape[axis], condition.tensor.shape[0]
     if not at_least(size - given):
-        if not (isinstance(size, int) and isinstance(given, int)):
-            return None  # only the run knows how many conditions apply
-        condition = get_op("slice")(condition, begin=(0,), end=(size,), axes=(0,))
+        condition = get_op("slice")(condition, begin=(0,), end=(dim_min(size, given),), axes=(0,))
     return get_op("compressed")(x, condition, _room_for(condition), axis=axis)
 
 

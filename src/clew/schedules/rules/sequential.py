@@ -1,5 +1,5 @@
 """Stages that visit positions in order (`te.sequential`): rows are distributed over threads, and
-loops that write contiguous elements are vectorized.
+loops that write contiguous elements, or combine contiguous ones, are vectorized.
 """
 
 from __future__ import annotations
@@ -8,27 +8,35 @@ import contextlib
 from dataclasses import dataclass
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import For, Stmt, Store, loops, walk
+from clew.loop.ir import Buffer, For, Stmt, Store, loops, walk
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.tile_sizes import vector_factor
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Settings
-from clew.schedules.stages import offset_stride
+from clew.schedules.stages import offset_stride, stride
 from clew.support.errors import ScheduleError
 from clew.te.roles import IN_ORDER
 
 
 @dataclass(frozen=True)
-class Visits(Match):
-    """The outer loops with independent iterations, outermost first, and the loop to vectorize with
-    its number of lanes ("" and 1 if there is none).
+class Lane:
+    """A loop to vectorize, with its number of lanes, and whether it uses a register tile, whose
+    elements need literal indices.
     """
 
+    loop: str
+    lanes: int
+    is_tile: bool
+
+
+@dataclass(frozen=True)
+class Visits(Match):
+    """The outer loops with independent iterations, outermost first, and the loops to vectorize."""
+
     rows: tuple[str, ...] = ()
-    lane: str = ""
-    lanes: int = 1
+    lanes: tuple[Lane, ...] = ()
 
 
 class Sequential(Rule[Visits]):
@@ -41,19 +49,22 @@ class Sequential(Rule[Visits]):
         (stage,) = work.members
         schedule = work.start
         nests = [s for s in schedule.nest.body.stmts if _writes(s, stage)]
-        lane, lanes = _lane(nests, target)
+        lanes = _lanes(nests, target)
+        vectorized = {lane.loop for lane in lanes}
         rows: list[str] = []
         inner = nests[0]
         while len(nests) == 1 and isinstance(inner, For) and inner.index.role != IN_ORDER:
-            if inner.name != lane:
+            if inner.name not in vectorized:
                 rows.append(inner.name)
             inner = inner.body
-        return Visits(schedule, target, tuple(rows), lane, lanes)
+        return Visits(schedule, target, tuple(rows), lanes)
 
     def schedule(self, match: Visits, settings: Settings) -> Schedule:
         schedule, _ = match.begin()
-        if match.lanes > 1:
-            _, inner = schedule.split(match.lane, match.lanes)
+        for lane in match.lanes:
+            outer, inner = schedule.split(lane.loop, lane.lanes)
+            if lane.is_tile:
+                schedule.unroll(outer)
             schedule.vectorize(inner)
         if match.rows:
             with contextlib.suppress(ScheduleError):  # rows may share a temporary value
@@ -61,19 +72,38 @@ class Sequential(Rule[Visits]):
         return schedule
 
 
-def _lane(nests: list[Stmt], target: Target) -> tuple[str, int]:
-    """Returns the loop whose iterations write contiguous elements, and its number of lanes."""
-    for nest in nests:
-        for loop in loops(nest):
-            stores = [s for s in walk(loop.body) if isinstance(s, Store)]
-            if loop.index.role == IN_ORDER or any(True for _ in loops(loop.body)):
-                continue
-            steps = (offset_stride(s.buffer, s.indices, loop.index, Simplifier()) for s in stores)
-            if all(step == 1 for step in steps):
-                return loop.name, min(
-                    vector_factor(target, s.buffer.dtype, loop.typical) for s in stores
-                )
-    return "", 1
+def _lanes(nests: list[Stmt], target: Target) -> tuple[Lane, ...]:
+    """Returns the loops whose iterations write contiguous elements, or combine contiguous elements
+    in one register.
+    """
+    used: dict[str, list[list[Buffer]]] = {}
+    extents: dict[str, int] = {}
+    for loop in (loop for nest in nests for loop in loops(nest)):
+        if loop.index.role == IN_ORDER or any(True for _ in loops(loop.body)):
+            continue
+        extents[loop.name] = loop.typical
+        stores = [s for s in walk(loop.body) if isinstance(s, Store)]
+        used.setdefault(loop.name, []).extend(_contiguous(s, loop) for s in stores)
+    found: list[Lane] = []
+    for name, each in used.items():
+        buffers = [b for some in each for b in some]
+        lanes = min((vector_factor(target, b.dtype, extents[name]) for b in buffers), default=1)
+        if all(each) and lanes > 1:
+            found.append(Lane(name, lanes, any(b.scope == "register" for b in buffers)))
+    return tuple(found)
+
+
+def _contiguous(store: Store, loop: For) -> list[Buffer]:
+    """Returns the buffers whose contiguous elements a store in a loop writes, or combines in one
+    register.
+    """
+    simplifier = Simplifier()
+    step = offset_stride(store.buffer, store.indices, loop.index, simplifier)
+    if step == 1:
+        return [store.buffer]
+    if step != 0 or store.buffer.scope != "register" or not store.combiner:
+        return []
+    return [x.source for x in store.loads if stride(x, loop.index, simplifier) == 1]
 
 
 def _writes(stmt: Stmt, stage: str) -> bool:

@@ -544,18 +544,25 @@ def unique(layer: Layer) -> Result:
 @converter("NonMaxSuppression")
 def non_max_suppression(layer: Layer) -> Result:
     """The best boxes that do not overlap."""
-    most, overlap, least = (layer.optional(n) for n in (2, 3, 4))
-    limits: dict[str, float] = {}
-    if overlap is not None:
-        limits["iou_threshold"] = float(layer.one(3, "the overlap"))
-    if least is not None:
-        limits["score_threshold"] = float(layer.one(4, "the least score"))
-    count = 0 if most is None else layer.one_int(2, "the number of boxes")
+    limits = [_limit(layer, index, dtype) for index, dtype in ((2, "i64"), (3, "f64"), (4, "f64"))]
+    most, overlap, least = limits
     return call(
         "non_max_suppression",
         layer.input(0),
         layer.input(1),
-        max_boxes=count,
+        scalar(0, "i64") if most is None else most,
+        scalar(0, "f64") if overlap is None else overlap,
+        *([] if least is None else [least]),
         center=layer.flag("center_point_box"),
-        **limits,
     )
+
+
+def _limit(layer: Layer, index: int, dtype: str) -> Expr | None:
+    """Returns a number that may be known only in the run; None if it is not given."""
+    given = layer.optional(index)
+    if given is None:
+        return None
+    known = layer.importer.known.get(given)
+    if known is None or known.dtype == object:
+        return cast(reshaped(given, ()), dtype)
+    return scalar(layer.known_one(index), dtype)
