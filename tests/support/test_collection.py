@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from clew.support.collection import collected_at_the_end, rare_collections
+from clew.support.collection import collected_at_the_end, no_collections, rare_collections
 
 
 def test_thresholds_are_those_of_before_at_the_end() -> None:
@@ -64,3 +64,13 @@ def test_a_collection_that_is_due_is_done_at_once(many: bool, wanted: int) -> No
         assert len(seen) == wanted
     finally:
         gc.callbacks.remove(note)
+
+
+def test_no_collections_inside_of_rare_ones() -> None:
+    before = gc.get_threshold()
+    with rare_collections():
+        rare = gc.get_threshold()
+        with no_collections():
+            assert gc.get_threshold()[0] == 0
+        assert gc.get_threshold() == rare
+    assert gc.get_threshold() == before

@@ -25,6 +25,7 @@ from clew.loading import LoadedModel, load_opened
 from clew.ops.registry import Op
 from clew.runtime.cache import Cache
 from clew.support.budgets import Budgets, current
+from clew.support.collection import no_collections
 from clew.support.errors import ClewError
 from clew.version import package_version
 
@@ -78,7 +79,7 @@ class StoredBuild:
             path = self._cache.file(key)
             if path is None:
                 return
-            with contextlib.suppress(ClewError):
+            with contextlib.suppress(ClewError), no_collections():
                 save(path, mode=0o600)
                 self._seal_kept()
                 self._cache.grew(size_bytes)

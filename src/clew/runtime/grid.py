@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from clew.codegen.artifact import Access, EntryPoint
 from clew.codegen.driver import driver as native
@@ -23,8 +24,7 @@ _CHUNKS_PER_THREAD = 6
 _REMEMBERED = 4
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """Lines `first` to `last` of pieces `begin` to `end` of an entry point's grid."""
 
     symbol: str
@@ -127,8 +127,9 @@ def _run(access: Access, along: bool) -> int:
 
 def is_shared(phase: Sequence[EntryPoint], threads: int) -> bool:
     """Whether threads share a phase: it has parts, and enough work."""
-    parts = max(entry.n_pieces * entry.n_lines for entry in phase) > 1 or len(phase) > 1
-    return threads > 1 and parts and sum(entry.cost for entry in phase) >= DEFAULTS.serial_below
+    if threads == 1 or sum([entry.cost for entry in phase]) < DEFAULTS.serial_below:
+        return False
+    return len(phase) > 1 or phase[0].n_pieces * phase[0].n_lines > 1
 
 
 def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> list[Chunk]:
@@ -137,8 +138,11 @@ def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> lis
     there are lines, rather than all lines of some pieces.
     """
     if not is_shared(phase, threads):
-        some = (entry for entry in phase if entry.n_pieces)  # a function does at least one line
-        return [_box(entry, (0, entry.n_pieces), (0, entry.n_lines)) for entry in some]
+        return [  # a function does at least one line
+            Chunk(entry.symbol, 0, entry.n_pieces, 0, entry.n_lines)
+            for entry in phase
+            if entry.n_pieces
+        ]
     cost = sum(entry.cost for entry in phase)
     most = min(threads * _CHUNKS_PER_THREAD, int(cost / DEFAULTS.least_chunk))
     by_thread: list[list[Chunk]] = [[] for _ in range(threads)]

@@ -10,39 +10,49 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Final
 
 from clew.support.locks import Lock
 
-# Of new objects, of those that outlived a collection, and of all: counts as in `gc.set_threshold`.
+# Counts of new objects, of those that outlived a collection, and of all, as in `gc.set_threshold`.
 _RARE: Final = (50_000, 20, 1000)
+_NONE: Final = (0, 0, 0)
 # Python's own rule for a collection of all objects.
 _GROWN: Final = 0.25
 
 _lock: Final = Lock()
-_inside = 0
-_before = gc.get_threshold()
+# The thresholds of those inside, and the process's own.
+_inside: Final[list[tuple[int, int, int]]] = []
+_own = gc.get_threshold()
 
 
 @contextmanager
-def rare_collections() -> Iterator[None]:
+def rare_collections(thresholds: tuple[int, int, int] = _RARE) -> Iterator[None]:
     """Makes collections rare until the end, for the whole process. May be nested, and entered by
     several threads.
     """
-    global _inside, _before
+    global _own
     with _lock:
         if not _inside:
-            _before = gc.get_threshold()
-            gc.set_threshold(*_RARE)
-        _inside += 1
+            _own = gc.get_threshold()
+        _inside.append(thresholds)
+        gc.set_threshold(*thresholds)
     try:
         yield
     finally:
         with _lock:
-            _inside -= 1
-            if not _inside and gc.get_threshold() == _RARE:  # else the user has set others
-                gc.set_threshold(*_before)
+            is_ours = gc.get_threshold() in (_RARE, _NONE)  # else the user has set others
+            _inside.remove(thresholds)
+            if is_ours:
+                gc.set_threshold(*(_inside[-1] if _inside else _own))
+
+
+def no_collections() -> AbstractContextManager[None]:
+    """Returns a context without collections, for work that makes no cycles. The many objects that
+    live until its end would otherwise count as long-lived.
+    """
+    return rare_collections(_NONE)
 
 
 @contextmanager

@@ -5,6 +5,7 @@ The kernel needs only the value of the expression: for 300 boxes and for 305, it
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,10 +30,15 @@ class StandIn:
         """Returns values of the names for which the expression has the size of the axis; {} if
         simple values do not.
         """
-        size = int(arrays[self.param].shape[self.axis])
-        chosen = dict.fromkeys(sorted(self.dim.symbols), 0)
-        chosen[min(chosen)] = size
-        return chosen if substitute(self.dim, chosen) == size else {}
+        return _chosen(self.dim, int(arrays[self.param].shape[self.axis]))
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _chosen(dim: SymDim, size: int) -> dict[str, int]:
+    """Returns values of names for which an expression is `size`; {} if simple values do not."""
+    chosen = dict.fromkeys(sorted(dim.symbols), 0)
+    chosen[min(chosen)] = size
+    return chosen if substitute(dim, chosen) == size else {}
 
 
 def stand_ins(function: Function) -> tuple[StandIn, ...]:
