@@ -21,7 +21,7 @@ from clew.ir.interpret import interpreted
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
-from clew.ir.types import TensorType, Type
+from clew.ir.types import TensorType, Type, leaves, substitute_type, to_numpy
 from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.passes.base import PassContext
@@ -200,6 +200,7 @@ class DeferredKernel:
             layer = ", ".join(self.function.span.layers)
             with locate(layer=layer):
                 for_all = self._for_all(wide, wide_sizes)
+            met = key in self._met
             if for_all is None and self._is_light and self._is_rare(key, given):
                 start = time.thread_time()  # leaves out the time of other threads
                 result = self._interpret(given, sizes)
@@ -207,7 +208,9 @@ class DeferredKernel:
                 return result
             with self._lock, locate(layer=layer), bounds_in_force(self.bounds):
                 if key not in self._known:
-                    self._known[key] = for_all or self._specialize(wide, wide_sizes)
+                    # References have checked earlier arguments of these shapes.
+                    nothing = self._nothing(wide, wide_sizes) if met else None
+                    self._known[key] = for_all or nothing or self._specialize(wide, wide_sizes)
                 while len(self._known) > _KEPT_SHAPES:
                     self._known.popitem(last=False)
                     self._ready.clear()
@@ -265,6 +268,21 @@ class DeferredKernel:
             return None
         program = self._template.at(self._sizes_of(arrays, given))
         return None if program is None else lambda values: tuple(program(values))
+
+    def _nothing(
+        self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
+    ) -> Specialized | None:
+        """Returns a function that returns the results of these arguments if they have no elements;
+        None if they have some, or if the sizes do not tell their shapes.
+        """
+        results = substitute_type(self.function.body.type, self._sizes_of(arrays, given))
+        made: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
+        for type_ in leaves(results):
+            if not isinstance(type_, TensorType) or type_.size != 0 or not type_.is_static:
+                return None
+            shape = tuple(d for d in type_.shape if isinstance(d, int))
+            made.append((shape, to_numpy(type_.dtype)))
+        return lambda values: tuple(np.empty(shape, dtype) for shape, dtype in made)
 
     def _specialize(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
