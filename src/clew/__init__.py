@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from clew.compare.diff import diff
     from clew.compare.report import DiffReport
     from clew.compare.rows import LayerDiff
-    from clew.compiled import CompiledModel, Kernel
+    from clew.compiled import CompiledModel
     from clew.compiler import compile
     from clew.correlate import ExecutorGraph, executor_graph
     from clew.editing import Editor, edit
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from clew.frontends import load
     from clew.frontends.text import parse
     from clew.ir.module import Module
+    from clew.kernel import Kernel
     from clew.loading import LoadedModel, load_compiled
     from clew.machine.target import Target
     from clew.operator_checks import check_op
@@ -71,7 +72,7 @@ _HOMES: Final = {
     "Editor": "clew.editing",
     "ExecutorGraph": "clew.correlate",
     "Inputs": "clew.build.inputs",
-    "Kernel": "clew.compiled",
+    "Kernel": "clew.kernel",
     "LayerDiff": "clew.compare.rows",
     "LayerError": "clew.precision",
     "LoadedModel": "clew.loading",

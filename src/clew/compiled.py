@@ -14,32 +14,27 @@ from typing import Any
 import numpy as np
 
 from clew.backends.cpu.deferred_kernel import bind_sizes
-from clew.backends.cpu.lowering import operator_calls
 from clew.backends.options import Options
 from clew.build.all_sizes import SizedBuild, build_at, build_for_all_sizes
 from clew.build.build import build_module
 from clew.build.inputs import declared_inputs, inputs_of, outputs_of
-from clew.build.kernel_trace import UseTrace, kernel_traces, named_lines
-from clew.build.result import Build, BuildTemplate, KernelUse, RegionUse
+from clew.build.kernel_trace import kernel_traces
+from clew.build.result import Build, BuildTemplate, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
 from clew.build.specializing import Manners, SpecializedSizes, Specializer
 from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
 from clew.build.variants import Variants
 from clew.build.wishes import kept_layers, tell, unknown_layers
-from clew.codegen.artifact import KernelCode
-from clew.codegen.disassemble import disassemble
 from clew.graph_json import ExecutorGraph
 from clew.ir.deciding import deciding_params
 from clew.ir.deferred import DeferredModule
-from clew.ir.dims import Sizes
-from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.types import (
     TensorType,
 )
+from clew.kernel import Kernel, never_built
 from clew.loading import LoadedModel
-from clew.machine.target import Target
 from clew.passes.name_values import named_values
 from clew.passes.share_constants import ShareConstants
 from clew.passes.specialize import Specialize
@@ -58,168 +53,16 @@ from clew.runtime.program import Program
 from clew.runtime.state import growing_by_convention
 from clew.runtime.threads import shared_pool
 from clew.runtime.variant import Variant, is_empty
-from clew.schedules import Decision
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import in_force
-from clew.support.errors import ClewError, GraphTypeError, Hint, InputError, locate
+from clew.support.errors import ClewError, GraphTypeError, InputError, locate
 from clew.support.locks import Lock
 from clew.support.rooms import room
 from clew.support.shown import counted
 from clew.support.size_ranges import SizeRanges
-from clew.te.analysis import product_dtypes_of
 from clew.trace.trace import Trace
 
 Array = np.ndarray[Any, Any]
-
-
-class Kernel:
-    """One use of a kernel in a compiled model."""
-
-    def __init__(self, use: KernelUse, build: BuildTemplate) -> None:
-        self._use = use
-        self._build = build
-
-    def __repr__(self) -> str:
-        return f"<Kernel {self.name}: {', '.join(self.layers)}>"
-
-    def _repr_html_(self) -> str:
-        shown: str = room("kernel_html")(self)
-        return shown
-
-    @property
-    def name(self) -> str:
-        """The kernel's name, unique in the model."""
-        return self._use.name
-
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """The model's layers it serves, ordered by its operators, then by the model."""
-        return self._build.kernel_layers(self._use)
-
-    @property
-    def build(self) -> Build:
-        """The build that the kernel is part of, at the sizes of a run.
-
-        Errors: I044 if the kernel was read before the first run of a model with symbolic sizes.
-        """
-        if not isinstance(self._build, Build):
-            raise _never_built()
-        return self._build
-
-    @property
-    def call(self) -> Call:
-        """The kernel's call in the last stage's graph. The trace identifies uses by its id."""
-        return self._use.call
-
-    @property
-    def function(self) -> Any:
-        """The primitive function of this use, in the last stage's graph."""
-        return self._use.call.op
-
-    @property
-    def calls(self) -> tuple[Call, ...]:
-        """The calls of the kernel's operators in order, in the last stage's graph."""
-        return tuple(operator_calls(self.function))
-
-    @property
-    def ops(self) -> tuple[str, ...]:
-        """Names of the kernel's operators in order."""
-        return tuple(c.op_name for c in self.calls)
-
-    @property
-    def key(self) -> str:
-        """Hash of everything the native code depends on. Uses with equal keys share a kernel."""
-        return self._use.source.key
-
-    @property
-    def target(self) -> Target:
-        """The machine the kernel is compiled for."""
-        return self._use.source.target
-
-    @property
-    def threads(self) -> int:
-        """The maximum number of threads that share the kernel's grid."""
-        return self._build.segments[self._use.segment].threads
-
-    @property
-    def code(self) -> KernelCode:
-        """The kernel's phases, and the memory they need, at the sizes of the build; before a run,
-        as dimensions.
-        """
-        code, build = self._build.binaries[self.key].code, self._build
-        if code.sizes and isinstance(build, Build):
-            return code.at(Sizes(build.sizes))
-        return code
-
-    @property
-    def tensors(self) -> tuple[Any, ...]:
-        """The kernel's outputs as unscheduled tensor expressions over its inputs."""
-        return self._use.source.stages.outputs
-
-    @property
-    def multiplies_tiles(self) -> bool:
-        """Whether the kernel sums products of bf16 on a target that has a matrix unit for bf16."""
-        products = product_dtypes_of(self.tensors)
-        multiplies = self._use.source.target.tile_shape("bf16", "bf16") is not None
-        return multiplies and set(products) == {"bf16"}
-
-    @property
-    def loops(self) -> str:
-        """The scheduled loop nest as text. If several uses share the kernel, the first line says
-        which use this is.
-        """
-        lines = self._use.source.printed.lines
-        return "\n".join(named_lines(lines, self.name, self._build.same_code[self.key])) + "\n"
-
-    @property
-    def schedule(self) -> Any:
-        """The recorded schedule."""
-        return self._use.source.schedule
-
-    @property
-    def choices(self) -> tuple[Decision, ...]:
-        """The rules that were used, each with its space of choices and the values it took."""
-        return self._use.source.plan.decisions
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """Names of the schedule rules that were applied."""
-        source = self._use.source
-        # Reading the rules from the cache is faster than scheduling the kernel again. A manual
-        # schedule may have been renamed since.
-        return source.rules if source.by_hand else self._build.binaries[self.key].rules
-
-    @property
-    def llvm(self) -> str:
-        """The LLVM IR."""
-        return self._use.source.emitted.llvm
-
-    @property
-    def object_code(self) -> bytes:
-        """The ELF object that is linked into the program."""
-        return self._build.binaries[self._use.source.key].object.data
-
-    @property
-    def asm(self) -> str:
-        """The instructions, disassembled from the linked object."""
-        return disassemble(self.object_code).text
-
-    @property
-    def traced(self) -> UseTrace:
-        """Loop nest, LLVM text and instructions line by line, as the trace links them."""
-        return next(t for t in kernel_traces(self._build) if t.call == self.call.id)
-
-
-def _never_built() -> InputError:
-    return InputError(
-        "I044",
-        "the model has symbolic sizes and has not been built for any yet",
-        hint=Hint(
-            "run it once, or call build_for(inputs)",
-            cli="fix its sizes, as in --shape NAME=1,3,224,224",
-            page="give its input shapes when compiling it",
-        ),
-    )
 
 
 class CompiledModel(ProfiledModel[Kernel]):
@@ -674,7 +517,7 @@ class CompiledModel(ProfiledModel[Kernel]):
                 return self._in_variant[1].build
             if self._symbolic:
                 if self._last_sizes is None:
-                    raise _never_built()
+                    raise never_built()
                 return self._build_at(*self._last_sizes)
             with self._lock:
                 self._last = self._last or self._make(((), ()), self.module, None)

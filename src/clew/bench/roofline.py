@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clew.compiled import Kernel
+from clew.kernel import Kernel
 from clew.machine.probes.bandwidth import Level, level_of
 from clew.runtime.model import KernelTime
 from clew.te.analysis import bytes_of, flops_of

@@ -9,7 +9,7 @@ import json
 from typing import Any, Final
 
 from clew.build.result import Build
-from clew.compiled import CompiledModel, Kernel
+from clew.compiled import CompiledModel
 from clew.correlate.executor import (
     INPUT,
     PARAM,
@@ -24,6 +24,7 @@ from clew.correlate.history import History, OperatorTable
 from clew.graph_json import ExecutorGraph
 from clew.ir.expr import Call, While
 from clew.ir.visit import post_order
+from clew.kernel import Kernel
 from clew.passes.fusion.views import view_offsets
 from clew.support.system import package_text
 from clew.trace.trace import Trace

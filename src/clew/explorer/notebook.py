@@ -10,8 +10,9 @@ import html
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from clew.compiled import CompiledModel, Kernel
+from clew.compiled import CompiledModel
 from clew.explorer.views.code import loop_ops
+from clew.kernel import Kernel
 from clew.profile.report import Profile
 from clew.profile.tables import percent, us
 from clew.support import markup

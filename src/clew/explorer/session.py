@@ -13,7 +13,8 @@ from clew.frontends.onnx.file.listing import Listing, list_model
 from clew.support.errors import InputError, ModelError
 
 if TYPE_CHECKING:
-    from clew.compiled import CompiledModel, Kernel
+    from clew.compiled import CompiledModel
+    from clew.kernel import Kernel
     from clew.trace.kernels import KernelTrace
     from clew.trace.trace import Trace
 

@@ -16,13 +16,14 @@ import numpy as np
 
 from clew.build.observe import Ran, node_values, observe
 from clew.build.result import Build, KernelUse
-from clew.compiled import CompiledModel, Kernel
+from clew.compiled import CompiledModel
 from clew.extraction.graph import Cut, ModuleGraph, Unique, ValueNames, carriers, value_name
 from clew.extraction.part import AS_FUSED, Part
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.types import TupleType
 from clew.ir.visit import inner_functions, post_order
+from clew.kernel import Kernel
 from clew.runtime.program import RunSegment
 from clew.support.errors import InputError
 from clew.trace.lineage import building

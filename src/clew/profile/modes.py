@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
-from clew.compiled import CompiledModel, Kernel
+from clew.compiled import CompiledModel
+from clew.kernel import Kernel
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.profile.report import Profile
 from clew.profile.rollup import (

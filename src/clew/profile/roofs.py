@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from clew.bench.roofline import Work, work_of
-from clew.compiled import Kernel
+from clew.kernel import Kernel
 from clew.machine.probes.bandwidth import Bandwidth, Level, level_of
 from clew.machine.probes.peak import FmaPeak, TilePeak
 from clew.profile.rows import Limits, Roof
