@@ -74,12 +74,12 @@ class CompiledModel(ProfiledModel[Kernel]):
     ```
 
     Calls may come from several threads at once. One build serves all sizes of a model with symbolic
-    sizes, and all values of inputs that decide sizes (`inputs` marks these). Calls with sizes of 0,
-    or with inputs of any rank, have such a build for each set of empty sizes and of ranks. A build
-    of its own is made for sizes and values at which that build is not valid (a negative value), for
-    each set of values that decide more than sizes, and for all sizes of a model with a kernel that
-    cannot take its sizes from a call, or with other backends.
-    `builds_made` counts builds. The programs of the last 32 sets of sizes are kept.
+    sizes, and all values of inputs that decide sizes (`inputs` marks these). For calls with sizes
+    of 0, or with inputs that may have any rank, there is one such build for each set of empty sizes
+    and of ranks (a variant). Sizes and values have a build of their own if that build is not valid
+    for them (a negative value), if the values decide more than sizes, if some kernel cannot take
+    its sizes from a call, or if the model uses other backends. `builds_made` counts builds. The
+    programs of the last 32 sets of sizes are kept.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         *,
         is_stored: bool = True,
     ) -> None:
-        """With `is_stored`, the build is loaded from the cache if it is there, and stored in it."""
+        """With `is_stored`, the build comes from the cache, or is stored there once it is made."""
         inputs = declared_inputs(module) if not isinstance(module, Module) else inputs_of(module)
         super().__init__(inputs, outputs_of(module))
         self.budgets = options.budgets
@@ -109,7 +109,8 @@ class CompiledModel(ProfiledModel[Kernel]):
         )
         self._builds: dict[SizesKey, Build] = {}
         self._sized: SizedBuild | None = None
-        # Those of the builds that are the build for all sizes, at their sizes.
+        # The keys of builds that come from a build for all sizes, or from a variant: a file holds
+        # these in another form.
         self._at_sizes: set[SizesKey] = set()
         self._traces: dict[int, Trace] = {}
         self._told: set[str] = set()
@@ -121,7 +122,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._often: Specializer | None = None
         self._last: Build | None = None
         self._stored: LoadedModel | None = None
-        # The place in the cache of a build for all sizes that has not been made yet.
+        # The build's place in the cache, if it may be stored there.
         self._place: StoredBuild | None = None
         # The sizes of the last run, if the stored model ran it.
         self._last_sizes: tuple[SizesKey, Mapping[str, int]] | None = None
@@ -189,7 +190,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if variant.ranks:
             return CompiledModel(module, options, self._cache)
         passes = (*options.passes, ShareConstants(self._weights))
-        # Empty inputs take little time, and are rare: builds for them alone would not pay.
+        # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
         options = replace(options, passes=passes, specialize=False)
         made = CompiledModel(module, options, self._cache, is_stored=False)
         made._told.update(self._told)
@@ -204,7 +205,9 @@ class CompiledModel(ProfiledModel[Kernel]):
         return sized.constants if sized is not None else ()
 
     def _expect_empty(self, names: Collection[str]) -> None:
-        """Prepares for calls in which sizes are 0, if they are sizes of this model."""
+        """Makes the variant in which the named sizes are 0, if the model accepts size 0 for all of
+        them.
+        """
         variant = Variant(empty=tuple(sorted(names)))
         if self._stored is not None and variant in self._stored.variants:
             return
@@ -227,7 +230,7 @@ class CompiledModel(ProfiledModel[Kernel]):
             if found is not None and self._any_rank:
                 try:
                     found.program_for(arrays)
-                except ClewError:  # an import for these sizes may do, or says why not
+                except ClewError:  # an import for these sizes may succeed, or reports why not
                     return None
         return found
 
@@ -241,7 +244,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if variant is not None:
             build = variant._build_for(arrays)
             self._keep(key, build)
-            self._at_sizes.add(key)  # whether it serves more sizes or not, the variant saves it
+            self._at_sizes.add(key)  # the variant saves it
             return build
         if isinstance(self._model, Module):
             specialize = self._specialization(self._model, arrays)
@@ -532,6 +535,9 @@ class CompiledModel(ProfiledModel[Kernel]):
         return found
 
     def _at_stored(self, key: SizesKey, sizes: Mapping[str, int]) -> Build | None:
+        """Returns the build at sizes that the stored model has served, built by a variant if some
+        are 0.
+        """
         variant = Variant(empty=tuple(sorted(name for name, size in sizes.items() if size == 0)))
         if not variant.empty:
             return self._at(key, sizes)

@@ -233,7 +233,7 @@ def _loaded(
 
 
 def _model(reader: BuildReader, whole: Json, text: Json) -> LoadedModel:
-    """Returns a model or, with the text of a variant in place of the whole text, a variant."""
+    """Returns the model or variant that `text` describes; `whole` is the text of the file."""
     builds, template = reader.builds(text), reader.template(text)
     variants = {
         Variant.from_json(part): _model(reader, whole, part) for part in text.get("variants", ())

@@ -293,7 +293,7 @@ def _observe(
 
 
 def _with_rows(type_: Type, rows: int) -> Type:
-    """Returns the type of a stack of a loop with its number of rows, if that is unknown."""
+    """Returns the type of a result of a loop; a stack of unknown size gets this number of rows."""
     if isinstance(type_, TensorType) and type_.rank and is_unknown(type_.shape[0]):
         return type_.with_(shape=(rows, *type_.shape[1:]))
     return type_

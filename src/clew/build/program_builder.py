@@ -95,7 +95,7 @@ class ProgramBuilder:
         # loops that are views of initial states.
         self.parts: dict[int, tuple[ProgramBuilder, ProgramBuilder]] = {}
         self._passed_on: dict[int, set[int]] = {}
-        # The stacks of native loops whose number of rows the data decide.
+        # The slots of stacks of native loops whose number of rows depends on data.
         self._growing: set[int] = set()
         self._places = Places(self)
 

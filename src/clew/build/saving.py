@@ -65,7 +65,7 @@ class SavedModel:
     """The content of a saved model: its interface, and its builds by their sizes.
 
     `deciding` are the positions of inputs whose values decide shapes. `sized` is the build for all
-    sizes, if there is one. `variants` holds the models of variants.
+    sizes, if there is one. `variants` holds the content of each variant, in the same form.
     """
 
     target: Target

@@ -90,8 +90,8 @@ def _is_named(type_: Type) -> bool:
 def saved_kernel(
     step: Mapping[str, Any], pool: ThreadPool, template: ProgramTemplate | None
 ) -> DeferredKernel:
-    """Returns a kernel of a saved model. At sizes that its program for all sizes does not serve, it
-    is compiled for the shapes it meets.
+    """Returns a kernel of a saved model. `template` is its program for all sizes, if it has one. At
+    sizes that the program does not serve, the kernel is compiled for the shapes it meets.
     """
     target, bounds = Target.of_record(step["target"]), step.get("bounds", "check")
     options = Options(target, pool.threads, 3, (), bounds=bounds)

@@ -1,4 +1,4 @@
-"""The models of a model's variants (`runtime.variant`), each with a build for its own sizes."""
+"""The models of a model's variants (`runtime.variant`), each with builds of its own."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from clew.support.locks import Lock
 
 M = TypeVar("M")
 Make: TypeAlias = "Callable[[Variant, Module], M]"
+# The most variants that a model keeps.
 _KEPT: Final = 16
 
 
 class Variants(Generic[M]):
-    """The models of the variants that were needed so far; the last ones used are kept.
+    """The models of the variants that were needed so far; the most recently used ones are kept.
 
-    `make`, an argument of methods, compiles the module of a variant. It is not kept, so that a
-    model is freed with its last use.
+    The methods' argument `make` compiles the module of a variant. It is not stored, since a
+    reference back to the model would delay its release.
     """
 
     def __init__(self, model: Module | DeferredModule, inputs: Sequence[InputSpec]) -> None:
@@ -34,12 +35,12 @@ class Variants(Generic[M]):
 
     @property
     def models(self) -> dict[Variant, M]:
-        """The models by variant, the last one used at the end."""
+        """The models by variant, the most recently used one last."""
         return {variant: model for variant, model in self._made.items() if model is not None}
 
     def serving(self, arrays: Sequence[Any], make: Make[M]) -> M | None:
         """Returns the model of the variant for checked inputs; None if the model itself serves
-        them, or if there is no such variant.
+        them, or if the variant has no model (see `module_of`).
 
         Errors: I042 if a size has two values, and those of a build.
         """
@@ -47,7 +48,7 @@ class Variants(Generic[M]):
         return None if variant is None else self.get(variant, make)
 
     def get(self, variant: Variant, make: Make[M]) -> M | None:
-        """Returns the model of a variant; None if there is none.
+        """Returns the model of a variant; None if it has none (see `module_of`).
 
         Errors: those of a build.
         """
@@ -62,7 +63,9 @@ class Variants(Generic[M]):
 
 
 def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None:
-    """Returns the module of a variant; None if the model's graph depends on more than that."""
+    """Returns the module of a variant; None if the graph depends on more than the variant settles,
+    or is invalid at these sizes.
+    """
     module: Module | None
     if isinstance(model, Module):
         module = model
@@ -72,5 +75,5 @@ def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None
         return module
     try:
         return with_sizes(module, dict.fromkeys(variant.empty, 0))
-    except ClewError:  # a build for the sizes of the call says why
+    except ClewError:  # the build for the sizes of the call reports why
         return None

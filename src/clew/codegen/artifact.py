@@ -92,8 +92,9 @@ class EntryPoint:
         return sum(count for count, _ in self.line_costs) or 1 if self.lines else 1
 
     def at(self, sizes: Sizes, is_shared: bool = True) -> EntryPoint:
-        """Returns the entry point at given sizes. Lines that are missing there have no pieces.
-        Unless several threads share it, it keeps the cost at typical sizes and has no accesses.
+        """Returns the entry point at given sizes. If there are no lines at these sizes, it has no
+        pieces. With `is_shared=False`, for a single thread, the cost remains that at typical sizes,
+        and accesses are left out, since only the division of work needs them.
         """
         lines = tuple([(sizes.value(count), cost) for count, cost in self.lines])
         grid = sizes.value(self.grid)

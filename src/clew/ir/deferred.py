@@ -54,7 +54,7 @@ class DeferredModule(Protocol):
         ...
 
     def with_ranks(self, ranks: Mapping[str, int]) -> Module | None:
-        """Returns the module for inputs of given ranks, whose sizes have names; None if the graph
-        depends on more than that.
+        """Returns the module for inputs of these ranks, whose sizes have names; None if the graph
+        depends on more than the ranks.
         """
         ...

@@ -42,7 +42,7 @@ _SHORT_DIGIT_BITS: Final = 4
 _MOST_I32: Final = (1 << 31) - 1
 # Elements in each part of a loop; parts without work are skipped.
 _PART: Final = 64
-# Elements that one is compared with at a time.
+# The number of elements that one element is compared with at a time.
 _TOGETHER: Final = 8
 _ONLY: Final = (Imm(0, INDEX),)
 
@@ -245,8 +245,8 @@ class _Sorting:
         return [self.put(self.found, _ONLY, Imm(0, INDEX)), nested(self.over[:-1], step)]
 
     def by_number(self, passes: Sequence[Stmt]) -> Sequence[Stmt]:
-        """Returns the steps that sort all elements that take part. Few of them are compared with
-        each other, which takes less time than to clear and add up counters.
+        """Returns the steps that sort the elements that take part. If there are few, they are
+        compared with each other, which takes less time than clearing and adding up counters.
         """
         if self.all_take_part:
             return passes
@@ -347,8 +347,8 @@ class _Sorting:
 def _greedy(
     stage: Tensor, body: Greedy, buffer: Buffer, axes: dict[int, Index], on_buffers: OnBuffers
 ) -> list[Stmt]:
-    """Everything that comparisons read of a kept candidate is stored in scratch when it is kept, so
-    that vectors compare a candidate with several kept ones.
+    """The loops of a greedy selection. When a candidate is kept, all that comparisons read of it is
+    stored in scratch, so that vectors compare a candidate with several kept ones.
     """
     rows = [axes[id(a)] for a in stage.axes[:-1]]
     selection = _Selection(stage, body, buffer, axes, on_buffers)
@@ -419,13 +419,13 @@ class _Selection:
         return nested([part], If(self.goes_on(part * _PART), nested([one], visit)))
 
     def goes_on(self, place: Scalar) -> Scalar:
-        """Returns whether there is a candidate at a place, and it can still be kept."""
+        """Returns whether there is a candidate at a place, and room to keep another one."""
         left = self.kept < Load(self.limit, _ONLY)
         return all_of(place < size(self.total), place < Load(self.count, _ONLY), left)
 
     def visit(self, place: Scalar) -> Stmt:
-        """Returns the steps for one candidate: comparisons with kept ones, until one clashes, and
-        stores that the next candidate overwrites if one did, so that no branch depends on it.
+        """Returns the steps for one candidate: comparisons with kept ones until one clashes, then
+        stores. If one clashed, the next candidate overwrites these, so they need no branch.
         """
         values: dict[int, Scalar] = {}
         groups = Index(f"{self.name}.kept.part", ceil_div(self.most, _PART), IN_ORDER)
@@ -452,7 +452,7 @@ class _Selection:
         self, at: dict[int, Scalar], slot: Index, values: dict[int, Scalar]
     ) -> tuple[dict[int, Scalar], list[Stmt]]:
         """Returns the parts of a comparison that do not depend on the kept candidate, by their
-        structure, and the steps that compute them, once as a number and once in every lane. Adds
+        structure, and the steps that compute them, once as a scalar and once in every lane. Adds
         the latter to `values`.
         """
         numbers: dict[int, Scalar] = {}

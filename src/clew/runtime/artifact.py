@@ -73,8 +73,8 @@ class Regions(Protocol):
         ...
 
 
-# Returns the function of a host step, given its saved form, and its program for all sizes if it has
-# one.
+# Returns the function of a host step, given its saved form, the threads, and its program for all
+# sizes, if it has one.
 HostResolver = Callable[[Json, ThreadPool, "ProgramTemplate | None"], Callable[..., Any]]
 
 
@@ -196,7 +196,7 @@ class BuildReader:
         self._library = Library([self._object(o) for o in self._text["objects"]])
 
     def builds(self, text: Json) -> list[LoadedBuild]:
-        """Returns the builds of the model, or of a variant of it.
+        """Returns the builds of the model or variant that `text` describes.
 
         Errors: C003 if their code cannot be linked; KeyError, TypeError, ValueError, IndexError and
         AssertionError if the text is inconsistent.
@@ -204,7 +204,8 @@ class BuildReader:
         return [self._build(build) for build in text["builds"]]
 
     def template(self, text: Json) -> LoadedTemplate | None:
-        """Returns the build for all sizes, if there is one.
+        """Returns the build for all sizes of the model or variant that `text` describes; None if it
+        has none.
 
         Errors: as `builds`.
         """

@@ -29,8 +29,8 @@ from clew.support.shown import Shown
 # After this time in a loop, Python handles signals, so that Ctrl-C stops it.
 _SLICE_NS = 5e7
 _IDLE_ARENAS = 4
-# Memory that exceeds twice the need of this many calls by this many bytes is freed. The page faults
-# of new memory took 1 % of the encoder's run that filled it (24 MiB).
+# Idle memory is freed if it exceeds twice the largest need of this many recent calls by this many
+# bytes. The page faults of new memory took 1 % of the encoder's run that filled it (24 MiB).
 _RECENT_CALLS, _SPARE_BYTES = 32, 1 << 20
 
 
@@ -111,8 +111,8 @@ class SharedMemory:
     """What the segments of one template at different sizes share: weights, and memory to work in,
     which their contexts take in turns.
 
-    The memory of the largest recent sizes serves all others; much larger memory, which earlier
-    sizes needed, is freed. Several threads may use it at once.
+    The memory of the largest recent sizes serves all others. Much larger memory, which earlier
+    sizes needed, is freed. Several threads may use a `SharedMemory` at once.
     """
 
     def __init__(self, constants: Sequence[np.ndarray]) -> None:
@@ -134,7 +134,7 @@ class SharedMemory:
         return aligned_bytes(size_bytes)
 
     def give(self, memory: np.ndarray) -> None:
-        """Takes memory back."""
+        """Takes memory back, or frees it if recent calls needed much less."""
         with self._lock:
             spare = memory.nbytes - 2 * max(self._recent)
             if len(self._idle) < _IDLE_ARENAS and spare < _SPARE_BYTES:
@@ -177,7 +177,7 @@ class GuardedMemory:
         )
 
     def stack(self, output: int, size_bytes: int) -> GuardedBuffer:
-        """Returns memory for some rows of a stack."""
+        """Returns guarded memory for rows of the stack that is this output."""
         align_bytes = self._plan.outputs[output].itemsize
         self.stacks.append(GuardedBuffer(size_bytes, align_bytes=align_bytes, side=self._side))
         return self.stacks[-1]

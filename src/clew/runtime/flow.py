@@ -104,8 +104,8 @@ def _bytes_needed(loop: LoopPlan) -> list[int]:
 
 
 def check_stacks(plan: SegmentPlan) -> None:
-    """Asserts that each output of any number of rows is a stack of one loop, and that nothing else
-    uses it.
+    """Asserts that each output whose number of rows is unknown is a stack of exactly one loop, and
+    that nothing else uses it.
     """
     stacks = [n for n, spec in enumerate(plan.outputs) if spec.is_stack]
     if not stacks and not any(loop.grows for loop in plan.loops):

@@ -1,4 +1,4 @@
-"""The driver's data about loops."""
+"""The driver's data about loops (`codegen.driver.flow`)."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class LoopTables:
         self._fresh = self._words.copy()
 
     def clear(self, most_iterations: int) -> None:
-        """Has no loop have turned yet, nor iteration more often than that in the next call."""
+        """Resets all loops for the next call, in which each may take `most_iterations`."""
         self._fresh[:, native_flow.LOOP_LIMIT // 8] = most_iterations
         np.copyto(self._words, self._fresh)  # a run writes its other words before it reads them
 
     def note_test(self, loop: int, args_address: int) -> None:
-        """Notes the address of the arguments of a loop's `TEST`."""
+        """Records the address of the arguments of a loop's `TEST`."""
         self._tests[loop] = args_address
 
     def trips_read(self, loop: int) -> int | None:
@@ -91,12 +91,14 @@ class LoopTables:
         return bool(self._words.item(loop, native_flow.LOOP_FULL // 8))
 
     def set_capacity(self, loop: int, rows: int) -> None:
-        """Sets the number of rows for which the stacks of a loop have memory."""
+        """Sets the number of rows for which the stacks of a loop have memory, and marks it as not
+        full.
+        """
         self._words[loop, native_flow.LOOP_CAPACITY // 8] = rows
         self._words[loop, native_flow.LOOP_FULL // 8] = 0
 
     def move_stacks(self, loop: int, rows: Sequence[int]) -> None:
-        """Has the current iteration write the rows of its stacks to these addresses."""
+        """Makes the current iteration write the rows of its stacks to these addresses."""
         plan = self._loops[loop]
         end = plan.first + len(plan.moving_bytes)
         self._moving[end - len(rows) : end] = rows

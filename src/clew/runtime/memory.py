@@ -254,8 +254,8 @@ def plan_segment(
 
 
 def check_plan(plan: SegmentPlan, *, is_placed: bool = False) -> None:
-    """Asserts that all references are valid, and that no two live arena buffers overlap. With
-    `is_placed`, an `ArenaTemplate` has placed them, apart from each other.
+    """Asserts that all references are valid, and that no two live arena buffers overlap.
+    `is_placed` skips the latter, for buffers that an `ArenaTemplate` has placed without overlap.
     """
     limits = {
         BufferKind.INPUT: [spec.size_bytes for spec in plan.inputs],

@@ -151,7 +151,7 @@ class Model(Shown, ABC, Generic[K]):
         return Session(self, pairs, initial or {})
 
     def _expect_empty(self, names: Collection[str]) -> None:
-        """Prepares for calls in which sizes are 0."""
+        """Prepares for calls in which the named sizes are 0."""
 
     def run_checked(self, checked: Sequence[Any]) -> list[Any]:
         """Returns the outputs of a run with checked inputs, within the model's budgets.

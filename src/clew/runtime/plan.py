@@ -45,7 +45,8 @@ class BufferRef:
 class BufferSpec:
     """An input or output: its name, shape and dtype (NumPy's name, or `bfloat16`).
 
-    If `is_stack`, it is an output of any number of rows of this shape (see `SegmentPlan.stacks`).
+    If `is_stack`, it is an output of an unknown number of rows, and `shape` is that of one row (see
+    `SegmentPlan.stacks`).
     """
 
     name: str
@@ -125,7 +126,7 @@ class LoopPlan:
     Each of its states has three moving buffers of the state's size: one that an iteration reads,
     one that it writes, and a spare one. After them each stack has one, the row of the iteration.
     `trips` is None if a condition ends the loop or, with `reads_trips`, a trip count in memory. Its
-    stacks then *grow*: their number of rows is known after the run.
+    stacks then *grow*: their number of rows is known only after the run.
     """
 
     first: int

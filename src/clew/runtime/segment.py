@@ -113,8 +113,8 @@ class NativeSegment(Shown):
     def __call__(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None] | None = None
     ) -> list[np.ndarray]:
-        """Returns the outputs: fresh arrays, or `outputs` written in place, which hold None for
-        stacks whose size the run decides.
+        """Returns the outputs: fresh arrays, or `outputs` written in place. Stacks that grow are
+        always fresh arrays, and `outputs` may have None in their places.
 
         Errors: I030 (number of arrays), I031 (shape), I032 (dtype), I033 (`outputs` that cannot be
         written in place), I320 (an index out of range).
@@ -313,8 +313,8 @@ class NativeSegment(Shown):
         return context
 
     def _finish(self, context: Context, results: list[np.ndarray]) -> None:
-        """Prepares a context for other calls after a call has used it. Adds the stacks that have
-        grown to the call's results.
+        """Prepares a context for other calls after a call has used it. Puts the stacks that have
+        grown into `results`.
 
         Errors: I266 for too many iterations of a loop, I320 for an index out of range.
         """
@@ -324,8 +324,8 @@ class NativeSegment(Shown):
         self._give_back(context)
 
     def _show_stacks(self, context: Context, results: list[np.ndarray]) -> None:
-        """Adds stacks to the results of a call. The next call begins with memory for as many
-        rows.
+        """Puts the stacks that have grown into the results of a call. The next call begins with
+        memory for as many rows.
         """
         rows = context.stacks.take(results)
         self._capacity = {loop: max(n, rows[loop]) for loop, n in self._first_capacity.items()}
@@ -427,7 +427,10 @@ class NativeSegment(Shown):
         return arrays
 
     def _admit_outputs(self, outputs: Sequence[np.ndarray | None]) -> list[np.ndarray]:
-        """Checks the arrays for outputs; returns them, with empty arrays for stacks that grow."""
+        """Checks the arrays for outputs; returns them, with empty arrays for stacks that grow.
+
+        Errors: I030, I031, I032, I033 (see `__call__`).
+        """
         admitted = []
         if len(outputs) != len(self._outputs):
             raise _wrong_number("outputs", len(self._outputs), len(outputs))

@@ -1,9 +1,10 @@
-"""Memory of stacks whose number of rows a run decides.
+"""Memory of stacks whose number of rows is known only after the run.
 
-A condition ends the loop that stacks the values, so no output of the right size can exist before
-the run. The rows go to memory for some rows, the loop's *capacity*. When it is full, the driver
-returns before the next iteration, and the rows so far move to memory of twice the size, or of the
-right size if the loop only counts to a number. The output is the used part.
+Data decide how often the loop that stacks the values iterates, so no output of the right size can
+exist before the run. The rows go to memory for a number of rows, the loop's *capacity*. When the
+memory is full, the driver returns before the next iteration. The existing rows then move to memory
+of twice the size, or of the right size if the loop only counts to a number. The output is the used
+part.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _ENDLESS: Final = 1 << 62
 
 
 class Memory(Protocol):
-    """The memory of one stack: `data` is u8[n], at an address."""
+    """The memory of one stack: `data` is `u8[n]`, at `address`."""
 
     @property
     def address(self) -> int: ...
@@ -45,14 +46,14 @@ class AlignedMemory:
 
     @staticmethod
     def of(output: int, size_bytes: int) -> AlignedMemory:
-        """Returns memory of a size, for any output."""
+        """Returns memory of this size, for any output."""
         data = aligned_bytes(size_bytes)
         return AlignedMemory(address_of(data), data)
 
 
 @dataclass(frozen=True)
 class _Stack:
-    """A stack: the number of its output, and the shape and dtype of its rows."""
+    """A stack: the number of its output, and the size, shape and dtype of a row."""
 
     output: int
     row_bytes: int
@@ -61,7 +62,7 @@ class _Stack:
 
 
 class Stacks:
-    """The stacks of a plan whose number of rows a run decides, for one call at a time.
+    """The stacks of a plan that grow, for one call at a time.
 
     `bases` holds the addresses of a call's buffers; those of outputs begin at `first`.
     """
@@ -93,7 +94,7 @@ class Stacks:
             self._allocate(loop, rows)
 
     def grow(self) -> None:
-        """Moves the rows of the loop that is full to larger memory.
+        """Moves the rows of each full loop to larger memory.
 
         Errors: I265 if the stacks would exceed the budget or the machine's memory.
         """
@@ -128,8 +129,8 @@ class Stacks:
         return self._loops.total(loop)
 
     def take(self, results: list[np.ndarray]) -> dict[int, int]:
-        """Writes the outputs of a call to their places in `results`, and lets go of their memory.
-        Returns the number of rows of each loop.
+        """Puts the stacks of a call into `results`, at the numbers of their outputs, and releases
+        unused memory. Returns the number of rows of each loop.
         """
         counts = {}
         for loop, stacks in self._stacks.items():
@@ -143,7 +144,7 @@ class Stacks:
         return counts
 
     def leave(self) -> None:
-        """Lets go of the memory of a call."""
+        """Releases the memory of a call."""
         self._memory.clear()
 
 
@@ -153,8 +154,6 @@ def _stack(plan: SegmentPlan, output: int) -> _Stack:
 
 
 def first_capacity(plan: SegmentPlan) -> dict[int, int]:
-    """Returns, for each loop of a plan that `plan.stacks` names, its capacity in the first
-    call.
-    """
+    """Returns the capacity in the first call of each loop whose stacks grow."""
     rows = {loop: sum(plan.loops[loop].rows_bytes) for loop in plan.stacks}
     return {n: max(_FIRST_ROWS, _FIRST_BYTES // max(1, row)) for n, row in rows.items()}

@@ -1,7 +1,7 @@
-"""What the inputs of a call settle before its sizes: which sizes are 0, and ranks.
+"""Variants of a model: the sizes that are 0 in a call, and the ranks of inputs of any rank.
 
-A build for all sizes serves sizes of at least 1 and inputs of known ranks. A *variant* of a model
-has certain sizes fixed at 0, and names for the axes of inputs that may have any rank; it is a model
+A build for all sizes serves sizes of at least 1 and inputs of known ranks. In a *variant*, certain
+sizes are fixed at 0, and the axes of inputs that may have any rank have names. A variant is a model
 with a build for all its remaining sizes.
 """
 

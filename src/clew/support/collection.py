@@ -1,8 +1,8 @@
-"""Garbage collection around work that makes many objects.
+"""Fewer garbage collections during work that creates many objects.
 
-Python collects all of a program's objects whenever their number has grown by a quarter. While a
-large model is compiled, this takes a third of the time and frees little; the last of these
-collections, of a second, would otherwise happen in one of the model's first calls.
+CPython collects all objects of a program whenever their number has grown by a quarter. While a
+large model is compiled, these collections take a third of the time and free little. Another one, of
+a second, would happen in one of the model's first calls, so it is made after compilation.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from typing import Final
 
 from clew.support.locks import Lock
 
-# Counts of new objects, of those that outlived a collection, and of all, as in `gc.set_threshold`.
+# As in `gc.set_threshold`: the number of new objects that starts a collection of them, and the
+# numbers of collections of one generation that start one of the next.
 _RARE: Final = (50_000, 20, 1000)
 _NONE: Final = (0, 0, 0)
-# Python's own rule for a collection of all objects.
+# The growth after which CPython collects all objects.
 _GROWN: Final = 0.25
 
 _lock: Final = Lock()
-# The thresholds of those inside, and the process's own.
+# The thresholds of all contexts in force, the latest last, and those of the process outside.
 _inside: Final[list[tuple[int, int, int]]] = []
 _own = gc.get_threshold()
 
 
 @contextmanager
 def rare_collections(thresholds: tuple[int, int, int] = _RARE) -> Iterator[None]:
-    """Makes collections rare until the end, for the whole process. May be nested, and entered by
-    several threads.
+    """Makes collections rare in the whole process while the context is in force. Contexts may be
+    nested, and several threads may enter them.
     """
     global _own
     with _lock:
@@ -42,22 +43,24 @@ def rare_collections(thresholds: tuple[int, int, int] = _RARE) -> Iterator[None]
         yield
     finally:
         with _lock:
-            is_ours = gc.get_threshold() in (_RARE, _NONE)  # else the user has set others
+            is_ours = gc.get_threshold() in (_RARE, _NONE)  # otherwise the user has set others
             _inside.remove(thresholds)
             if is_ours:
                 gc.set_threshold(*(_inside[-1] if _inside else _own))
 
 
 def no_collections() -> AbstractContextManager[None]:
-    """Returns a context without collections, for work that makes no cycles. The many objects that
-    live until its end would otherwise count as long-lived.
+    """Returns a context without collections, for work that creates no reference cycles. Collections
+    would count objects that live until its end as long-lived.
     """
     return rare_collections(_NONE)
 
 
 @contextmanager
 def collected_at_the_end() -> Iterator[None]:
-    """`rare_collections`, with one of all objects at the end if it is due by then."""
+    """As `rare_collections`. At the end, collects all objects if their number has grown by a
+    quarter, so that no later call does.
+    """
     blocks = sys.getallocatedblocks()
     with rare_collections():
         yield

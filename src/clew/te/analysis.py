@@ -252,8 +252,8 @@ def flops_of(outputs: Sequence[Tensor]) -> Dim:
 
 
 def most_operations(outputs: Sequence[Tensor]) -> Dim:
-    """Returns the most arithmetic operations that a computation may take, whatever its data are:
-    `flops_of`, and further comparisons of greedy selections.
+    """Returns the most arithmetic operations that a computation may take for any data: `flops_of`,
+    and the further comparisons of greedy selections.
     """
     total = flops_of(outputs)
     for stage in stages(outputs):
@@ -263,7 +263,9 @@ def most_operations(outputs: Sequence[Tensor]) -> Dim:
 
 
 def _comparisons(stage: Tensor, body: Greedy) -> Dim:
-    """Returns the operations if each candidate is compared with as many as can be kept before."""
+    """Returns the number of operations if every candidate is compared with all that can be kept
+    before it.
+    """
     rows, most = stage.shape[:-1], stage.shape[-1]
     before = {id(part) for parts in body.parts() for part in parts}
     pairs = body.over[0].extent * most - most * (most + 1) // 2
@@ -396,7 +398,7 @@ def _element_bytes(tensor: Tensor) -> int:
 
 
 def _operations(expr: Scalar, without: Collection[int] = ()) -> int:
-    """Returns the number of operations of an expression, except for parts with these ids."""
+    """Returns the number of operations of an expression, without its parts with these ids."""
     count, seen, stack = 0, set[int](without), [expr]
     while stack:
         node = stack.pop()

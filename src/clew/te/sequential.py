@@ -118,8 +118,9 @@ class Sort(Sequential):
     order. Positions are numbered as if all axes of `over` were one. Keys are unsigned integers of
     32 or 64 bits.
 
-    The last axis of the tensor counts the wanted positions. If `where` holds for fewer, the other
-    elements are unspecified. `key` and `where` range over the tensor's other axes and `over`.
+    The last axis of the tensor counts the wanted positions. If `where` holds for fewer, the
+    remaining elements are unspecified. `key` and `where` range over the tensor's other axes and
+    `over`.
     """
 
     __slots__ = ("key", "where")
@@ -146,12 +147,14 @@ class Greedy(Sequential):
     """The values of the candidates that a greedy selection keeps, in order: each candidate is kept
     unless it clashes with one that was kept before.
 
-    `over` holds two axes of the same extent, for a candidate and a kept one; `clash` is whether
-    these two clash. Candidates are the positions below `count`. The selection ends when `most` are
-    kept, or as many as the last axis of the tensor has elements; the rest of that axis is -1.
-    `value` ranges over the tensor's other axes and the candidate's, `clash` over the other axes and
-    `over`, `count` and `most` over the other axes. Parts of `clash` that depend on only one of the
-    two candidates are computed for every candidate that is visited, even in branches of selects
+    `over` holds two axes of the same extent: the first for a candidate, the second for a kept one.
+    `clash` is true if these two clash. Candidates are the positions below `count`. The selection
+    ends when `most` are kept, or as many as the last axis of the tensor has elements; the remaining
+    elements are -1.
+
+    `count` and `most` range over the tensor's axes without the last, `value` also over the
+    candidate's axis, `clash` also over both axes of `over`. Parts of `clash` that depend on only
+    one of the two candidates are computed for every visited candidate, even in branches of selects
     that are not taken.
     """
 
@@ -181,7 +184,7 @@ class Greedy(Sequential):
 
     def parts(self) -> tuple[list[Scalar], list[Scalar]]:
         """Returns the largest parts of `clash` that do not depend on the kept candidate, and the
-        largest that depend on it alone. Parts of other parts come first; literals and sizes are
+        largest that depend on it alone. A part of another part precedes it; literals and sizes are
         left out.
         """
         uses: dict[int, frozenset[int]] = {}

@@ -1,4 +1,6 @@
-"""Kernels with data-dependent shapes: specialized during a run, or run by NumPy references."""
+"""Kernels with data-dependent shapes: compiled for all sizes, specialized during a run, or replaced
+by NumPy references.
+"""
 
 from __future__ import annotations
 
@@ -51,8 +53,8 @@ class BuildsKernels(Protocol):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A program for all sizes. `binaries` holds its kernels by key; it is empty for a program from
-    a saved model.
+    """A program for all sizes. `binaries` holds its kernels by key; it is empty if the program
+    comes from a saved model.
     """
 
     template: ProgramTemplate
@@ -77,16 +79,16 @@ _LIGHT_SECONDS = 0.02
 
 
 class DeferredKernel:
-    """A primitive function whose kernels are compiled during a run. If possible, one kernel serves
-    all sizes. Otherwise, kernels are for the shapes of the arguments, and for values that determine
-    sizes, such as the bounds of a slice. It keeps the most recent ones.
+    """A primitive function with data-dependent shapes. If possible, one kernel serves all sizes.
+    Otherwise, kernels are compiled during a run, for the shapes of the arguments and for values
+    that determine sizes, such as the bounds of a slice. The most recent ones are kept.
 
     `sizes` names the last arguments, which are sizes that are not in the shape of any other
     argument. `bounds` is the treatment of indices out of range.
 
-    The kernel for all sizes is compiled with the model (`prepare`). If there is none, cheap
-    functions with few elements first run by the operators' references, because data-dependent sizes
-    may differ in every run; a kernel for a single shape is compiled only if it repeats often.
+    The kernel for all sizes is compiled with the model (`prepare`). Where it does not serve, cheap
+    functions of few elements first run as the operators' references, because data-dependent sizes
+    may differ in every run. A kernel for such a shape is compiled only if the shape repeats often.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class DeferredKernel:
         builder: BuildsKernels,
         prepared: Prepared | None = None,
     ) -> None:
-        """`prepared` is the program for all sizes of a kernel that was saved with it."""
+        """`prepared` is the program for all sizes, if the kernel was saved with one."""
         self.function = function
         self.sizes = sizes
         outer = _names_outside(function, sizes)
@@ -154,9 +156,7 @@ class DeferredKernel:
         return DeferredKernel(function, sizes, target, bounds, builder, prepared)
 
     def prepare(self) -> Prepared | None:
-        """Compiles the kernel for all sizes, if there is one, before the first run, and returns
-        it.
-        """
+        """Returns the program for all sizes, compiled on the first call; None if there is none."""
         return self._template.made
 
     def at(self, sizes: Mapping[str, int]) -> DeferredKernel:
@@ -261,8 +261,10 @@ class DeferredKernel:
     def _for_all(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
     ) -> Specialized | None:
-        """Returns the kernel for all sizes, at those of these arguments; None if it does not serve
-        them.
+        """Returns the kernel for all sizes at the sizes of these arguments; None if it does not
+        serve them.
+
+        Errors: T030 (see `_sizes_of`).
         """
         if not self._template.is_possible or any(decides_now(arrays[n]) for n in self._deciding):
             return None
@@ -272,8 +274,8 @@ class DeferredKernel:
     def _nothing(
         self, arrays: Sequence[np.ndarray[Any, Any]], given: Sequence[int]
     ) -> Specialized | None:
-        """Returns a function that returns the results of these arguments if they have no elements;
-        None if they have some, or if the sizes do not tell their shapes.
+        """Returns a function that returns empty results; None if the results for these arguments
+        have elements, or if the sizes do not determine their shapes.
         """
         results = substitute_type(self.function.body.type, self._sizes_of(arrays, given))
         made: list[tuple[tuple[int, ...], np.dtype[Any]]] = []
@@ -330,7 +332,7 @@ class DeferredKernel:
 
 
 class _Template:
-    """The kernel for all sizes of a deferred kernel, compiled when it is first needed."""
+    """The kernel for all sizes of a deferred kernel."""
 
     def __init__(self, kernel: DeferredKernel, prepared: Prepared | None) -> None:
         self._kernel = kernel
@@ -340,7 +342,7 @@ class _Template:
 
     @cached_property
     def made(self) -> Prepared | None:
-        """The program; None if there is none."""
+        """The program, compiled when it is first needed; None if there is none."""
         if self._prepared is not None:
             return self._prepared
         kernel = self._kernel

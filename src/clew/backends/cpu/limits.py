@@ -33,8 +33,8 @@ def check_bytes(call: Call) -> None:
 
 
 def check_work(source: KernelSource, use: str) -> None:
-    """Errors: C141 for a kernel that may take more operations than the budget allows. If its sizes
-    are known only in a run, they are checked then (`runtime.template`).
+    """Errors: C141 for a kernel that may take more operations than the budget allows. If the number
+    depends on sizes that only a run knows, it is checked then (`runtime.template`).
     """
     if current().bounds_work:
         count = most_operations(source.stages.outputs)

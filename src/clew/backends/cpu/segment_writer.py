@@ -308,7 +308,9 @@ class SegmentWriter:
 
 
 def limit_of(loop: While) -> int | None:
-    """Returns the number of the state that a loop counts to, if nothing else ends the loop."""
+    """Returns the number of the state that holds the trip count of a loop; None unless the
+    condition is only that the counter is less than a state.
+    """
     counter, *states = loop.cond.params
     test = loop.cond.body
     if isinstance(test, Call) and isinstance(test.op, Function):
@@ -322,7 +324,7 @@ def limit_of(loop: While) -> int | None:
 
 
 def counted_trips(loop: While) -> Dim | None:
-    """Returns the trip count of a loop, if it is known before the run."""
+    """Returns the trip count of a loop; None if only the run determines it."""
     return None if loop.trips is None or is_unknown(loop.trips) else loop.trips
 
 

@@ -35,7 +35,7 @@ class StandIn:
 
 @functools.lru_cache(maxsize=1 << 12)
 def _chosen(dim: SymDim, size: int) -> dict[str, int]:
-    """Returns values of names for which an expression is `size`; {} if simple values do not."""
+    """Returns values of the names for which `dim` equals `size`; {} if no simple values do."""
     chosen = dict.fromkeys(sorted(dim.symbols), 0)
     chosen[min(chosen)] = size
     return chosen if substitute(dim, chosen) == size else {}

@@ -6,7 +6,7 @@ table holds addresses, as a kernel's does.
 - `BEGIN`: the loop's counter is 0. Arguments: the counter, then where each *moving* buffer of the
   loop is in its first iteration.
 - `TEST`: whether there is another iteration; if not, the target comes next. If there is one, but
-  no memory for its rows, the loop is marked as full and the same step comes next. Arguments: the
+  no memory for its rows, the loop is marked as full and this step itself comes next. Arguments: the
   counter and, if the trip count is not known before the run, a condition of one byte or the trip
   count itself (64 bits).
 - `NEXT`: ends an iteration. The counter counts, moving buffers move, the target comes next.
@@ -23,8 +23,8 @@ addresses into the argument tables of the steps that read and write there, inclu
 loops (`clew_patch_loop`).
 
 If the trip count is known before the run, stacks have memory for all rows. Otherwise they have
-memory for some rows, the loop's *capacity*, and Python moves them to larger memory when the loop is
-full.
+memory for a number of rows, the loop's *capacity*. When the loop is full, Python moves the rows to
+larger memory.
 
 A loop ends early, with its fault set, if it takes more iterations than its limit in one call.
 """
@@ -35,10 +35,10 @@ from typing import Final
 
 KERNEL, BEGIN, TEST, NEXT, COPY, UNLESS, JUMP, END = range(8)
 
-# A loop: 64-bit words. `TRIPS` is `BY_CONDITION` or `BY_VALUE` if an argument of `TEST` ends the
-# loop; `TOTAL` counts the iterations of all entries of the loop since Python last reset it. Such a
-# loop has a `CAPACITY`, the number of rows for which its stacks have memory, and `FULL` is 1 if
-# another row is needed. If it has stacks, it is entered once, so `TOTAL` is their number of rows.
+# A loop: 64-bit words. `TOTAL` counts the iterations of all entries of the loop since Python last
+# reset it. `TRIPS` is `BY_CONDITION` or `BY_VALUE` if an argument of `TEST` ends the loop. The
+# stacks of such a loop have memory for `CAPACITY` rows, and `FULL` is 1 if another row is needed. A
+# loop with such stacks is entered once, so `TOTAL` is their number of rows.
 BY_CONDITION, BY_VALUE = -1, -2
 LOOP_LIMIT, LOOP_TRIPS, LOOP_TOTAL, LOOP_FAULT = 0, 8, 16, 24
 LOOP_MOVING, LOOP_STATES, LOOP_STACKS, LOOP_STRIDES = 32, 40, 48, 56

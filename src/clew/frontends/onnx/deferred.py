@@ -66,14 +66,14 @@ class DeferredModel:
         )
 
     def with_ranks(self, ranks: Mapping[str, int]) -> Module | None:
-        """Returns the model imported again with names for the sizes of inputs of given ranks; None
-        if that does not suffice for an import.
+        """Returns the model imported again with inputs of these ranks, whose sizes have names
+        (`x_0`); None if ranks alone do not suffice for an import.
         """
         try:
             found = self._again(
                 {name: [f"{name}_{axis}" for axis in range(rank)] for name, rank in ranks.items()}
             )
-        except ClewError:  # the import for the sizes of a call says why
+        except ClewError:  # the import for the sizes of a call reports why
             return None
         return found if isinstance(found, Module) else None
 

@@ -20,7 +20,7 @@ from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-# Scores of a group; the candidates are collected only from groups that have some.
+# The number of scores in a group; groups without candidates are skipped.
 _GROUP: Final = 16
 _TOO_MANY: Final = 1 << 31
 """A number of boxes that no call has."""
@@ -141,7 +141,7 @@ def best_boxes(
     `i64[batches, classes, min(room, n)]`, padded with -1, and their counts, `i64[batches,
     classes]`.
 
-    `most`, `overlap` and `least` are its limits. `room` is an upper bound of `most`.
+    Operands are those of `non_max_suppression`; `room` is an upper bound of `most`.
 
     Errors: T105, T108.
     """
@@ -232,8 +232,8 @@ class _Box:
         self.area = sides[0] * sides[1]
 
     def overlaps(self, other: _Box, threshold: Scalar) -> Scalar:
-        """Returns whether the intersection with another box exceeds a share of the union; never if
-        a coordinate is NaN, since an area is NaN then.
+        """Returns whether the intersection with another box exceeds a share of the union; False if
+        a coordinate is NaN, since an area is then NaN.
         """
         sides = []
         for n in (0, 1):
@@ -311,8 +311,9 @@ _KEPT: Final = (np.array([[[2, 0], [1, -1]], [[-1, -1], [3, -1]]]), np.array([[2
     ),
 )
 def kept_boxes(kept: Tensor, counts: Tensor, room: Tensor) -> Tensor:
-    """(batch, class, box) of the results of `best_boxes`, `i64[k, 3]`, as many as `room` has
-    elements. If fewer exist, the last batch and class that have boxes repeat their last place.
+    """(batch, class, box) of the results of `best_boxes`, `i64[k, 3]`, one row for each element of
+    `room`, `[k]`. If fewer boxes exist, the other rows continue in the last class that has boxes,
+    with the elements of `kept` after its boxes, of which the last one is repeated.
 
     Errors: T108.
     """

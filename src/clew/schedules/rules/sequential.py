@@ -73,8 +73,8 @@ class Sequential(Rule[Visits]):
 
 
 def _lanes(nests: list[Stmt], target: Target) -> tuple[Lane, ...]:
-    """Returns the loops whose iterations write contiguous elements, or combine contiguous elements
-    in one register.
+    """Returns the loops to vectorize: those whose iterations write contiguous elements, or combine
+    contiguous elements in one register.
     """
     used: dict[str, list[list[Buffer]]] = {}
     extents: dict[str, int] = {}
@@ -95,7 +95,7 @@ def _lanes(nests: list[Stmt], target: Target) -> tuple[Lane, ...]:
 
 def _contiguous(store: Store, loop: For) -> list[Buffer]:
     """Returns the buffers whose contiguous elements a store in a loop writes, or combines in one
-    register.
+    register; none if it does neither.
     """
     simplifier = Simplifier()
     step = offset_stride(store.buffer, store.indices, loop.index, simplifier)

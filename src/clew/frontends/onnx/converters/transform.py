@@ -558,7 +558,7 @@ def non_max_suppression(layer: Layer) -> Result:
 
 
 def _limit(layer: Layer, index: int, dtype: str) -> Expr | None:
-    """Returns a number that may be known only in the run; None if it is not given."""
+    """Returns an optional scalar input, which may be known only in the run; None if not given."""
     given = layer.optional(index)
     if given is None:
         return None
