@@ -704,6 +704,8 @@ class CompiledModel(ProfiledModel[Kernel]):
             made = self._for_all_sizes(self._free)
             if not made.unsized:
                 sized = made, _saved_uses(made.build)
+        for variant in self._stored.variants if self._stored is not None else ():
+            self._variants.get(variant, self._compiled_variant)
         variants = {variant: m._saved() for variant, m in self._variants.models.items()}
         if not self._builds and sized is None and not variants:
             self._builds[((), ())] = self.build

@@ -134,7 +134,7 @@ def test_files_hold_variants(tmp_path: Path) -> None:
         compiled(drawn(*shape))
     compiled.save(tmp_path / "ranked.clew")
     loaded = clew.load_compiled(tmp_path / "ranked.clew", threads=1)
-    assert repr(loaded).endswith("saved for x has 2 axes, x has 3 axes>")
+    assert repr(loaded).endswith("saved for x of rank 2, x of rank 3>")
     for shape in ((5, 8), (2, 9, 8), (1, 8)):
         agrees(loaded.run, ranked(), {"x": drawn(*shape)})
     with pytest.raises(ClewError, match="I046"):
@@ -146,6 +146,19 @@ def test_files_hold_variants(tmp_path: Path) -> None:
     reloaded = clew.load_compiled(tmp_path / "decoder.clew", threads=1)
     for b, s, past in ((1, 1, 0), (2, 3, 0), (1, 2, 3)):
         agrees(reloaded.run, decoder(), feeds_of_decoder(b, s, past))
+
+
+def test_a_model_from_the_cache_is_saved_with_its_variants(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "cache"))
+    for from_cache in (False, True):
+        compiled = clew.compile(decoder("prev"), threads=1)
+        assert compiled.from_cache == from_cache
+        compiled.save(tmp_path / "model.clew")
+        loaded = clew.load_compiled(tmp_path / "model.clew", threads=1)
+        assert repr(loaded).endswith("saved for all sizes, past = 0>")
+        agrees(loaded.run, decoder("prev"), feeds_of_decoder(1, 1, 0, state="prev"))
 
 
 _AGAIN = """

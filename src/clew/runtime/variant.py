@@ -25,7 +25,7 @@ class Variant:
 
     def __str__(self) -> str:
         parts = [f"{name} = 0" for name in self.empty]
-        return ", ".join([*parts, *(f"{name} has {rank} axes" for name, rank in self.ranks)])
+        return ", ".join([*parts, *(f"{name} of rank {rank}" for name, rank in self.ranks)])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the variant as JSON values."""
