@@ -34,7 +34,6 @@ from clew.support.size_ranges import GivenSize
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
 
 
-@collected_at_the_end()
 def compile(
     model: Module | DeferredModule | frontends.ModelSource,
     target: str | Target = "cpu",
@@ -139,7 +138,8 @@ def compile(
         sizes=ranges,
         specialize=specialize,
     )
-    return CompiledModel(module, options, default_cache() if cache else Cache(None))
+    with collected_at_the_end():
+        return CompiledModel(module, options, default_cache() if cache else Cache(None))
 
 
 def _check_names(

@@ -105,8 +105,8 @@ def test_buffers_that_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
         return right(short)
 
     monkeypatch.setattr(memory, "plan_arena", overlapping)
-    monkeypatch.setattr(memory, "check_plan", lambda plan: None)
-    monkeypatch.setattr("clew.runtime.segment.check_plan", lambda plan: None)
+    monkeypatch.setattr(memory, "check_plan", lambda plan, **options: None)
+    monkeypatch.setattr("clew.runtime.segment.check_plan", lambda plan, **options: None)
     verdict = found(nets.conv())
     check(verdict, "memory")
 

@@ -42,7 +42,7 @@ def check(window: Firefox, url: str) -> None:
     window.wait_for(f"({_LINES})?.length === 9")
     window.wait_for("document.querySelector('article[data-about=\"layer:conv1\"]')")
     window.wait_for("document.querySelector('.pane[data-kind=stage] canvas')?.width > 100")
-    window.wait_for(f"[...({_LINES})].some((line) => line.classList.contains('chosen'))")
+    window.wait_for(f"[...({_LINES} ?? [])].some((line) => line.classList.contains('chosen'))")
     assert window.evaluate("document.querySelectorAll('[role=alert]').length") == 0
     assert _pictured(window) > _TEXT_BYTES
 

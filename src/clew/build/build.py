@@ -39,7 +39,6 @@ def build_module(
     return made.at(made.program, segments, {})
 
 
-@rare_collections()
 def build_template(
     module: Module,
     options: Options,
@@ -50,6 +49,17 @@ def build_template(
     """Returns the result of compiling a module: passes, kernels, native code, program. If it has
     free dimensions, the result is for all of their sizes (`build.all_sizes`).
     """
+    with rare_collections():
+        return _built(module, options, cache, pool, specialize)
+
+
+def _built(
+    module: Module,
+    options: Options,
+    cache: Cache,
+    pool: ThreadPool,
+    specialize: Specialize | None,
+) -> BuildTemplate:
     clock = _Clock()
     passes = [specialize, *options.passes] if specialize is not None else list(options.passes)
     manager = PassManager(

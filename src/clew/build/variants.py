@@ -7,7 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from clew.ir.deferred import DeferredModule
+from clew.ir.expr import Call, Expr, If, While
 from clew.ir.module import Module
+from clew.ir.types import TensorType, Type, leaves
+from clew.ir.visit import all_nodes
 from clew.passes.specialize import with_sizes
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.variant import Variant
@@ -74,6 +77,29 @@ def module_of(model: Module | DeferredModule, variant: Variant) -> Module | None
     if module is None or not variant.empty:
         return module
     try:
-        return with_sizes(module, dict.fromkeys(variant.empty, 0))
-    except ClewError:  # the build for the sizes of the call reports why
+        found = with_sizes(module, dict.fromkeys(variant.empty, 0))
+    except ClewError:  # a build for the sizes of the call says why
         return None
+    return None if _computes_nothing(found) else found
+
+
+def _computes_nothing(module: Module) -> bool:
+    """Whether values without elements but of unknown other sizes are computed, or read by an
+    operator other than a concatenation. `FoldEmpty` needs all sizes to remove these, and no kernel
+    is made for them.
+    """
+    return any(
+        _is_open(leaf)
+        for node in all_nodes(module.main)
+        if isinstance(node, (Call, If, While))
+        for part in (node, *(() if _joins(node) else node.children))
+        for leaf in leaves(part.type)
+    )
+
+
+def _joins(node: Expr) -> bool:
+    return isinstance(node, Call) and node.op_name == "concatenate"
+
+
+def _is_open(type_: Type) -> bool:
+    return isinstance(type_, TensorType) and 0 in type_.shape and not type_.is_static

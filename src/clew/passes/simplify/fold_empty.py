@@ -36,7 +36,8 @@ class FoldEmpty(Pass):
         functions = [function for _, function in module]
         nodes = post_order(functions, into_functions=True)
         values = (n for n in nodes if not isinstance(n, Constant))
-        if not any(is_empty(t) for n in values for t in leaves(n.type)):
+        types = (t for n in values for t in leaves(n.type) if isinstance(t, TensorType))
+        if not any(0 in t.shape for t in types):
             return module
         return _Folder().rewrite_module(module)
 
@@ -67,8 +68,8 @@ def _constant(type_: Type) -> Constant:
 
 
 def _joined(call: Call) -> Expr:
-    """Returns a concatenation without its empty parts."""
-    kept = [a for a in call.args if not is_empty(a.type)]
-    if len(kept) == len(call.args) or not isinstance(call.op, Op):
+    """Returns a concatenation without its empty parts, whose other sizes may be unknown."""
+    kept = [a for a in call.args if 0 not in a.tensor.shape]
+    if not kept or len(kept) == len(call.args) or not isinstance(call.op, Op):
         return call
     return kept[0] if len(kept) == 1 and kept[0].type == call.type else call.with_args(kept)
