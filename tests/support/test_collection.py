@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clew.support import collection
 from clew.support.collection import collected_at_the_end, no_collections, rare_collections
 
 
@@ -46,24 +47,26 @@ def test_thresholds_that_a_user_sets_inside_stay() -> None:
     gc.set_threshold(*before)
 
 
-@pytest.mark.parametrize(("many", "wanted"), [(True, 1), (False, 0)])
-def test_a_collection_that_is_due_is_done_at_once(many: bool, wanted: int) -> None:
+@pytest.mark.parametrize(("grown", "wanted"), [(0.0, 1), (1e9, 0)])
+def test_a_collection_that_is_due_is_done_at_once(
+    grown: float, wanted: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "_GROWN", grown)
     seen: list[Any] = []
 
     def note(phase: str, info: dict[str, int]) -> None:
         if phase == "start" and info["generation"] == 2:
             seen.append(info)
 
-    kept: list[Any] = []
     gc.callbacks.append(note)
     try:
         with collected_at_the_end():
             seen.clear()
-            if many:
-                kept.extend([n] for n in range(3_000_000))
+            kept = [[n] for n in range(10_000)]
         assert len(seen) == wanted
     finally:
         gc.callbacks.remove(note)
+    assert kept
 
 
 def test_no_collections_inside_of_rare_ones() -> None:
