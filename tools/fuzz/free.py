@@ -26,6 +26,7 @@ from onnx import ModelProto
 import clew
 import zoo
 from clew.support.errors import ClewError
+from fuzz.compare import is_float_array
 from fuzz.dtypes import Array
 from hostile.codes import OURS
 from onnx_suite.cases import all_cases
@@ -281,7 +282,7 @@ def _difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
             continue
         if a.shape != b.shape:
             return f"result {number} is {list(a.shape)}, expected {list(b.shape)}"
-        if a.dtype.kind in "fV" and a.size:
+        if is_float_array(a) and a.size:
             x, y = a.astype(np.float64), b.astype(np.float64)
             scale = float(np.abs(y[np.isfinite(y)]).max(initial=0.0))
             eps = float(ml_dtypes.finfo(a.dtype).eps)  # type: ignore[no-untyped-call]
