@@ -7,6 +7,7 @@ a module of its own, and the choice of the build for a call is shared by all of 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -211,8 +212,11 @@ class CompiledModel(ProfiledModel[Kernel]):
         variant = Variant(empty=tuple(sorted(names)))
         if self._stored is not None and variant in self._stored.variants:
             return
+        if self._sized is not None and self._sized.unsized:
+            return
         if names and self._serves_all and all(0 in self.options.sizes.of(n) for n in names):
-            with in_force(self.budgets):
+            # An error concerns only calls with these sizes, which report it.
+            with suppress(ClewError), in_force(self.budgets):
                 self._variants.get(variant, self._compiled_variant)
 
     def _variant_for(self, key: SizesKey, arrays: Sequence[Any]) -> CompiledModel | None:
@@ -367,10 +371,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         assert self._free is not None
         quiet = replace(
             self.options,
-            passes=(
-                *self.options.passes,
-                ShareConstants(self._weights),
-            ),
+            passes=(*self.options.passes, ShareConstants(self._weights)),
             trace=False,
             instruments=(manners,),
             on_progress=manners.on_progress,

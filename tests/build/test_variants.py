@@ -182,3 +182,16 @@ def test_the_second_process_loads_variants(tmp_path: Path, monkeypatch: pytest.M
     assert clew.compile(path, threads=1).builds_made == 2
     here = str(Path(__file__).parent)
     subprocess.run([sys.executable, "-c", _AGAIN, str(path), here], check=True, timeout=120)
+
+
+def test_an_empty_state_that_cannot_be_built_is_an_error_of_its_calls(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*args: Any) -> None:
+        raise ClewError("C999", "refused")
+
+    monkeypatch.setattr(clew.CompiledModel, "_compiled_variant", refuse)
+    compiled = clew.compile(decoder("prev"), threads=1, cache=False)
+    agrees(compiled.run, decoder("prev"), feeds_of_decoder(1, 1, 3, state="prev"))
+    with pytest.raises(ClewError, match="C999"):
+        compiled.run(feeds_of_decoder(1, 1, 0, state="prev"))

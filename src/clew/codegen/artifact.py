@@ -89,7 +89,7 @@ class EntryPoint:
     @property
     def n_lines(self) -> int:
         """The number of lines of a piece; 1 if it has none."""
-        return sum(count for count, _ in self.line_costs) or 1 if self.lines else 1
+        return sum(count for count, _ in self.line_costs) or 1
 
     def at(self, sizes: Sizes, is_shared: bool = True) -> EntryPoint:
         """Returns the entry point at given sizes. If there are no lines at these sizes, it has no
