@@ -10,10 +10,13 @@ import pytest
 from computations import plain, same
 
 from clew import te
+from clew.ir.dims import SymDim
 from clew.loop.interpret import interpret
+from clew.loop.ir import For, walk
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule, Step
+from clew.loop.sizes import at_sizes
 from clew.support.errors import ScheduleError, TextError
 
 
@@ -170,6 +173,23 @@ def test_prefetch_asks_for_a_share_of_the_next_panel_each_step() -> None:
     assert all("min((product.k + 1), 4)" in line for line in asked)
     assert "4) + product.i.i)" in asked[1]
     assert same(interpret(schedule.finished(), arrays), expected)
+
+
+def test_the_share_of_a_prefetch_follows_from_the_sizes_of_a_run() -> None:
+    """Tiles of any number prefetch the panel once, a few lines at a time."""
+    n = SymDim.symbol("n")
+    a, b = te.placeholder((n, 64), "f32", "a"), te.placeholder((4, 64, 16), "f32", "b")
+    k = te.reduce_axis(64, "k")
+    out = te.compute((4, n, 16), lambda p, i, j: te.sum(a[i, k] * b[p, k, j], k), "out")
+    schedule = Schedule(lower("panels", [a, b], [out]))
+    schedule.reorder("out.p", "out.i", "out.k", "out.j")
+    schedule.prefetch("b", "out.p", "out.i")
+    asked = []
+    for rows in (1, 2, 3, 64, 100):
+        nest = at_sizes(schedule.nest, {"n": rows})
+        (line,) = (s for s in walk(nest.body) if isinstance(s, For) and s.name == "out.line")
+        asked.append(line.extent)
+    assert asked == [32, 32, 22, 1, 1]  # of 64; at most 32 at once
 
 
 def test_overlap_computes_a_stage_one_iteration_early() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import clew
+from clew.ir.dims import SymDim, value_at
 from clew.ir.expr import Call
 from clew.ir.visit import post_order
 from clew.passes.convolution.skip_padding import SkipPadding
@@ -100,4 +101,62 @@ def test_weights_that_are_not_finite_meet_padding(kit: Any, bad: float) -> None:
 def test_a_window_that_meets_no_pixel(kit: Any) -> None:
     """All of its places are padding, or pixels between its taps."""
     given = network(kit, (1, 8, 1, 5), 8, 2, 1, padding=(2, 0, 2, 0), dilation=(4, 1))
+    assert kit.apply(given, SkipPadding()) is given
+
+
+LONG: list[tuple[tuple[int, ...], int, tuple[int, ...], dict[str, Any]]] = [
+    ((1, 16, 0), 16, (64,), {"padding": (32, 32), "groups": 4}),
+    ((2, 16, 0), 8, (9,), {"padding": (3, 7)}),
+    ((1, 8, 0), 16, (8,), {"padding": (20, 20), "dilation": (5,)}),
+    ((1, 16, 1, 0), 16, (1, 31), {"padding": (0, 15, 0, 15), "groups": 2}),
+]
+
+
+@pytest.mark.parametrize("case", LONG, ids=str)
+def test_free_sizes(kit: Any, case: Any) -> None:
+    """One build sums the taps that meet a pixel at the size of the call."""
+    shape, channels, window, attrs = case
+    free = (*shape[:-1], SymDim.symbol("w"))
+    given = network(kit, free, channels, *window, **attrs)
+    after = kit.apply(given, SkipPadding())
+    (conv,) = (n for n in post_order(after.main) if isinstance(n, Call) and "conv" in n.op_name)
+    (taps,) = (n for n in conv.attrs.live[len(window) :] if isinstance(n, SymDim))
+    compiled = clew.compile(given, threads=1, guard=GuardSide.END, specialize=False)
+    counts = []
+    for size in (1, 2, 3, 7, 20, 31, 33, 70, 200):
+        x = kit.random(*shape[:-1], size, seed=size)
+        (expected,) = kit.interpret(given, {"x": x})
+        (found,) = compiled.run({"x": x}).values()
+        np.testing.assert_allclose(expected, found, rtol=1e-4, atol=1e-4)
+        counts.append(value_at(taps, {"w": size}))
+    assert compiled.builds_made == 1
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1] == window[-1]
+
+
+def test_taps_are_those_that_meet_a_pixel(kit: Any) -> None:
+    """No live tap is left out, and none is kept that meets only padding."""
+    given = network(kit, (1, 4, SymDim.symbol("w")), 4, 9, padding=(12, 5), dilation=(2,))
+    after = kit.apply(given, SkipPadding())
+    (conv,) = (n for n in post_order(after.main) if isinstance(n, Call) and "conv" in n.op_name)
+    first, count = conv.attrs.live
+    for size in range(1, 40):
+        places = size + 12 + 5 - 16
+        live = [
+            tap
+            for tap in range(9)
+            if any(0 <= place + 2 * tap - 12 < size for place in range(places))
+        ]
+        if not live:
+            continue
+        at = {"w": size}
+        # Between two taps that meet pixels, one may fall beyond a single pixel.
+        assert value_at(first, at) <= live[0]
+        assert value_at(first, at) + value_at(count, at) == live[-1] + 1
+
+
+@pytest.mark.parametrize(("taps", "groups"), [(3, 1), (31, 4)])
+def test_short_and_depthwise_windows_of_free_sizes_stay(kit: Any, taps: int, groups: int) -> None:
+    shape = (1, 4, SymDim.symbol("w"))
+    given = network(kit, shape, 4, taps, padding=(taps // 2,) * 2, groups=groups)
     assert kit.apply(given, SkipPadding()) is given

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Protocol
 
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, dim_max, dim_min
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import (
@@ -25,10 +25,11 @@ from clew.loop.ir import (
 )
 from clew.loop.primitives.common import primitive, rewrite_loops
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Load, Scalar, binary, size
+from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
+_MOST_OF_SIZE = 32  # lines of a share that a run's sizes decide; beyond, caches cannot keep up
 
 
 @primitive
@@ -39,8 +40,8 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
     An iteration must read one contiguous range of memory, `buffer[ahead, ...]` or, if loops around
     it determine outer axes, `buffer[i, ahead, ...]`. Each iteration of `at`, a loop inside `ahead`,
     prefetches an equal share of the cache lines; the last iteration of `ahead` repeats its own
-    range. If their number is known only in a run, few iterations suffice, and the others repeat the
-    last lines.
+    range. If the number of iterations is known only in a run, so is the share, which has at most 32
+    lines then, and a loop runs over its lines.
 
     Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
     S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
@@ -58,8 +59,9 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
-        share = _Share(load.source, outer, stmt.stage, panel, least_iterations(found.body, at))
-        check_lines(share.each)
+        share = _Share(load.source, outer, stmt.stage, panel, steps)
+        if isinstance(share.each, int):
+            check_lines(share.each)
         placed = True
         return replace(found, body=insert_shares(found.body, at, Imm(0, INDEX), share, simplifier))
 
@@ -112,7 +114,7 @@ class _Share:
     """The share of each of `steps` steps in the prefetch of the next panel."""
 
     def __init__(
-        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: int
+        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: Dim
     ) -> None:
         self.buffer = buffer
         self.outer = outer
@@ -123,23 +125,31 @@ class _Share:
         elements = math.prod(buffer.numbers[axis + 1 :])
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
         self.lines = -(-elements // self.per_line)
-        self.each = -(-self.lines // steps)
+        self.each: Dim = (steps + (self.lines - 1)) // dim_max(steps, 1)
+        if not isinstance(self.each, int):
+            self.each = dim_min(self.each, min(_MOST_OF_SIZE, self.lines))
 
     def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step."""
-        first = binary("mul", step, Imm(self.each, INDEX))
+        first = binary("mul", step, size(self.each))
+        if not isinstance(self.each, int):
+            first = binary("min", first, size(self.lines - self.each))
+            line = Index(f"{self.stage}.line", self.each)
+            place = simplifier.simplify(binary("add", first, line))
+            return [For(line, "serial", self._of_line(place))]
         if not simplifier.never_above(first, self.lines - self.each):
             first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
-        inner = len(self.buffer.shape) - self.axis - 1
+        lines = range(min(self.each, self.lines))
+        return [self._of_line(binary("add", first, Imm(n, INDEX))) for n in lines]
+
+    def _of_line(self, line: Scalar) -> Prefetch:
+        """Returns the prefetch of a cache line of the panel."""
         outer: list[Scalar] = [*self.outer, self.next]
-        made: list[Stmt] = []
-        for n in range(min(self.each, self.lines)):
-            line = binary("add", first, Imm(n, INDEX))
-            place = binary("mul", line, Imm(self.per_line, INDEX))
-            # The position within the panel counts from its start, over all of its axes.
-            rest = [Imm(0, INDEX)] * (inner - 1) + [place]
-            made.append(Prefetch(self.buffer, (*outer, *rest), self.stage))
-        return made
+        inner = len(self.buffer.shape) - self.axis - 1
+        place = binary("mul", line, Imm(self.per_line, INDEX))
+        # The position within the panel counts from its start, over all of its axes.
+        rest = [Imm(0, INDEX)] * (inner - 1) + [place]
+        return Prefetch(self.buffer, (*outer, *rest), self.stage)
 
 
 def check_lines(lines: int) -> None:
@@ -167,24 +177,6 @@ def iterations(stmt: Stmt, at: str) -> Dim:
             for inner in stmt.stmts:
                 total = total + iterations(inner, at)
             return total
-    return 0
-
-
-def least_iterations(stmt: Stmt, at: str) -> int:
-    """Returns a low estimate of the executions of the body of a loop named `at`. A loop whose trip
-    count only a run knows counts as one iteration. If such loops stand side by side, as for tiles
-    of several sizes, only the one with the most executions counts, since the others may not run.
-    """
-    match stmt:
-        case For():
-            each = 1 if stmt.name == at else least_iterations(stmt.body, at)
-            return each * (stmt.size if isinstance(stmt.size, int) else 1)
-        case If() | TileProduct():
-            return least_iterations(stmt.body, at)
-        case Block():
-            found = [least_iterations(inner, at) for inner in stmt.stmts]
-            known = all(isinstance(s.size, int) for s in stmt.stmts if isinstance(s, For))
-            return sum(found) if known else max(found)
     return 0
 
 

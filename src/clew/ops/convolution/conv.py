@@ -47,6 +47,8 @@ _CONVS = (
            weight_layout="OHWI8o2i", out_layout="NCHW8c", out_dtype="f32"),
     Sample(u8(1, 2, 5, 5, 4), i8(2, 1, 1, 2, 4, 4), data_layout="NCHW4c", low=0, high=9,
            weight_layout="OHWI4o4i"),
+    Sample(f32(1, 3, 1, 2), f32(4, 3, 1, 9), padding=(0, 4, 0, 4), live=(0, 3, 1, 3)),
+    Sample(f32(1, 3, 1, 2), f32(4, 3, 1, 9), padding=(0, 4, 0, 4), live=(0, 7, 1, 3), error="T107"),
     Sample(f32(1, 64, 8, 8), f32(8, 128, 3, 3), error="T103"),
     Sample(f32(1, 4, 8, 8), f32(8, 2, 3, 3), groups=4, error="T103"),
     Sample(f32(1, 4, 8, 8), f32(5, 2, 3, 3), groups=2, error="T107"),
@@ -75,6 +77,7 @@ def conv2d(
     weight_layout: str = "OIHW",
     out_layout: str = "",
     out_dtype: str = "",
+    live: tuple[int, ...] = (),
 ) -> Tensor:
     """Two-dimensional cross-correlation of `data[N, C, H, W]` with `weight[O, C/groups, KH, KW]`.
 
@@ -83,12 +86,15 @@ def conv2d(
     the weight's blocks round it up. Small integers give `i32`. Narrow floats are accumulated in
     `f32`, which is also the dtype of the result with `out_dtype="f32"`.
 
+    `live` holds the first tap along each axis, then the number of taps: the others meet only
+    padding and are left out of the sums. Sizes may be symbolic. Empty means all taps.
+
     Errors: T101, T103, T107, T109, T110. Source: ONNX Conv-22.
     """
     return convolve("nn.conv2d", "HW", data, weight, {
         "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
         "channels": channels, "data_layout": data_layout, "weight_layout": weight_layout,
-        "out_layout": out_layout, "out_dtype": out_dtype,
+        "out_layout": out_layout, "out_dtype": out_dtype, "live": live,
     })  # fmt: skip
 
 
@@ -142,6 +148,7 @@ def _conv2d_layout(
     samples=(
         Sample(f32(2, 3, 9), f32(4, 3, 3), padding=(1, 0), strides=(2,)),
         Sample(f32(1, 4, 8), f32(4, 1, 3), groups=4, dilation=(2,)),
+        Sample(f32(1, 3, 2), f32(4, 3, 8), padding=(4, 4), live=(2, 4)),
         Sample(f32(1, 4, 8), f32(4, 3, 3), error="T103"),
         Sample(f32(1, 4, 8), f32(4, 4, 3), strides=(1, 1), error="T107"),
     ),
@@ -158,12 +165,13 @@ def conv1d(
     data_layout: str = "NCW",
     weight_layout: str = "OIW",
     out_layout: str = "",
+    live: tuple[int, ...] = (),
 ) -> Tensor:
     """`nn.conv2d` over one spatial axis; `padding` is (left, right). Source: ONNX Conv-22."""
     return convolve("nn.conv1d", "W", data, weight, {
         "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
         "channels": channels, "data_layout": data_layout, "weight_layout": weight_layout,
-        "out_layout": out_layout,
+        "out_layout": out_layout, "live": live,
     })  # fmt: skip
 
 

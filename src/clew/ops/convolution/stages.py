@@ -14,6 +14,7 @@ from clew.ir.types import from_numpy, is_float, to_numpy
 from clew.ops.common import (
     accumulator,
     differ,
+    text,
 )
 from clew.ops.convolution.windows import Windows, blocks
 from clew.ops.movement.layouts import Layout, parse_layout, stored_shape, transform
@@ -231,7 +232,11 @@ def convolve(
 
     block = g.data.factor("C")
     split = block > 1 and not g.depthwise and g.inner % block == 0
-    taps = [te.reduce_axis(g.sizes["K" + a], f"k{a.lower()}", roles.TAP) for a in spatial]
+    firsts, counts = _live_taps(name, g, attrs.get("live", ()))
+    axes = [
+        te.reduce_axis(n, f"k{a.lower()}", roles.TAP) for a, n in zip(spatial, counts, strict=True)
+    ]
+    taps = [axis + te.size(n) if n != 0 else axis for axis, n in zip(axes, firsts, strict=True)]
     if g.depthwise:
         channels = []
     elif split:
@@ -241,7 +246,7 @@ def convolve(
         ]
     else:
         channels = [te.reduce_axis(g.inner, "ic", roles.DEPTH)]
-    over = [*channels[:1], *taps, *channels[1:]]
+    over = [*channels[:1], *axes, *channels[1:]]
 
     def body(*i: Scalar) -> Scalar:
         here = dict(zip(g.out.axes, i, strict=True))
@@ -272,6 +277,26 @@ def convolve(
     if wide == dtype:
         return result
     return te.compute(shape, lambda *i: te.cast(dtype, result[i]), short, layout=layout)
+
+
+def _live_taps(name: str, g: _Geometry, live: Sequence[Dim]) -> tuple[Sequence[Dim], Sequence[Dim]]:
+    """Returns the first of the taps to sum along each spatial axis, and their number.
+
+    Errors: T107 for taps outside the window.
+    """
+    count = len(g.spatial)
+    sizes = [g.sizes["K" + axis] for axis in g.spatial]
+    if not live:
+        return [0] * count, sizes
+    firsts, counts = live[:count], live[count:]
+    room = [n - first - taps for first, taps, n in zip(firsts, counts, sizes, strict=False)]
+    if len(live) != 2 * count or any(
+        isinstance(n, int) and n < 0 for n in (*firsts, *counts, *room)
+    ):
+        raise GraphTypeError(
+            "T107", f"{name}: live taps {text(live)} are not inside a window of {text(sizes)}"
+        )
+    return firsts, counts
 
 
 def _axis_names(out: Layout) -> list[str]:

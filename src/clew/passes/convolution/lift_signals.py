@@ -94,6 +94,7 @@ class _Lifter(FormRewriter):
             dilation=(1, *attrs.dilation),
             groups=attrs.groups,
             channels=attrs.channels,
+            live=(0, attrs.live[0], 1, attrs.live[1]) if attrs.live else (),
         )
 
     def _pool(self, old: Call) -> Expr | None:

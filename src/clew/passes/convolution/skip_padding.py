@@ -12,6 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from clew.cost.convolution import WINDOW, ConvLayer, fastest_cycles, sum_cycles
+from clew.ir.dims import Dim, ceil_div, dim_max, dim_min
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -37,14 +38,24 @@ class SkipPadding(Pass):
         %3: f32[1, 8, 28, 28] = pad(nn.conv2d(%2, w_0), pads=[0, 0, 24, 24, 0, 0, 0, 0])
         %4 = add(nn.conv2d(%0, w_4), %3)
 
-    Preconditions: sizes are known, layouts are plain, weights are finite constants. Non-goals:
-    splitting convolutions in groups, of narrow floats, or of volumes.
+    Where only a run knows the size of an image, windows of at least `least_taps` taps along an axis
+    sum the taps that can meet a pixel at that size (`live` of `nn.conv2d`).
+
+    Before:
+        %1: f32[1, 8, w + 1] = nn.conv1d(%0, w, padding=[64, 64])
+    After:
+        %1: f32[1, 8, w + 1] = nn.conv1d(%0, w, padding=[64, 64],
+                                         live=[max(64 - w, 0), min(64 + w, 128) - max(64 - w, 0)])
+
+    Preconditions: layouts are plain, weights are finite constants. Non-goals: splitting
+    convolutions in groups, of narrow floats, or of volumes; depthwise convolutions of free sizes.
     """
 
     opt_level: ClassVar[int] = 2
 
     min_gain: float = 1.2
     max_parts: int = 27
+    least_taps: int = 8
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Skipper(self, ctx).rewrite_module(module)
@@ -125,6 +136,10 @@ class _Skipper(Rewriter):
         self._ctx = ctx
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if not _is_plain(new):
+            return new
+        if not new.tensor.is_static:
+            return self._of_size(old, new)
         axes = _axes(new)
         if not axes or not all(axis.live() for axis in axes):
             return new
@@ -148,6 +163,29 @@ class _Skipper(Rewriter):
         whole = [p for p in parts if p.op_name != "pad"]
         sums = [reduce(get_op("add"), padded)] if padded else []
         return reduce(get_op("add"), [*whole, *sums])
+
+    def _of_size(self, old: Call, new: Call) -> Expr:
+        """Returns a convolution of a free size without taps that meet only padding."""
+        if not hasattr(new.attrs, "live") or new.attrs.live:  # volumes have none
+            return new
+        weight, attrs = new.args[1], new.attrs
+        assert isinstance(weight, Constant)
+        if weight.tensor.shape[1] == 1 and attrs.groups > 1:
+            return new  # kernels of depthwise convolutions unroll their taps
+        rank = len(weight.tensor.shape) - 2
+        firsts: list[Dim] = [0] * rank
+        counts: list[Dim] = list(weight.tensor.concrete[2:])
+        for n, size in enumerate(new.args[0].tensor.shape[2:]):
+            padding = attrs.padding[n], attrs.padding[rank + n]
+            taps = weight.tensor.concrete[2 + n]
+            if taps >= self._options.least_taps and attrs.strides[n] == 1 and any(padding):
+                firsts[n], counts[n] = _live(
+                    size, new.tensor.shape[2 + n], taps, padding[0], attrs.dilation[n]
+                )
+        if counts == list(weight.tensor.concrete[2:]) or not np.isfinite(weight.data).all():
+            return new
+        self._ctx.remark(old, "taps that meet only padding are left out, depending on the size")
+        return Call(new.op, new.args, attrs.with_(live=(*firsts, *counts)))
 
     def _split(self, new: Call, axes: Sequence[_Axis]) -> tuple[bool, ...]:
         """Returns the axes along which taps become separate convolutions, as a flag for each
@@ -189,17 +227,32 @@ class _Skipper(Rewriter):
         return total
 
 
-def _axes(conv: Call) -> list[_Axis]:
-    """Returns the spatial axes of a convolution that this pass can cut, [] for any other call."""
+def _live(size: Dim, places: Dim, taps: int, before: int, dilation: int) -> tuple[Dim, Dim]:
+    """Returns the first tap that meets a pixel at some window position, and the number of taps to
+    the last one, of a convolution with a stride of 1.
+    """
+    first = dim_max(-((places - before - 1) // dilation), 0)
+    stop = dim_min(ceil_div(size + before, dilation), taps)
+    return first, dim_max(stop - first, 0)
+
+
+def _is_plain(conv: Call) -> bool:
+    """Whether a call is a convolution with a constant weight that this pass can cut."""
     spatial = conv.op.traits.convolves if isinstance(conv.op, Op) else ""
-    if not spatial or not isinstance(conv.args[1], Constant) or not conv.tensor.is_static:
+    if not spatial or not isinstance(conv.args[1], Constant):
+        return False
+    weight, attrs = conv.args[1].tensor, conv.attrs
+    if attrs.data_layout != f"NC{spatial}" or attrs.out_layout:
+        return False
+    return attrs.weight_layout == f"OI{spatial}" and attrs.channels in (0, weight.shape[0])
+
+
+def _axes(conv: Call) -> list[_Axis]:
+    """Returns the spatial axes of a convolution, [] if its sizes are not known."""
+    if not conv.args[0].tensor.is_static:
         return []
     data, weight, attrs = conv.args[0].tensor, conv.args[1].tensor, conv.attrs
-    if not data.is_static or attrs.data_layout != f"NC{spatial}" or attrs.out_layout:
-        return []
-    if attrs.weight_layout != f"OI{spatial}" or attrs.channels not in (0, weight.shape[0]):
-        return []
-    rank = len(spatial)
+    rank = len(weight.shape) - 2
     return [
         _Axis(
             data.concrete[2 + n],

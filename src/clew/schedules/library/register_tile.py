@@ -18,6 +18,8 @@ from clew.schedules.library.tile_sizes import (
 from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 
+# Reduction steps between two prefetches, where only a run knows how many tiles share them.
+_STEPS_OF_PREFETCH = 16
 # With fewer rows, a panel is loaded for too little work.
 _LEAST_ROWS = 56
 
@@ -49,23 +51,32 @@ def register_tile(
     if 1 < steps < schedule.extent(deepest):
         reduction[-1], inner = schedule.split(deepest, steps)
         schedule.unroll(inner)
-    elif steps == 1 and not unroll and schedule.is_multiple(deepest, FEW_UNROLLED):
-        _unroll_small_copies(schedule, deepest)
+    elif steps == 1 and not unroll and not _is_static(schedule):
+        reduction[-1] = _unroll_small_copies(schedule, deepest)
     for name in (*others, vector):
         schedule.unroll(name)
     schedule.vectorize(lane)
     return reduction
 
 
-def _unroll_small_copies(schedule: Schedule, reduction: str) -> None:
+def _is_static(schedule: Schedule) -> bool:
+    return all(isinstance(loop.size, int) for loop in loops(schedule.nest.body))
+
+
+def _unroll_small_copies(schedule: Schedule, reduction: str) -> str:
     """Unrolls a few reduction steps in tiles with few accumulators, such as those for remainders
-    known only at run time.
+    known only at run time. Returns the outermost reduction loop, which all tiles share.
+
+    If the remainder is known, tile sizes are chosen so that no tile is small.
     """
-    if all(isinstance(loop.size, int) for loop in loops(schedule.nest.body)):
-        return  # if the remainder is known, tile sizes are chosen so that no tile is small
-    with contextlib.suppress(ScheduleError):
-        _, inner = schedule.split(reduction, FEW_UNROLLED, inside=ENOUGH_ACCUMULATORS)
-        schedule.unroll(inner)
+    outer, inner = reduction, reduction
+    if schedule.is_multiple(reduction, _STEPS_OF_PREFETCH):
+        outer, inner = schedule.split(reduction, _STEPS_OF_PREFETCH)
+    if schedule.is_multiple(inner, FEW_UNROLLED):
+        with contextlib.suppress(ScheduleError):
+            _, few = schedule.split(inner, FEW_UNROLLED, inside=ENOUGH_ACCUMULATORS)
+            schedule.unroll(few)
+    return outer
 
 
 def split_tiles(schedule: Schedule, loop: str, size: int, tail: str = "balance") -> tuple[str, str]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import buffer_loads, loops, reads
-from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations, least_iterations
+from clew.loop.ir import Stmt, buffer_loads, loops, number, reads
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.tile_sizes import passes_caches
@@ -17,6 +18,8 @@ from clew.support.errors import ScheduleError
 _MOST_LINES = 8
 # Reduction steps between two requests, if a request at each step would be less than a line.
 _STEPS = 16
+# Reduction steps in an iteration that can also loop over a number of lines known only in a run.
+_FEW_STEPS = 8
 
 
 def stream(
@@ -59,16 +62,30 @@ def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:
 def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str:
     """Returns the loop whose iterations request lines; splits the last reduction loop if needed."""
     body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
+    if not isinstance(iterations(body, levels[-1]), int):
+        return _level_of_size(body, levels)
     for name in levels:
-        steps = least_iterations(body, name)
+        steps = number(iterations(body, name), name)
         if not steps or math.ceil(lines / steps) > _MOST_LINES:
             continue
-        known = isinstance(iterations(body, name), int)
-        if known and name == levels[-1] and schedule.extent(name) > _STEPS and steps >= 4 * lines:
+        if name == levels[-1] and schedule.extent(name) > _STEPS and steps >= 4 * lines:
             few = max(1, min(_STEPS, steps * _MOST_LINES // (2 * max(lines, 1))))
             outer, _ = schedule.split(name, few)
             return outer
         return name
+    return levels[-1]
+
+
+def _level_of_size(body: Stmt, levels: Sequence[str]) -> str:
+    """Returns the innermost loop with several steps in an iteration, if only a run knows how many
+    iterations request lines: a loop over the lines of an iteration would slow down single steps,
+    and with few iterations, requests would not be spread.
+    """
+    for name in reversed(levels):
+        copies = [loop for loop in loops(body) if loop.name == name]
+        inside = [[n.typical for n in loops(c.body) if n.kind == "serial"] for c in copies]
+        if any(math.prod(each) >= _FEW_STEPS for each in inside):
+            return name
     return levels[-1]
 
 
