@@ -27,7 +27,7 @@ from clew.runtime.artifact import (
     read_ranges,
 )
 from clew.runtime.container import Container, read_container, read_opened
-from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes
+from clew.runtime.input_spec import InputSpec, bound_sizes, check_sizes, size_names
 from clew.runtime.model import KEPT_SIZES, Ready, SizesKey, sizes_key
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.program import Program
@@ -78,6 +78,8 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         only = len(builds) == 1 and template is None and not self.variants
         self._last = builds[0] if only else None
         self._lock = Lock()
+        if template is not None:
+            template.template.prepare(size_names(inputs), dict(sizes.expected))
 
     def _about(self) -> str:
         parts = ["all sizes"] if self._template is not None else []

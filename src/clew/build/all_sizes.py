@@ -12,10 +12,11 @@ from clew.backends.options import Options
 from clew.build.build import build_module, build_template
 from clew.build.conditions import conditions_of
 from clew.build.result import Build, BuildTemplate
+from clew.ir.dims import Expected
 from clew.ir.expr import Call, Function
 from clew.ir.module import Module
 from clew.ir.size_names import attribute_names
-from clew.ir.types import UnrankedType, leaves
+from clew.ir.types import UnrankedType, leaves, sizes_in
 from clew.ir.visit import all_nodes, post_order
 from clew.ops.registry import Op
 from clew.passes.fusion.views import view_offsets
@@ -33,13 +34,20 @@ class SizedBuild(Shown):
     all sizes.
     """
 
-    def __init__(self, build: BuildTemplate, values: Collection[str] = ()) -> None:
-        """`values` are the names of values: what runs on the host because of one is unsized."""
+    def __init__(
+        self, build: BuildTemplate, values: Collection[str] = (), expected: Expected = ()
+    ) -> None:
+        """`values` are the names of values: what runs on the host because of one is unsized.
+        `expected` holds likely sizes.
+        """
         self.build = build
         self.unsized = {**dict(build.unsized), **_unranked(build), **_on_host(build, set(values))}
         module, binaries = build.stages[-1].module, build.binaries.values()
         conditions = conditions_of(module.main, binaries)
         self.template = ProgramTemplate(build.program, build.segments, conditions)
+        if not self.unsized:
+            named = set(values).union(*(sizes_in(p.type) for p in module.main.params))
+            self.template.prepare(named, dict(expected))
 
     def _about(self) -> str:
         return f"for all sizes, {self.build._about()}"
@@ -64,7 +72,8 @@ def build_for_all_sizes(
     """Returns the build of a module for all sizes of its free dimensions, some of which are
     `values` of inputs.
     """
-    return SizedBuild(build_template(module, options, cache, pool), values)
+    made = build_template(module, options, cache, pool)
+    return SizedBuild(made, values, options.sizes.expected)
 
 
 def build_at(

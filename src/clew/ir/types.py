@@ -264,14 +264,19 @@ def is_native(type_: Type) -> bool:
     return isinstance(type_, TupleType) and type_.is_native
 
 
-def unknown_sizes(type_: Type) -> set[str]:
-    """Returns the names of sizes in a type that are known only during the run."""
+def sizes_in(type_: Type) -> set[str]:
+    """Returns the names of the sizes in a type."""
     found: set[str] = set()
     for leaf in leaves(type_):
         for dim in getattr(leaf, "shape", ()):
             if isinstance(dim, SymDim):
-                found |= {name for name in dim.symbols if name.startswith("?")}
+                found |= dim.symbols
     return found
+
+
+def unknown_sizes(type_: Type) -> set[str]:
+    """Returns the names of sizes in a type that are known only during the run."""
+    return {name for name in sizes_in(type_) if name.startswith("?")}
 
 
 def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:

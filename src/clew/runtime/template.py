@@ -7,7 +7,8 @@ arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, runtime_checkable
 
@@ -15,14 +16,14 @@ import numpy as np
 
 from clew.codegen.artifact import KernelCode
 from clew.ir.dim_code import DimCode
-from clew.ir.dims import Dim, Sizes, SymDim
+from clew.ir.dims import TYPICAL_SIZES, Dim, Sizes, SymDim
 from clew.runtime.context import SharedMemory
 from clew.runtime.memory import ArenaTemplate
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step, moving_of
 from clew.runtime.program import Branch, Instruction, Program, Repeat, RunHost, RunSegment, View
 from clew.runtime.segment import NativeSegment, readable
 from clew.support.budgets import check_kernel_operations, current
-from clew.support.errors import GraphTypeError
+from clew.support.errors import ClewError, GraphTypeError
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
 
@@ -213,6 +214,16 @@ class ProgramTemplate(Shown):
     def constants(self) -> list[np.ndarray]:
         """The constants in memory that programs at all sizes share."""
         return [constant for segment in self.segments for constant in segment.constants]
+
+    def prepare(self, names: Iterable[str], expected: Mapping[str, int]) -> None:
+        """Makes the program at likely sizes, so that the first call takes no longer to make its own
+        than later ones do. `names` are those of all sizes, `expected` holds likely ones.
+        """
+        for size in TYPICAL_SIZES:
+            sizes = {name: expected.get(name, size) for name in names}
+            with contextlib.suppress(ClewError):  # these sizes may exceed a budget
+                if sizes and self.at(sizes) is not None:
+                    return
 
     def at(self, by_name: Mapping[str, int]) -> tuple[Program, list[NativeSegment]] | None:
         """Returns the program at given sizes, and its segments; None if it is not valid there."""
