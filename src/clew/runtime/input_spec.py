@@ -35,6 +35,7 @@ class InputSpec:
         self.shape = tuple(shape)
         self.decides = False
         self.value_names: tuple[str, ...] = ()
+        self._fitted: tuple[int, ...] | None = None  # the last shape that was found to fit
         self.is_static = not any(isinstance(d, str) for d in self.shape)
 
     def __repr__(self) -> str:
@@ -110,13 +111,17 @@ class InputSpec:
                 f"input {self.name!r} is {dtype}, the model expects {self.dtype}",
                 hint=f"convert it: x.astype({str(self.dtype)!r})",
             )
-        if array.shape != self.shape and self.dtype is not None and not self._fits(array.shape):
+        shape = array.shape
+        if shape in (self.shape, self._fitted) or self.dtype is None:
+            return array
+        if not self._fits(shape):
             raise InputError(
                 "I042",
-                f"input {self.name!r} has shape {list(array.shape)}, "
+                f"input {self.name!r} has shape {list(shape)}, "
                 f"the model expects {self.shown_shape}",
-                hint=self._of_other_shape(array.shape),
+                hint=self._of_other_shape(shape),
             )
+        self._fitted = shape
         return array
 
     def _of_other_shape(self, shape: tuple[int, ...]) -> str:
