@@ -8,16 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+import clew
 from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import post_order
 from clew.machine.target import target_of
 from clew.passes.precision.narrow_integers import NarrowIntegers
+from clew.runtime.guard import GuardSide
 
 ROWS, DEPTH, UNITS = 5, 12, 7
 
 
-PLAIN = target_of("cpu-avx512")  # without any instruction for 8-bit integers
+PLAIN = target_of("cpu-avx512")  # without any instruction for 8-bit integers, but for i16
+NONE = replace(PLAIN, features="+sse4.2")
 SIGNED = replace(PLAIN, features=f"{PLAIN.features},+avx512vnni,+amx-tile,+amx-int8")
 
 
@@ -62,7 +65,7 @@ def check(kit: Any, before: Module, found: Module) -> None:
         for a, b in zip(
             kit.interpret(before, {"x": x}), kit.interpret(found, {"x": x}), strict=True
         ):
-            np.testing.assert_allclose(a, b, rtol=1e-5)
+            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6 * float(np.abs(a).max()))
             assert a.dtype == b.dtype
 
 
@@ -77,7 +80,7 @@ WEIGHT_ZEROS = {
 
 @pytest.mark.parametrize("weight", ["i8", "u8"])
 @pytest.mark.parametrize("data", ["i8", "u8"])
-@pytest.mark.parametrize("target", [SIGNED, None], ids=["signed", "unsigned"])
+@pytest.mark.parametrize("target", [SIGNED, None, PLAIN], ids=["signed", "unsigned", "pairs"])
 def test_all_zero_points(kit: Any, data: str, weight: str, target: Any) -> None:
     matrix = draw(weight, DEPTH, UNITS, seed=3)
     for zero in ZEROS:
@@ -86,7 +89,7 @@ def test_all_zero_points(kit: Any, data: str, weight: str, target: Any) -> None:
             found = after(kit, before, target or kit.lanes())
             dense = dense_of(found)
             assert dense is not None
-            assert dense.args[1].tensor.dtype == "i8"
+            assert dense.args[1].tensor.dtype == ("i16" if target is PLAIN else "i8")
             check(kit, before, found)
 
 
@@ -103,9 +106,10 @@ def test_a_zero_point_that_a_run_tells(kit: Any) -> None:
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("target", [None, PLAIN], ids=["bytes", "pairs"])
 @pytest.mark.parametrize("layout", ["KN", "NK"])
 @pytest.mark.parametrize("each", [False, True])
-def test_scales(kit: Any, layout: str, *, each: bool) -> None:
+def test_scales(kit: Any, layout: str, target: Any, *, each: bool) -> None:
     x = kit.var("x", 2, ROWS, DEPTH, dtype="u8")
     shape = (DEPTH, UNITS) if layout == "KN" else (UNITS, DEPTH)
     along = (UNITS,) if layout == "KN" else (UNITS, 1)
@@ -115,7 +119,7 @@ def test_scales(kit: Any, layout: str, *, each: bool) -> None:
     weight = operand(kit, kit.const(draw("i8", *shape)), zero, scale)
     y = kit.layer("nn.dense", data, weight, weight_layout=layout)
     before = kit.module([x], y)
-    found = after(kit, before, kit.lanes())
+    found = after(kit, before, target or kit.lanes())
     dense = dense_of(found)
     assert dense is not None
     assert dense.tensor.dtype == "i32"
@@ -132,7 +136,7 @@ def test_many_rows_of_signed_data_stay_signed(kit: Any) -> None:
 
 def test_what_stays(kit: Any) -> None:
     whole = product(kit, "u8", draw("i8", DEPTH, UNITS), (None, None))
-    assert after(kit, whole, PLAIN) is whole  # without an instruction
+    assert after(kit, whole, NONE) is whole  # without an instruction
     x = kit.var("x", ROWS, DEPTH, dtype="u8")
     weight = kit.const(draw("i8", DEPTH, UNITS))
     along_depth = kit.random(DEPTH, 1)
@@ -147,3 +151,121 @@ def test_what_stays(kit: Any) -> None:
     y = kit.layer("nn.matmul", operand(kit, x, None, np.float32(0.5)), wide)
     module = kit.module([x], y)
     assert after(kit, module, kit.lanes()) is module
+
+
+# ------------------------------------------------------------------------------------ convolutions
+
+CHANNELS, FILTERS, SIDE = 16, 24, 7
+TARGETS = {"tiles": SIGNED, "dots": None, "pairs": PLAIN}
+
+
+def convolution(
+    kit: Any,
+    data: str,
+    weight: str,
+    zeros: tuple[Any, Any] = (None, None),
+    scales: tuple[Any, Any] = (None, None),
+    channels: int = CHANNELS,
+    **attrs: Any,
+) -> Any:
+    x = kit.var("x", 2, channels, SIDE, SIDE, dtype=data)
+    inner = channels // attrs.get("groups", 1)
+    filters = kit.const(draw(weight, FILTERS, inner, 3, 3, seed=5))
+    given = (x, filters)
+    operands = [operand(kit, *each) for each in zip(given, zeros, scales, strict=True)]
+    return kit.module([x], kit.layer("nn.conv2d", *operands, **attrs))
+
+
+def conv_of(module: Module) -> Call:
+    calls = [n for n in post_order(module.main) if isinstance(n, Call)]
+    (found,) = (n for n in calls if n.op_name == "nn.conv2d")
+    return found
+
+
+def by_filter(values: Any) -> Any:
+    return np.asarray(values).reshape(FILTERS, 1, 1, 1)
+
+
+ATTRS: list[dict[str, Any]] = [
+    {},
+    {"padding": (1, 1, 1, 1)},
+    {"padding": (2, 0, 1, 3), "strides": (2, 1), "dilation": (1, 2)},
+]
+EACH = np.arange(FILTERS, dtype=np.int8) - 9
+CENTERED = (np.arange(FILTERS) % 3 + 127).astype(np.uint8)
+
+
+@pytest.mark.parametrize("attrs", ATTRS, ids=str)
+@pytest.mark.parametrize("data", ["i8", "u8"])
+@pytest.mark.parametrize("target", TARGETS)
+def test_convolutions(kit: Any, data: str, target: str, attrs: Any) -> None:
+    for zero in (None, np.array(0, np.uint8), np.array(9, np.uint8), np.array([113], np.uint8)):
+        for weight, weight_zero in (("i8", None), ("u8", np.array(128, np.uint8))):
+            before = convolution(kit, data, weight, (zero, weight_zero), **attrs)
+            found = after(kit, before, TARGETS[target] or kit.lanes())
+            dtypes = {a.tensor.dtype for a in conv_of(found).args}
+            assert dtypes == {"i16"} if target == "pairs" else dtypes <= {"i8", "u8"}
+            check(kit, before, found)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_convolutions_with_scales(kit: Any, target: str) -> None:
+    """The scale of each filter is applied to its sums."""
+    zero, attrs = np.array(130, np.uint8), {"padding": (1, 1, 1, 1)}
+    for scale in (np.float32(0.5), by_filter(kit.random(FILTERS))):
+        before = convolution(kit, "u8", "i8", (zero, None), (np.float32(0.25), scale), **attrs)
+        found = after(kit, before, TARGETS[target] or kit.lanes())
+        assert conv_of(found).tensor.dtype == "i32"
+        check(kit, before, found)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("zero", [EACH, CENTERED], ids=["signed", "unsigned"])
+def test_zero_points_of_filters(kit: Any, target: str, zero: Any) -> None:
+    """Pairs of `i16` hold all differences, bytes only those that fit."""
+    weight = "i8" if zero.dtype == np.int8 else "u8"
+    point = kit.layer("cast", kit.const(by_filter(zero)), dtype="i32")
+    before = convolution(kit, "u8", weight, (None, point), padding=(1, 1, 1, 1))
+    found = after(kit, before, TARGETS[target] or kit.lanes())
+    fits = target == "pairs"
+    assert (conv_of(found).args[1].tensor.dtype != "i32") is fits
+    check(kit, before, found)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_convolutions_that_stay(kit: Any, target: str) -> None:
+    chosen = TARGETS[target] or kit.lanes()
+    of_inputs = np.float32(1) + np.arange(CHANNELS, dtype=np.float32).reshape(1, CHANNELS, 1, 1)
+    for module in (
+        convolution(kit, "u8", "i8", groups=4),
+        convolution(kit, "u8", "i8", channels=4),
+        convolution(kit, "u8", "i8", scales=(np.float32(1), of_inputs)),
+    ):
+        assert after(kit, module, chosen) is module
+    x = kit.var("x", 2, CHANNELS, SIDE, SIDE)
+    weight = operand(kit, kit.const(draw("i8", FILTERS, CHANNELS, 3, 3)), None, np.float32(2))
+    module = kit.module([x], kit.layer("nn.conv2d", x, weight))
+    assert after(kit, module, chosen) is module  # data in floats
+
+
+@pytest.mark.parametrize("side", list(GuardSide))
+@pytest.mark.parametrize("size", [(16, 24, 7), (32, 64, 13), (8, 3, 5), (24, 17, 9)], ids=str)
+def test_native_convolutions(kit: Any, size: tuple[int, int, int], side: GuardSide) -> None:
+    """Sums of integers are exact: all engines give the same bits, up to one multiplication."""
+    channels, filters, edge = size
+    x = kit.var("x", 2, channels, edge, edge, dtype="u8")
+    for kernel, stride in ((1, 1), (3, 1), (3, 2)):
+        weight = draw("i8", filters, channels, kernel, kernel, seed=kernel)
+        operands = (
+            operand(kit, x, np.array(121, np.uint8), np.float32(0.02)),
+            operand(kit, kit.const(weight), None, np.float32(0.01)),
+        )
+        attrs = {"padding": (kernel // 2,) * 4, "strides": (stride, stride)}
+        y = kit.layer("nn.relu", kit.layer("nn.conv2d", *operands, **attrs))
+        module = kit.module([x], y)
+        value = draw("u8", 2, channels, edge, edge, seed=kernel)
+        (expected,) = kit.interpret(module, {"x": value})
+        compiled = clew.compile(module, threads=1, cache=False, guard=side)
+        (found,) = compiled.run({"x": value}).values()
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        assert compiled.trace.verify({"x": value}).ok

@@ -42,12 +42,16 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
         return _two_steps(v, left, right, total)
     many = f"<{v.lanes * product.group} x {found.element}>"
     wide = llvm_type(old.dtype, v.lanes)
-    v.b.module.declare(found.function, wide, [wide, many, many])
+    takes = [wide, many, many] if found.accumulates else [many, many]
+    v.b.module.declare(found.function, wide, takes)
     cast = [
         v.b.pointer(f"bitcast {v.broadcast(x, v.lanes).typed} to {many}") for x in (left, right)
     ]
-    text = f"call {wide} @{found.function}({total.typed}, {many} {cast[0]}, {many} {cast[1]})"
-    return v.b.value(text, old.dtype, v.lanes)
+    pair = f"{many} {cast[0]}, {many} {cast[1]}"
+    if not found.accumulates:
+        sums = v.b.value(f"call {wide} @{found.function}({pair})", old.dtype, v.lanes)
+        return v.b.value(f"add {total.typed}, {sums.text}", old.dtype, v.lanes)
+    return v.b.value(f"call {wide} @{found.function}({total.typed}, {pair})", old.dtype, v.lanes)
 
 
 def _two_steps(v: Values, left: Value, right: Value, total: Value) -> Value:

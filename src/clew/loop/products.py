@@ -1,8 +1,8 @@
 """Sums of products in the form of instructions: their operands and the layout of these in memory.
 
 A dot product instruction adds the products of a *group* of neighbors to each lane: as many as fit
-32 bits (2 of `bf16`, 4 of 8-bit integers). A matrix unit reads tiles: of the left operand, rows
-with contiguous depth; of the right operand, groups of rows by columns, the group innermost.
+32 bits (2 of `bf16` or `i16`, 4 of 8-bit integers). A matrix unit reads tiles: of the left operand,
+rows with contiguous depth; of the right operand, groups of rows by columns, the group innermost.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def product_of(store: Stmt) -> Product | None:
     if a is None or b is None:
         return None
     floats = (a.dtype, b.dtype, value.dtype) == ("bf16", "bf16", "f32")
+    pairs = (a.dtype, b.dtype, value.dtype) == ("i16", "i16", "i32")
     integers = a.dtype in _SMALL and b.dtype in _SMALL and value.dtype == "i32"
-    return Product(a, b, value.dtype) if floats or integers else None
+    return Product(a, b, value.dtype) if floats or pairs or integers else None
 
 
 def _plain(value: Scalar) -> Scalar:

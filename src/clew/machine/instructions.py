@@ -10,6 +10,14 @@ from typing import Final
 DOTS: Final = {
     ("bf16", "bf16"): ("llvm.x86.avx512bf16.dpbf16ps", "bfloat"),
     ("u8", "i8"): ("llvm.x86.avx512.vpdpbusd", "i8"),
+    ("i16", "i16"): ("llvm.x86.avx512.vpdpwssd", "i16"),
+}
+# Products of pairs of i16 that are not added to a sum, by bits of the vector: the feature, and the
+# name that LLVM gives the instruction.
+_PAIRS: Final = {
+    128: ("sse2", "llvm.x86.sse2.pmadd.wd"),
+    256: ("avx2", "llvm.x86.avx2.pmadd.wd"),
+    512: ("avx512bw", "llvm.x86.avx512.pmaddw.d.512"),
 }
 _DOT_BITS: Final = (128, 256, 512)
 # By dtypes of operands: the feature and the instruction.
@@ -26,11 +34,13 @@ _LANE_BITS: Final = 32
 @dataclass(frozen=True)
 class DotInstruction:
     """An instruction that adds the products of a group of neighbors to each 32-bit lane: an LLVM
-    function of sums and two vectors of `element`.
+    function of sums and two vectors of `element`. Unless it `accumulates`, the function takes no
+    sums, and an addition follows.
     """
 
     function: str
     element: str
+    accumulates: bool = True
 
 
 @dataclass(frozen=True)
@@ -58,12 +68,15 @@ class Instructions:
         bits = lanes * _LANE_BITS
         if (data, weight) not in DOTS or bits not in _DOT_BITS:
             return None
+        function, element = DOTS[data, weight]
         if data == "bf16":
             there = self.has("avx512bf16") and self.has("avx512vl") and not self.has("avx512fp16")
         else:
             wide = self.has("avx512vnni") and self.has("avx512vl")
             there = wide or (self.has("avxvnni") and bits <= _DOT_BITS[1])
-        function, element = DOTS[data, weight]
+        if data == "i16" and not there:
+            feature, pairs = _PAIRS[bits]
+            return DotInstruction(pairs, element, accumulates=False) if self.has(feature) else None
         return DotInstruction(f"{function}.{bits}", element) if there else None
 
     def tile_product(self, data: str, weight: str) -> str:

@@ -82,8 +82,8 @@ class Target:
         return tuple(CacheLevel(name, size, name == "L3") for name, size in sizes.items())
 
     def dot_lanes(self, data: str, weight: str) -> int:
-        """Returns the number of 32-bit lanes for sums of products of pairs of `bf16`, or of groups
-        of four `u8` and `i8`; 0 if there is no fast way.
+        """Returns the number of 32-bit lanes for sums of products of pairs of `bf16` or `i16`, or
+        of groups of four `u8` and `i8`; 0 if there is no fast way.
         """
         lanes = self.vector_lanes("f32")
         if (data, weight) == ("bf16", "bf16"):
@@ -201,10 +201,11 @@ _NAMED: Final = {
         masked_memory=True,
     ),
     "cpu-avx2": Target(
-        "cpu-avx2", "x86_64-unknown-linux-gnu", "haswell", "", 256, 16, 32 << 10, 256 << 10
+        "cpu-avx2", "x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma", 256, 16, 32 << 10,
+        256 << 10,
     ),
     "cpu-sse": Target(
-        "cpu-sse", "x86_64-unknown-linux-gnu", "x86-64", "", 128, 16, 32 << 10, 256 << 10
+        "cpu-sse", "x86_64-unknown-linux-gnu", "x86-64", "+sse2", 128, 16, 32 << 10, 256 << 10
     ),
     "cpu-neon": Target(
         "cpu-neon", "aarch64-unknown-linux-gnu", "generic", "", 128, 32, 64 << 10, 512 << 10

@@ -93,7 +93,7 @@ def product_group(dtype: str) -> int:
     """Returns the number of neighbors of a dtype that one instruction multiplies and adds: as many
     as fit 32 bits; 0 for dtypes without such an instruction.
     """
-    return {"bf16": 2, "u8": 4, "i8": 4}.get(dtype, 0)
+    return {"bf16": 2, "i16": 2, "u8": 4, "i8": 4}.get(dtype, 0)
 
 
 def check_pairs(

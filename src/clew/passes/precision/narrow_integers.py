@@ -1,8 +1,10 @@
-"""NarrowIntegers: computes products of quantized tensors on 8-bit integers."""
+"""NarrowIntegers: computes products and convolutions of quantized tensors on integers."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -19,6 +21,7 @@ Array = np.ndarray[Any, Any]
 
 _SMALL: Final = ("i8", "u8")
 _SUM: Final = "i32"
+_PAIRED: Final = "i16"
 _HALF: Final = 128
 # Fewer rows than this use dot products, which take unsigned data.
 _FEW_ROWS: Final = 16
@@ -26,13 +29,18 @@ _FEW_ROWS: Final = 16
 
 @dataclass(frozen=True)
 class NarrowIntegers(Pass):
-    """Multiplies 8-bit integers directly if the target has instructions for that, and corrects the
-    sum for zero points; scales are applied to the sum.
+    """Multiplies quantized operands as integers if the target has instructions for that; scales are
+    applied to the sum.
 
-    With `a = data - z` and `b = weight - y`, where z is one number per row and y one per column:
+    On targets with products of 8-bit integers, the sum is corrected for zero points. With
+    `a = data - z` and `b = weight - y`, where z is one number per row and y one per column:
     `sum(a * b) = sum(data * weight) - z * sum(weight) - y * (sum(data) - K * z)`. Sums of the
     weight are constant; terms with a zero point of 0 are omitted. Weights become `i8`; data becomes
-    `u8` if the target has no instruction for products of signed data.
+    `u8` if the target has no instruction for products of signed data. The padding of a convolution
+    is made of zero points.
+
+    Other targets multiply pairs of `i16`: zero points are subtracted from both operands, which is
+    exact, so that sums need no correction and padding is 0.
 
     Before:
         %1 = subtract(cast(%x, "i32"), 3); %2 = nn.matmul(%1, cast(w, "i32"))
@@ -43,19 +51,26 @@ class NarrowIntegers(Pass):
 
         %2 = multiply(cast(%1, "f32"), 0.5); %3 = nn.matmul(%2, multiply(cast(w, "f32"), 0.25))
 
-    becomes `multiply(cast(%4, "f32"), 0.125)`.
+    becomes `multiply(cast(%4, "f32"), 0.125)`. A convolution on pairs of `i16`:
+
+        %2: f32[...] = nn.conv2d(multiply(cast(subtract(cast(%x, "i32"), 3), "f32"), 0.5), w')
+    becomes
+        %1: i16[...] = cast(subtract(cast(%x, "i32"), 3), "i16")
+        %2 = multiply(cast(nn.conv2d(%1, w), "f32"), s)
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
-    Non-goals: convolutions, whose padding is not made of zero points; scales of an operand that
-    vary along the depth.
+    Non-goals: convolutions in groups, or of fewer input channels than `least_channels`; scales of
+    an operand that vary along the depth.
     """
 
     opt_level: ClassVar[int] = 2
 
+    least_channels: int = 8
+
     def run(self, module: Module, ctx: PassContext) -> Module:
         if ctx.target is None:
             return module
-        return _Narrower(ctx).rewrite_module(module)
+        return _Narrower(self, ctx).rewrite_module(module)
 
 
 @dataclass(frozen=True)
@@ -68,11 +83,14 @@ class _Integers:
 
 
 class _Narrower(Rewriter):
-    def __init__(self, ctx: PassContext) -> None:
+    def __init__(self, options: NarrowIntegers, ctx: PassContext) -> None:
         super().__init__()
+        self._options = options
         self._ctx = ctx
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if isinstance(new.op, Op) and new.op.traits.convolves:
+            return self._convolution(old, new)
         if new.op_name not in ("nn.matmul", "nn.dense") or argument_references(new.attrs):
             return new
         layout = "KN" if new.op_name == "nn.matmul" else new.attrs.weight_layout
@@ -97,20 +115,90 @@ class _Narrower(Rewriter):
             return None
         weight = _Integers(weight.value, *(_unless_empty(p) for p in (y, scale)))
         data = _Integers(data.value, *(_unless_empty(p) for p in rows))
-        weight = _signed(weight, column)
-        data = self._multiplied(data)
-        if not self._multiplies(data.value, weight.value):
+        total: Expr
+        if self._multiplies_pairs(data.value, weight.value):
+            pairs = _pair_of(data), _weight_of_pairs(weight, (columns, 1) if column == 0 else ())
+            total = get_op("nn.dense")(*pairs, weight_layout=layout)
+        else:
+            weight = _signed(weight, column)
+            data = self._multiplied(data)
+            if not self._multiplies(data.value, weight.value):
+                return None
+            dense = get_op("nn.dense")(data.value, weight.value, weight_layout=layout)
+            total = _corrected(dense, data, weight, 1 - column)
+        return _scaled(total, old.tensor.dtype, [data.scale, weight.scale])
+
+    def _convolution(self, old: Call, new: Call) -> Expr:
+        """Returns a convolution on integers if both operands are quantized, else the call."""
+        attrs, (image, filters) = new.attrs, new.args[:2]
+        spatial = new.op.traits.convolves  # type: ignore[union-attr]
+        plain = attrs.data_layout == f"NC{spatial}" and attrs.weight_layout == f"OI{spatial}"
+        if not plain or attrs.groups != 1 or attrs.out_layout or attrs.get("out_dtype", ""):
+            return new
+        channels, inner, *taps = filters.tensor.shape
+        if not isinstance(inner, int) or inner < self._options.least_channels:
+            return new
+        data, weight = _integers(image), _integers(filters)
+        if data is None or weight is None or not isinstance(weight.value, Constant):
+            return new
+        around = (1,) * len(taps)
+        given = [_per_row(p, 0) for p in (data.zero, data.scale)]
+        found = [_per_filter(p, channels, len(taps)) for p in (weight.zero, weight.scale)]
+        if None in given or None in found:
+            self._ctx.remark(old, "not a convolution of integers: parameters vary along channels")
+            return new
+        data = _Integers(data.value, *map(_unless_empty, given))
+        weight = _Integers(weight.value, *map(_unless_empty, found))
+        with self.covers(old, *old.args):
+            if self._multiplies_pairs(data.value, weight.value):
+                operands = _pair_of(data), _weight_of_pairs(weight, (channels, 1, *around))
+                total: Expr | None = Call(new.op, operands, attrs)
+            else:
+                total = self._of_bytes(old, new, data, weight)
+            if total is None:
+                return new
+            scale = weight.scale
+            if scale is not None and scale.tensor.rank:
+                scale = _reshaped(scale, (channels, *around))
+            return _scaled(total, new.tensor.dtype, [data.scale, scale])
+
+    def _of_bytes(self, old: Call, new: Call, data: _Integers, weight: _Integers) -> Expr | None:
+        """Returns the convolution of 8-bit integers, corrected for the data's zero point; None if
+        there is no instruction for it, or padding and corrections would not be constant.
+        """
+        filters = _signed(weight, 0)
+        target, attrs = self._ctx.target, new.attrs
+        assert target is not None
+        if data.value.tensor.dtype == "i8" and not target.tile_shape("i8", "i8"):
+            data = self._multiplied(data)
+        if filters.zero is not None or not self._multiplies(data.value, filters.value):
             return None
-        dense = get_op("nn.dense")(data.value, weight.value, weight_layout=layout)
-        total = _corrected(dense, data, weight, 1 - column)
-        scales = [s for s in (data.scale, weight.scale) if s is not None]
-        if old.tensor.dtype == _SUM:
-            return total
-        result: Expr = get_op("cast")(total, dtype=old.tensor.dtype)
-        if scales:
-            factor = scales[0] if len(scales) == 1 else get_op("multiply")(*scales)
-            result = get_op("multiply")(result, factor)
-        return result
+        point = None if data.zero is None else _known(data.zero)
+        if data.zero is not None and point is None:
+            self._ctx.remark(old, "not a convolution of integers: its zero point is computed")
+            return None
+        image = data.value
+        if point is not None and any(attrs.padding):
+            half = len(attrs.padding) // 2
+            pads = (0, 0, *attrs.padding[:half], 0, 0, *attrs.padding[half:])
+            image = get_op("pad")(image, pads=pads, value=float(point))
+            attrs = attrs.with_(padding=(0,) * len(attrs.padding))
+        total: Expr = Call(new.op, [image, filters.value], attrs)
+        if data.zero is not None:
+            rank = filters.value.tensor.rank
+            wide = get_op("cast")(filters.value, dtype=_SUM)
+            sums = get_op("sum")(wide, axes=tuple(range(1, rank)), keepdims=False)
+            sums = _reshaped(sums, (*sums.tensor.shape, *(1,) * (rank - 2)))
+            total = get_op("subtract")(total, get_op("multiply")(sums, data.zero))
+        return total
+
+    def _multiplies_pairs(self, data: Expr, weight: Expr) -> bool:
+        """Whether pairs of `i16` are the widest products that the target has instructions for."""
+        target = self._ctx.target
+        assert target is not None
+        signs = data.tensor.dtype, "i8"
+        bytes_ = target.dot_lanes("u8", "i8") or target.tile_shape(*signs)
+        return not bytes_ and bool(target.dot_lanes("i16", "i16"))
 
     def _multiplied(self, data: _Integers) -> _Integers:
         """Returns the data in the signedness that the target multiplies with a signed weight."""
@@ -163,6 +251,19 @@ def _per_column(parameter: Expr | None, axis: int, columns: Any) -> Expr | tuple
     return _reshaped(parameter, (columns,))
 
 
+def _per_filter(parameter: Expr | None, filters: Any, taps: int) -> Expr | tuple[()] | None:
+    """Returns a parameter of a convolution's weight as one number or one per filter; () and None as
+    in `_per_column`.
+    """
+    if parameter is None:
+        return ()
+    shape = parameter.tensor.shape
+    if all(d == 1 for d in shape):
+        return _reshaped(parameter, ())
+    whole = len(shape) == taps + 2 and shape[0] == filters and all(d == 1 for d in shape[1:])
+    return _reshaped(parameter, (filters,)) if whole else None
+
+
 def _per_row(parameter: Expr | None, rank: int) -> Expr | tuple[()] | None:
     """Returns a parameter of the data, broadcast to the product; () and None as in
     `_per_column`.
@@ -184,6 +285,30 @@ def _unless_empty(parameter: Expr | tuple[()] | None) -> Expr | None:
     return None if known is not None and bool(np.all(known == neutral)) else parameter
 
 
+def _pair_of(data: _Integers) -> Expr:
+    """Returns the data less its zero point as `i16`, whose range holds all differences."""
+    if data.zero is None:
+        return get_op("cast")(data.value, dtype=_PAIRED)
+    less = get_op("subtract")(get_op("cast")(data.value, dtype=_SUM), data.zero)
+    return get_op("cast")(less, dtype=_PAIRED)
+
+
+def _weight_of_pairs(weight: _Integers, shape: tuple[Any, ...]) -> Expr:
+    """Returns the weight less its zero points as `i16`; `shape` broadcasts a row of them."""
+    if weight.zero is None or not weight.zero.tensor.rank or not shape:
+        return _pair_of(weight)
+    return _pair_of(_Integers(weight.value, _reshaped(weight.zero, shape)))
+
+
+def _scaled(total: Expr, dtype: str, scales: Sequence[Expr | None]) -> Expr:
+    """Returns a sum of integer products in the dtype of the result, times the scales."""
+    if dtype == _SUM:
+        return total
+    result: Expr = get_op("cast")(total, dtype=dtype)
+    factors = [scale for scale in scales if scale is not None]
+    return get_op("multiply")(result, reduce(get_op("multiply"), factors)) if factors else result
+
+
 def _signed(weight: _Integers, column: int) -> _Integers:
     """Returns the weight as `i8`, less its zero point if the difference fits."""
     value, zero = weight.value, weight.zero
@@ -193,7 +318,9 @@ def _signed(weight: _Integers, column: int) -> _Integers:
         return weight
     point = np.zeros((), np.int32) if zero is None else _known(zero)
     if point is not None:
-        centered = value.data.astype(np.int32) - (point if column else point[..., None])
+        deep = (1,) * (value.tensor.rank - 1)
+        by_filter = point if column else point.reshape(*point.shape, *deep)
+        centered = value.data.astype(np.int32) - by_filter
         if centered.min(initial=0) >= -_HALF and centered.max(initial=0) < _HALF:
             return _Integers(_narrowed(value, centered), None, weight.scale)
     if is_signed:
