@@ -298,8 +298,15 @@ class _Alterer(Rewriter):
         return block if deep else 0
 
     def _lanes(self, old: Call) -> int:
+        """Returns the elements of a vector; for dot products, those of two vectors of sums, if that
+        is less, so that a convolution reads blocks as long as those that the one before writes.
+        """
         assert self._ctx.target is not None
-        return self._ctx.target.vector_lanes(old.args[0].tensor.dtype)
+        dtype, target = old.args[0].tensor.dtype, self._ctx.target
+        lanes = target.vector_lanes(dtype)
+        if product_group(dtype) and not any(unit.data == dtype for unit in target.tile_units):
+            return min(lanes, 2 * self._lanes_of_sums(dtype))
+        return lanes
 
     def _lanes_of_block(self, old: Call) -> int:
         """Returns the largest number of channels in a block that a convolution reads contiguously,

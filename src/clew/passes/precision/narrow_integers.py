@@ -188,8 +188,8 @@ class _Narrower(Rewriter):
             rank = filters.value.tensor.rank
             wide = get_op("cast")(filters.value, dtype=_SUM)
             sums = get_op("sum")(wide, axes=tuple(range(1, rank)), keepdims=False)
-            sums = _reshaped(sums, (*sums.tensor.shape, *(1,) * (rank - 2)))
-            total = get_op("subtract")(total, get_op("multiply")(sums, data.zero))
+            each = _reshaped(sums, (*sums.tensor.shape, *(1,) * (rank - 2)))
+            total = get_op("subtract")(total, get_op("multiply")(each, data.zero))
         return total
 
     def _multiplies_pairs(self, data: Expr, weight: Expr) -> bool:
