@@ -190,6 +190,10 @@ CASES: dict[str, Make] = {
     "dense_packed": _dense_packed,
     "dense_free": _dense_free,
     "dense_bf16": _one("nn.dense", ("m", 40), (24, 40), dtypes="bf16 bf16"),
+    "dense_pairs": _one("nn.dense", ("m", 40), (24, 40), dtypes="i16 i16", out_dtype="i32"),
+    "dense_pairs_packed": _one(
+        "nn.dense", ("m", 40), (2, 20, 16, 2), dtypes="i16 i16", weight_layout="NK16n2k", units=24
+    ),
     "dense_bytes": _one("nn.dense", ("m", 40), (24, 40), dtypes="u8 i8", out_dtype="i32"),
     "matmul": _products,
     "matvec": _one("nn.matmul", ("n",), ("n", 40)),

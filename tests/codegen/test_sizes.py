@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,32 @@ def test_kernels_of_models(case: str, target: str) -> None:
         runs += 1
     assert not wrong, "\n".join(wrong)
     assert runs >= 8
+
+
+AMX = "+amx-bf16,+amx-int8,+amx-tile,+avx512bf16,+avx512fp16,+avx512vnni"
+TILES = replace(
+    WIDE, name="cpu-amx", features=f"{WIDE.features},{AMX}", l1_bytes=48 << 10, l2_bytes=2 << 20
+)
+
+
+@pytest.mark.parametrize("inner", [512, 2048])
+@pytest.mark.parametrize("dtypes", ["bf16 bf16", "u8 i8"])
+def test_streamed_products_of_a_matrix_unit(dtypes: str, inner: int) -> None:
+    """Their prefetches are no loops between the tiles, at all sizes."""
+    data, weight = dtypes.split()
+    group = 2 if data == "bf16" else 4
+
+    def make(g: Any) -> Any:
+        packed = g.x(64, inner // group, 32, group, dtype=weight)
+        return g(
+            "nn.dense", g.x("m", inner, dtype=data), packed,
+            weight_layout=f"NK32n{group}k", units=2048,
+        )  # fmt: skip
+
+    made = built(make)
+    kernel = SizedKernel(made.function, TILES)
+    assert kernel.code.sizes == ("m",)
+    assert kernel.is_valid({"m": 100})
 
 
 def arrays_at(made: Any, sizes: dict[str, int]) -> list[Array]:

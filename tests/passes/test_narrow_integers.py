@@ -248,6 +248,72 @@ def test_convolutions_that_stay(kit: Any, target: str) -> None:
     assert after(kit, module, chosen) is module  # data in floats
 
 
+@pytest.mark.parametrize("zero", [300, -5, 40000, -33000])
+@pytest.mark.parametrize("target", TARGETS)
+def test_zero_points_that_are_none_of_8_bits(kit: Any, target: str, zero: int) -> None:
+    """Neither padding of 8 bits nor differences of 16 hold them."""
+    chosen, point = TARGETS[target] or kit.lanes(), kit.const(np.int32(zero))
+    for attrs in ATTRS:
+        before = convolution(kit, "u8", "i8", (point, None), **attrs)
+        check(kit, before, after(kit, before, chosen))
+        before = convolution(kit, "u8", "i8", (None, point), **attrs)
+        check(kit, before, after(kit, before, chosen))
+    for zeros in ((point, None), (None, point)):
+        before = product(kit, "u8", draw("i8", DEPTH, UNITS), zeros)
+        check(kit, before, after(kit, before, chosen))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("known", [True, False])
+def test_zero_points_of_data_that_a_run_tells(kit: Any, target: str, *, known: bool) -> None:
+    """Only pairs need no padding with a number; an `i32` may be any number."""
+    chosen = TARGETS[target] or kit.lanes()
+    for padding in ((0,) * 4, (1,) * 4):
+        x = kit.var("x", 2, CHANNELS, SIDE, SIDE, dtype="u8")
+        zero = kit.var("z", dtype="u8" if known else "i32")
+        point = kit.layer("cast", zero, dtype="i32") if known else zero
+        filters = kit.const(draw("i8", FILTERS, CHANNELS, 3, 3))
+        operands = operand(kit, x, point), operand(kit, filters, None)
+        before = kit.module([x, zero], kit.layer("nn.conv2d", *operands, padding=padding))
+        found = after(kit, before, chosen)
+        narrow = known and (target == "pairs" or not any(padding))
+        assert (conv_of(found).args[0].tensor.dtype != "i32") is narrow
+        value = np.asarray(17, np.uint8 if known else np.int32)
+        inputs = {"x": draw("u8", 2, CHANNELS, SIDE, SIDE), "z": value}
+        for a, b in zip(kit.interpret(before, inputs), kit.interpret(found, inputs), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_weights_that_zero_points_broadcast_stay(kit: Any, target: str) -> None:
+    chosen = TARGETS[target] or kit.lanes()
+    x = kit.var("x", 2, CHANNELS, SIDE, SIDE, dtype="u8")
+    points = kit.layer("cast", kit.const(by_filter(EACH)), dtype="i32")
+    weight = operand(kit, kit.const(draw("i8", CHANNELS, 3, 3)), points)
+    module = kit.module([x], kit.layer("nn.conv2d", operand(kit, x, None), weight))
+    assert after(kit, module, chosen) is module
+    x = kit.var("x", ROWS, 1, dtype="u8")
+    points = kit.const(np.arange(UNITS, dtype=np.int32)[None])
+    weight = operand(kit, kit.const(draw("i8", 1)), points)
+    module = kit.module([x], kit.layer("nn.matmul", operand(kit, x, None), weight))
+    assert after(kit, module, chosen) is module
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sums_of_floats_that_32_bits_may_not_hold_stay(kit: Any, target: str) -> None:
+    chosen, scale = TARGETS[target] or kit.lanes(), np.float32(0.5)
+    for depth, stays in ((40_000, True), (30_000, False)):
+        x = kit.var("x", 2, depth, dtype="u8")
+        weight = operand(kit, kit.const(np.full((depth, 3), 255, np.uint8)), None, scale)
+        y = kit.layer("nn.matmul", operand(kit, x, None, scale), weight)
+        module = kit.module([x], y)
+        found = after(kit, module, chosen)
+        assert (found is module) is stays
+        inputs = {"x": np.full((2, depth), 255, np.uint8)}
+        for a, b in zip(kit.interpret(module, inputs), kit.interpret(found, inputs), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 @pytest.mark.parametrize("side", list(GuardSide))
 @pytest.mark.parametrize("size", [(16, 24, 7), (32, 64, 13), (8, 3, 5), (24, 17, 9)], ids=str)
 def test_native_convolutions(kit: Any, size: tuple[int, int, int], side: GuardSide) -> None:

@@ -160,3 +160,9 @@ def test_short_and_depthwise_windows_of_free_sizes_stay(kit: Any, taps: int, gro
     shape = (1, 4, SymDim.symbol("w"))
     given = network(kit, shape, 4, taps, padding=(taps // 2,) * 2, groups=groups)
     assert kit.apply(given, SkipPadding()) is given
+
+
+@pytest.mark.parametrize("size", [3, SymDim.symbol("w")], ids=["known", "free"])
+def test_live_taps_that_are_given_stay(kit: Any, size: Any) -> None:
+    given = network(kit, (1, 4, size), 4, 9, padding=(4, 4), live=(1, 7))
+    assert kit.apply(given, SkipPadding()) is given

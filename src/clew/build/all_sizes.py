@@ -37,7 +37,7 @@ class SizedBuild(Shown):
     def __init__(
         self, build: BuildTemplate, values: Collection[str] = (), expected: Expected = ()
     ) -> None:
-        """`values` are the names of values: what runs on the host because of one is unsized.
+        """`values` are names of values; operators that they put on the host are unsized.
         `expected` holds likely sizes.
         """
         self.build = build

@@ -62,8 +62,8 @@ class Instructions:
         or other instructions are faster.
 
         On Intel's CPUs (those that also have `avx512fp16`), the one for `bf16` takes four times as
-        long as a fused multiply-add. AVX-VNNI is the one for 8-bit integers without AVX-512, up to
-        256 bits.
+        long as a fused multiply-add. AVX-VNNI is the one for integers without AVX-512, up to 256
+        bits. Without either, an addition follows products of pairs of `i16`.
         """
         bits = lanes * _LANE_BITS
         if (data, weight) not in DOTS or bits not in _DOT_BITS:

@@ -216,8 +216,8 @@ class ProgramTemplate(Shown):
         return [constant for segment in self.segments for constant in segment.constants]
 
     def prepare(self, names: Iterable[str], expected: Mapping[str, int]) -> None:
-        """Makes the program at likely sizes, so that the first call takes no longer to make its own
-        than later ones do. `names` are those of all sizes, `expected` holds likely ones.
+        """Makes the program at likely sizes, so that the first call is no slower than later ones.
+        `names` lists all sizes; `expected` maps some to likely values.
         """
         for size in TYPICAL_SIZES:
             sizes = {name: expected.get(name, size) for name in names}

@@ -22,6 +22,7 @@ from clew.loop.ir import (
     block,
     loops,
     reads,
+    walk,
 )
 from clew.loop.primitives.common import primitive, rewrite_loops
 from clew.support.errors import ScheduleError
@@ -29,7 +30,7 @@ from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
-_MOST_OF_SIZE = 32  # lines of a share that a run's sizes decide; beyond, caches cannot keep up
+_MOST_OF_SIZE = 32  # lines of a share sized at run time; caches cannot keep up with more
 
 
 @primitive
@@ -40,8 +41,9 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
     An iteration must read one contiguous range of memory, `buffer[ahead, ...]` or, if loops around
     it determine outer axes, `buffer[i, ahead, ...]`. Each iteration of `at`, a loop inside `ahead`,
     prefetches an equal share of the cache lines; the last iteration of `ahead` repeats its own
-    range. If the number of iterations is known only in a run, so is the share, which has at most 32
-    lines then, and a loop runs over its lines.
+    range. If the iteration count is known only at run time, a loop prefetches each share, which is
+    capped at 32 lines. In the loops of a matrix unit, few iterations suffice then, and the others
+    repeat the last lines.
 
     Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
     S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
@@ -59,6 +61,8 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
+        if has_tiles(found.body):  # they contain no loops over lines
+            steps = least_iterations(found.body, at)
         share = _Share(load.source, outer, stmt.stage, panel, steps)
         if isinstance(share.each, int):
             check_lines(share.each)
@@ -178,6 +182,29 @@ def iterations(stmt: Stmt, at: str) -> Dim:
                 total = total + iterations(inner, at)
             return total
     return 0
+
+
+def least_iterations(stmt: Stmt, at: str) -> int:
+    """Returns a low estimate of the executions of the body of a loop named `at`. A loop whose trip
+    count only a run knows counts as one iteration. If such loops stand side by side, as for tiles
+    of several sizes, only the one with the most executions counts, since the others may not run.
+    """
+    match stmt:
+        case For():
+            each = 1 if stmt.name == at else least_iterations(stmt.body, at)
+            return each * (stmt.size if isinstance(stmt.size, int) else 1)
+        case If() | TileProduct():
+            return least_iterations(stmt.body, at)
+        case Block():
+            found = [least_iterations(inner, at) for inner in stmt.stmts]
+            known = all(isinstance(s.size, int) for s in stmt.stmts if isinstance(s, For))
+            return sum(found) if known else max(found)
+    return 0
+
+
+def has_tiles(stmt: Stmt) -> bool:
+    """Whether a matrix unit runs a part of a statement."""
+    return any(isinstance(inner, TileProduct) for inner in walk(stmt))
 
 
 def insert_shares(stmt: Stmt, at: str, step: Scalar, share: Share, simplifier: Simplifier) -> Stmt:

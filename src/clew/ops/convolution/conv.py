@@ -86,8 +86,8 @@ def conv2d(
     the weight's blocks round it up. Small integers give `i32`. Narrow floats are accumulated in
     `f32`, which is also the dtype of the result with `out_dtype="f32"`.
 
-    `live` holds the first tap along each axis, then the number of taps: the others meet only
-    padding and are left out of the sums. Sizes may be symbolic. Empty means all taps.
+    `live` holds the first tap along each axis, then the tap counts. Other taps meet only padding
+    and are not summed. Both may be symbolic. Empty means all taps.
 
     Errors: T101, T103, T107, T109, T110. Source: ONNX Conv-22.
     """
@@ -111,8 +111,8 @@ def _conv2d_layout(
 
     `weight_block` is the number of output channels in a block of the weight; 0 means the layout's
     block. Input channels that fill no block (those of a first layer) stay plain. A depthwise weight
-    is blocked by output channel. Weights of `bf16` and 8 bits hold as many input channels as fit 32
-    bits together, innermost, as dot products and matrix tiles require.
+    is blocked by output channel. Weights of `bf16`, `i16` and 8 bits hold as many input channels as
+    fit 32 bits together, innermost, as dot products and matrix tiles require.
     """
     wanted = parse_layout(layout)
     block = wanted.factor("C")

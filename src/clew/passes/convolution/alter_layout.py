@@ -50,14 +50,15 @@ class AlterLayout(Pass):
         %5 = nn.conv2d(%4, layout_transform(w), weight_layout="OIHW16i64o"); %6 = add(%5, b')
 
     The block of C channels is the largest of 32, 16, 8 and 4 that divides C and is no longer than a
-    vector (of the narrowest data that a convolution of the function reads, so that all agree). If
+    vector (of the narrowest data that a convolution of the function reads, so that all agree), or
+    than two vectors of sums where dot products compute these. If
     none divides C, the tensor stays plain. Images of 1x1 grouped convolutions whose groups fill no
     whole vector also stay plain (their lanes are pixels), and so do the channel-wise operators
     after them. The last block of a result is zero-padded (24 channels to 32, 45 to 48, 3 to 4)
     where whole vectors are worth it, or where no block divides the channels and either few are
     missing or the data are blocked; the operators that follow must not turn zeros into infinities.
-    `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16` and 8 bits
-    hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
+    `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8
+    bits hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
     Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
     selecting layouts by measurement.
@@ -298,8 +299,8 @@ class _Alterer(Rewriter):
         return block if deep else 0
 
     def _lanes(self, old: Call) -> int:
-        """Returns the elements of a vector; for dot products, those of two vectors of sums, if that
-        is less, so that a convolution reads blocks as long as those that the one before writes.
+        """Returns the lanes of a vector; for dot products, at most those of two vectors of sums, so
+        that a convolution reads blocks of the size that its predecessor writes.
         """
         assert self._ctx.target is not None
         dtype, target = old.args[0].tensor.dtype, self._ctx.target

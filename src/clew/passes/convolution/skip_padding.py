@@ -38,14 +38,14 @@ class SkipPadding(Pass):
         %3: f32[1, 8, 28, 28] = pad(nn.conv2d(%2, w_0), pads=[0, 0, 24, 24, 0, 0, 0, 0])
         %4 = add(nn.conv2d(%0, w_4), %3)
 
-    Where only a run knows the size of an image, windows of at least `least_taps` taps along an axis
-    sum the taps that can meet a pixel at that size (`live` of `nn.conv2d`).
+    If an image size is free, windows of `least_taps` or more taps along an axis with a stride of 1
+    sum only taps that can meet a pixel (`live` of `nn.conv2d`).
 
     Before:
-        %1: f32[1, 8, w + 1] = nn.conv1d(%0, w, padding=[64, 64])
+        %1: f32[1, 8, n + 1] = nn.conv1d(%0, w, padding=[64, 64])
     After:
-        %1: f32[1, 8, w + 1] = nn.conv1d(%0, w, padding=[64, 64],
-                                         live=[max(64 - w, 0), min(64 + w, 128) - max(64 - w, 0)])
+        %1: f32[1, 8, n + 1] = nn.conv1d(%0, w, padding=[64, 64],
+                                         live=[max(64 - n, 0), min(64 + n, 128) - max(64 - n, 0)])
 
     Preconditions: layouts are plain, weights are finite constants. Non-goals: splitting
     convolutions in groups, of narrow floats, or of volumes; depthwise convolutions of free sizes.
@@ -136,7 +136,7 @@ class _Skipper(Rewriter):
         self._ctx = ctx
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        if not _is_plain(new):
+        if not _is_plain(new) or new.attrs.get("live"):
             return new
         if not new.tensor.is_static:
             return self._of_size(old, new)
@@ -166,7 +166,7 @@ class _Skipper(Rewriter):
 
     def _of_size(self, old: Call, new: Call) -> Expr:
         """Returns a convolution of a free size without taps that meet only padding."""
-        if not hasattr(new.attrs, "live") or new.attrs.live:  # volumes have none
+        if "live" not in new.attrs:  # volumes have none
             return new
         weight, attrs = new.args[1], new.attrs
         assert isinstance(weight, Constant)

@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar, Final
-
-import numpy as np
+from typing import ClassVar, Final
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import TensorType, to_numpy
-from clew.ops.registry import Op, argument_references, get_op, runs_on_host
+from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
-from clew.te.analysis import Kind
+from clew.passes.precision.integer_operands import (
+    HALF,
+    SUM,
+    Integers,
+    depth_fits,
+    in_range,
+    integers_of,
+    known_values,
+    number,
+    pair_of,
+    per_column,
+    per_filter,
+    per_row,
+    reshaped,
+    signed,
+    unless_empty,
+    weight_of_pairs,
+)
 
-Array = np.ndarray[Any, Any]
-
-_SMALL: Final = ("i8", "u8")
-_SUM: Final = "i32"
-_PAIRED: Final = "i16"
-_HALF: Final = 128
 # Fewer rows than this use dot products, which take unsigned data.
 _FEW_ROWS: Final = 16
 
@@ -39,8 +48,8 @@ class NarrowIntegers(Pass):
     `u8` if the target has no instruction for products of signed data. The padding of a convolution
     is made of zero points.
 
-    Other targets multiply pairs of `i16`: zero points are subtracted from both operands, which is
-    exact, so that sums need no correction and padding is 0.
+    Other x86 targets multiply pairs of `i16`. Zero points are subtracted from both operands first,
+    so sums need no correction and padding is 0.
 
     Before:
         %1 = subtract(cast(%x, "i32"), 3); %2 = nn.matmul(%1, cast(w, "i32"))
@@ -60,7 +69,7 @@ class NarrowIntegers(Pass):
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
     Non-goals: convolutions in groups, or of fewer input channels than `least_channels`; scales of
-    an operand that vary along the depth.
+    an operand that vary along the depth; floats whose sums of integers might not fit 32 bits.
     """
 
     opt_level: ClassVar[int] = 2
@@ -71,15 +80,6 @@ class NarrowIntegers(Pass):
         if ctx.target is None:
             return module
         return _Narrower(self, ctx).rewrite_module(module)
-
-
-@dataclass(frozen=True)
-class _Integers:
-    """`scale * (value - zero)`; a zero point of None is 0, a scale of None is 1."""
-
-    value: Expr
-    zero: Expr | None = None
-    scale: Expr | None = None
 
 
 class _Narrower(Rewriter):
@@ -96,7 +96,7 @@ class _Narrower(Rewriter):
         layout = "KN" if new.op_name == "nn.matmul" else new.attrs.weight_layout
         if layout not in ("KN", "NK") or new.attrs.get("parts", 1) != 1 or new.attrs.out_dtype:
             return new
-        data, weight = map(_integers, new.args)
+        data, weight = map(integers_of, new.args)
         if data is None or weight is None or new.args[1].tensor.rank != 2:
             return new
         if not isinstance(weight.value, Constant) or not data.value.tensor.rank:
@@ -104,23 +104,29 @@ class _Narrower(Rewriter):
         with self.covers(old, *old.args):
             return self._product(old, data, weight, layout) or new
 
-    def _product(self, old: Call, data: _Integers, weight: _Integers, layout: str) -> Expr | None:
+    def _product(self, old: Call, data: Integers, weight: Integers, layout: str) -> Expr | None:
         """Returns the product on integers, or None if it gains nothing."""
         column = 0 if layout == "NK" else 1
         columns = weight.value.tensor.shape[column]
-        y, scale = (_per_column(p, column, columns) for p in (weight.zero, weight.scale))
-        rows = [_per_row(p, data.value.tensor.rank) for p in (data.zero, data.scale)]
+        y, scale = (per_column(p, column, columns) for p in (weight.zero, weight.scale))
+        rows = [per_row(p, data.value.tensor.rank) for p in (data.zero, data.scale)]
         if None in (y, scale, *rows):
             self._ctx.remark(old, "not a product of integers: parameters vary along the depth")
             return None
-        weight = _Integers(weight.value, *(_unless_empty(p) for p in (y, scale)))
-        data = _Integers(data.value, *(_unless_empty(p) for p in rows))
+        if old.tensor.dtype != SUM and not depth_fits(weight.value.tensor.shape[1 - column]):
+            self._ctx.remark(old, "not a product of integers: 32 bits might not hold its sums")
+            return None
+        weight = Integers(weight.value, *(unless_empty(p) for p in (y, scale)))
+        data = Integers(data.value, *(unless_empty(p) for p in rows))
         total: Expr
         if self._multiplies_pairs(data.value, weight.value):
-            pairs = _pair_of(data), _weight_of_pairs(weight, (columns, 1) if column == 0 else ())
+            if not (in_range(data.zero) and in_range(weight.zero)):
+                self._ctx.remark(old, "not a product of integers: zero points may not be of 8 bits")
+                return None
+            pairs = pair_of(data), weight_of_pairs(weight, (columns, 1) if column == 0 else ())
             total = get_op("nn.dense")(*pairs, weight_layout=layout)
         else:
-            weight = _signed(weight, column)
+            weight = signed(weight, column)
             data = self._multiplied(data)
             if not self._multiplies(data.value, weight.value):
                 return None
@@ -138,20 +144,27 @@ class _Narrower(Rewriter):
         channels, inner, *taps = filters.tensor.shape
         if not isinstance(inner, int) or inner < self._options.least_channels:
             return new
-        data, weight = _integers(image), _integers(filters)
+        data, weight = integers_of(image), integers_of(filters)
         if data is None or weight is None or not isinstance(weight.value, Constant):
             return new
         around = (1,) * len(taps)
-        given = [_per_row(p, 0) for p in (data.zero, data.scale)]
-        found = [_per_filter(p, channels, len(taps)) for p in (weight.zero, weight.scale)]
+        given = [per_row(p, 0) for p in (data.zero, data.scale)]
+        found = [per_filter(p, channels, len(taps)) for p in (weight.zero, weight.scale)]
         if None in given or None in found:
             self._ctx.remark(old, "not a convolution of integers: parameters vary along channels")
             return new
-        data = _Integers(data.value, *map(_unless_empty, given))
-        weight = _Integers(weight.value, *map(_unless_empty, found))
+        data = Integers(data.value, *map(unless_empty, given))
+        weight = Integers(weight.value, *map(unless_empty, found))
+        depth = math.prod((inner, *taps)) if all(isinstance(n, int) for n in taps) else None
+        if new.tensor.dtype != SUM and not depth_fits(depth):
+            self._ctx.remark(old, "not a convolution of integers: 32 bits might not hold its sums")
+            return new
+        if not (in_range(data.zero) and in_range(weight.zero)):
+            self._ctx.remark(old, "not a convolution of integers: zero points may not be of 8 bits")
+            return new
         with self.covers(old, *old.args):
             if self._multiplies_pairs(data.value, weight.value):
-                operands = _pair_of(data), _weight_of_pairs(weight, (channels, 1, *around))
+                operands = pair_of(data), weight_of_pairs(weight, (channels, 1, *around))
                 total: Expr | None = Call(new.op, operands, attrs)
             else:
                 total = self._of_bytes(old, new, data, weight)
@@ -159,26 +172,29 @@ class _Narrower(Rewriter):
                 return new
             scale = weight.scale
             if scale is not None and scale.tensor.rank:
-                scale = _reshaped(scale, (channels, *around))
+                scale = reshaped(scale, (channels, *around))
             return _scaled(total, new.tensor.dtype, [data.scale, scale])
 
-    def _of_bytes(self, old: Call, new: Call, data: _Integers, weight: _Integers) -> Expr | None:
-        """Returns the convolution of 8-bit integers, corrected for the data's zero point; None if
-        there is no instruction for it, or padding and corrections would not be constant.
+    def _of_bytes(self, old: Call, new: Call, data: Integers, weight: Integers) -> Expr | None:
+        """Returns the convolution of 8-bit integers, corrected for the data's zero point; None
+        without an instruction, for padding with a computed zero point, or if the weight keeps one.
         """
-        filters = _signed(weight, 0)
+        filters = signed(weight, 0)
         target, attrs = self._ctx.target, new.attrs
         assert target is not None
         if data.value.tensor.dtype == "i8" and not target.tile_shape("i8", "i8"):
             data = self._multiplied(data)
-        if filters.zero is not None or not self._multiplies(data.value, filters.value):
+        if not self._multiplies(data.value, filters.value):
             return None
-        point = None if data.zero is None else _known(data.zero)
-        if data.zero is not None and point is None:
-            self._ctx.remark(old, "not a convolution of integers: its zero point is computed")
+        if filters.zero is not None:
+            self._ctx.remark(old, "not a convolution of integers: its weight has a zero point")
             return None
         image = data.value
-        if point is not None and any(attrs.padding):
+        if data.zero is not None and any(attrs.padding):
+            point = known_values(data.zero)
+            if point is None or not in_range(data.zero, image.tensor.dtype):
+                self._ctx.remark(old, "not a convolution of integers: its padding is computed")
+                return None
             half = len(attrs.padding) // 2
             pads = (0, 0, *attrs.padding[:half], 0, 0, *attrs.padding[half:])
             image = get_op("pad")(image, pads=pads, value=float(point))
@@ -186,21 +202,21 @@ class _Narrower(Rewriter):
         total: Expr = Call(new.op, [image, filters.value], attrs)
         if data.zero is not None:
             rank = filters.value.tensor.rank
-            wide = get_op("cast")(filters.value, dtype=_SUM)
+            wide = get_op("cast")(filters.value, dtype=SUM)
             sums = get_op("sum")(wide, axes=tuple(range(1, rank)), keepdims=False)
-            each = _reshaped(sums, (*sums.tensor.shape, *(1,) * (rank - 2)))
+            each = reshaped(sums, (*sums.tensor.shape, *(1,) * (rank - 2)))
             total = get_op("subtract")(total, get_op("multiply")(each, data.zero))
         return total
 
     def _multiplies_pairs(self, data: Expr, weight: Expr) -> bool:
-        """Whether pairs of `i16` are the widest products that the target has instructions for."""
+        """Whether the target multiplies pairs of `i16`, but no 8-bit integers."""
         target = self._ctx.target
         assert target is not None
         signs = data.tensor.dtype, "i8"
         bytes_ = target.dot_lanes("u8", "i8") or target.tile_shape(*signs)
         return not bytes_ and bool(target.dot_lanes("i16", "i16"))
 
-    def _multiplied(self, data: _Integers) -> _Integers:
+    def _multiplied(self, data: Integers) -> Integers:
         """Returns the data in the signedness that the target multiplies with a signed weight."""
         target, shape = self._ctx.target, data.value.tensor.shape
         assert target is not None
@@ -208,10 +224,10 @@ class _Narrower(Rewriter):
         many = isinstance(rows, int) and rows >= _FEW_ROWS and target.tile_shape("i8", "i8")
         if data.value.tensor.dtype == "u8" or many or not target.dot_lanes("u8", "i8"):
             return data
-        half = _number(_HALF)
-        wide = get_op("add")(get_op("cast")(data.value, dtype=_SUM), half)
+        half = number(HALF)
+        wide = get_op("add")(get_op("cast")(data.value, dtype=SUM), half)
         zero = half if data.zero is None else get_op("add")(data.zero, half)
-        return _Integers(get_op("cast")(wide, dtype="u8"), zero, data.scale)
+        return Integers(get_op("cast")(wide, dtype="u8"), zero, data.scale)
 
     def _multiplies(self, data: Expr, weight: Expr) -> bool:
         target, dtypes = self._ctx.target, (data.tensor.dtype, weight.tensor.dtype)
@@ -219,122 +235,16 @@ class _Narrower(Rewriter):
         return bool(target.dot_lanes(*dtypes) or target.tile_shape(*dtypes))
 
 
-def _integers(value: Expr) -> _Integers | None:
-    """Returns the quantized form of an operand, or None if it is not of 8-bit integers."""
-    scale: Expr | None = None
-    if value.tensor.dtype == "f32":
-        if isinstance(value, Call) and value.op_name == "multiply":
-            value, scale = value.args
-        if not (isinstance(value, Call) and value.op_name == "cast"):
-            return None
-        value = value.args[0]
-    zero: Expr | None = None
-    if value.tensor.dtype == _SUM and isinstance(value, Call) and value.op_name == "subtract":
-        value, zero = value.args
-    if value.tensor.dtype == _SUM and isinstance(value, Call) and value.op_name == "cast":
-        value = value.args[0]
-    return _Integers(value, zero, scale) if value.tensor.dtype in _SMALL else None
-
-
-def _per_column(parameter: Expr | None, axis: int, columns: Any) -> Expr | tuple[()] | None:
-    """Returns a weight's parameter as one number or a row of numbers; () if it has none, None if it
-    varies along the depth.
-    """
-    if parameter is None:
-        return ()
-    shape = parameter.tensor.shape
-    if all(d == 1 for d in shape):
-        return _reshaped(parameter, ())
-    aligned = (1,) * (2 - len(shape)) + shape
-    if len(aligned) != 2 or aligned[1 - axis] != 1 or aligned[axis] != columns:
-        return None
-    return _reshaped(parameter, (columns,))
-
-
-def _per_filter(parameter: Expr | None, filters: Any, taps: int) -> Expr | tuple[()] | None:
-    """Returns a parameter of a convolution's weight as one number or one per filter; () and None as
-    in `_per_column`.
-    """
-    if parameter is None:
-        return ()
-    shape = parameter.tensor.shape
-    if all(d == 1 for d in shape):
-        return _reshaped(parameter, ())
-    whole = len(shape) == taps + 2 and shape[0] == filters and all(d == 1 for d in shape[1:])
-    return _reshaped(parameter, (filters,)) if whole else None
-
-
-def _per_row(parameter: Expr | None, rank: int) -> Expr | tuple[()] | None:
-    """Returns a parameter of the data, broadcast to the product; () and None as in
-    `_per_column`.
-    """
-    if parameter is None:
-        return ()
-    shape = parameter.tensor.shape
-    if all(d == 1 for d in shape):
-        return _reshaped(parameter, ())
-    return parameter if shape[-1] == 1 and len(shape) <= rank else None
-
-
-def _unless_empty(parameter: Expr | tuple[()] | None) -> Expr | None:
-    """Returns a parameter unless it is absent or neutral, else None."""
-    if not isinstance(parameter, Expr):
-        return None
-    known = _known(parameter)
-    neutral = 0 if parameter.tensor.dtype == _SUM else 1
-    return None if known is not None and bool(np.all(known == neutral)) else parameter
-
-
-def _pair_of(data: _Integers) -> Expr:
-    """Returns the data less its zero point as `i16`, whose range holds all differences."""
-    if data.zero is None:
-        return get_op("cast")(data.value, dtype=_PAIRED)
-    less = get_op("subtract")(get_op("cast")(data.value, dtype=_SUM), data.zero)
-    return get_op("cast")(less, dtype=_PAIRED)
-
-
-def _weight_of_pairs(weight: _Integers, shape: tuple[Any, ...]) -> Expr:
-    """Returns the weight less its zero points as `i16`; `shape` broadcasts a row of them."""
-    if weight.zero is None or not weight.zero.tensor.rank or not shape:
-        return _pair_of(weight)
-    return _pair_of(_Integers(weight.value, _reshaped(weight.zero, shape)))
-
-
 def _scaled(total: Expr, dtype: str, scales: Sequence[Expr | None]) -> Expr:
     """Returns a sum of integer products in the dtype of the result, times the scales."""
-    if dtype == _SUM:
+    if dtype == SUM:
         return total
     result: Expr = get_op("cast")(total, dtype=dtype)
     factors = [scale for scale in scales if scale is not None]
     return get_op("multiply")(result, reduce(get_op("multiply"), factors)) if factors else result
 
 
-def _signed(weight: _Integers, column: int) -> _Integers:
-    """Returns the weight as `i8`, less its zero point if the difference fits."""
-    value, zero = weight.value, weight.zero
-    assert isinstance(value, Constant)
-    is_signed = value.tensor.dtype == "i8"
-    if is_signed and zero is None:
-        return weight
-    point = np.zeros((), np.int32) if zero is None else _known(zero)
-    if point is not None:
-        deep = (1,) * (value.tensor.rank - 1)
-        by_filter = point if column else point.reshape(*point.shape, *deep)
-        centered = value.data.astype(np.int32) - by_filter
-        if centered.min(initial=0) >= -_HALF and centered.max(initial=0) < _HALF:
-            return _Integers(_narrowed(value, centered), None, weight.scale)
-    if is_signed:
-        return weight
-    half = _number(_HALF)
-    zero = get_op("subtract")(_number(0) if zero is None else zero, half)
-    return _Integers(_narrowed(value, value.data.astype(np.int32) - _HALF), zero, weight.scale)
-
-
-def _narrowed(old: Constant, values: Array) -> Constant:
-    return Constant(values.astype(to_numpy("i8")), name=old.name)
-
-
-def _corrected(dense: Expr, data: _Integers, weight: _Integers, depth_axis: int) -> Expr:
+def _corrected(dense: Expr, data: Integers, weight: Integers, depth_axis: int) -> Expr:
     """Returns a product of stored integers, corrected for their zero points."""
     multiply, subtract = get_op("multiply"), get_op("subtract")
     total = dense
@@ -346,40 +256,10 @@ def _corrected(dense: Expr, data: _Integers, weight: _Integers, depth_axis: int)
         sums = _summed(data.value, axis, keepdims=data.value.tensor.rank > 1)
         if data.zero is not None:
             depth = weight.value.tensor.shape[depth_axis]
-            sums = subtract(sums, multiply(data.zero, _number(depth)))
+            sums = subtract(sums, multiply(data.zero, number(depth)))
         total = subtract(total, multiply(sums, weight.zero))
     return total
 
 
 def _summed(value: Expr, axis: int, *, keepdims: bool) -> Expr:
-    return get_op("sum")(get_op("cast")(value, dtype=_SUM), axes=(axis,), keepdims=keepdims)
-
-
-def _number(value: Any) -> Constant:
-    return Constant(np.asarray(value, np.int32))
-
-
-def _reshaped(value: Expr, shape: tuple[Any, ...]) -> Expr:
-    return value if value.tensor.shape == shape else get_op("reshape")(value, shape=shape)
-
-
-def _known(value: Expr) -> Array | None:
-    """Returns the values of a constant parameter, else None."""
-    if isinstance(value, Constant):
-        return value.data
-    if not isinstance(value, Call) or not _is_simple(value):
-        return None
-    if not isinstance(value.type, TensorType) or not value.type.is_static:
-        return None
-    args = [_known(a) for a in value.args]
-    if any(a is None for a in args) or not isinstance(value.op, Op):
-        return None
-    return np.asarray(value.op.run_reference([a for a in args if a is not None], value.attrs))
-
-
-def _is_simple(call: Call) -> bool:
-    """Whether each element of a call depends on one known element of each operand."""
-    if not isinstance(call.op, Op) or runs_on_host(call):
-        return False
-    types = [a.type for a in call.args if isinstance(a.type, TensorType)]
-    return len(types) == len(call.args) and call.op.kind(types, call.attrs) <= Kind.INJECTIVE
+    return get_op("sum")(get_op("cast")(value, dtype=SUM), axes=(axis,), keepdims=keepdims)

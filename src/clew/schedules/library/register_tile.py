@@ -60,14 +60,14 @@ def register_tile(
 
 
 def _is_static(schedule: Schedule) -> bool:
+    """Whether all sizes are known. Tile sizes are then chosen so that no tile is small."""
     return all(isinstance(loop.size, int) for loop in loops(schedule.nest.body))
 
 
 def _unroll_small_copies(schedule: Schedule, reduction: str) -> str:
-    """Unrolls a few reduction steps in tiles with few accumulators, such as those for remainders
-    known only at run time. Returns the outermost reduction loop, which all tiles share.
-
-    If the remainder is known, tile sizes are chosen so that no tile is small.
+    """Splits a reduction into chunks that all tiles share, and unrolls a few steps in tiles with
+    few accumulators, such as those for remainders known only at run time. Returns the loop over
+    chunks.
     """
     outer, inner = reduction, reduction
     if schedule.is_multiple(reduction, _STEPS_OF_PREFETCH):

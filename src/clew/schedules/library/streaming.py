@@ -6,8 +6,13 @@ import math
 from collections.abc import Sequence
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import Stmt, buffer_loads, loops, number, reads
-from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
+from clew.loop.ir import Stmt, buffer_loads, loops, reads
+from clew.loop.primitives.prefetch import (
+    CACHE_LINE_BYTES,
+    has_tiles,
+    iterations,
+    least_iterations,
+)
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.tile_sizes import passes_caches
@@ -18,7 +23,7 @@ from clew.support.errors import ScheduleError
 _MOST_LINES = 8
 # Reduction steps between two requests, if a request at each step would be less than a line.
 _STEPS = 16
-# Reduction steps in an iteration that can also loop over a number of lines known only in a run.
+# Fewest steps in an iteration for which a loop over lines, counted at run time, is cheap.
 _FEW_STEPS = 8
 
 
@@ -62,13 +67,15 @@ def _walks(schedule: Schedule, panel: str, buffer: str) -> bool:
 def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str:
     """Returns the loop whose iterations request lines; splits the last reduction loop if needed."""
     body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
-    if not isinstance(iterations(body, levels[-1]), int):
+    known = isinstance(iterations(body, levels[-1]), int)
+    if not known and not has_tiles(body):
         return _level_of_size(body, levels)
     for name in levels:
-        steps = number(iterations(body, name), name)
+        steps = least_iterations(body, name)
         if not steps or math.ceil(lines / steps) > _MOST_LINES:
             continue
-        if name == levels[-1] and schedule.extent(name) > _STEPS and steps >= 4 * lines:
+        deepest = known and name == levels[-1]
+        if deepest and schedule.extent(name) > _STEPS and steps >= 4 * lines:
             few = max(1, min(_STEPS, steps * _MOST_LINES // (2 * max(lines, 1))))
             outer, _ = schedule.split(name, few)
             return outer
@@ -77,9 +84,9 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
 
 
 def _level_of_size(body: Stmt, levels: Sequence[str]) -> str:
-    """Returns the innermost loop with several steps in an iteration, if only a run knows how many
-    iterations request lines: a loop over the lines of an iteration would slow down single steps,
-    and with few iterations, requests would not be spread.
+    """Returns the innermost loop with enough steps in an iteration to hide a loop over lines, if
+    the iteration count is known only at run time; else the last. Outer loops have few iterations
+    and would not spread requests.
     """
     for name in reversed(levels):
         copies = [loop for loop in loops(body) if loop.name == name]
