@@ -80,7 +80,11 @@ def down_columns(schedule: Schedule, info: StageInfo, lanes: int) -> None:
     """
     if info.is_reduction:
         schedule.reorder(*info.reduction_axes, *info.axes)
-    column = info.axes[-1]
+    split_columns(schedule, info.axes[-1], lanes)
+
+
+def split_columns(schedule: Schedule, column: str, lanes: int) -> None:
+    """Vectorizes a loop over columns that are in registers, and unrolls its vectors."""
     vector, lane = schedule.split(column, min(lanes, schedule.extent(column)), tail="guard")
     schedule.unroll(vector)
     schedule.vectorize(lane)

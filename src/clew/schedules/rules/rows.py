@@ -18,6 +18,7 @@ from clew.schedules.library.row_vectors import (
     PARTIAL_VECTORS,
     down_columns,
     reduce_in_vectors,
+    split_columns,
     sums_columns,
     vectorize_last,
 )
@@ -71,7 +72,10 @@ class Rows(Rule[RowStages]):
                 reduce_in_vectors(schedule, infos[member], target, settings["partial"])
             else:
                 vectorize_last(schedule, infos[member].axes[-1:], target, infos[member])
-        vectorize_last(schedule, inside[-1:], target, info)
+        if root in columns:  # registers are copied out one by one
+            split_columns(schedule, inside[-1], target.vector_lanes(info.store.buffer.dtype))
+        else:
+            vectorize_last(schedule, inside[-1:], target, info)
         if not info.is_reduction:
             write_past_caches(schedule, info, target)
         if row:
