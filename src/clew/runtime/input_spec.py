@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -184,13 +184,9 @@ def free_sizes(inputs: Sequence[InputSpec]) -> list[str]:
     return list(dict.fromkeys(name for name in names if name.isidentifier()))
 
 
-def size_names(inputs: Iterable[InputSpec]) -> set[str]:
+def size_names(inputs: Sequence[InputSpec]) -> set[str]:
     """Returns the names of the free dimensions of inputs, and of their named elements."""
-    found = {name for spec in inputs for name in spec.value_names}
-    for spec in inputs:
-        if not spec.takes_any_shape:
-            found.update(d for d in spec.shape if isinstance(d, str) and d.isidentifier())
-    return found
+    return {*free_sizes(inputs), *(name for spec in inputs for name in spec.value_names)}
 
 
 def bound_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str, int]:

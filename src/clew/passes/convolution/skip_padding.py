@@ -172,17 +172,18 @@ class _Skipper(Rewriter):
         assert isinstance(weight, Constant)
         if weight.tensor.shape[1] == 1 and attrs.groups > 1:
             return new  # kernels of depthwise convolutions unroll their taps
-        rank = len(weight.tensor.shape) - 2
+        window = weight.tensor.concrete[2:]
+        rank = len(window)
         firsts: list[Dim] = [0] * rank
-        counts: list[Dim] = list(weight.tensor.concrete[2:])
+        counts: list[Dim] = list(window)
         for n, size in enumerate(new.args[0].tensor.shape[2:]):
             padding = attrs.padding[n], attrs.padding[rank + n]
-            taps = weight.tensor.concrete[2 + n]
-            if taps >= self._options.least_taps and attrs.strides[n] == 1 and any(padding):
+            long = window[n] >= self._options.least_taps
+            if long and attrs.strides[n] == 1 and any(padding):
                 firsts[n], counts[n] = _live(
-                    size, new.tensor.shape[2 + n], taps, padding[0], attrs.dilation[n]
+                    size, new.tensor.shape[2 + n], window[n], padding[0], attrs.dilation[n]
                 )
-        if counts == list(weight.tensor.concrete[2:]) or not np.isfinite(weight.data).all():
+        if counts == list(window) or not np.isfinite(weight.data).all():
             return new
         self._ctx.remark(old, "taps that meet only padding are left out, depending on the size")
         return Call(new.op, new.args, attrs.with_(live=(*firsts, *counts)))

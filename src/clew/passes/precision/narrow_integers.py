@@ -202,8 +202,7 @@ class _Narrower(Rewriter):
         total: Expr = Call(new.op, [image, filters.value], attrs)
         if data.zero is not None:
             rank = filters.value.tensor.rank
-            wide = get_op("cast")(filters.value, dtype=SUM)
-            sums = get_op("sum")(wide, axes=tuple(range(1, rank)), keepdims=False)
+            sums = _summed(filters.value, tuple(range(1, rank)), keepdims=False)
             each = reshaped(sums, (*sums.tensor.shape, *(1,) * (rank - 2)))
             total = get_op("subtract")(total, get_op("multiply")(each, data.zero))
         return total
@@ -249,11 +248,11 @@ def _corrected(dense: Expr, data: Integers, weight: Integers, depth_axis: int) -
     multiply, subtract = get_op("multiply"), get_op("subtract")
     total = dense
     if data.zero is not None:
-        sums = _summed(weight.value, depth_axis, keepdims=False)
+        sums = _summed(weight.value, (depth_axis,), keepdims=False)
         total = subtract(total, multiply(data.zero, sums))
     if weight.zero is not None:
         axis = data.value.tensor.rank - 1
-        sums = _summed(data.value, axis, keepdims=data.value.tensor.rank > 1)
+        sums = _summed(data.value, (axis,), keepdims=data.value.tensor.rank > 1)
         if data.zero is not None:
             depth = weight.value.tensor.shape[depth_axis]
             sums = subtract(sums, multiply(data.zero, number(depth)))
@@ -261,5 +260,5 @@ def _corrected(dense: Expr, data: Integers, weight: Integers, depth_axis: int) -
     return total
 
 
-def _summed(value: Expr, axis: int, *, keepdims: bool) -> Expr:
-    return get_op("sum")(get_op("cast")(value, dtype=SUM), axes=(axis,), keepdims=keepdims)
+def _summed(value: Expr, axes: tuple[int, ...], *, keepdims: bool) -> Expr:
+    return get_op("sum")(get_op("cast")(value, dtype=SUM), axes=axes, keepdims=keepdims)
