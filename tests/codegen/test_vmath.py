@@ -33,7 +33,7 @@ DENSE: dict[str, tuple[float, float]] = {
     "log": (0, 4), "log2": (0, 4), "log1p": (-1, 3), "sin": (-50, 50), "cos": (-50, 50),
     "tan": (-50, 50), "asin": (-1, 1), "acos": (-1, 1), "atan": (-4, 4), "sinh": (-90, 90),
     "cosh": (-90, 90), "asinh": (-4, 4), "acosh": (1, 4), "atanh": (-1, 1), "tanh": (-10, 10),
-    "erf": (-4.5, 4.5), "rsqrt": (0, 4), "sqrt": (0, 4),
+    "erf": (-4.5, 4.5), "normal_cdf": (-9, 9), "rsqrt": (0, 4), "sqrt": (0, 4),
 }  # fmt: skip
 FUNCTIONS = [*REFERENCES, "erf"]
 
@@ -102,6 +102,23 @@ def test_f32(run_both: Run, name: str) -> None:
     error, where = largest(x, got, exact)
     assert error <= 2, where
     assert_same_zeros(x, got, exact)
+
+
+def normal_distribution(x: np.ndarray) -> np.ndarray:
+    return np.array([math.erfc(-v * math.sqrt(0.5)) / 2 for v in x.tolist()])
+
+
+@pytest.mark.parametrize(("dtype", "bound"), [("f32", 2e-7), ("f64", 1.2e-16)])
+def test_normal_distribution_function(run_both: Run, dtype: str, bound: float) -> None:
+    x = samples("normal_cdf", dtype, 200_000)
+    got = run_both(lambda b, a: arith.intrinsic(b, "normal_cdf", a), [dtype], x)
+    exact = normal_distribution(x.astype(np.float64))
+    assert np.array_equal(np.isnan(got), np.isnan(x))
+    error = np.nan_to_num(np.abs(got.astype(np.float64) - exact))
+    worst = int(error.argmax())
+    assert error[worst] <= bound, (x[worst], got[worst], exact[worst])
+    far = np.abs(x) >= (5.5 if dtype == "f32" else 8.5)
+    assert got[far].tolist() == (x[far] > 0).tolist()  # exactly, so that a GELU is 0 there
 
 
 LONG = np.longdouble
@@ -184,7 +201,7 @@ def test_remainders_are_exact(run_both: Run, dtype: str) -> None:
 
 
 def test_every_intrinsic_is_tested() -> None:
-    assert {*FUNCTIONS, "fma", "copysign", "fmod"} == set(INTRINSICS)
+    assert {*FUNCTIONS, "fma", "copysign", "fmod", "normal_cdf"} == set(INTRINSICS)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
@@ -11,13 +11,16 @@ from computations import plain, same
 
 from clew import te
 from clew.ir.dims import SymDim
+from clew.loop.affine import Simplifier
 from clew.loop.interpret import interpret
-from clew.loop.ir import For, walk
+from clew.loop.ir import Block, For, Nest, Prefetch, Stmt
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule, Step
 from clew.loop.sizes import at_sizes
 from clew.support.errors import ScheduleError, TextError
+from clew.te.expr import INDEX, Imm, Scalar
+from clew.te.walk import substitute
 
 
 def _new(kind: str = "matmul", m: int = 6, n: int = 7) -> Schedule:
@@ -175,8 +178,54 @@ def test_prefetch_asks_for_a_share_of_the_next_panel_each_step() -> None:
     assert same(interpret(schedule.finished(), arrays), expected)
 
 
-def test_the_share_of_a_prefetch_follows_from_the_sizes_of_a_run() -> None:
-    """Tiles of any number prefetch the panel once, a few lines at a time."""
+def requested(nest: Nest, sizes: Mapping[str, int], panel: int) -> list[int]:
+    """Returns the lines that a panel's iteration prefetches, in order."""
+    found: list[int] = []
+
+    def visit(stmt: Stmt, values: dict[int, Scalar]) -> None:
+        match stmt:
+            case For():
+                number = [panel] if stmt.name == "out.p" else range(stmt.extent)
+                for n in number:
+                    visit(stmt.body, {**values, id(stmt.index): Imm(n, INDEX)})
+            case Block():
+                for child in stmt.stmts:
+                    visit(child, values)
+            case Prefetch():
+                *_, place = [Simplifier().simplify(substitute(i, values)) for i in stmt.indices]
+                assert isinstance(place, Imm)
+                found.append(int(place.value) // 16)
+
+    visit(at_sizes(nest, sizes).body, {})
+    return found
+
+
+def test_tiles_prefetch_the_whole_panel_at_all_sizes() -> None:
+    """Few tiles prefetch it each; the first four of many share the work."""
+    n = SymDim.symbol("n")
+    a, b = te.placeholder((n, 64), "f32", "a"), te.placeholder((4, 64, 16), "f32", "b")
+    k = te.reduce_axis(64, "k")
+    out = te.compute((4, n, 16), lambda p, i, j: te.sum(a[i, k] * b[p, k, j], k), "out")
+    schedule = Schedule(lower("panels", [a, b], [out]))
+    schedule.reorder("out.p", "out.i", "out.k", "out.j")
+    schedule.split("out.i", 6, tail="shrink")
+    schedule.split("out.k", 16)
+    schedule.prefetch("b", "out.p", "out.k.o", "out.i.o")
+    panel = list(range(64))
+    for rows in (1, 5, 6, 7, 12, 18):
+        lines = requested(schedule.nest, {"n": rows}, panel=0)
+        assert lines[:64] == panel, rows
+        assert len(lines) % 64 == 0, rows
+    for rows in (24, 60, 90):
+        lines = requested(schedule.nest, {"n": rows}, panel=0)
+        assert lines[:64] == panel, rows
+        assert set(lines[64:]) <= {63}, rows
+    arrays = [np.ones((7, 64), np.float32), np.ones((4, 64, 16), np.float32)]
+    (result,) = interpret(at_sizes(schedule.finished(), {"n": 7}), arrays)
+    assert (result == 64).all()
+
+
+def test_loops_without_tiles_prefetch_as_for_four_iterations() -> None:
     n = SymDim.symbol("n")
     a, b = te.placeholder((n, 64), "f32", "a"), te.placeholder((4, 64, 16), "f32", "b")
     k = te.reduce_axis(64, "k")
@@ -184,12 +233,8 @@ def test_the_share_of_a_prefetch_follows_from_the_sizes_of_a_run() -> None:
     schedule = Schedule(lower("panels", [a, b], [out]))
     schedule.reorder("out.p", "out.i", "out.k", "out.j")
     schedule.prefetch("b", "out.p", "out.i")
-    asked = []
-    for rows in (1, 2, 3, 64, 100):
-        nest = at_sizes(schedule.nest, {"n": rows})
-        (line,) = (s for s in walk(nest.body) if isinstance(s, For) and s.name == "out.line")
-        asked.append(line.extent)
-    assert asked == [32, 32, 22, 1, 1]  # of 64; at most 32 at once
+    counts = [len(requested(schedule.nest, {"n": rows}, panel=1)) for rows in (1, 2, 5)]
+    assert counts == [16, 32, 80]
 
 
 def test_overlap_computes_a_stage_one_iteration_early() -> None:

@@ -217,9 +217,12 @@ class Schedule(Shown):
         """Joins the peeled copies of an outermost loop."""
         return self.apply("hoist", loop=loop)
 
-    def prefetch(self, buffer: str, ahead: str, at: str) -> Schedule:
-        """Prefetches reads of the next iteration of `ahead`, one share per iteration of `at`."""
-        return self.apply("prefetch", buffer=buffer, ahead=ahead, at=at)
+    def prefetch(self, buffer: str, ahead: str, at: str, tiles: str = "") -> Schedule:
+        """Prefetches reads of the next iteration of `ahead`, one share per iteration of `at`.
+        `tiles` is the loop over tiles around `at`, for numbers of tiles that only a run knows.
+        """
+        named = {"tiles": tiles} if tiles else {}
+        return self.apply("prefetch", buffer=buffer, ahead=ahead, at=at, **named)
 
     def nontemporal(self, stage: str) -> Schedule:
         """Makes the stores of a stage bypass the caches."""

@@ -23,17 +23,30 @@ def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
     return replace(nest, inputs=inputs, outputs=outputs).with_body(body)
 
 
+def with_arguments(nest: Nest, like: Nest) -> Nest:
+    """Returns a nest without free sizes that has the inputs and outputs of another nest, which it
+    computes at certain sizes of these. It sees them in its own shapes.
+    """
+    pairs = zip((*nest.inputs, *nest.outputs), (*like.inputs, *like.outputs), strict=True)
+    views = {id(own): (own, replace(own, memory=other)) for own, other in pairs}
+    at = _AtSizes({}, views)
+    body = transform(nest.body, at.statement)
+    return replace(nest, inputs=like.inputs, outputs=like.outputs).with_body(body)
+
+
 class _AtSizes:
-    def __init__(self, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, sizes: Mapping[str, int], buffers: Mapping[int, tuple[Buffer, Buffer]] | None = None
+    ) -> None:
         self._at = ExpressionsAt(sizes, self.buffer)
         # With what they replace, which keeps its id.
-        self._buffers: dict[int, tuple[Buffer, Buffer]] = {}
+        self._buffers = dict(buffers or {})
 
     def buffer(self, buffer: Buffer) -> Buffer:
         """Returns a buffer whose shape consists of numbers."""
         found = self._buffers.get(id(buffer))
         if found is None:
-            memory = None if buffer.memory is None else self.buffer(buffer.memory)
+            memory = None if buffer.memory is None else self.buffer(buffer.memory).root
             made = replace(buffer, shape=self._at.shape(buffer.shape), memory=memory)
             found = self._buffers[id(buffer)] = buffer, made
         return found[1]

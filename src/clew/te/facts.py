@@ -29,7 +29,7 @@ from clew.te.walk import nodes
 # Intrinsics that are finite for every finite argument.
 _BOUNDED: Final = frozenset((
     "tanh", "erf", "sigmoid", "sin", "cos", "atan", "floor", "ceil", "round", "trunc", "isnan",
-    "isinf", "fma", "copysign",
+    "isinf", "fma", "copysign", "normal_cdf",
 ))  # fmt: skip
 _SUMS: Final = frozenset(("add", "sub", "mul", "min", "max"))
 

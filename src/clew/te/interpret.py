@@ -61,6 +61,13 @@ def _erf(x: Any) -> Array:
     return np.fromiter(found, np.float64, wide.size).reshape(wide.shape)
 
 
+def _normal_cdf(x: Any) -> Array:
+    """Returns the standard normal distribution function in float64."""
+    wide = np.asarray(x, np.float64) * -math.sqrt(0.5)
+    found = map(math.erfc, wide.reshape(-1).tolist())
+    return np.fromiter(found, np.float64, wide.size).reshape(wide.shape) / 2
+
+
 def _sigmoid(x: Any) -> Any:
     """Uses the sign for which `exp` cannot overflow; in f16 it overflows from 11 up."""
     small = np.exp(-np.abs(x))
@@ -75,7 +82,7 @@ INTRINSICS: Final[dict[str, Callable[..., Any]]] = {
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": _sigmoid,
     "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "isnan": np.isnan,
     "isinf": np.isinf, "fma": lambda a, b, c: a * b + c, "copysign": np.copysign,
-    "fmod": np.fmod,
+    "fmod": np.fmod, "normal_cdf": _normal_cdf,
 }  # fmt: skip
 COMBINE: Final[dict[str, Any]] = {
     "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum,

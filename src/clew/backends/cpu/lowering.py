@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from clew.backends.calls import name_of
+from clew.backends.cpu.one_row import OneRow
 from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
@@ -33,6 +34,7 @@ from clew.loop.lower import lower
 from clew.loop.needs import needs_of
 from clew.loop.printer import PrintedNest, print_nest
 from clew.loop.schedule import Schedule
+from clew.loop.sizes import at_sizes, with_arguments
 from clew.machine.target import Target
 from clew.ops.common import assumptions
 from clew.ops.registry import Op
@@ -183,11 +185,17 @@ class KernelSource(Shown):
         """
         if self._first is not None or self.by_hand or self.stages.checks:
             return [(self, 1)]
-        return [
+        ways = [
             (self._other(number) if number else self, where)
             for number, where in enumerate(_where(self.function))
             if where != 0
         ]
+        found = OneRow.of(self.nest) if len(ways) == 1 else None
+        if found is not None:
+            one = _SourceOfOneRow(self, found)
+            if one.plan.rules != self.plan.rules:
+                return [(self, 1 - found.where), (one, found.where)]
+        return ways
 
     def _other(self, way: int) -> KernelSource:
         return KernelSource(
@@ -227,6 +235,10 @@ class KernelSource(Shown):
         """The schedule that the rules chose."""
         return self.plan.schedule
 
+    def finished(self) -> Nest:
+        """Returns the scheduled nest of this way."""
+        return self.schedule.finished()
+
     @property
     def rules(self) -> tuple[str, ...]:
         """The names of the schedule rules used."""
@@ -235,7 +247,7 @@ class KernelSource(Shown):
     @cached_property
     def scheduled_nest(self) -> Nest:
         """The nest from which code is generated."""
-        return either([(way.schedule.finished(), where) for way, where in self.ways])
+        return either([(way.finished(), where) for way, where in self.ways])
 
     @cached_property
     def printed(self) -> PrintedNest:
@@ -282,6 +294,30 @@ class KernelSource(Shown):
         """Returns the position of the operator that a stage belongs to."""
         name = stage.split("@", 1)[0]
         return next((way.stages.ops[name] for way, _ in self.ways if name in way.stages.ops), None)
+
+
+class _SourceOfOneRow(KernelSource):
+    """The way of a kernel for one row."""
+
+    def __init__(self, first: KernelSource, found: OneRow) -> None:
+        super().__init__(
+            first.function,
+            first.target,
+            (),
+            first.bounds,
+            first.use,
+            first,
+            expected=first.expected,
+        )
+        self._found = found
+        self._whole = first
+
+    @cached_property
+    def nest(self) -> Nest:
+        return at_sizes(self._whole.nest, self._found.sizes)
+
+    def finished(self) -> Nest:
+        return with_arguments(super().finished(), self._whole.finished())
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Protocol
 
-from clew.ir.dims import Dim, dim_max, dim_min
+from clew.ir.dims import Dim, dim_min
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import (
@@ -24,26 +25,34 @@ from clew.loop.ir import (
     reads,
     walk,
 )
-from clew.loop.primitives.common import primitive, rewrite_loops
+from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
+from clew.te.expr import INDEX, Imm, Load, Scalar, binary, size
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
-_MOST_OF_SIZE = 32  # lines of a share sized at run time; caches cannot keep up with more
+FEW_TILES = 4
+"""Tiles that prefetch a range together if only a run knows how many there are."""
 
 
 @primitive
-def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at: str) -> Nest:
+def prefetch(
+    nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at: str, tiles: str = ""
+) -> Nest:
     """Prefetches, during an iteration of `ahead`, the part of `buffer` that the next iteration
     reads.
 
     An iteration must read one contiguous range of memory, `buffer[ahead, ...]` or, if loops around
     it determine outer axes, `buffer[i, ahead, ...]`. Each iteration of `at`, a loop inside `ahead`,
     prefetches an equal share of the cache lines; the last iteration of `ahead` repeats its own
-    range. If the iteration count is known only at run time, a loop prefetches each share, which is
-    capped at 32 lines. In the loops of a matrix unit, few iterations suffice then, and the others
-    repeat the last lines.
+    range.
+
+    The shares are numbers even if only a run knows the number of iterations. `tiles` is then the
+    loop over tiles around `at`: its first 4 iterations prefetch the range, and all others repeat
+    the last lines. Copies of this loop that have fewer iterations at typical sizes are for
+    remainders, or for sizes of a few rows. There, each tile prefetches the whole range, in shares
+    at its innermost loop. A loop over the lines of a share, with a length known at run time, would
+    be mispredicted once per share, which took a fifth of a kernel's time (Zen 3).
 
     Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
     S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
@@ -61,18 +70,79 @@ def prefetch(nest: Nest, simplifier: Simplifier, *, buffer: str, ahead: str, at:
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
-        if has_tiles(found.body):  # they contain no loops over lines
-            steps = least_iterations(found.body, at)
-        share = _Share(load.source, outer, stmt.stage, panel, steps)
-        if isinstance(share.each, int):
-            check_lines(share.each)
+
+        def share(steps: int) -> _Share:
+            made = _Share(load.source, outer, stmt.stage, panel, steps)
+            check_lines(made.each)
+            return made
+
+        body, skipped = found.body, frozenset[int]()
+        if not isinstance(steps, int):
+            if tiles:
+                body, skipped = _with_small_tiles(found.body, tiles, buffer, share, simplifier)
+            steps = least_iterations(body, at, skipped)
+            steps *= 1 if has_tiles(body) else FEW_TILES
         placed = True
-        return replace(found, body=insert_shares(found.body, at, Imm(0, INDEX), share, simplifier))
+        if steps:
+            body = insert_shares(body, at, Imm(0, INDEX), share(steps), simplifier, skipped)
+        return replace(found, body=body)
 
     new = rewrite_loops(nest, ahead, rewrite)
     if not placed:
         raise ScheduleError("S011", f"loop {ahead} does not walk over {buffer}")
     return new
+
+
+def _with_small_tiles(
+    body: Stmt,
+    tiles: str,
+    buffer: str,
+    share: Callable[[int], Share],
+    simplifier: Simplifier,
+) -> tuple[Stmt, frozenset[int]]:
+    """Returns a statement in which each tile of the loops named `tiles` that have few iterations
+    prefetches the whole range, and the ids of these loops. A loop that usually has more iterations
+    becomes two: one for few, and one for more.
+    """
+    done: set[int] = set()
+
+    def whole(loop: For) -> For:
+        inner = [n for n in loops(loop.body) if n.kind == "serial" and _reads(n, buffer)]
+        if not inner:
+            return loop
+        at = inner[-1].name
+        each = share(least_iterations(loop.body, at))
+        small = replace(loop, body=insert_shares(loop.body, at, Imm(0, INDEX), each, simplifier))
+        done.add(id(small))
+        return small
+
+    def visit(stmt: Stmt, times: int) -> Stmt:
+        match stmt:
+            case For():
+                times *= stmt.typical
+                if stmt.name != tiles:
+                    return replace(stmt, body=visit(stmt.body, times))
+                if times < FEW_TILES:
+                    return whole(stmt)
+                enough = dim_min(stmt.size // FEW_TILES, 1)
+                return block(whole(_times(stmt, 1 - enough)), _times(stmt, enough))
+            case If():
+                return replace(stmt, body=visit(stmt.body, times))
+            case Block():
+                return block(*(visit(child, times) for child in stmt.stmts))
+        return stmt
+
+    return visit(body, 1), frozenset(done)
+
+
+def _times(loop: For, runs: Dim) -> For:
+    """Returns a loop that runs only if `runs` is 1, not 0."""
+    index = loop.index.part(loop.name, loop.size * runs)
+    return replace(loop, index=index, body=replace_index(loop.body, loop.index, index))
+
+
+def _reads(stmt: For, buffer: str) -> bool:
+    return any(load.source.name == buffer for _, load in reads(stmt.body))
 
 
 def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) -> list[Scalar]:
@@ -118,7 +188,7 @@ class _Share:
     """The share of each of `steps` steps in the prefetch of the next panel."""
 
     def __init__(
-        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: Dim
+        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: int
     ) -> None:
         self.buffer = buffer
         self.outer = outer
@@ -129,18 +199,11 @@ class _Share:
         elements = math.prod(buffer.numbers[axis + 1 :])
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
         self.lines = -(-elements // self.per_line)
-        self.each: Dim = (steps + (self.lines - 1)) // dim_max(steps, 1)
-        if not isinstance(self.each, int):
-            self.each = dim_min(self.each, min(_MOST_OF_SIZE, self.lines))
+        self.each = -(-self.lines // max(steps, 1))
 
     def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step."""
-        first = binary("mul", step, size(self.each))
-        if not isinstance(self.each, int):
-            first = binary("min", first, size(self.lines - self.each))
-            line = Index(f"{self.stage}.line", self.each)
-            place = simplifier.simplify(binary("add", first, line))
-            return [For(line, "serial", self._of_line(place))]
+        first = binary("mul", step, Imm(self.each, INDEX))
         if not simplifier.never_above(first, self.lines - self.each):
             first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
         lines = range(min(self.each, self.lines))
@@ -169,34 +232,40 @@ def check_lines(lines: int) -> None:
         )
 
 
-def iterations(stmt: Stmt, at: str) -> Dim:
-    """Returns the number of executions of the body of a loop named `at` in a statement."""
+def iterations(stmt: Stmt, at: str, skipped: Collection[int] = ()) -> Dim:
+    """Returns the number of executions of the body of a loop named `at` in a statement, without
+    those in the loops whose ids are `skipped`.
+    """
     match stmt:
         case For():
-            return stmt.size * (1 if stmt.name == at else iterations(stmt.body, at))
+            if id(stmt) in skipped:
+                return 0
+            return stmt.size * (1 if stmt.name == at else iterations(stmt.body, at, skipped))
         case If() | TileProduct():
-            return iterations(stmt.body, at)
+            return iterations(stmt.body, at, skipped)
         case Block():
             total: Dim = 0
             for inner in stmt.stmts:
-                total = total + iterations(inner, at)
+                total = total + iterations(inner, at, skipped)
             return total
     return 0
 
 
-def least_iterations(stmt: Stmt, at: str) -> int:
-    """Returns a low estimate of the executions of the body of a loop named `at`. A loop whose trip
-    count only a run knows counts as one iteration. If such loops stand side by side, as for tiles
-    of several sizes, only the one with the most executions counts, since the others may not run.
+def least_iterations(stmt: Stmt, at: str, skipped: Collection[int] = ()) -> int:
+    """Returns a low estimate of `iterations`. A loop whose trip count only a run knows counts as
+    one iteration. If such loops stand side by side, as for tiles of several sizes, only the one
+    with the most executions counts, since the others may not run.
     """
     match stmt:
         case For():
-            each = 1 if stmt.name == at else least_iterations(stmt.body, at)
+            if id(stmt) in skipped:
+                return 0
+            each = 1 if stmt.name == at else least_iterations(stmt.body, at, skipped)
             return each * (stmt.size if isinstance(stmt.size, int) else 1)
         case If() | TileProduct():
-            return least_iterations(stmt.body, at)
+            return least_iterations(stmt.body, at, skipped)
         case Block():
-            found = [least_iterations(inner, at) for inner in stmt.stmts]
+            found = [least_iterations(inner, at, skipped) for inner in stmt.stmts]
             known = all(isinstance(s.size, int) for s in stmt.stmts if isinstance(s, For))
             return sum(found) if known else max(found)
     return 0
@@ -207,25 +276,36 @@ def has_tiles(stmt: Stmt) -> bool:
     return any(isinstance(inner, TileProduct) for inner in walk(stmt))
 
 
-def insert_shares(stmt: Stmt, at: str, step: Scalar, share: Share, simplifier: Simplifier) -> Stmt:
-    """Returns the statement with each step's share added; `step` is the number of its first
-    step.
+def insert_shares(
+    stmt: Stmt,
+    at: str,
+    step: Scalar,
+    share: Share,
+    simplifier: Simplifier,
+    skipped: Collection[int] = (),
+) -> Stmt:
+    """Returns the statement with each step's share added, except in the loops whose ids are
+    `skipped`; `step` is the number of its first step.
     """
     match stmt:
         case For():
-            inner: Dim = 1 if stmt.name == at else iterations(stmt.body, at)
+            if id(stmt) in skipped:
+                return stmt
+            inner: Dim = 1 if stmt.name == at else iterations(stmt.body, at, skipped)
             if not inner:
                 return stmt
             here = binary("add", step, binary("mul", stmt.index, size(inner)))
             if stmt.name == at:
                 return replace(stmt, body=block(*share.of(here, simplifier), stmt.body))
-            return replace(stmt, body=insert_shares(stmt.body, at, here, share, simplifier))
+            body = insert_shares(stmt.body, at, here, share, simplifier, skipped)
+            return replace(stmt, body=body)
         case If() | TileProduct():
-            return replace(stmt, body=insert_shares(stmt.body, at, step, share, simplifier))
+            body = insert_shares(stmt.body, at, step, share, simplifier, skipped)
+            return replace(stmt, body=body)
         case Block():
             made: list[Stmt] = []
             for child in stmt.stmts:
-                made.append(insert_shares(child, at, step, share, simplifier))
-                step = binary("add", step, size(iterations(child, at)))
+                made.append(insert_shares(child, at, step, share, simplifier, skipped))
+                step = binary("add", step, size(iterations(child, at, skipped)))
             return block(*made)
     return stmt

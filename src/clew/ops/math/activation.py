@@ -163,7 +163,7 @@ def _gelu_bf16(v: Scalar, coefficients: tuple[float, ...]) -> Scalar:
     ),
 )
 def gelu(x: Tensor, *, approximate: str = "none", accuracy: str = "") -> Tensor:
-    """`x` times the normal distribution function of `x`: by `erf`, or approximately by `tanh`.
+    """`x` times the normal distribution function of `x`, or approximately by `tanh`.
 
     `accuracy="bf16"` suffices for results rounded to bf16: the error is within 5e-5, a fraction of
     the last place unless the result is near 0.
@@ -179,13 +179,10 @@ def gelu(x: Tensor, *, approximate: str = "none", accuracy: str = "") -> Tensor:
     if accuracy:
         return _each("nn.gelu", x, lambda v: _gelu_bf16(v, _GELU_BF16[approximate]))
     if approximate == "none":
-        return _each("nn.gelu", x, lambda v: v * 0.5 * (te.call("erf", v * math.sqrt(0.5)) + 1.0))
-    root = math.sqrt(2 / math.pi)
-    return _each(
-        "nn.gelu",
-        x,
-        lambda v: v * 0.5 * (te.call("tanh", (v + v * v * v * 0.044715) * root) + 1.0),
-    )
+        return _each("nn.gelu", x, lambda v: v * te.call("normal_cdf", v))
+    # (1 + tanh(u)) / 2 is sigmoid(2 * u), which is also exact where tanh is near -1.
+    scale = 2 * math.sqrt(2 / math.pi)
+    return _each("nn.gelu", x, lambda v: v * te.call("sigmoid", (v + v * v * v * 0.044715) * scale))
 
 
 @register_op("nn.silu", samples=_ANY)

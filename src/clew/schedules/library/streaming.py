@@ -23,7 +23,7 @@ from clew.support.errors import ScheduleError
 _MOST_LINES = 8
 # Reduction steps between two requests, if a request at each step would be less than a line.
 _STEPS = 16
-# Fewest steps in an iteration for which a loop over lines, counted at run time, is cheap.
+# Fewest steps in an iteration beside which the requests of a share are cheap.
 _FEW_STEPS = 8
 
 
@@ -43,7 +43,7 @@ def stream(
         lines = buffer.typical_bytes // schedule.extent(panel) // CACHE_LINE_BYTES
         at = _level(schedule, panel, levels, lines)
         try:
-            schedule.prefetch(buffer.name, panel, at)
+            schedule.prefetch(buffer.name, panel, at, _tiles_around(schedule, panel, levels, at))
         except ScheduleError:
             continue  # its panels are not contiguous
 
@@ -84,9 +84,9 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
 
 
 def _level_of_size(body: Stmt, levels: Sequence[str]) -> str:
-    """Returns the innermost loop with enough steps in an iteration to hide a loop over lines, if
-    the iteration count is known only at run time; else the last. Outer loops have few iterations
-    and would not spread requests.
+    """Returns the innermost loop with enough steps in an iteration to hide a few requests, if the
+    iteration count is known only at run time; else the last. Outer loops have few iterations and
+    would not spread requests.
     """
     for name in reversed(levels):
         copies = [loop for loop in loops(body) if loop.name == name]
@@ -94,6 +94,18 @@ def _level_of_size(body: Stmt, levels: Sequence[str]) -> str:
         if any(math.prod(each) >= _FEW_STEPS for each in inside):
             return name
     return levels[-1]
+
+
+def _tiles_around(schedule: Schedule, panel: str, levels: Sequence[str], at: str) -> str:
+    """Returns the innermost loop over tiles that contains the loop `at`, if only a run knows its
+    number of iterations; else an empty name.
+    """
+    body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
+    if has_tiles(body) or at not in levels:
+        return ""
+    around = levels[: levels.index(at)]
+    free = [n.name for n in loops(body) if n.name in around and not isinstance(n.size, int)]
+    return max(free, key=levels.index, default="")
 
 
 def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:

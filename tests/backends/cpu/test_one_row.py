@@ -1,0 +1,55 @@
+"""A kernel for any number of rows has a way of its own for one row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import clew
+from clew.runtime.guard import GuardSide
+
+RNG = np.random.default_rng(3)
+WEIGHT = RNG.standard_normal((64, 96)).astype(np.float32)
+BIAS = RNG.standard_normal(96).astype(np.float32)
+
+
+def dense(shape: list[Any]) -> bytes:
+    """Returns a product with constant weights and a bias, as a file."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Add", "yb", "z")]
+    constants = [numpy_helper.from_array(WEIGHT, "w"), numpy_helper.from_array(BIAS, "b")]
+    graph = helper.make_graph(
+        nodes,
+        "dense",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [*shape, 64])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, [*shape, 96])],
+        constants,
+    )
+    opset = [helper.make_opsetid("", 20)]
+    data: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    return data
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu-avx2", "cpu-avx512"])
+@pytest.mark.parametrize("shape", [["m"], ["batch", "seq"]])
+def test_one_row_has_a_rule_of_its_own(target: str, shape: list[str]) -> None:
+    (use,) = clew.compile(dense(shape), target=target, trace=False).template.uses
+    assert len(use.source.ways) == 2
+    assert len(use.source.rules) == 2, use.source.rules
+
+
+@pytest.mark.parametrize("shape", [[2, "seq"], ["batch", 3]])
+def test_there_is_no_such_way_where_one_row_cannot_occur(shape: list[Any]) -> None:
+    (use,) = clew.compile(dense(shape), trace=False).template.uses
+    assert len(use.source.ways) == 1
+
+
+@pytest.mark.parametrize("side", list(GuardSide))
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_behind_guard_pages(side: GuardSide, threads: int) -> None:
+    model = clew.compile(dense(["batch", "seq"]), guard=side, threads=threads)
+    for batch, rows in ((1, 1), (1, 2), (2, 1), (1, 7), (3, 13), (1, 1)):
+        x = RNG.standard_normal((batch, rows, 64)).astype(np.float32)
+        np.testing.assert_allclose(model(x), x @ WEIGHT + BIAS, rtol=1e-4, atol=1e-4)
