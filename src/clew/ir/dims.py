@@ -360,7 +360,10 @@ def to_record(dim: Dim) -> Any:
 
 
 def of_record(record: Any) -> Dim:
-    """Returns the dimension of a record from `to_record`."""
+    """Returns the dimension of a record from `to_record`.
+
+    Errors: ValueError for a record of another form: generated code contains its parts (`DimCode`).
+    """
     if isinstance(record, int):
         return record
 
@@ -368,9 +371,18 @@ def of_record(record: Any) -> Dim:
         if isinstance(part, str):
             return Atom(part)
         op, left, right = part
+        if op not in _OPERATIONS:
+            raise ValueError(f"{op!r} is no operation on dimensions")
         return Atom("", op, (of_record(left), of_record(right)))
 
-    return SymDim({tuple((atom(a), p) for a, p in monomial): c for c, monomial in record})
+    def number(part: Any) -> int:
+        if not isinstance(part, int):
+            raise ValueError(f"{part!r} is no number")
+        return part
+
+    return SymDim(
+        {tuple((atom(a), number(p)) for a, p in monomial): number(c) for c, monomial in record}
+    )
 
 
 def symbolic_of_record(record: Any) -> SymDim:
