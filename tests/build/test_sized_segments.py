@@ -132,6 +132,7 @@ def test_references_are_compared_with_the_sizes_of_each_call(tmp_path: Path) -> 
         [[1, [[["**", 2, 2], 1]]]],  # no operation
         [["len('code')", [["b", 1]]]],  # no coefficient
         [[1, [["b", "2"]]]],  # no power
+        [[1, [["b", 1 << 40]]]],  # more than memory can hold
     ],
 )
 def test_dimensions_of_another_form_are_refused(size: Any, tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ class Atom:
 _ATOMS: Final[WeakValueDictionary[tuple[str, str, tuple[Dim, ...]], Atom]] = WeakValueDictionary()
 _ATOMS_LOCK: Final = RLock()
 
+# Records of larger powers are damaged: evaluating one of them may exhaust the memory.
+_MOST_POWER: Final = 64
 _OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
@@ -375,13 +377,18 @@ def of_record(record: Any) -> Dim:
             raise ValueError(f"{op!r} is no operation on dimensions")
         return Atom("", op, (of_record(left), of_record(right)))
 
-    def number(part: Any) -> int:
+    def power(part: Any) -> int:
+        if not (isinstance(part, int) and 1 <= part <= _MOST_POWER):
+            raise ValueError(f"{part!r} is no power of a size")
+        return part
+
+    def coefficient(part: Any) -> int:
         if not isinstance(part, int):
-            raise ValueError(f"{part!r} is no number")
+            raise ValueError(f"{part!r} is no coefficient")
         return part
 
     return SymDim(
-        {tuple((atom(a), number(p)) for a, p in monomial): number(c) for c, monomial in record}
+        {tuple((atom(a), power(p)) for a, p in monomial): coefficient(c) for c, monomial in record}
     )
 
 
