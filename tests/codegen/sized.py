@@ -22,7 +22,7 @@ from clew.runtime.guard import GuardSide
 from clew.runtime.jit import Library
 from clew.runtime.plan import BufferKind, BufferRef, Step
 from clew.runtime.segment import NativeSegment
-from clew.runtime.template import SegmentTemplate, SizedSpec
+from clew.runtime.segment_template import SegmentTemplate, SizedSpec
 from clew.runtime.threads import shared_pool
 from clew.support.errors import ClewError, GraphTypeError
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from clew.ir.dim_code import DimCode
+from clew.ir.dim_code import DimCode, DimLists
 from clew.ir.dims import Dim, Sizes, SymDim, dim_max, dim_min
 
 NAMES = ("n", "m", "k")
@@ -47,3 +47,11 @@ def test_a_division_by_zero() -> None:
 
 def test_no_dimensions() -> None:
     assert DimCode([]).at({"n": 3}).value(SymDim.symbol("n")) == 3
+
+
+def test_lists_of_dimensions() -> None:
+    n, m = SymDim.symbol("n"), SymDim.symbol("m")
+    lists = DimLists([n * m, 3], [], [(n + 1) // 2, m % n, dim_max(n, m)])
+    assert lists.at({"n": 5, "m": 7, "other": 1}) == [[35, 3], [], [3, 2, 7]]
+    with pytest.raises(KeyError):
+        lists.at({"n": 5})

@@ -3,7 +3,8 @@ from handmade import ARENA, CONSTANT, INPUT, OUTPUT, chain, code, f32, library, 
 
 from clew.codegen.artifact import EntryPoint, KernelCode
 from clew.codegen.driver import driver as native
-from clew.runtime.context import Context, plain_places, scratch_bytes
+from clew.runtime.bound import Bound
+from clew.runtime.context import Constants, Context, plain_places
 from clew.runtime.memory import address_of, aligned_bytes, plan_segment
 
 
@@ -18,11 +19,12 @@ def test_tables_hold_addresses_of_constants_arena_and_scratch() -> None:
         [aligned_bytes(64), aligned_bytes(128)],
         [64, 64],
     )
-    assert scratch_bytes(plan) == 100
-    places = plain_places(plan, plan.constants, threads=3)
+    bound = Bound.of(plan, threads=1)
+    assert bound.scratch_bytes == [0, 100]
+    places = plain_places(bound, Constants(plan.constants), threads=3)
     assert places.scratch % 64 == 0
     assert places.scratch_stride_bytes == 128
-    context = Context(plan, library(), 1, places)
+    context = Context(bound, library(), places)
     assert context.first_entries == [0, 1]
     assert context.n_entries == 3
     steps, chunks = context._steps, context._chunks
@@ -44,6 +46,7 @@ def test_tables_hold_addresses_of_constants_arena_and_scratch() -> None:
 
 def test_contexts_do_not_share_memory() -> None:
     plan = chain(16, 4)
-    one, other = (plain_places(plan, plan.constants, 1) for _ in range(2))
-    assert one.constants == other.constants
+    bound, constants = Bound.of(plan, threads=1), Constants(plan.constants)
+    one, other = (plain_places(bound, constants, 1) for _ in range(2))
+    np.testing.assert_array_equal(one.constants, other.constants)
     assert not set(one.arena) & set(other.arena)

@@ -10,7 +10,7 @@ from clew.codegen.artifact import KernelCode
 from clew.ir.expr import Call
 from clew.runtime.program import Runnable
 from clew.runtime.regions import RegionCall
-from clew.runtime.template import SegmentTemplate
+from clew.runtime.segment_template import SegmentTemplate
 
 
 class KernelEngine(Protocol):

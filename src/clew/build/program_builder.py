@@ -49,7 +49,7 @@ from clew.runtime.program import (
     RunSegment,
     View,
 )
-from clew.runtime.template import SegmentTemplate
+from clew.runtime.segment_template import SegmentTemplate
 
 
 class ProgramBuilder:

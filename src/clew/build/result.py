@@ -15,7 +15,7 @@ from clew.ir.visit import post_order
 from clew.passes.base import Unmet
 from clew.runtime.program import Program
 from clew.runtime.segment import NativeSegment
-from clew.runtime.template import SizedSegment
+from clew.runtime.sized_segment import SizedSegment
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief, Shown, counted
 from clew.trace.stages import StageRecord

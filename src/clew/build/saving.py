@@ -38,7 +38,9 @@ from clew.runtime.program import (
     View,
 )
 from clew.runtime.regions import RegionCall
-from clew.runtime.template import LoopTemplate, ProgramTemplate, SegmentTemplate, SizedSegment
+from clew.runtime.segment_template import LoopTemplate, SegmentTemplate
+from clew.runtime.sized_segment import SizedSegment
+from clew.runtime.template import ProgramTemplate
 from clew.runtime.variant import Variant
 from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed

@@ -72,6 +72,8 @@ class Atom:
 _ATOMS: Final[WeakValueDictionary[tuple[str, str, tuple[Dim, ...]], Atom]] = WeakValueDictionary()
 _ATOMS_LOCK: Final = RLock()
 
+# Records of larger powers are damaged: evaluating one of them may exhaust the memory.
+_MOST_POWER: Final = 64
 _OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
@@ -360,7 +362,10 @@ def to_record(dim: Dim) -> Any:
 
 
 def of_record(record: Any) -> Dim:
-    """Returns the dimension of a record from `to_record`."""
+    """Returns the dimension of a record from `to_record`.
+
+    Errors: ValueError for a record of another form: generated code contains its parts (`DimCode`).
+    """
     if isinstance(record, int):
         return record
 
@@ -368,9 +373,23 @@ def of_record(record: Any) -> Dim:
         if isinstance(part, str):
             return Atom(part)
         op, left, right = part
+        if op not in _OPERATIONS:
+            raise ValueError(f"{op!r} is no operation on dimensions")
         return Atom("", op, (of_record(left), of_record(right)))
 
-    return SymDim({tuple((atom(a), p) for a, p in monomial): c for c, monomial in record})
+    def power(part: Any) -> int:
+        if not (isinstance(part, int) and 1 <= part <= _MOST_POWER):
+            raise ValueError(f"{part!r} is no power of a size")
+        return part
+
+    def coefficient(part: Any) -> int:
+        if not isinstance(part, int):
+            raise ValueError(f"{part!r} is no coefficient")
+        return part
+
+    return SymDim(
+        {tuple((atom(a), power(p)) for a, p in monomial): coefficient(c) for c, monomial in record}
+    )
 
 
 def symbolic_of_record(record: Any) -> SymDim:

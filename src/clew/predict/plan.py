@@ -33,7 +33,7 @@ from clew.runtime.cache import Cache
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Runnable
-from clew.runtime.template import SegmentTemplate
+from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.threads import thread_count
 from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.errors import Hint, InputError

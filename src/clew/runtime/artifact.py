@@ -13,7 +13,6 @@ from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.ir.dims import Dim, of_record, symbolic_of_record
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
-from clew.runtime.context import SharedMemory
 from clew.runtime.input_spec import InputSpec
 from clew.runtime.jit import Library
 from clew.runtime.kinds import Kind
@@ -45,14 +44,10 @@ from clew.runtime.program import (
 )
 from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.segment import NativeSegment
+from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSpec
+from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.spaces import HOST, MemorySpace
-from clew.runtime.template import (
-    LoopTemplate,
-    ProgramTemplate,
-    SegmentTemplate,
-    SizedSegment,
-    SizedSpec,
-)
+from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
 from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
@@ -234,11 +229,7 @@ class BuildReader:
             loops=tuple(map(_sized_loop, record["loops"])),
             copied={place: of_record(size) for place, size in record.get("copied", ())},
         )
-        return SizedSegment(template, self._at_sizes, self._pool.threads)
-
-    def _at_sizes(self, plan: SegmentPlan, memory: SharedMemory) -> NativeSegment:
-        # A file may be damaged although its checksum is right, so each plan is checked.
-        return NativeSegment(plan, self._library, self._pool, memory=memory)
+        return SizedSegment(template, self._library, self._pool)
 
     def _object(self, record: Json) -> ObjectCode:
         data = self._blobs[record["blob"]].tobytes()

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import bisect
 import ctypes
-import itertools
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import driver as native
+from clew.runtime.bound import Bound
 from clew.runtime.driver import driver
-from clew.runtime.grid import Use, choose_cuts, phases, split
 from clew.runtime.guard import GuardedBuffer, GuardSide
+from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_tables import LoopTables
 from clew.runtime.memory import address_of, aligned_bytes, round_up
-from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan, Step
+from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.stacks import Stacks
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 from clew.support.shown import Shown
 
@@ -34,12 +34,19 @@ _IDLE_ARENAS = 4
 _RECENT_CALLS, _SPARE_BYTES = 32, 1 << 20
 
 
-class SymbolTable(Protocol):
-    """The addresses of compiled functions."""
+class Constants(Shown):
+    """Weights that kernels read, at fixed addresses."""
 
-    def address(self, symbol: str) -> int:
-        """Returns the address of a function."""
-        ...
+    def __init__(self, arrays: Sequence[np.ndarray]) -> None:
+        self.arrays = tuple(arrays)
+
+    def _about(self) -> str:
+        return f"of {sum(array.nbytes for array in self.arrays)} bytes"
+
+    @cached_property
+    def addresses(self) -> np.ndarray:
+        """The addresses of the arrays, i64[n]."""
+        return np.array([address_of(array) for array in self.arrays], np.int64)
 
 
 @dataclass(frozen=True)
@@ -49,23 +56,12 @@ class Places:
     `scratch` has a slice per thread, `scratch_stride_bytes` apart.
     """
 
-    constants: Sequence[int]
-    arena: Sequence[int]
+    constants: Sequence[int] | np.ndarray
+    arena: Sequence[int] | np.ndarray
     scratch: int
     scratch_stride_bytes: int
     owners: object
     base: int = 0
-
-
-def working_bytes(plan: SegmentPlan, threads: int) -> int:
-    """Returns the bytes of a plan's arena and of the scratch memory of all threads."""
-    stride = round_up(scratch_bytes(plan), ALIGNMENT_BYTES)
-    return round_up(plan.arena_bytes, ALIGNMENT_BYTES) + stride * threads
-
-
-def scratch_bytes(plan: SegmentPlan) -> int:
-    """Returns the scratch memory that a thread needs for any of the plan's steps."""
-    return max((step.code.scratch for step in plan.steps), default=0)
 
 
 def size_of(plan: SegmentPlan, ref: BufferRef) -> int:
@@ -76,31 +72,27 @@ def size_of(plan: SegmentPlan, ref: BufferRef) -> int:
     return plan.outputs[ref.index].size_bytes - ref.offset_bytes
 
 
-def plain_places(plan: SegmentPlan, constants: Sequence[np.ndarray], threads: int) -> Places:
+def plain_places(bound: Bound, constants: Constants, threads: int) -> Places:
     """Returns a fresh arena and scratch memory, with the given constants."""
-    arena = aligned_bytes(plan.arena_bytes)
-    base = address_of(arena)
-    stride = round_up(scratch_bytes(plan), ALIGNMENT_BYTES)
+    arena = aligned_bytes(bound.arena_bytes)
+    stride = bound.scratch_stride_bytes
     scratch = aligned_bytes(stride * threads)
     return Places(
-        constants=[address_of(constant) for constant in constants],
-        arena=[base + buffer.offset_bytes for buffer in plan.arena_buffers],
+        constants=constants.addresses,
+        arena=address_of(arena) + np.array(bound.arena, np.int64),
         scratch=address_of(scratch) if stride else 0,
         scratch_stride_bytes=stride,
         owners=(arena, scratch, constants),
     )
 
 
-def places_in(
-    plan: SegmentPlan, constants: Sequence[np.ndarray], threads: int, memory: np.ndarray
-) -> Places:
-    """Returns an arena and scratch memory within given memory of `working_bytes`."""
-    base = address_of(memory)
-    stride = round_up(scratch_bytes(plan), ALIGNMENT_BYTES)
+def places_in(bound: Bound, constants: Constants, memory: np.ndarray) -> Places:
+    """Returns an arena and scratch memory within given memory of `Bound.working_bytes`."""
+    base, stride = address_of(memory), bound.scratch_stride_bytes
     return Places(
-        constants=[address_of(constant) for constant in constants],
-        arena=[base + buffer.offset_bytes for buffer in plan.arena_buffers],
-        scratch=base + round_up(plan.arena_bytes, ALIGNMENT_BYTES) if stride else 0,
+        constants=constants.addresses,
+        arena=base + np.array(bound.arena, np.int64),
+        scratch=base + round_up(bound.arena_bytes, ALIGNMENT_BYTES) if stride else 0,
         scratch_stride_bytes=stride,
         owners=memory,
         base=base,
@@ -116,8 +108,8 @@ class SharedMemory:
     """
 
     def __init__(self, constants: Sequence[np.ndarray]) -> None:
-        self.constants = list(constants)
-        self.resident = Resident(self.constants)
+        self.constants = Constants(constants)
+        self.resident = Resident(self.constants.arrays)
         self._idle: list[np.ndarray] = []
         self._recent: deque[int] = deque(maxlen=_RECENT_CALLS)
         self._lock = Lock()
@@ -161,7 +153,8 @@ class GuardedMemory:
         for buffer, constant in zip(self.constants, plan.constants, strict=True):
             _fill(buffer, constant)
         self.arena = [GuardedBuffer(b.size_bytes, side=side) for b in plan.arena_buffers]
-        self.scratch = GuardedBuffer(scratch_bytes(plan), side=side, count=threads)
+        scratch_bytes = max((step.code.scratch for step in plan.steps), default=0)
+        self.scratch = GuardedBuffer(scratch_bytes, side=side, count=threads)
         self.stacks: list[GuardedBuffer] = []
         self._plan, self._side = plan, side
         self._constants = plan.constants
@@ -213,28 +206,6 @@ def _fill(buffer: GuardedBuffer, array: np.ndarray) -> None:
     buffer.data[:] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
 
 
-def _slots(entry: Step | Flow) -> int:
-    """Returns the number of a step's arguments, including sizes and the record of its checks."""
-    if isinstance(entry, Flow):
-        return len(entry.args)
-    return len(entry.args) + len(entry.code.size_values) + bool(entry.code.checks)
-
-
-def entry_starts(plan: SegmentPlan) -> list[int]:
-    """Returns, for each of a plan's entries, its first driver step, and the end of the last: each
-    phase of a kernel is a separate driver step.
-    """
-    counts = [1 if isinstance(e, Flow) else len(phases(e.code.entries)) for e in plan.entries]
-    return [0, *itertools.accumulate(counts)]
-
-
-def places_of_steps(plan: SegmentPlan) -> list[int]:
-    """Returns the positions of the steps in the plan's order."""
-    if not plan.order:
-        return list(range(len(plan.steps)))
-    return [place for place, entry in enumerate(plan.order) if isinstance(entry, int)]
-
-
 class Context(Shown):
     """The step table, argument tables and patches for one call at a time.
 
@@ -243,71 +214,95 @@ class Context(Shown):
     are zeros unless an index was out of range.
     """
 
-    def __init__(self, plan: SegmentPlan, symbols: SymbolTable, threads: int, places: Places):
+    def __init__(self, bound: Bound, symbols: SymbolTable, places: Places):
+        layout = bound.layout
+        self._layout = layout
         self._owners = places.owners
         # Where its memory begins, if it is shared with other contexts.
         self._base = places.base
-        self._entries = plan.entries
-        self._starts = entry_starts(plan)
         # The constants it was made for, since a segment may move them.
         self.constants: object = None
-        self._n_inputs = len(plan.inputs)
-        self.bases = (ctypes.c_int64 * max(1, len(plan.inputs) + len(plan.outputs)))()
+        n_inputs = len(bound.inputs)
+        self.bases = (ctypes.c_int64 * max(1, n_inputs + len(bound.outputs)))()
         self.bases_address = ctypes.addressof(self.bases)
-        entries, places_of = plan.entries, places_of_steps(plan)
-        self._args = np.zeros(max(1, sum(map(_slots, entries))), np.int64)
-        checking = [n for n, step in enumerate(plan.steps) if step.code.checks]
-        self.records = bytearray(RECORD_BYTES * len(checking))
-        self._record_of = {step: number for number, step in enumerate(checking)}
-        self._place_of = places_of
-        self.loops = LoopTables(plan)
-        self.stacks = Stacks(plan, self.loops, self.bases, self._n_inputs)
-        self._patches = self._lay_out_args(plan, places)
-        starts = self._starts
-        self.first_entries = [starts[place] for place in places_of]
-        self.n_entries = starts[-1]
-        steps: list[tuple[int, ...]] = []
-        tables: list[list[tuple[int, ...]]] = []
-        uses = [Use(tuple(p), s.args) for s in plan.steps for p in phases(s.code.entries)]
-        cuts = iter(choose_cuts(uses, threads))
-        args_address = address_of(self._args)
-        for entry in entries:
-            if isinstance(entry, Flow):
-                extra = self.loops.extra(entry)
-                if entry.kind is FlowKind.TEST:
-                    self.loops.note_test(entry.loop, args_address)
-                row = (args_address, 0, 0, 0, 0, entry.kind.value, starts[entry.target], extra)
-                tables.append([])
-                steps.append(row)
-            else:
-                scratch = places.scratch if entry.code.scratch_bytes else 0
-                stride = places.scratch_stride_bytes if entry.code.scratch_bytes else 0
-                for phase in phases(entry.code.entries):
-                    chunks = split(phase, threads, next(cuts))
-                    tables.append([(symbols.address(c.symbol), *c.ranges) for c in chunks])
-                    steps.append((args_address, scratch, stride, 0, len(chunks), 0, 0, 0))
-            args_address += 8 * _slots(entry)
-        assert len(steps) == self.n_entries
-        self._steps = np.array(steps or [(0,) * 8], np.int64)
-        assert self._steps.itemsize * self._steps.shape[1] == native.STEP_BYTES
-        self._chunks = np.array([row for rows in tables for row in rows] or [(0,) * 5], np.int64)
+        self.records = bytearray(RECORD_BYTES * layout.n_records)
+        self.loops = LoopTables(bound.loops)
+        self.stacks = Stacks(bound.stacks, bound.outputs, self.loops, self.bases, n_inputs)
+        self._args = self._arguments(bound, places)
+        self._patches = layout.patches.copy()
+        self._patches[:, native.PATCH_ADDRESS // 8] += address_of(self._args)
+        self._chunks = bound.chunks.rows.copy()
+        function = native.CHUNK_FUNCTION // 8
+        self._chunks[:, function] = layout.functions(symbols)[self._chunks[:, function]]
         assert self._chunks.itemsize * self._chunks.shape[1] == native.CHUNK_BYTES
-        begins = np.cumsum([0, *map(len, tables)])[: len(tables)]
-        self._steps[: len(tables), native.STEP_TABLE // 8] = (
-            address_of(self._chunks) + native.CHUNK_BYTES * begins
-        )
+        self._steps = self._driver_steps(bound, places)
+        self._lay_out_flow(bound)
         self.steps_address = address_of(self._steps)
-        slice_ticks = int(_SLICE_NS / driver().ns_per_tick()) if plan.loops else 0
+        slice_ticks = int(_SLICE_NS / driver().ns_per_tick()) if bound.loops else 0
         self._segment = np.array(
             [
-                *(self.steps_address, len(steps)),
-                *(address_of(self._patches), self._n_patches),
+                *(self.steps_address, layout.n_steps),
+                *(address_of(self._patches), len(self._patches)),
                 *(0, slice_ticks),
             ],
             np.int64,
         )
         assert self._segment.nbytes == native.SEGMENT_BYTES
         self.segment_address = address_of(self._segment)
+
+    def _arguments(self, bound: Bound, places: Places) -> np.ndarray:
+        """Returns the table of arguments with the known ones; patches write the others."""
+        layout = bound.layout
+        args = np.zeros(layout.first_args[-1], np.int64)
+        for (slots, buffers, offsets), addresses in (
+            (layout.constants, places.constants),
+            (layout.arena, places.arena),
+        ):
+            args[slots] = np.asarray(addresses, np.int64)[buffers] + offsets
+        args[layout.size_slots] = bound.size_values
+        if self.records:
+            records = address_of(np.frombuffer(self.records, np.uint8))
+            args[layout.record_slots] = records + RECORD_BYTES * np.arange(layout.n_records)
+        return args
+
+    def _driver_steps(self, bound: Bound, places: Places) -> np.ndarray:
+        """Returns the table of driver steps, without the extra words of control flow."""
+        layout, counts = bound.layout, bound.chunks.counts
+        steps = layout.steps.copy()
+        assert steps.itemsize * steps.shape[1] == native.STEP_BYTES
+        steps[:, native.STEP_ARGS // 8] += address_of(self._args)
+        begins = np.cumsum(counts) - counts
+        steps[:, native.STEP_TABLE // 8] = address_of(self._chunks) + native.CHUNK_BYTES * begins
+        steps[:, native.STEP_CHUNKS // 8] = counts
+        if bound.scratch_stride_bytes:
+            needed = np.array([*bound.scratch_bytes, 0], np.int64)  # control flow needs none
+            scratch = needed[layout.step_of] != 0
+            steps[scratch, native.STEP_SCRATCH // 8] = places.scratch
+            steps[scratch, native.STEP_SCRATCH_STRIDE // 8] = places.scratch_stride_bytes
+        return steps
+
+    def _lay_out_flow(self, bound: Bound) -> None:
+        """Connects the tables of steps and of loops."""
+        layout, args_address = bound.layout, address_of(self._args)
+        for place, entry in bound.flows.items():
+            extra = self.loops.extra(entry)
+            self._steps[layout.starts[place], native.STEP_EXTRA // 8] = extra
+            if entry.kind is FlowKind.TEST:
+                first = args_address + 8 * layout.first_args[place]
+                self.loops.note_test(entry.loop, first)
+        for slot, ref in layout.moved:
+            self.loops.add_patch(args_address + 8 * slot, ref)
+        self.loops.lay_out()
+
+    @property
+    def first_entries(self) -> list[int]:
+        """The first driver step of each step."""
+        return [self._layout.starts[place] for place in self._layout.places]
+
+    @property
+    def n_entries(self) -> int:
+        """The number of driver steps."""
+        return self._layout.n_steps
 
     def _about(self) -> str:
         return ""
@@ -318,7 +313,7 @@ class Context(Shown):
         self._owners = memory
         if base == self._base:
             return
-        self._args[self._arena_slots] += base - self._base
+        self._args[self._layout.arena[0]] += base - self._base
         scratch = self._steps[:, native.STEP_SCRATCH // 8]
         scratch[scratch != 0] += base - self._base
         self._base = base
@@ -334,21 +329,22 @@ class Context(Shown):
 
         They are also written to the step's argument table, as in a run of the segment.
         """
-        place = self._place_of[step]
-        return self.arguments_at(place)[: len(self._entries[place].args)]
+        place = self._layout.places[step]
+        return self.arguments_at(place)[: len(self._layout.entries[place].args)]
 
     def arguments_at(self, place: int) -> list[int]:
         """`arguments` for a position in the plan's order, including the record of a step's
         checks.
         """
-        slots = self._args[self._first_args[place] : self._first_args[place + 1]]
-        for number, base, offset in self._moving.get(place, ()):
+        begin, end = self._layout.first_args[place : place + 2]
+        slots = self._args[begin:end]
+        for number, base, offset in self._layout.bases.get(place, ()):
             slots[number] = self.bases[base] + offset
         return [int(a) for a in slots]
 
     def begin_loops(self) -> None:
         """Places the moving buffers of loops for their first iterations, and writes arguments."""
-        for place, entry in enumerate(self._entries):
+        for place, entry in enumerate(self._layout.entries):
             self.arguments_at(place)
             if isinstance(entry, Flow) and entry.kind is FlowKind.BEGIN:
                 self.go_on(place)
@@ -357,11 +353,11 @@ class Context(Shown):
         """Executes control flow at a position in the plan's order, and returns the next position.
         Arguments must have been written.
         """
-        at = self._starts[place]
+        at = self._layout.starts[place]
         step = self.steps_address + at * native.STEP_BYTES
         while (following := driver().go_on(step, at + 1)) == at:
             self.stacks.grow()
-        return bisect.bisect_left(self._starts, following)
+        return bisect.bisect_left(self._layout.starts, following)
 
     def first_fault(self) -> tuple[int, int, int] | None:
         """Returns the first step, check and index that was out of range in the last run, counted
@@ -369,7 +365,7 @@ class Context(Shown):
         """
         words = np.frombuffer(self.records, np.int64).reshape(-1, 2)
         found = None
-        for step, number in reversed(self._record_of.items()):
+        for step, number in reversed(self._layout.record_of.items()):
             if words[number, 0]:
                 found = step, int(words[number, 0]) - 1, int(words[number, 1])
         self.records[:] = bytes(len(self.records))
@@ -384,45 +380,6 @@ class Context(Shown):
             ref = args[source]
             shared = args.count(ref) > 1 and ref.kind in (BufferKind.ARENA, BufferKind.OUTPUT)
             if shared:
-                slot = self._first_args[self._place_of[step]] + source
+                slot = self._layout.first_args[self._layout.places[step]] + source
                 return int(self._args[slot]), size_of(plan, ref)
         return 0, 0
-
-    def _lay_out_args(self, plan: SegmentPlan, places: Places) -> np.ndarray:
-        """Writes the known addresses; returns the patches that write the others."""
-        patches = []
-        address = address_of(self._args)
-        records = address_of(np.frombuffer(self.records, np.uint8)) if self.records else 0
-        slot = 0
-        self._first_args = [0]
-        self._moving: dict[int, list[tuple[int, int, int]]] = {}
-        in_arena: list[int] = []
-        steps = dict(zip(self._place_of, range(len(plan.steps)), strict=True))
-        for position, entry in enumerate(self._entries):
-            for number, ref in enumerate(entry.args):
-                if ref.kind is BufferKind.CONSTANT:
-                    self._args[slot] = places.constants[ref.index] + ref.offset_bytes
-                elif ref.kind is BufferKind.ARENA:
-                    self._args[slot] = places.arena[ref.index] + ref.offset_bytes
-                    in_arena.append(slot)
-                elif ref.kind is BufferKind.MOVING:
-                    self.loops.add_patch(address + 8 * slot, ref)
-                else:
-                    output = ref.kind is BufferKind.OUTPUT
-                    base = ref.index + self._n_inputs * output
-                    patches.append((address + 8 * slot, base, ref.offset_bytes))
-                    self._moving.setdefault(position, []).append((number, base, ref.offset_bytes))
-                slot += 1
-            if isinstance(entry, Step):
-                for value in entry.code.size_values:
-                    self._args[slot] = value
-                    slot += 1
-            record = self._record_of.get(steps.get(position, -1))
-            if record is not None:
-                self._args[slot] = records + record * RECORD_BYTES
-                slot += 1
-            self._first_args.append(slot)
-        self._arena_slots = np.array(in_arena, np.int64)
-        self.loops.lay_out()
-        self._n_patches = len(patches)
-        return np.array(patches or [(0, 0, 0)], np.int64)

@@ -11,7 +11,7 @@ import numpy as np
 from clew.codegen.driver import flow as native_flow
 from clew.runtime.driver import driver
 from clew.runtime.memory import address_of
-from clew.runtime.plan import BufferRef, Flow, FlowKind, LoopPlan, SegmentPlan
+from clew.runtime.plan import BufferRef, Flow, FlowKind, LoopPlan
 
 _ENDLESS: Final = 1 << 62
 
@@ -25,15 +25,15 @@ def _trips_word(loop: LoopPlan) -> int:
 class LoopTables:
     """The driver's data about a plan's loops, for one call at a time."""
 
-    def __init__(self, plan: SegmentPlan) -> None:
-        self._loops = plan.loops
-        owners = [n for n, loop in enumerate(plan.loops) for _ in loop.moving_bytes]
+    def __init__(self, loops: Sequence[LoopPlan]) -> None:
+        self._loops = loops
+        owners = [n for n, loop in enumerate(loops) for _ in loop.moving_bytes]
         self._owners = owners
         self._moving = np.zeros(max(1, len(owners)), np.int64)
-        self._rows = [np.array(loop.rows_bytes or (0,), np.int64) for loop in plan.loops]
-        self._patches: list[list[tuple[int, int, int]]] = [[] for _ in plan.loops]
+        self._rows = [np.array(loop.rows_bytes or (0,), np.int64) for loop in loops]
+        self._patches: list[list[tuple[int, int, int]]] = [[] for _ in loops]
         words = native_flow.LOOP_BYTES // 8
-        self._words = np.zeros((max(1, len(plan.loops)), words), np.int64)
+        self._words = np.zeros((max(1, len(loops)), words), np.int64)
         self._fresh = self._words
         self._tests: dict[int, int] = {}
 

@@ -6,8 +6,10 @@ import bisect
 import ctypes
 import itertools
 import mmap
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +25,9 @@ from clew.runtime.plan import (
     SegmentPlan,
     Step,
 )
+from clew.runtime.references import References
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.lazy import cached_property
 
 HUGE_PAGE_BYTES = 2 << 20
 # From this size, a buffer gets its own mapping, which the OS may back with huge pages.
@@ -178,21 +182,43 @@ class ArenaTemplate:
 
     def at(self, sizes: Sizes) -> tuple[tuple[ArenaBuffer, ...], int]:
         """Returns the buffers at given sizes, and the bytes of the arena."""
-        bytes_ = [sizes.value(size) for size in self.sizes]
-        starts, ends = [0] * len(bytes_), [0] * len(bytes_)
+        sizes_bytes = [sizes.value(size) for size in self.sizes]
+        offsets, total = self.offsets(sizes_bytes)
+        return tuple(map(ArenaBuffer, sizes_bytes, offsets)), total
+
+    def offsets(self, sizes_bytes: Sequence[int]) -> tuple[list[int], int]:
+        """Returns the offset of each buffer, given their sizes in bytes, and the bytes of the
+        arena.
+        """
+        ranges = [(0, 0)] * len(sizes_bytes)
         total = 0
-        for number, others in zip(self.order, self.beside, strict=True):
-            size = -(-bytes_[number] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        for number, ranges_of_others in self._turns:
+            size = -(-sizes_bytes[number] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
             at = 0
-            for start, end in sorted([(starts[n], ends[n]) for n in others]):
+            for start, end in sorted(ranges_of_others(ranges)):
                 if start - at >= size:
                     break
                 if end > at:
                     at = end
-            starts[number], ends[number] = at, at + size
+            ranges[number] = at, at + size
             if at + size > total:
                 total = at + size
-        return tuple(map(ArenaBuffer, bytes_, starts)), total
+        return [start for start, _ in ranges], total
+
+    @cached_property
+    def _turns(self) -> list[tuple[int, Callable[[list[Any]], tuple[Any, ...]]]]:
+        """The buffers in order, each with a function that returns the items for those beside it."""
+        return [
+            (number, _picker(others))
+            for number, others in zip(self.order, self.beside, strict=True)
+        ]
+
+
+def _picker(places: tuple[int, ...]) -> Callable[[list[Any]], tuple[Any, ...]]:
+    """Returns a function that returns the items of a list at these places."""
+    if len(places) < 2:  # `itemgetter` returns no tuple then
+        return lambda items: tuple([items[place] for place in places])
+    return operator.itemgetter(*places)
 
 
 def arena_lifetimes(entries: Sequence[Step | Flow], sizes_bytes: Sequence[int]) -> list[Lifetime]:
@@ -253,28 +279,28 @@ def plan_segment(
     return plan
 
 
-def check_plan(plan: SegmentPlan, *, is_placed: bool = False) -> None:
-    """Asserts that all references are valid, and that no two live arena buffers overlap.
-    `is_placed` skips the latter, for buffers that an `ArenaTemplate` has placed without overlap.
-    """
-    limits = {
+def limits_of(plan: SegmentPlan) -> dict[BufferKind, list[int]]:
+    """Returns the sizes in bytes of all buffers of a plan."""
+    return {
         BufferKind.INPUT: [spec.size_bytes for spec in plan.inputs],
         BufferKind.OUTPUT: [spec.size_bytes for spec in plan.outputs],
         BufferKind.CONSTANT: [constant.nbytes for constant in plan.constants],
         BufferKind.ARENA: [buffer.size_bytes for buffer in plan.arena_buffers],
         BufferKind.MOVING: [size for loop in plan.loops for size in loop.moving_bytes],
     }
-    for entry in plan.entries:
-        label = entry.kind.name if isinstance(entry, Flow) else entry.label
-        assert isinstance(entry, Flow) or entry.code.entries, f"{label}: no entry points"
-        for ref in entry.args:
-            sizes = limits[ref.kind]
-            assert 0 <= ref.index < len(sizes), f"{label}: no {ref.kind.value} {ref.index}"
-            assert 0 <= ref.offset_bytes <= sizes[ref.index], f"{label}: {ref} is outside"
+
+
+def check_plan(plan: SegmentPlan) -> None:
+    """Asserts that all references are valid, and that no two live arena buffers overlap."""
+    limits = limits_of(plan)
+    counts = {kind: len(sizes_bytes) for kind, sizes_bytes in limits.items()}
+    references = References(plan.entries, counts)
+    for kind, sizes_bytes in limits.items():
+        references.check(kind, sizes_bytes)
     if plan.order:
         check_flow(plan, limits)
     check_stacks(plan)
-    if plan.arena and not is_placed:
+    if plan.arena:
         _check_overlaps(plan)
 
 

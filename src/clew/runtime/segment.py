@@ -13,33 +13,31 @@ import numpy as np
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import driver as native
+from clew.runtime.bound import Bound
 from clew.runtime.context import (
+    Constants,
     Context,
     GuardedMemory,
     SharedMemory,
-    SymbolTable,
-    entry_starts,
     places_in,
-    places_of_steps,
     plain_places,
-    scratch_bytes,
-    working_bytes,
 )
 from clew.runtime.driver import driver
 from clew.runtime.guard import GuardSide
+from clew.runtime.layout import SymbolTable
 from clew.runtime.memory import (
     address_of,
     aligned_bytes,
     check_plan,
 )
-from clew.runtime.plan import BufferSpec, Flow, FlowKind, SegmentPlan
+from clew.runtime.plan import BufferSpec, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
 from clew.runtime.watch import Watch
 from clew.support.arrays import ALIGNMENT_BYTES, aligned_copy
-from clew.support.budgets import current, exceeded, too_many_iterations
-from clew.support.errors import CompileError, InputError
+from clew.support.budgets import current, too_many_iterations
+from clew.support.errors import InputError
 from clew.support.shown import Shown, counted
 
 Run: TypeAlias = Callable[[], object]
@@ -52,50 +50,68 @@ class NativeSegment(Shown):
     """A plan that is ready to run. Several Python threads may call it at once.
 
     The GIL is released while the kernels run. With `guard`, every buffer of a call is placed
-    between inaccessible pages, and an access outside kills the process (for tests; slow). Set
-    `checked` for a plan that has already passed its check. Segments of one plan at different sizes
-    share `memory`.
+    between inaccessible pages, and an access outside kills the process (for tests; slow).
     """
 
     def __init__(
         self,
-        plan: SegmentPlan,
+        plan: SegmentPlan | Callable[[], SegmentPlan],
         library: SymbolTable,
         pool: ThreadPool,
         *,
         guard: GuardSide | bool = False,
-        checked: bool = False,
+        bound: Bound | None = None,
         memory: SharedMemory | None = None,
     ):
-        if not checked:
-            check_plan(plan, is_placed=memory is not None)
-            check_memory(plan, pool.threads)
+        """`bound` is what a run needs of the plan, if both have already been checked: then the plan
+        may be made on first use. Segments of one plan at different sizes share `memory`, which has
+        their constants.
+        """
         self.pool = pool
         self._library = library
         self._guard = GuardSide.END if guard is True else guard
         self._memory = memory
         self._run = driver().run_segment
-        # The plan gets the aligned constants, so that it does not keep the originals in memory.
-        self._constants = [readable(constant) for constant in plan.constants]
-        self.plan = replace(plan, constants=tuple(self._constants))
-        self._starts, self._places = entry_starts(plan), places_of_steps(plan)
-        self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in plan.inputs]
+        if bound is None:
+            assert isinstance(plan, SegmentPlan), "a plan to check"
+            check_plan(plan)
+            bound = Bound.of(plan, pool.threads)
+            bound.check_memory(pool.threads)
+        self._make_plan = plan if callable(plan) else None
+        self._plan = plan if isinstance(plan, SegmentPlan) else None
+        if memory is None:
+            self._constants = Constants([readable(constant) for constant in self.plan.constants])
+            self._resident = Resident(self._constants.arrays)
+        else:
+            self._constants, self._resident = memory.constants, memory.resident
+        if self._plan is not None:  # so that it does not keep unaligned originals in memory
+            self._plan = replace(self._plan, constants=self._constants.arrays)
+        self._bound = bound
+        self._starts, self._places = bound.layout.starts, bound.layout.places
+        self._inputs = [(spec.shape, np.dtype(spec.dtype)) for spec in bound.inputs]
         self._outputs = [
             (spec.shape, np.dtype(spec.dtype), spec.size_bytes + ALIGNMENT_BYTES)
             if not spec.is_stack
             else ((0,), np.dtype(spec.dtype), ALIGNMENT_BYTES)  # until the rows exist
-            for spec in plan.outputs
+            for spec in bound.outputs
         ]
-        self._no_records = bytes(RECORD_BYTES * sum(bool(s.code.checks) for s in plan.steps))
+        self._no_records = bytes(RECORD_BYTES * bound.layout.n_records)
         self._idle: deque[Context] = deque()  # pop and append need no lock
         # For each loop whose stacks grow, the number of rows to allocate memory for at first.
-        self._capacity = self._first_capacity = first_capacity(plan)
-        self._working_bytes = 0 if memory is None else working_bytes(plan, pool.threads)
-        self._resident = Resident(self._constants)
-        if memory is not None:
-            self._constants, self._resident = memory.constants, memory.resident
+        self._capacity = self._first_capacity = first_capacity(bound.loops, bound.stacks)
+        self._working_bytes = 0 if memory is None else bound.working_bytes(pool.threads)
         self._watch: Watch | None = None
         self._watch_address: int | None = None
+
+    @property
+    def plan(self) -> SegmentPlan:
+        """The plan. A segment at given sizes makes it on first use, since runs need only its
+        numbers.
+        """
+        if self._plan is None:
+            assert self._make_plan is not None
+            self._plan = replace(self._make_plan(), constants=self._constants.arrays)
+        return self._plan
 
     @property
     def threads(self) -> int:
@@ -103,12 +119,12 @@ class NativeSegment(Shown):
         return self.pool.threads
 
     def _about(self) -> str:
-        return f"of {counted(len(self.plan.steps), 'kernel')}"
+        return f"of {counted(len(self._places), 'kernel')}"
 
     @property
     def constants(self) -> tuple[np.ndarray, ...]:
         """The weights that its kernels read."""
-        return self.plan.constants
+        return self._constants.arrays
 
     def __call__(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None] | None = None
@@ -126,7 +142,7 @@ class NativeSegment(Shown):
         self._finish(context, results)
         moved = self._resident.count_call()
         if moved is not None:
-            self._settle(moved)
+            self._settle(Constants(moved))
         del arrays  # keeps the arrays alive while kernels read them
         return results
 
@@ -139,12 +155,13 @@ class NativeSegment(Shown):
                 context.stacks.grow()
             # Python handles signals here
 
-    def _settle(self, constants: list[np.ndarray]) -> None:
+    def _settle(self, constants: Constants) -> None:
         """Has later calls read the constants at their new addresses."""
         if self._memory is not None:
             self._memory.constants = constants
         self._constants = constants
-        self.plan = replace(self.plan, constants=tuple(constants))
+        if self._plan is not None:
+            self._plan = replace(self._plan, constants=constants.arrays)
         self._idle.clear()
 
     def watched(self, watch: Watch) -> NativeSegment:
@@ -153,13 +170,13 @@ class NativeSegment(Shown):
         """
         moved = self._resident.settle()
         if moved is not None:
-            self._settle(moved)
+            self._settle(Constants(moved))
         made = NativeSegment(
-            self.plan,
+            self._plan or (lambda: self.plan),
             self._library,
             self.pool,
             guard=self._guard,
-            checked=True,
+            bound=self._bound,
             memory=self._memory,
         )
         made._constants, made._idle, made._resident = self._constants, self._idle, self._resident
@@ -229,7 +246,7 @@ class NativeSegment(Shown):
         """Returns values per step of the plan, summed from values per driver step along the last
         axis.
         """
-        if not self.plan.steps:
+        if not self._places:
             return entries[..., :0]
         sums: np.ndarray = np.add.reduceat(entries, self._starts[:-1], axis=-1)
         return sums[..., self._places]
@@ -251,15 +268,15 @@ class NativeSegment(Shown):
         Errors: as `__call__`.
         """
         context, arrays, results = self._begin(inputs, None)
-        step_at = dict(zip(self._places, range(len(self.plan.steps)), strict=True))
+        step_at = {place: number for number, place in enumerate(self._places)}
         for place in range(len(self._starts) - 1):
             context.arguments_at(place)  # this call writes them
         place = 0
         while place < len(self._starts) - 1:
             index = step_at.get(place)
             if index is None:
-                flow = self.plan.order[place]
-                if ended is not None and isinstance(flow, Flow) and flow.kind is FlowKind.END:
+                flow = self._bound.flows[place]
+                if ended is not None and flow.kind is FlowKind.END:
                     rows = context.stacks.rows(flow.loop) if flow.loop in self._capacity else 0
                     ended(place, context.arguments_at(place), rows)
                 place = context.go_on(place)
@@ -301,12 +318,12 @@ class NativeSegment(Shown):
         try:
             context = self._idle.pop()
         except IndexError:
-            constants, threads = self._constants, self.pool.threads
+            constants = self._constants
             if memory is None:
-                places = plain_places(self.plan, constants, threads)
+                places = plain_places(self._bound, constants, self.pool.threads)
             else:
-                places = places_in(self.plan, constants, threads, memory)
-            context = Context(self.plan, self._library, threads, places)
+                places = places_in(self._bound, constants, memory)
+            context = Context(self._bound, self._library, places)
             context.constants = constants
         if memory is not None:
             context.move_to(memory)
@@ -335,7 +352,7 @@ class NativeSegment(Shown):
 
         Errors: I266 for too many iterations of a loop, I320 for an index out of range.
         """
-        if self.plan.loops and context.loops.stopped:
+        if self._bound.loops and context.loops.stopped:
             self._give_back(context)
             self._heed_loops(context)
         if context.records != self._no_records:
@@ -386,7 +403,7 @@ class NativeSegment(Shown):
                 for array in arrays
             ]
         context = self._take()
-        if self.plan.loops:
+        if self._bound.loops:
             context.loops.clear(current().loop_steps)
         bases = context.bases
         position = 0
@@ -418,7 +435,7 @@ class NativeSegment(Shown):
         for index, (shape, dtype) in enumerate(self._inputs):
             array = arrays[index]
             if array.shape != shape or array.dtype != dtype:
-                raise _mismatch("input", self.plan.inputs[index], array)
+                raise _mismatch("input", self._bound.inputs[index], array)
             flags = array.flags
             if not (flags.c_contiguous and flags.aligned):
                 copy = aligned_bytes(array.nbytes).view(dtype).reshape(shape)
@@ -435,7 +452,7 @@ class NativeSegment(Shown):
         if len(outputs) != len(self._outputs):
             raise _wrong_number("outputs", len(self._outputs), len(outputs))
         for spec, array, (shape, dtype, _) in zip(
-            self.plan.outputs, outputs, self._outputs, strict=True
+            self._bound.outputs, outputs, self._outputs, strict=True
         ):
             if spec.is_stack:
                 admitted.append(np.empty(shape, dtype))
@@ -460,10 +477,10 @@ class NativeSegment(Shown):
         arrays = self._admit(inputs)
         memory = GuardedMemory(self.plan, side, self.pool.threads)
         memory.fill(arrays)
-        context = Context(self.plan, self._library, self.pool.threads, memory.places())
+        context = Context(self._bound, self._library, memory.places())
         for position, buffer in enumerate([*memory.inputs, *memory.outputs]):
             context.bases[position] = buffer.address
-        if self.plan.loops:
+        if self._bound.loops:
             context.loops.clear(current().loop_steps)
         context.stacks.begin(dict.fromkeys(self._capacity, 1), memory.stack)
         self._go(context)
@@ -480,23 +497,6 @@ class NativeSegment(Shown):
                 result[...] = buffer.data.view(result.dtype).reshape(result.shape)
         context.stacks.take(results)
         return results
-
-
-def check_memory(plan: SegmentPlan, threads: int) -> None:
-    """Errors: C140 for a plan that needs more memory than the budget or the machine allows."""
-    made = plan.arena_bytes + sum(spec.size_bytes for spec in plan.outputs)
-    total = made + threads * scratch_bytes(plan)
-    budgets = current()
-    if total > budgets.run_bytes:
-        what = f"bytes that {len(plan.steps)} kernels need together"
-        raise exceeded(CompileError, "C140", what, total, "run_bytes", budgets.run_bytes)
-    if total > budgets.allocated_bytes:
-        raise CompileError(
-            "C140",
-            f"{len(plan.steps)} kernels need {total} bytes together, but this machine has only "
-            f"{budgets.allocated_bytes}",
-            hint="use a machine with more memory, or smaller inputs",
-        )
 
 
 def readable(constant: np.ndarray) -> np.ndarray:

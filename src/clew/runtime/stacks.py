@@ -10,7 +10,7 @@ part.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from clew.runtime.loop_tables import LoopTables
 from clew.runtime.memory import address_of, aligned_bytes
-from clew.runtime.plan import SegmentPlan
+from clew.runtime.plan import BufferSpec, LoopPlan
 from clew.support.budgets import check_run_bytes, current
 
 # The capacity of a loop that has not run yet: this many bytes, but at least this many rows.
@@ -64,17 +64,23 @@ class _Stack:
 class Stacks:
     """The stacks of a plan that grow, for one call at a time.
 
-    `bases` holds the addresses of a call's buffers; those of outputs begin at `first`.
+    `stacks` are those of the plan, and `outputs` its outputs. `bases` holds the addresses of a
+    call's buffers; those of outputs begin at `first`.
     """
 
     def __init__(
-        self, plan: SegmentPlan, loops: LoopTables, bases: ctypes.Array[ctypes.c_int64], first: int
+        self,
+        stacks: Mapping[int, Sequence[int]],
+        outputs: Sequence[BufferSpec],
+        loops: LoopTables,
+        bases: ctypes.Array[ctypes.c_int64],
+        first: int,
     ) -> None:
         self._loops = loops
         self._bases, self._first = bases, first
         self._stacks = {
-            loop: [_stack(plan, output) for output in outputs]
-            for loop, outputs in plan.stacks.items()
+            loop: [_stack(number, outputs[number]) for number in numbers]
+            for loop, numbers in stacks.items()
         }
         self._row_bytes = {n: sum(s.row_bytes for s in ss) for n, ss in self._stacks.items()}
         # By output.
@@ -148,12 +154,11 @@ class Stacks:
         self._memory.clear()
 
 
-def _stack(plan: SegmentPlan, output: int) -> _Stack:
-    spec = plan.outputs[output]
+def _stack(output: int, spec: BufferSpec) -> _Stack:
     return _Stack(output, spec.size_bytes, spec.shape, np.dtype(spec.dtype))
 
 
-def first_capacity(plan: SegmentPlan) -> dict[int, int]:
+def first_capacity(loops: Sequence[LoopPlan], stacks: Iterable[int]) -> dict[int, int]:
     """Returns the capacity in the first call of each loop whose stacks grow."""
-    rows = {loop: sum(plan.loops[loop].rows_bytes) for loop in plan.stacks}
+    rows = {loop: sum(loops[loop].rows_bytes) for loop in stacks}
     return {n: max(_FIRST_ROWS, _FIRST_BYTES // max(1, row)) for n, row in rows.items()}

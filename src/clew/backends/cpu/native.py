@@ -16,12 +16,13 @@ from clew.codegen.objects import PendingObject, submit
 from clew.ir.expr import Call, Function
 from clew.machine.needs import check_machine, needs_of
 from clew.runtime.cache import Cache
-from clew.runtime.context import SharedMemory, SymbolTable
 from clew.runtime.jit import Library
+from clew.runtime.layout import SymbolTable
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
-from clew.runtime.segment import NativeSegment, check_memory
-from clew.runtime.template import SegmentTemplate, SizedSegment
+from clew.runtime.segment import NativeSegment
+from clew.runtime.segment_template import SegmentTemplate
+from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.threads import ThreadPool
 from clew.support.errors import CompileError, ScheduleError, UnsupportedError, locate
 
@@ -143,26 +144,14 @@ class NativeKernels:
         if template.is_static:
             made = self._of_plan(plan_segment(*template.parts))
         else:
-            made = SizedSegment(template, self._at_sizes, self.pool.threads)
+            assert self._library is not None
+            made = SizedSegment(template, self._library, self.pool, guard=self.options.guard)
         self.segments.append(made)
         return made
 
     def _of_plan(self, plan: SegmentPlan) -> NativeSegment:
         assert self._library is not None
         return NativeSegment(plan, self._library, self.pool, guard=self.options.guard)
-
-    def _at_sizes(self, plan: SegmentPlan, memory: SharedMemory) -> NativeSegment:
-        """Returns the segment of a template's plan, which is valid because the template is."""
-        assert self._library is not None
-        check_memory(plan, self.pool.threads)
-        return NativeSegment(
-            plan,
-            self._library,
-            self.pool,
-            guard=self.options.guard,
-            checked=True,
-            memory=memory,
-        )
 
     def deferred(self, call: Call, sizes: tuple[str, ...]) -> Callable[..., Any]:
         """Returns the function that runs a kernel with data-dependent shapes. Its last arguments

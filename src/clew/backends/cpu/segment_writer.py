@@ -24,7 +24,7 @@ from clew.runtime.plan import (
     FlowKind,
     Step,
 )
-from clew.runtime.template import LoopTemplate, SegmentTemplate, SizedSpec
+from clew.runtime.segment_template import LoopTemplate, SegmentTemplate, SizedSpec
 
 # The nodes of a segment: kernels, and branches and loops of kernels.
 Work: TypeAlias = Call | If | While

@@ -1,0 +1,35 @@
+"""Checks that the steps of a segment refer to positions inside of its buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from clew.runtime.plan import BufferKind, BufferRef, Flow, Step
+
+
+class References:
+    """The position in each buffer that is furthest from its start, among all that the steps of a
+    segment and its control flow refer to.
+
+    Buffers and positions are the same at all sizes; `check` compares them with given sizes.
+    """
+
+    def __init__(self, entries: Iterable[Step | Flow], counts: Mapping[BufferKind, int]) -> None:
+        """Asserts that all buffers exist, of which `counts` has the number of each kind."""
+        self._furthest: dict[BufferKind, dict[int, tuple[BufferRef, str]]] = {}
+        for entry in entries:
+            label = entry.kind.name if isinstance(entry, Flow) else entry.label
+            assert isinstance(entry, Flow) or entry.code.entries, f"{label}: no entry points"
+            for ref in entry.args:
+                exists = 0 <= ref.index < counts[ref.kind]
+                assert exists, f"{label}: no {ref.kind.value} {ref.index}"
+                assert ref.offset_bytes >= 0, f"{label}: {ref} is outside"
+                of_kind = self._furthest.setdefault(ref.kind, {})
+                known = of_kind.get(ref.index)
+                if known is None or known[0].offset_bytes < ref.offset_bytes:
+                    of_kind[ref.index] = ref, label
+
+    def check(self, kind: BufferKind, sizes_bytes: Sequence[int]) -> None:
+        """Asserts that all positions in buffers of this kind and these sizes are inside."""
+        for index, (ref, label) in self._furthest.get(kind, {}).items():
+            assert ref.offset_bytes <= sizes_bytes[index], f"{label}: {ref} is outside"

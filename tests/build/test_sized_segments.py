@@ -1,0 +1,141 @@
+"""Segments at given sizes: the numbers of a run are those of the plan, which is made on demand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from free_models import decoder, feeds_of_decoder
+
+import clew
+import zoo
+from clew.ir.dims import Sizes
+from clew.runtime.bound import Bound
+from clew.runtime.container import read_container, write_container
+from clew.runtime.segment import NativeSegment
+from clew.runtime.sized_segment import SizedSegment
+from clew.support.errors import ClewError
+
+SIZES: dict[str, list[dict[str, int]]] = {
+    "decoder": [{"b": b, "s": s, "past": p} for b, s, p in ((1, 1, 1), (2, 9, 30), (3, 64, 7))],
+    "detector_free": [{"height": h, "width": w} for h, w in ((64, 64), (65, 96), (128, 70))],
+}
+
+
+def compiled(name: str, threads: int) -> clew.CompiledModel:
+    given: Any = decoder() if name == "decoder" else zoo.path(name)
+    return clew.compile(given, threads=threads, specialize=False, cache=False)
+
+
+def sized(model: clew.CompiledModel) -> list[SizedSegment]:
+    """The segments for all sizes of a model that has one build for all of them."""
+    assert model._sized is not None
+    found = [s for s in model._sized.template.segments if isinstance(s, SizedSegment)]
+    assert found
+    return found
+
+
+def check_same(found: Bound, wanted: Bound) -> None:
+    """Compares two bound segments, whose layouts may number functions differently."""
+    for name in ("inputs", "outputs", "arena_bytes", "loops", "stacks", "flows"):
+        assert getattr(found, name) == getattr(wanted, name), name
+    for name in ("arena", "scratch_bytes", "size_values"):
+        assert list(getattr(found, name)) == list(getattr(wanted, name)), name
+    np.testing.assert_array_equal(found.chunks.counts, wanted.chunks.counts)
+    np.testing.assert_array_equal(found.chunks.rows[:, 1:], wanted.chunks.rows[:, 1:])
+    functions, others = (
+        [bound.layout.symbols[n] for n in bound.chunks.rows[:, 0]] for bound in (found, wanted)
+    )
+    assert functions == others
+    one, other = found.layout, wanted.layout
+    assert (one.starts, one.first_args, one.bases) == (other.starts, other.first_args, other.bases)
+    for name in ("constants", "arena", "patches", "steps", "size_slots", "record_slots"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), name)
+
+
+@pytest.mark.parametrize(
+    ("name", "threads"), [("decoder", 1), ("decoder", 2), ("detector_free", 1)]
+)
+def test_numbers_of_a_run_are_those_of_the_plan(name: str, threads: int) -> None:
+    for segment in sized(compiled(name, threads)):
+        for by_name in SIZES[name]:
+            made = segment.at(Sizes(by_name))
+            plan = segment.template.at(Sizes(by_name), threads)
+            check_same(made._bound, Bound.of(plan, threads))
+
+
+def test_the_plan_is_made_when_it_is_asked_for() -> None:
+    model = compiled("decoder", threads=1)
+    feeds = feeds_of_decoder(2, 3, 5)
+    model.run(feeds)
+    (segment,) = model.build.segments
+    assert isinstance(segment, NativeSegment)
+    assert segment._plan is None
+    plan = segment.plan
+    assert segment.plan is plan
+    (template,) = sized(model)
+    wanted = template.template.at(Sizes({"b": 2, "s": 3, "past": 5}), threads=1)
+    assert (plan.steps, plan.arena, plan.inputs) == (wanted.steps, wanted.arena, wanted.inputs)
+    assert plan.constants is template.constants
+
+
+def saved_text(tmp_path: Path) -> tuple[Any, list[np.ndarray], Path]:
+    """The text and blobs of a saved model for all sizes."""
+    path = tmp_path / "model.clew"
+    compiled("decoder", threads=1).save(path)
+    container = read_container(path)
+    return container.text, list(container.blobs), path
+
+
+def refusal(text: Any, blobs: list[np.ndarray], path: Path) -> str:
+    write_container(path, text, blobs)
+    with pytest.raises(ClewError) as caught:
+        clew.load_compiled(path, threads=1)
+    assert caught.value.code == "C055"
+    return caught.value.message
+
+
+def first_ref(text: Any, kind: str) -> list[Any]:
+    """The first reference to a buffer of a kind in the segment for all sizes."""
+    steps = text["sized"]["segments"][0]["steps"]
+    found: list[Any] = next(ref for step in steps for ref in step["args"] if ref[0] == kind)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["input", "output", "constant", "arena"])
+def test_references_outside_of_buffers_are_refused(kind: str, tmp_path: Path) -> None:
+    text, blobs, path = saved_text(tmp_path)
+    ref = first_ref(text, kind)
+    index = ref[1]
+    ref[1] = 99
+    assert f"no {kind} 99" in refusal(text, blobs, path)
+    ref[1], ref[2] = index, -1
+    assert "is outside" in refusal(text, blobs, path)
+    ref[2] = 1 << 40
+    assert "is outside" in refusal(text, blobs, path)
+
+
+def test_references_are_compared_with_the_sizes_of_each_call(tmp_path: Path) -> None:
+    text, blobs, path = saved_text(tmp_path)
+    first_ref(text, "input")[2] = 4 * 48 * 16
+    write_container(path, text, blobs)
+    model = clew.load_compiled(path, threads=1)
+    with pytest.raises(AssertionError, match="is outside"):
+        model.run(feeds_of_decoder(1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        [[1, [[["**", 2, 2], 1]]]],  # no operation
+        [["len('code')", [["b", 1]]]],  # no coefficient
+        [[1, [["b", "2"]]]],  # no power
+        [[1, [["b", 1 << 40]]]],  # more than memory can hold
+    ],
+)
+def test_dimensions_of_another_form_are_refused(size: Any, tmp_path: Path) -> None:
+    text, blobs, path = saved_text(tmp_path)
+    text["sized"]["segments"][0]["inputs"][0]["shape"][0] = size
+    assert "ValueError" in refusal(text, blobs, path)
