@@ -242,3 +242,17 @@ def test_numeric_part() -> None:
     assert numeric_part(7) == 7
     assert numeric_part(N * 2 - 3) == -3
     assert numeric_part(N * A) == 0
+
+
+@pytest.mark.parametrize(
+    ("dim", "text"),
+    [
+        (((N + 1) // 2 + 1) % (B // 3), "((((n + 1) // 2) + 1) % (b // 3))"),
+        (dim_min(B, N) // 2, "(min(b, n) // 2)"),
+        (SymDim.symbol("past_length") // 2, "(past_length // 2)"),
+        (SymDim.symbol("past + 1") // 2, "((past + 1) // 2)"),
+        (2 * N // B, "((2*n) // b)"),
+    ],
+)
+def test_operands_of_divisions_have_parentheses_where_needed(dim: Dim, text: str) -> None:
+    assert str(dim) == text

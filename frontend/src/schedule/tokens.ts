@@ -6,7 +6,7 @@ export interface Token {
 }
 
 const WORD =
-  /(#.*$)|\b(kernel|for|in|parallel|vector|unroll|register|workspace|cache|if|else|select|prefetch|local|tile|let|while)\b(?![.\w])|\b(f32|f64|bf16|f16|i8|i32|i64|u8|bool)\b|(?<![\w.%])(\d[\w.]*)/g;
+  /(#.*$)|\b(kernel|for|in|parallel|vector|unroll|register|workspace|cache|if|else|select|prefetch|local|tile|let|while|size(?= %))\b(?![.\w])|\b(f32|f64|bf16|f16|i8|i32|i64|u8|bool)\b|(?<![\w.%])(\d[\w.]*)/g;
 
 /** Returns a line's words in order; together they are the line. */
 export function tokens(line: string): Token[] {

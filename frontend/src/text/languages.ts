@@ -31,6 +31,8 @@ const RULES: Readonly<Record<Language, readonly Rule[]>> = {
   loops: [
     [/^#.*/, "comment"],
     [/^(?:kernel|for|in|parallel|unroll|vector|scratch|register|tiles|prefetch|if|else|while|pack|shared|zero)\b/, "keyword"],
+    // Named sizes; a stage may be called "size", too.
+    [/^size(?= %)/, "keyword"],
     [DTYPE, "type"],
     [/^%\w+/, "variable"],
     [/^[a-zA-Z_]\w*(?=\()/, "operator"],

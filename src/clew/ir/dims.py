@@ -14,7 +14,8 @@ import contextlib
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from threading import RLock
 from typing import Any, Final, TypeAlias
@@ -62,11 +63,16 @@ class Atom:
     def _shown(self) -> str:
         if not self.op:
             return self.name
-        texts = list(map(str, self.args))
-        if self.op in ("//", "%"):
-            left, right = (text if text.isalnum() else f"({text})" for text in texts)
-            return f"({left} {self.op} {right})"
-        return f"{self.op}({', '.join(texts)})"
+        if self.op in DIVISIONS:
+            return f"({operation_text(self.op, list(map(operand_text, self.args)))})"
+        return operation_text(self.op, list(map(str, self.args)))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the text needs no parentheses in larger ones: it is an operation, or a name that
+        does not look like one.
+        """
+        return bool(self.op or _PLAIN_NAME.fullmatch(self.name))
 
 
 _ATOMS: Final[WeakValueDictionary[tuple[str, str, tuple[Dim, ...]], Atom]] = WeakValueDictionary()
@@ -80,6 +86,9 @@ _OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "min": min,
     "max": max,
 }
+DIVISIONS: Final = ("//", "%")
+"""The operations that are written between their operands."""
+_PLAIN_NAME: Final = re.compile(r"\??[\w.]+")
 
 
 class SymDim:
@@ -169,17 +178,19 @@ class SymDim:
         return self._text
 
     def _shown(self) -> str:
-        text = ""
-        for monomial, coefficient in sorted(self.terms, key=lambda term: term[1] < 0):
-            factors = [str(a) if p == 1 else f"{a}^{p}" for a, p in monomial]
-            if abs(coefficient) != 1 or not factors:
-                factors.insert(0, str(abs(coefficient)))
-            sign = (" - " if coefficient < 0 else " + ") if text else "-" * (coefficient < 0)
-            text += sign + "*".join(factors)
-        return text or "0"
+        return sum_text([(product_text([(a.text, p) for a, p in m]), c) for m, c in self.terms])
 
     def __repr__(self) -> str:
         return f"SymDim({self})"
+
+    @property
+    def atom(self) -> Atom | None:
+        """The atom that this dimension consists of; None if it is a sum, product or power."""
+        if len(self.terms) == 1:
+            monomial, coefficient = self.terms[0]
+            if coefficient == 1 and len(monomial) == 1 and monomial[0][1] == 1:
+                return monomial[0][0]
+        return None
 
     @property
     def symbols(self) -> frozenset[str]:
@@ -204,6 +215,38 @@ class SymDim:
                     product = product * value
             total = total + product
         return total
+
+
+def operation_text(op: str, operands: Sequence[str]) -> str:
+    """Returns an operation without a polynomial form as text, from the texts of its operands."""
+    return f" {op} ".join(operands) if op in DIVISIONS else f"{op}({', '.join(operands)})"
+
+
+def operand_text(dim: Dim, text: str | None = None) -> str:
+    """Returns the text of a dimension in a larger expression, in parentheses where needed. `text`
+    is the text by itself, by default `str(dim)`.
+    """
+    text = str(dim) if text is None else text
+    if isinstance(dim, int):
+        return f"({text})" if dim < 0 else text
+    atom = dim.atom
+    return text if atom is not None and atom.is_closed else f"({text})"
+
+
+def product_text(factors: Iterable[tuple[str, int]]) -> str:
+    """Returns a product as text, from the texts of its factors and their powers."""
+    return "*".join([text if power == 1 else f"{text}^{power}" for text, power in factors])
+
+
+def sum_text(terms: Iterable[tuple[str, int]]) -> str:
+    """Returns a sum as text, from the texts of its products ("" for 1) and their coefficients."""
+    text = ""
+    for product_, coefficient in sorted(terms, key=lambda term: term[1] < 0):
+        size = abs(coefficient)
+        term = product_ if size == 1 else f"{size}*{product_}" if product_ else ""
+        sign = (" - " if coefficient < 0 else " + ") if text else "-" * (coefficient < 0)
+        text += sign + (term or str(size))
+    return text or "0"
 
 
 @functools.lru_cache(maxsize=1 << 14)

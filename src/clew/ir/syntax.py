@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from clew.ir.dims import Atom, Dim, SymDim
+from clew.ir.dims import DIVISIONS, Atom, Dim, SymDim, operand_text, operation_text
 from clew.ir.expr import ArgRef
 from clew.ir.types import (
     FunctionType,
@@ -77,15 +77,10 @@ def dim_text(dim: Dim) -> str:
 def _atom_text(atom: Atom) -> str:
     if not atom.op:
         return symbol_text(atom.name)
-    left, right = map(dim_text, atom.args)
-    if atom.op in ("//", "%"):
-        return f"({_operand(left)} {atom.op} {_operand(right)})"
-    return f"{atom.op}({left}, {right})"
-
-
-def _operand(text: str) -> str:
-    """Returns an operand of `//` or `%`, in parentheses unless it is a name or a number."""
-    return text if re.fullmatch(r"\w+", text) else f"({text})"
+    if atom.op in DIVISIONS:
+        texts = [operand_text(arg, dim_text(arg)) for arg in atom.args]
+        return f"({operation_text(atom.op, texts)})"
+    return operation_text(atom.op, [dim_text(arg) for arg in atom.args])
 
 
 @lru_cache(maxsize=16384)

@@ -1,5 +1,5 @@
-"""Prints a loop nest, one statement or inlined operator per line, and attributes each line to
-stages.
+"""Prints a loop nest, one statement, inlined operator or named size per line, and attributes each
+line to stages.
 
 Debug locations name these lines: an instruction leads to a line here, the line to te stages, and
 those to graph nodes.
@@ -7,8 +7,11 @@ those to graph nodes.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from clew.ir.dims import Dim
 from clew.loop.ir import (
     Barrier,
     Block,
@@ -22,7 +25,8 @@ from clew.loop.ir import (
     TileProduct,
     expressions,
 )
-from clew.te.expr import Inlined, Scalar, render, shared_parts
+from clew.loop.named_sizes import LONGEST_INLINE, NamedSizes, plain_text
+from clew.te.expr import Checked, Inlined, Scalar, Size, render, shared_parts
 from clew.te.walk import post_order
 
 _ASSIGN = {
@@ -45,68 +49,89 @@ class PrintedNest:
     expressions.
 
     `stages[n - 1]` names the te stages that line n belongs to: one for a store or an inlined
-    operator, all those inside it for a loop.
+    operator, all those inside it for a loop. `held` has the stages inside each statement, by id.
     """
 
+    held: Mapping[int, tuple[str, ...]] = field(repr=False)
+    sizes: NamedSizes = field(repr=False)
     lines: list[str] = field(default_factory=list)
     stages: list[tuple[str, ...]] = field(default_factory=list)
     line_of: dict[int, int] = field(default_factory=dict)
-    _held: dict[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
 
-    def held(self, stmt: Stmt) -> tuple[str, ...]:
-        """Returns the stages inside a statement."""
-        return _stages(stmt, self._held)
+    def render(self, expr: Scalar, names: Mapping[int, str] = MappingProxyType({})) -> str:
+        """Returns an expression as text with the nest's names of sizes."""
+        return render(expr, names, self.sizes.operand)
 
     @property
     def text(self) -> str:
         """The whole text."""
         return "\n".join(self.lines) + "\n"
 
-    def add(self, key: int, depth: int, text: str, stages: tuple[str, ...]) -> None:
-        """Adds a line."""
+    def add(self, key: int | None, depth: int, text: str, stages: tuple[str, ...]) -> None:
+        """Adds a line. `key` is the id of what it shows, None for a named size."""
         self.lines.append("  " * depth + text)
         self.stages.append(stages)
-        self.line_of[key] = len(self.lines)
+        if key is not None:
+            self.line_of[key] = len(self.lines)
 
 
 def print_nest(nest: Nest) -> PrintedNest:
     """Returns the nest's text with its line numbers."""
-    printed = PrintedNest()
-    every = printed.held(nest.body)
-    params = ", ".join(f"{b.name}: {_type(b)}" for b in (*nest.inputs, *nest.outputs))
-    printed.add(id(nest), 0, f"kernel {nest.name}({params}):", every)
-    for buffer in nest.temporaries:
-        printed.add(id(buffer), 1, f"{buffer.scope} {buffer.name}: {_type(buffer)}", every)
+    arguments, temporaries = (*nest.inputs, *nest.outputs), nest.temporaries
+    dims = [d for b in arguments for d in b.shape if len(plain_text(d)) > LONGEST_INLINE]
+    dims += [d for b in temporaries for d in b.shape]
+    held: dict[int, tuple[str, ...]] = {}
+    every = _survey(nest.body, held, dims)
+    sizes = NamedSizes(dims)
+    printed = PrintedNest(held, sizes)
+    params = [f"{b.name}: {_type(b, lambda d: _in_head(d, sizes))}" for b in arguments]
+    printed.add(id(nest), 0, f"kernel {nest.name}({', '.join(params)}):", every)
+    for name, text in sizes.definitions:
+        printed.add(None, 1, f"size {name} = {text}", every)
+    for buffer in temporaries:
+        text = f"{buffer.scope} {buffer.name}: {_type(buffer, sizes.text)}"
+        printed.add(id(buffer), 1, text, every)
     _print(nest.body, 1, printed)
     return printed
 
 
-def _type(buffer: Buffer) -> str:
-    return f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+def _type(buffer: Buffer, size: Callable[[Dim], str]) -> str:
+    return f"{buffer.dtype}[{', '.join(map(size, buffer.shape))}]"
 
 
-def _stages(stmt: Stmt, known: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
-    """Returns the stages inside a statement, in order; cached by statement."""
+def _in_head(dim: Dim, sizes: NamedSizes) -> str:
+    """Returns the text of a dimension in the head, which spells out sizes that are not long."""
+    text = plain_text(dim)
+    return text if len(text) <= LONGEST_INLINE else sizes.text(dim)
+
+
+def _survey(stmt: Stmt, known: dict[int, tuple[str, ...]], dims: list[Dim]) -> tuple[str, ...]:
+    """Returns the stages inside a statement, in order, and puts them into `known` by statement.
+    Appends the dimensions in its text to `dims`.
+    """
     found = known.get(id(stmt))
     if found is None:
         names: dict[str, None] = {}
         for expr in expressions(stmt):
-            names.update(dict.fromkeys(inlined.stage for inlined in _inlined(expr)))
+            for node in post_order(expr):
+                if isinstance(node, Inlined):
+                    names[node.stage] = None
+                elif isinstance(node, Size):
+                    dims.append(node.dim)
+                elif isinstance(node, Checked):
+                    dims.append(node.places.count)
         match stmt:
             case For() | If() | TileProduct():
-                names.update(dict.fromkeys(_stages(stmt.body, known)))
+                if isinstance(stmt, For):
+                    dims.append(stmt.size)
+                names.update(dict.fromkeys(_survey(stmt.body, known, dims)))
             case Block():
                 for child in stmt.stmts:
-                    names.update(dict.fromkeys(_stages(child, known)))
+                    names.update(dict.fromkeys(_survey(child, known, dims)))
             case Store() | Prefetch():
                 names[stmt.stage] = None
         found = known[id(stmt)] = tuple(names)
     return found
-
-
-def _inlined(expr: Scalar) -> list[Inlined]:
-    """Returns the inlined operators in an expression, producers first, each once."""
-    return [node for node in _named(expr, set()) if isinstance(node, Inlined)]
 
 
 def _named(expr: Scalar, shared: set[int]) -> list[Scalar]:
@@ -123,16 +148,16 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
                 _print(child, depth, out)
         case For():
             word = f"{_WORD[stmt.kind]}.{stmt.axis}" if stmt.axis else _WORD[stmt.kind]
-            head = f"{word} {stmt.name} in {stmt.size}:"
-            out.add(id(stmt), depth, head, out.held(stmt))
+            head = f"{word} {stmt.name} in {out.sizes.text(stmt.size)}:"
+            out.add(id(stmt), depth, head, out.held[id(stmt)])
             _print(stmt.body, depth + 1, out)
         case If():
-            cond = _lines(stmt.cond, depth, out, out.held(stmt))
-            out.add(id(stmt), depth, f"if {cond}:", out.held(stmt))
+            cond = _lines(stmt.cond, depth, out, out.held[id(stmt)])
+            out.add(id(stmt), depth, f"if {cond}:", out.held[id(stmt)])
             _print(stmt.body, depth + 1, out)
         case Store():
             value = _lines(stmt.value, depth, out, (stmt.stage,))
-            place = f"{stmt.buffer.name}[{', '.join(map(render, stmt.indices))}]"
+            place = f"{stmt.buffer.name}[{', '.join(map(out.render, stmt.indices))}]"
             text = f"{place} {_ASSIGN[stmt.combiner]} {value}"
             if stmt.nontemporal:
                 text = f"nontemporal {text}"
@@ -141,10 +166,10 @@ def _print(stmt: Stmt, depth: int, out: PrintedNest) -> None:
             out.add(id(stmt), depth, "barrier", ())
         case TileProduct():
             head = f"tiles {stmt.rows} x {stmt.columns} x {stmt.depth}:"
-            out.add(id(stmt), depth, head, out.held(stmt))
+            out.add(id(stmt), depth, head, out.held[id(stmt)])
             _print(stmt.body, depth + 1, out)
         case Prefetch():
-            place = f"{stmt.buffer.name}[{', '.join(map(render, stmt.indices))}]"
+            place = f"{stmt.buffer.name}[{', '.join(map(out.render, stmt.indices))}]"
             out.add(id(stmt), depth, f"prefetch {place}", (stmt.stage,))
 
 
@@ -159,7 +184,7 @@ def _lines(expr: Scalar, depth: int, out: PrintedNest, stages: tuple[str, ...]) 
     names: dict[int, str] = {}
     count = 0
     for node in _named(expr, shared):
-        value = render(node.value if isinstance(node, Inlined) else node, names)
+        value = out.render(node.value if isinstance(node, Inlined) else node, names)
         if isinstance(node, Inlined):
             name = f"%{count}"
             out.add(id(node), depth, f"{name} = {value}  # {node.stage}", (node.stage,))
@@ -168,7 +193,7 @@ def _lines(expr: Scalar, depth: int, out: PrintedNest, stages: tuple[str, ...]) 
             name = f"%t{len(names) - count}"
             out.add(id(node), depth, f"let {name} = {value}", owners[id(node)])
         names[id(node)] = name
-    return render(expr, names)
+    return out.render(expr, names)
 
 
 def _owners(expr: Scalar, stages: tuple[str, ...]) -> dict[int, tuple[str, ...]]:

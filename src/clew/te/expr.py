@@ -8,11 +8,11 @@ nodes are here, since the operators of each build others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeAlias
 
-from clew.ir.dims import Dim, Facts, SymDim, at_least
+from clew.ir.dims import Dim, Facts, SymDim, at_least, operand_text
 from clew.ir.types import is_float, is_integer
 from clew.support.bounds import Places
 from clew.support.walk import post_order
@@ -616,8 +616,14 @@ def spelled_out(expr: Scalar) -> str:
     return text + render(expr, names)
 
 
-def render(expr: Scalar, names: Mapping[int, str] = MappingProxyType({})) -> str:
-    """Returns the expression as text; parts with a name, by id, are printed as that name."""
+def render(
+    expr: Scalar,
+    names: Mapping[int, str] = MappingProxyType({}),
+    size: Callable[[Dim], str] = operand_text,
+) -> str:
+    """Returns the expression as text; parts with a name, by id, are printed as that name. `size`
+    returns the text of a dimension.
+    """
     named = names.get(id(expr))
     if named is not None:
         return named
@@ -627,30 +633,31 @@ def render(expr: Scalar, names: Mapping[int, str] = MappingProxyType({})) -> str
         case Index():
             return expr.name
         case Binary():
-            if expr.op in _INFIX:
-                return f"({render(expr.a, names)} {_INFIX[expr.op]} {render(expr.b, names)})"
-            return f"{expr.op}({render(expr.a, names)}, {render(expr.b, names)})"
+            a, b = render(expr.a, names, size), render(expr.b, names, size)
+            return f"({a} {_INFIX[expr.op]} {b})" if expr.op in _INFIX else f"{expr.op}({a}, {b})"
         case Unary():
-            return f"{expr.op}({render(expr.a, names)})"
+            return f"{expr.op}({render(expr.a, names, size)})"
         case Intrinsic():
-            return f"{expr.name}({', '.join(render(a, names) for a in expr.args)})"
+            return f"{expr.name}({', '.join(render(a, names, size) for a in expr.args)})"
         case Select():
-            return f"select({', '.join(render(a, names) for a in expr.children)})"
+            return f"select({', '.join(render(a, names, size) for a in expr.children)})"
         case Cast() | Bitcast():
             prefix = "bits_" if isinstance(expr, Bitcast) else ""
-            return f"{prefix}{expr.dtype}({render(expr.a, names)})"
+            return f"{prefix}{expr.dtype}({render(expr.a, names, size)})"
         case Load():
-            return f"{expr.source.name}[{', '.join(render(a, names) for a in expr.indices)}]"
+            return f"{expr.source.name}[{', '.join(render(a, names, size) for a in expr.indices)}]"
         case Reduce():
             axes = ", ".join(a.name for a in expr.axes)
-            return f"{expr.combiner}({render(expr.value, names)}, over=[{axes}])"
+            return f"{expr.combiner}({render(expr.value, names, size)}, over=[{axes}])"
         case Sequential():
             axes = ", ".join(a.name for a in expr.over)
-            parts = ", ".join(render(a, names) for a in expr.children)
+            parts = ", ".join(render(a, names, size) for a in expr.children)
             return f"{expr.word}({parts}, over=[{axes}])"
         case Inlined():
-            return render(expr.value, names)
+            return render(expr.value, names, size)
         case Checked():
             of = "of" if expr.places.from_end else "below"
-            return f"index({render(expr.value, names)}, {of}={expr.places.count})"
-    return str(getattr(expr, "name", getattr(expr, "dim", "?")))
+            return f"index({render(expr.value, names, size)}, {of}={size(expr.places.count)})"
+        case Size():
+            return size(expr.dim)
+    return str(getattr(expr, "name", "?"))
