@@ -31,7 +31,8 @@ from harness.report import progress
 
 Run = Callable[[Feed], Outputs]
 _AGAIN = 5  # calls after the first
-_ROUNDS = 5
+_ROUNDS, _MOST_ROUNDS = 5, 25
+_ROUNDS_S = 1.0  # more rounds for small sizes, since a shared machine's speed drifts
 _TURN_S = 5e-3
 _MOST_CALLS = 20  # of a turn
 _PAUSE_S = 0.01  # lets another engine's spinning threads go to sleep
@@ -176,7 +177,8 @@ def _time(at: AtSize, runs: Mapping[str, Run], feeds: _Feeds, threads: int) -> N
     once = _seconds(runs["free"], feeds.at(at.dims))
     count = min(max(2, int(_TURN_S / once)), _MOST_CALLS)
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for name in _order(list(runs)):
+    rounds = int(_ROUNDS_S / (once * len(runs) * (1 + count)))
+    for name in _order(list(runs), min(max(_ROUNDS, rounds), _MOST_ROUNDS)):
         turn = [feeds.at(at.dims) for _ in range(1 + count)]
         if threads > 1:
             time.sleep(_PAUSE_S)
@@ -186,8 +188,8 @@ def _time(at: AtSize, runs: Mapping[str, Run], feeds: _Feeds, threads: int) -> N
     at.free_s, at.peer_s, at.static_s = medians["free"], medians["peer"], medians.get("static")
 
 
-def _order(names: list[str]) -> Iterator[str]:
-    for turn in range(_ROUNDS):
+def _order(names: list[str], rounds: int) -> Iterator[str]:
+    for turn in range(rounds):
         shift = turn % len(names)
         yield from names[shift:] + names[:shift]
 

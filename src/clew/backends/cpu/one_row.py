@@ -26,7 +26,7 @@ class OneRow:
         """Returns where a nest computes one row; None if it has no sum of products whose rows are
         the only free size.
         """
-        if len(nest.outputs) != 1 or not _multiplies(nest):
+        if len(nest.outputs) != 1 or not nest.outputs[0].shape or not _multiplies(nest):
             return None
         *leading, columns = nest.outputs[0].shape
         rows = product(tuple(leading))

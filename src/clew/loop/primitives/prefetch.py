@@ -50,9 +50,9 @@ def prefetch(
     The shares are numbers even if only a run knows the number of iterations. `tiles` is then the
     loop over tiles around `at`: its first 4 iterations prefetch the range, and all others repeat
     the last lines. Copies of this loop that have fewer iterations at typical sizes are for
-    remainders, or for sizes of a few rows. There, each tile prefetches the whole range, in shares
-    at its innermost loop. A loop over the lines of a share, with a length known at run time, would
-    be mispredicted once per share, which took a fifth of a kernel's time (Zen 3).
+    remainders. There, each tile prefetches the whole range, in shares at its innermost loop, and so
+    does a copy for fewer than 4 tiles, which is added. Shares whose number of lines followed from
+    the sizes were slower.
 
     Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
     S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
