@@ -13,7 +13,7 @@ from clew import te
 from clew.ir.dims import SymDim
 from clew.loop.affine import Simplifier
 from clew.loop.interpret import interpret
-from clew.loop.ir import Block, For, Nest, Prefetch, Stmt
+from clew.loop.ir import Block, For, Nest, Prefetch, Stmt, walk
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule, Step
@@ -225,7 +225,8 @@ def test_tiles_prefetch_the_whole_panel_at_all_sizes() -> None:
     assert (result == 64).all()
 
 
-def test_loops_without_tiles_prefetch_as_for_four_iterations() -> None:
+def test_the_share_of_a_prefetch_follows_from_the_sizes_of_a_run() -> None:
+    """Without tiles, steps of any number prefetch the panel once, a few lines at a time."""
     n = SymDim.symbol("n")
     a, b = te.placeholder((n, 64), "f32", "a"), te.placeholder((4, 64, 16), "f32", "b")
     k = te.reduce_axis(64, "k")
@@ -233,8 +234,12 @@ def test_loops_without_tiles_prefetch_as_for_four_iterations() -> None:
     schedule = Schedule(lower("panels", [a, b], [out]))
     schedule.reorder("out.p", "out.i", "out.k", "out.j")
     schedule.prefetch("b", "out.p", "out.i")
-    counts = [len(requested(schedule.nest, {"n": rows}, panel=1)) for rows in (1, 2, 5)]
-    assert counts == [16, 32, 80]
+    asked = []
+    for rows in (1, 2, 3, 64, 100):
+        nest = at_sizes(schedule.nest, {"n": rows})
+        (line,) = (s for s in walk(nest.body) if isinstance(s, For) and s.name == "out.line")
+        asked.append(line.extent)
+    assert asked == [32, 32, 22, 1, 1]  # of 64; at most 32 at once
 
 
 def test_overlap_computes_a_stage_one_iteration_early() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Protocol
 
-from clew.ir.dims import Dim, dim_min
+from clew.ir.dims import Dim, dim_max, dim_min
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import (
@@ -27,10 +27,11 @@ from clew.loop.ir import (
 )
 from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Load, Scalar, binary, size
+from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
+_MOST_OF_SIZE = 32  # lines of a share sized at run time; caches cannot keep up with more
 FEW_TILES = 4
 """Tiles that prefetch a range together if only a run knows how many there are."""
 
@@ -47,12 +48,16 @@ def prefetch(
     prefetches an equal share of the cache lines; the last iteration of `ahead` repeats its own
     range.
 
-    The shares are numbers even if only a run knows the number of iterations. `tiles` is then the
-    loop over tiles around `at`: its first 4 iterations prefetch the range, and all others repeat
-    the last lines. Copies of this loop that have fewer iterations at typical sizes are for
-    remainders. There, each tile prefetches the whole range, in shares at its innermost loop, and so
-    does a copy for fewer than 4 tiles, which is added. Shares whose number of lines followed from
-    the sizes were slower.
+    If only a run knows the number of iterations, a loop prefetches each share, which is capped at
+    32 lines. In the loops of a matrix unit, few iterations suffice then, and the others repeat the
+    last lines.
+
+    With `tiles`, the loop over tiles around `at`, shares are numbers at all sizes: the first 4
+    tiles prefetch the range, and all others repeat the last lines. Copies of this loop that have
+    fewer iterations at typical sizes are for remainders. There, each tile prefetches the whole
+    range, in shares at its innermost loop, and so does a copy for fewer than 4 tiles, which is
+    added. This is for tiles that each range meets once: a remainder that runs for every line of an
+    image would prefetch the range every time.
 
     Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
     S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
@@ -71,17 +76,18 @@ def prefetch(
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
 
-        def share(steps: int) -> _Share:
+        def share(steps: Dim) -> _Share:
             made = _Share(load.source, outer, stmt.stage, panel, steps)
-            check_lines(made.each)
+            if isinstance(made.each, int):
+                check_lines(made.each)
             return made
 
         body, skipped = found.body, frozenset[int]()
-        if not isinstance(steps, int):
-            if tiles:
-                body, skipped = _with_small_tiles(found.body, tiles, buffer, share, simplifier)
-            steps = least_iterations(body, at, skipped)
-            steps *= 1 if has_tiles(body) else FEW_TILES
+        if not isinstance(steps, int) and tiles:
+            body, skipped = _with_small_tiles(found.body, tiles, buffer, share, simplifier)
+            steps = least_iterations(body, at, skipped) * FEW_TILES
+        elif has_tiles(body):  # they contain no loops over lines
+            steps = least_iterations(body, at)
         placed = True
         if steps:
             body = insert_shares(body, at, Imm(0, INDEX), share(steps), simplifier, skipped)
@@ -97,7 +103,7 @@ def _with_small_tiles(
     body: Stmt,
     tiles: str,
     buffer: str,
-    share: Callable[[int], Share],
+    share: Callable[[Dim], Share],
     simplifier: Simplifier,
 ) -> tuple[Stmt, frozenset[int]]:
     """Returns a statement in which each tile of the loops named `tiles` that have few iterations
@@ -188,7 +194,7 @@ class _Share:
     """The share of each of `steps` steps in the prefetch of the next panel."""
 
     def __init__(
-        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: int
+        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: Dim
     ) -> None:
         self.buffer = buffer
         self.outer = outer
@@ -199,11 +205,18 @@ class _Share:
         elements = math.prod(buffer.numbers[axis + 1 :])
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
         self.lines = -(-elements // self.per_line)
-        self.each = -(-self.lines // max(steps, 1))
+        self.each: Dim = (steps + (self.lines - 1)) // dim_max(steps, 1)
+        if not isinstance(self.each, int):
+            self.each = dim_min(self.each, min(_MOST_OF_SIZE, self.lines))
 
     def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step."""
-        first = binary("mul", step, Imm(self.each, INDEX))
+        first = binary("mul", step, size(self.each))
+        if not isinstance(self.each, int):
+            first = binary("min", first, size(self.lines - self.each))
+            line = Index(f"{self.stage}.line", self.each)
+            place = simplifier.simplify(binary("add", first, line))
+            return [For(line, "serial", self._of_line(place))]
         if not simplifier.never_above(first, self.lines - self.each):
             first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
         lines = range(min(self.each, self.lines))

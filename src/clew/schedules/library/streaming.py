@@ -23,17 +23,22 @@ from clew.support.errors import ScheduleError
 _MOST_LINES = 8
 # Reduction steps between two requests, if a request at each step would be less than a line.
 _STEPS = 16
-# Fewest steps in an iteration beside which the requests of a share are cheap.
+# Fewest steps in an iteration for which a loop over lines, counted at run time, is cheap.
 _FEW_STEPS = 8
 
 
 def stream(
-    schedule: Schedule, info: StageInfo, panel: str, levels: list[str], target: Target
+    schedule: Schedule,
+    info: StageInfo,
+    panel: str,
+    levels: list[str],
+    target: Target,
+    tiles: str = "",
 ) -> None:
     """Prefetches the next panel of each operand whose panels are contiguous.
 
     `levels` are the loops inside `panel`, outermost first. The requests go into the outermost of
-    them that issues only a few at a time.
+    them that issues only a few at a time. `tiles` may be the outermost of them: see `prefetch`.
     """
     if schedule.extent(panel) < 2:
         return
@@ -43,7 +48,9 @@ def stream(
         lines = buffer.typical_bytes // schedule.extent(panel) // CACHE_LINE_BYTES
         at = _level(schedule, panel, levels, lines)
         try:
-            schedule.prefetch(buffer.name, panel, at, _tiles_around(schedule, panel, levels, at))
+            schedule.prefetch(
+                buffer.name, panel, at, tiles if _is_counted_by_run(schedule, tiles) else ""
+            )
         except ScheduleError:
             continue  # its panels are not contiguous
 
@@ -96,16 +103,10 @@ def _level_of_size(body: Stmt, levels: Sequence[str]) -> str:
     return levels[-1]
 
 
-def _tiles_around(schedule: Schedule, panel: str, levels: Sequence[str], at: str) -> str:
-    """Returns the innermost loop over tiles that contains the loop `at`, if only a run knows its
-    number of iterations; else an empty name.
-    """
-    body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
-    if has_tiles(body) or at not in levels:
-        return ""
-    around = levels[: levels.index(at)]
-    free = [n.name for n in loops(body) if n.name in around and not isinstance(n.size, int)]
-    return max(free, key=levels.index, default="")
+def _is_counted_by_run(schedule: Schedule, tiles: str) -> bool:
+    """Whether only a run knows the number of iterations of a loop over tiles."""
+    found = [loop for loop in loops(schedule.nest.body) if loop.name == tiles]
+    return any(not isinstance(loop.size, int) and not has_tiles(loop) for loop in found)
 
 
 def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:

@@ -129,7 +129,7 @@ class Matmul(Rule[Product]):
         schedule.vectorize(lane)
         if settings["prefetch"]:
             levels = [attach, *reduction] if row else reduction
-            stream(schedule, info, panel, levels, match.target)
+            stream(schedule, info, panel, levels, match.target, tiles=attach if row else "")
         banded = schedule.extent(batch[0]) > 1 if batch else False
         spread(schedule, [*batch, panel], attach if row and not banded else "")
         return schedule
