@@ -178,6 +178,17 @@ def test_prefetch_asks_for_a_share_of_the_next_panel_each_step() -> None:
     assert same(interpret(schedule.finished(), arrays), expected)
 
 
+def panels_of_any_rows() -> Schedule:
+    """Returns a product with four panels of 64 lines."""
+    n = SymDim.symbol("n")
+    a, b = te.placeholder((n, 64), "f32", "a"), te.placeholder((4, 64, 16), "f32", "b")
+    k = te.reduce_axis(64, "k")
+    out = te.compute((4, n, 16), lambda p, i, j: te.sum(a[i, k] * b[p, k, j], k), "out")
+    schedule = Schedule(lower("panels", [a, b], [out]))
+    schedule.reorder("out.p", "out.i", "out.k", "out.j")
+    return schedule
+
+
 def requested(nest: Nest, sizes: Mapping[str, int], panel: int) -> list[int]:
     """Returns the lines that a panel's iteration prefetches, in order."""
     found: list[int] = []
@@ -202,12 +213,7 @@ def requested(nest: Nest, sizes: Mapping[str, int], panel: int) -> list[int]:
 
 def test_tiles_prefetch_the_whole_panel_at_all_sizes() -> None:
     """Few tiles prefetch it each; the first four of many share the work."""
-    n = SymDim.symbol("n")
-    a, b = te.placeholder((n, 64), "f32", "a"), te.placeholder((4, 64, 16), "f32", "b")
-    k = te.reduce_axis(64, "k")
-    out = te.compute((4, n, 16), lambda p, i, j: te.sum(a[i, k] * b[p, k, j], k), "out")
-    schedule = Schedule(lower("panels", [a, b], [out]))
-    schedule.reorder("out.p", "out.i", "out.k", "out.j")
+    schedule = panels_of_any_rows()
     schedule.split("out.i", 6, tail="shrink")
     schedule.split("out.k", 16)
     schedule.prefetch("b", "out.p", "out.k.o", "out.i.o")
@@ -227,12 +233,7 @@ def test_tiles_prefetch_the_whole_panel_at_all_sizes() -> None:
 
 def test_the_share_of_a_prefetch_follows_from_the_sizes_of_a_run() -> None:
     """Without tiles, steps of any number prefetch the panel once, a few lines at a time."""
-    n = SymDim.symbol("n")
-    a, b = te.placeholder((n, 64), "f32", "a"), te.placeholder((4, 64, 16), "f32", "b")
-    k = te.reduce_axis(64, "k")
-    out = te.compute((4, n, 16), lambda p, i, j: te.sum(a[i, k] * b[p, k, j], k), "out")
-    schedule = Schedule(lower("panels", [a, b], [out]))
-    schedule.reorder("out.p", "out.i", "out.k", "out.j")
+    schedule = panels_of_any_rows()
     schedule.prefetch("b", "out.p", "out.i")
     asked = []
     for rows in (1, 2, 3, 64, 100):
