@@ -257,10 +257,18 @@ class Schedule(Shown):
         return self.apply("inline", stage=stage)
 
     def compute_at(
-        self, stage: str, loop: str, scope: Scope = "scratch", align: int = 1
+        self,
+        stage: str,
+        loop: str,
+        scope: Scope = "scratch",
+        align: int = 1,
+        *,
+        beyond: bool = False,
     ) -> Schedule:
         """Computes a stage inside a loop of its readers."""
-        args = {"align": align} if align > 1 else {}
+        args: dict[str, Any] = {"align": align} if align > 1 else {}
+        if beyond:
+            args["beyond"] = True
         return self.apply("compute_at", stage=stage, loop=loop, scope=scope, **args)
 
     def cache_write(self, stage: str) -> str:

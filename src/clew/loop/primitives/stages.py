@@ -20,6 +20,7 @@ from clew.loop.ir import (
     Store,
     TileProduct,
     block,
+    buffer_loads,
     loops,
     map_expressions,
     reads,
@@ -131,12 +132,16 @@ def compute_at(
     loop: str,
     scope: Scope = "scratch",
     align: int = 1,
+    beyond: bool = False,
 ) -> Nest:
     """Computes, inside each iteration of `loop`, only the part of `stage` that the iteration reads.
 
     The part is derived from the reads; its buffer shrinks to that size and moves to `scope`. The
     stage's loops keep their names, now inside `loop`. Along the last axis, the part begins and ends
     at multiples of `align`, so that the stage's vectors stay aligned for its readers.
+
+    A part may extend beyond the end of the stage, where it has guards. With `beyond`, these elements
+    are computed as well and never read, if all that they load lies inside its buffers.
 
     Errors: S001, S002, S020; S022 for an output; S023 if the stage is read outside the loop; S017
     for shared memory outside block loops.
@@ -165,7 +170,8 @@ def compute_at(
         local = Buffer(buffer.name, tuple(r.extent for r in region), buffer.dtype, scope)
         facts = known.get(id(found), ())
         produced = [
-            _produce(loops_, store, local, region, facts, simplifier) for loops_, store in nests
+            _produce(loops_, store, local, region, facts, simplifier, beyond=beyond)
+            for loops_, store in nests
         ]
         body = map_expressions(
             found.body, lambda e: _move_loads(e, buffer, local, region, simplifier)
@@ -309,13 +315,16 @@ def _produce(
     region: list[_Region],
     facts: Facts,
     simplifier: Simplifier,
+    *,
+    beyond: bool,
 ) -> Stmt:
     """Returns the stage's nest over a region, guarded where the region may exceed the tensor at
-    sizes for which `facts` hold.
+    sizes for which `facts` hold. Guards against its end are left out with `beyond` if no load
+    needs them.
     """
     values: dict[int, Scalar] = {}
     indices: list[Scalar] = []
-    guards: list[Scalar] = []
+    guards: list[tuple[Scalar, Index | None]] = []  # conditions; of an end, with the axis's loop
     fresh: dict[int, Index] = {}
     for index, part, extent in zip(store.indices, region, store.buffer.shape, strict=True):
         assert isinstance(index, Index)
@@ -325,16 +334,33 @@ def _produce(
         values[id(index)] = position
         indices.append(new)
         if not simplifier.never_above(position, extent - 1, facts):
-            guards.append(binary("lt", position, size(extent)))
+            guards.append((binary("lt", position, size(extent)), new))
         if not simplifier.never_below(position, 0, facts):
-            guards.append(binary("ge", position, Imm(0, INDEX)))
+            guards.append((binary("ge", position, Imm(0, INDEX)), None))
     value = simplifier.simplify(substitute(store.value, values))
+    ends = [new for _, new in guards if new is not None]
+    if beyond and _loads_inside(value, ends, facts, simplifier):
+        guards = [(cond, new) for cond, new in guards if new is None]
     body: Stmt = Store(local, tuple(indices), value, store.stage, store.combiner)
     if guards:
-        body = If(all_of(*guards), body)
+        body = If(all_of(*(cond for cond, _ in guards)), body)
     for loop in reversed(around):
         body = For(fresh.get(id(loop.index), loop.index), loop.kind, body)
     return body
+
+
+def _loads_inside(
+    value: Scalar, ends: Sequence[Index], facts: Facts, simplifier: Simplifier
+) -> bool:
+    """Whether the loads of an expression are inside their buffers at all iterations of some loops,
+    if they are at those before the end.
+    """
+    return all(
+        simplifier.never_below(index, 0, facts) and simplifier.never_above(index, extent - 1, facts)
+        for load in buffer_loads(value)
+        for index, extent in zip(load.indices, load.source.shape, strict=True)
+        if any(contains(index, end) for end in ends)
+    )
 
 
 def _move_loads(

@@ -147,7 +147,9 @@ def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
             place.append(rest % te.size(size))
             rest = rest // te.size(size)
         value: Scalar = x[(rest, *reversed(place), there)]
-        inside = [here < te.size(rows)] if rows % TILE_ROWS != 0 else []
+        # With free sizes, the test is of the index itself, which is thus known to be valid.
+        row_exists = here < te.size(rows) if isinstance(rows, int) else rest < te.size(outer[0])
+        inside = [row_exists] if rows % TILE_ROWS != 0 else []
         inside += [there < te.size(depth)] if depth % TILE_DEPTH != 0 else []
         if inside:
             value = te.select(te.all_of(*inside), value, 0.0)

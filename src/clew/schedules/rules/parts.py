@@ -54,10 +54,14 @@ class Parts(Rule[PartsMatch]):
         schedule, infos = match.begin()
         info, (height, _, deep) = infos[match.anchor], match.tile
         panels = arrange_panels(schedule, match, infos[match.root], settings["band"])
-        blocks, line = schedule.split(panels.row, height)
-        pairs, pair = schedule.split(blocks, HIGH)
+        if panels.blocks:
+            line = panels.row
+            pairs, pair = schedule.split(panels.blocks, HIGH, tail="shrink")
+        else:
+            blocks, line = schedule.split(panels.row, height)
+            pairs, pair = schedule.split(blocks, HIGH)
         schedule.reorder(pairs, pair, line, panels.inside)
-        schedule.compute_at(match.anchor, pairs, "scratch")
+        schedule.compute_at(match.anchor, pairs, "scratch", beyond=bool(panels.blocks))
         panels.write_vectors(schedule, match.target)
         terms, depth = info.reduction_axes
         *others, m, n = info.axes
