@@ -38,6 +38,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
     activation,
     attention,
     create,
+    dense_by_rows,
     elementwise,
     linalg,
     logic,

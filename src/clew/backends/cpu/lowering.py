@@ -22,7 +22,7 @@ from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
-from clew.ir.dims import Dim, Expected, SymDim, expected_sizes, expecting
+from clew.ir.dims import Dim, Expected, SymDim, expected_sizes, expecting, substitute
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, leaves
@@ -190,11 +190,11 @@ class KernelSource(Shown):
             for number, where in enumerate(_where(self.function))
             if where != 0
         ]
-        found = OneRow.of(self.nest) if len(ways) == 1 else None
-        if found is not None:
+        found, (_, where) = OneRow.of(self.nest), ways[0]
+        if found is not None and substitute(where, found.sizes) == 1:
             one = _SourceOfOneRow(self, found)
             if one.plan.rules != self.plan.rules:
-                return [(self, 1 - found.where), (one, found.where)]
+                return [(self, where - found.where), (one, found.where), *ways[1:]]
         return ways
 
     def _other(self, way: int) -> KernelSource:
@@ -236,8 +236,9 @@ class KernelSource(Shown):
         return self.plan.schedule
 
     def finished(self) -> Nest:
-        """Returns the scheduled nest of this way."""
-        return self.schedule.finished()
+        """Returns the scheduled nest of this way, with the arguments of the first one."""
+        made = self.schedule.finished()
+        return made if self._first is None else with_arguments(made, self._first.schedule.nest)
 
     @property
     def rules(self) -> tuple[str, ...]:
@@ -297,7 +298,7 @@ class KernelSource(Shown):
 
 
 class _SourceOfOneRow(KernelSource):
-    """The way of a kernel for one row."""
+    """The way of a kernel for one row, scheduled at this size."""
 
     def __init__(self, first: KernelSource, found: OneRow) -> None:
         super().__init__(
@@ -309,15 +310,12 @@ class _SourceOfOneRow(KernelSource):
             first,
             expected=first.expected,
         )
-        self._found = found
-        self._whole = first
+        self._sizes = found.sizes
 
     @cached_property
     def nest(self) -> Nest:
-        return at_sizes(self._whole.nest, self._found.sizes)
-
-    def finished(self) -> Nest:
-        return with_arguments(super().finished(), self._whole.finished())
+        assert self._first is not None
+        return at_sizes(self._first.nest, self._sizes)
 
 
 @dataclass(frozen=True, repr=False)

@@ -23,7 +23,7 @@ from clew.ops.math.parts import (
     part_terms,
     whole_parts,
 )
-from clew.ops.movement.layouts import logical_sizes, parse_layout, transform
+from clew.ops.movement.layouts import Layout, logical_sizes, parse_layout, transform
 from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
@@ -130,7 +130,7 @@ def dense(
             f"nn.dense: input has {data.shape[-1]} features, weight expects {sizes['K']}",
             hint=f"data is {data.type}, weight is {weight.type} in layout {weight_layout}",
         )
-    block, group = layout.factor("N"), layout.factor("K")
+    block = layout.factor("N")
     count = units or sizes["N"]
     known = isinstance(count, int) and isinstance(sizes["N"], int)
     if known and not sizes["N"] - block < count <= sizes["N"]:
@@ -149,8 +149,7 @@ def dense(
         else:
             right = k if whole else terms.right * te.size(depth) + k
             element = part_at(data, terms.left, flat_row(i[:-1], rows), start + k)
-        places = {"K": right // group, "k": right % group, "N": n // block, "n": n % block}
-        place = [places[axis] for axis in layout.axes]
+        place = place_of_weight(layout, right, n)
         if pieces is None or terms is None:
             factor = weight[tuple(place)]
         else:
@@ -162,6 +161,13 @@ def dense(
     names = (*(f"i{axis}" for axis in range(len(outer) - 1)), *("m",)[: len(outer)], "n")
     result = te.compute(shape, body, "dense" if wide == dtype else "dense_sum", axes=names)
     return _narrow(result, dtype, "dense")
+
+
+def place_of_weight(layout: Layout, k: Scalar, n: Scalar) -> list[Scalar]:
+    """Returns the position of element k of column n in a dense weight of a layout."""
+    block, group = layout.factor("N"), layout.factor("K")
+    places = {"K": k // group, "k": k % group, "N": n // block, "n": n % block}
+    return [places[axis] for axis in layout.axes]
 
 
 def _depth_differs(depth: Dim, stored: Dim, group: int) -> bool:

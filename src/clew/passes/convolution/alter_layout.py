@@ -122,7 +122,7 @@ class _Alterer(Rewriter):
             return None
         if _packs_weight(old):
             return self._conv(old)
-        if old.op.name == "nn.dense":
+        if old.op.name in ("nn.dense", "nn.dense_by_rows"):
             return self._dense(old)
         if old.op.name == "transpose":
             return self._transpose(old)
@@ -364,8 +364,9 @@ class _Alterer(Rewriter):
         return found
 
     def _dense(self, old: Call) -> Expr | None:
-        data, weight = old.args[:2]
-        if not _packable(weight) or old.attrs.weight_layout not in ("NK", "KN"):
+        data, *others = old.args
+        weights = {n: w for n, w in enumerate(others) if isinstance(w, Constant)}
+        if not weights or old.attrs.weight_layout not in ("NK", "KN"):
             return None
         units, dtype = old.tensor.shape[-1], data.tensor.dtype
         lanes = self._lanes_of_sums(dtype)
@@ -376,14 +377,17 @@ class _Alterer(Rewriter):
             self._ctx.remark(old, f"weight stays plain: {units} units fill at most half a vector")
             return None
         block = lanes * (vectors if units > lanes else 1)
-        group = product_group(dtype)
-        layout = f"NK{block}n{group}k" if group else f"NK{block}n"
-        packed = get_op("layout_transform")(
-            self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=layout
-        )
-        value = self._to(self.memo[data.id], _PLAIN, data, old)
-        attrs = old.attrs.with_(weight_layout=layout, units=units)
-        return Call(old.op, [value, packed], attrs)
+        args = [self._to(self.memo[a.id], _PLAIN, a, old) for a in old.args]
+        layouts = []
+        for number, weight in weights.items():
+            group = product_group(dtype) or product_group(weight.tensor.dtype)
+            layouts.append(f"NK{block}n{group}k" if group else f"NK{block}n")
+            args[1 + number] = get_op("layout_transform")(
+                self.memo[weight.id], src_layout=old.attrs.weight_layout, dst_layout=layouts[-1]
+            )
+        names = ("weight_layout", "parts_layout")[: len(layouts)]
+        attrs = old.attrs.with_(**dict(zip(names, layouts, strict=True)), units=units)
+        return Call(old.op, args, attrs)
 
     def _transpose(self, old: Call) -> Expr | None:
         """Converts a channels-last image directly to blocks if a convolution reads it in blocks."""

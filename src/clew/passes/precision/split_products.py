@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
+from clew.ir.dims import product, typical
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -39,6 +39,10 @@ class SplitProducts(Pass):
     weights. For more rows, the weights are split beforehand; they then take 1.5 times the memory,
     but sums stay in tiles.
 
+    If only a run knows the number of rows, the layer becomes `nn.dense_by_rows`: a product of f32
+    for fewer than `enough_rows` rows, and of parts for more. It keeps both forms of its weights,
+    2.5 times the memory.
+
     A deep layer becomes several products, each added to the one before, so that the operands stay
     in the cache. A layer of fewer than `min_rows` rows stays in f32, because it is bound by reading
     its weights.
@@ -51,10 +55,12 @@ class SplitProducts(Pass):
     parts: int = 3
     min_rows: int = 16
     whole_rows: int = 100
+    enough_rows: int = 64
     min_depth: int = 64
     min_units: int = 32
     share_of_cache: float = 0.5
     least_piece: int = 256
+    rows_of_band: int = 192
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         fits = ctx.target is not None and ctx.target.tile_shape("bf16", "bf16") is not None
@@ -73,7 +79,8 @@ class _Splitter(Rewriter):
         if data is None or not isinstance(weight, Constant):
             return new
         reason = self._unfit(new)
-        whole = not reason and math.prod(data.tensor.concrete[:-1]) <= self._options.whole_rows
+        rows = product(tuple(data.tensor.shape[:-1]))
+        whole = not reason and isinstance(rows, int) and rows <= self._options.whole_rows
         if whole:
             reason = _not_finite(weight)
         if reason:
@@ -83,27 +90,51 @@ class _Splitter(Rewriter):
         found = self._split.get(data.id)
         if found is None:
             found = self._split[data.id] = get_op("split_parts")(data, parts=parts)
-        rows = data.tensor.shape[:-1]
-        attrs = new.attrs.with_(out_dtype="f32", parts=parts, rows=rows)
         result: Expr | None = None
         for start, end in self._pieces(new):
-            if whole:
-                piece = piece_of_weight(weight, attrs.weight_layout, start, end)
+            if isinstance(rows, int):
+                made = self._of_parts(new, found, weight, (start, end), whole=whole)
             else:
-                shape = weight.tensor.concrete
-                piece = split_weight(weight, shape, attrs.weight_layout, parts, start, end)
-            product = Call(new.op, [found, piece], attrs.with_(start=start))
-            result = product if result is None else get_op("add")(product, result)
+                made = self._by_rows(new, found, weight, (start, end))
+            result = made if result is None else get_op("add")(made, result)
         assert result is not None
         return result
+
+    def _of_parts(
+        self, call: Call, data: Expr, weight: Constant, at: tuple[int, int], *, whole: bool
+    ) -> Expr:
+        """Returns the product of a piece of the depth from parts of the data."""
+        parts, layout = self._options.parts, call.attrs.weight_layout
+        if whole:
+            piece = piece_of_weight(weight, layout, *at)
+        else:
+            piece = split_weight(weight, weight.tensor.concrete, layout, parts, *at)
+        rows = call.args[0].tensor.shape[:-1]
+        attrs = call.attrs.with_(out_dtype="f32", parts=parts, rows=rows, start=at[0])
+        return Call(call.op, [data, piece], attrs)
+
+    def _by_rows(self, call: Call, data: Expr, weight: Constant, at: tuple[int, int]) -> Expr:
+        """Returns the product of a piece of the depth from numbers or from their parts."""
+        parts, layout = self._options.parts, call.attrs.weight_layout
+        plain = piece_of_weight(weight, layout, *at)
+        pieces = split_weight(weight, weight.tensor.concrete, layout, parts, *at)
+        return get_op("nn.dense_by_rows")(
+            call.args[0], data, plain, pieces, least_rows=self._options.enough_rows,
+            weight_layout=layout, parts_layout=layout, units=call.attrs.units, parts=parts,
+            start=at[0],
+        )  # fmt: skip
 
     def _pieces(self, call: Call) -> list[tuple[int, int]]:
         """Returns the pieces of the depth that are multiplied one after the other, sized so that
         the operands stay in the cache.
         """
         assert self._ctx.target is not None
-        *outer, depth = call.args[0].tensor.concrete
-        data_bytes = 2 * self._options.parts * math.prod(outer) * depth
+        *outer, depth = call.args[0].tensor.shape
+        assert isinstance(depth, int)
+        rows = product(tuple(outer))
+        if not isinstance(rows, int):
+            rows = min(typical(rows), self._options.rows_of_band)
+        data_bytes = 2 * self._options.parts * rows * depth
         room = int(self._ctx.target.l2_bytes * self._options.share_of_cache)
         return pieces_of(depth, data_bytes, room, self._options.least_piece)
 
@@ -116,11 +147,11 @@ class _Splitter(Rewriter):
 
     def _unfit(self, call: Call) -> str:
         """Returns why a dense layer stays unchanged; "" if the pass splits it."""
-        if not all(isinstance(d, int) for d in (*call.args[0].tensor.shape, *call.tensor.shape)):
-            return "its sizes are not static"
-        *outer, depth = call.args[0].tensor.concrete
-        units = call.tensor.concrete[-1]
-        rows = math.prod(outer)
+        *outer, depth = call.args[0].tensor.shape
+        units = call.tensor.shape[-1]
+        if not isinstance(depth, int) or not isinstance(units, int):
+            return "its depth or its number of columns is not static"
+        rows = typical(product(tuple(outer)))
         if rows < self._options.min_rows:
             return f"with {rows} rows, each weight is used too few times"
         if depth < self._options.min_depth or units < self._options.min_units:

@@ -110,6 +110,10 @@ def _is_counted_by_run(schedule: Schedule, tiles: str) -> bool:
 
 
 def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:
-    """Writes a large output with nontemporal stores, which do not read its lines first."""
-    if info.is_output and passes_caches(target, info.store.buffer.typical_bytes):
+    """Writes a large output with nontemporal stores, which do not read its lines first. An output
+    whose size only a run knows may fit a cache, and reading it from memory would cost much more.
+    """
+    buffer = info.store.buffer
+    is_known = all(isinstance(size, int) for size in buffer.shape)
+    if info.is_output and is_known and passes_caches(target, buffer.typical_bytes):
         schedule.nontemporal(info.name)

@@ -1,0 +1,113 @@
+"""A dense layer that is computed from parts if it has many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew import te
+from clew.ir.dims import Dim, dim_min, product
+from clew.ir.expr import Attrs
+from clew.ops.common import f16, f32
+from clew.ops.math.matmul import dense, dense_sizes, place_of_weight
+from clew.ops.movement.layouts import parse_layout, transform
+from clew.ops.registry import Sample, register_op
+from clew.support.errors import GraphTypeError
+from clew.te import Scalar, Tensor, as_scalar, roles
+
+Array = np.ndarray[Any, Any]
+
+
+@register_op(
+    "nn.dense_by_rows",
+    samples=(
+        Sample(f32(5, 7), f16(1, 1, 3, 16, 32), f32(3, 7), f16(3, 21), least_rows=6),
+        Sample(f32(2, 3, 64), f16(1, 2, 2, 16, 32), f32(2, 32, 4), f16(2, 32, 4, 2),
+               weight_layout="NK4n", parts_layout="NK4n2k", units=6, parts=2, start=32,
+               least_rows=7),
+        Sample(f32(5, 7), f16(1, 1, 3, 16, 32), f32(3, 8), f16(3, 24), least_rows=4,
+               error="T103"),
+        Sample(f32(5, 7), f16(1, 1, 3, 16, 32), f32(3, 7), f16(3, 21), least_rows=0,
+               error="T107"),
+    ),
+)  # fmt: skip
+def dense_by_rows(
+    data: Tensor,
+    split: Tensor,
+    weight: Tensor,
+    pieces: Tensor,
+    *,
+    least_rows: int,
+    weight_layout: str = "NK",
+    parts_layout: str = "NK",
+    units: int = 0,
+    parts: int = 3,
+    start: int = 0,
+) -> Tensor:
+    """`nn.dense` of `data[..., K]`, read from number `start` on, and `weight`; from `least_rows`
+    rows on, of their parts: `split`, the result of `split_parts` for `data`, and `pieces`, the
+    parts of the weight in `parts_layout`.
+
+    A matrix unit multiplies parts faster, but its tiles are empty with few rows. A kernel contains
+    both ways, and the sizes of a run select one.
+
+    Errors: T103, T107, T109, and those of `nn.dense`.
+    """
+    if least_rows < 1:
+        raise GraphTypeError("T107", f"nn.dense_by_rows: least_rows={least_rows}, expected 1 up")
+    layout = parse_layout(weight_layout)
+    sizes = dense_sizes(weight, weight_layout)
+    depth, width = sizes["K"], data.shape[-1]
+    if isinstance(width, int) and start + depth > width:
+        raise GraphTypeError(
+            "T103",
+            f"nn.dense_by_rows: input has {width} features, weight expects {depth} from {start} on",
+        )
+    k = te.reduce_axis(depth, "k", roles.DEPTH)
+
+    def body(*i: Scalar) -> Scalar:
+        factor = weight[tuple(place_of_weight(layout, as_scalar(k), i[-1]))]
+        return te.sum(data[(*i[:-1], start + k)] * factor, [k])
+
+    outer = data.shape[:-1]
+    names = (*(f"i{axis}" for axis in range(len(outer) - 1)), *("m",)[: len(outer)], "n")
+    return te.compute((*outer, units or sizes["N"]), body, "dense", axes=names)
+
+
+@dense_by_rows.ways
+def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
+    """Returns the product of f32, then that of parts."""
+    data, split, weight, pieces = operands
+    assert dense_by_rows.compute is not None
+    plain = dense_by_rows.compute(data, split, weight, pieces, **attrs)
+    assert dense.compute is not None
+    outer = data.shape[:-1]
+    tiled = dense.compute(
+        split, pieces, weight_layout=attrs.parts_layout, units=attrs.units, out_dtype="f32",
+        parts=attrs.parts, rows=outer, start=attrs.start,
+    )  # fmt: skip
+    assert isinstance(plain, Tensor)
+    assert isinstance(tiled, Tensor)
+    many = dim_min(product(tuple(outer)) // attrs.least_rows, 1)
+    return [(plain, 1 - many), (tiled, many)]
+
+
+@dense_by_rows.reference
+def _dense_by_rows_reference(
+    data: Array,
+    split: Array,
+    weight: Array,
+    pieces: Array,
+    *,
+    least_rows: int,
+    weight_layout: str,
+    parts_layout: str,
+    units: int,
+    parts: int,
+    start: int,
+) -> Array:
+    matrix = transform(weight, weight_layout, "KN")[:, : units or None].astype(np.float64)
+    piece = data[..., start : start + len(matrix)].astype(np.float64)
+    return np.asarray(np.matmul(piece, matrix).astype(np.float32))
