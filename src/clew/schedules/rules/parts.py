@@ -63,6 +63,8 @@ class Parts(Rule[PartsMatch]):
         schedule.reorder(pairs, pair, line, panels.inside)
         schedule.compute_at(match.anchor, pairs, "scratch", beyond=bool(panels.blocks))
         panels.write_vectors(schedule, match.target)
+        if panels.blocks:
+            schedule.share_guards(line)
         terms, depth = info.reduction_axes
         *others, m, n = info.axes
         schedule.reorder(depth, terms, *others, m, n)
