@@ -12,13 +12,13 @@ from clew.loop.primitives.common import replace_index
 
 def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
     """Returns a nest that contains several nests for the same results and runs the one whose
-    dimension is 1. The dimensions of the others are 0.
+    dimension is 1. The dimensions of the others are 0. If all are 0, nothing is computed.
 
     All nests use the same buffers for inputs and outputs. The outermost loops of nests that are not
     selected have no iterations.
     """
     first = nests[0][0]
-    if len(nests) == 1:
+    if len(nests) == 1 and nests[0][1] == 1:
         return first
     assert all(n.inputs == first.inputs and n.outputs == first.outputs for n, _ in nests)
     body = block(*(stmt for nest, where in nests for stmt in _times(nest.body, where)))

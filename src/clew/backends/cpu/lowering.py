@@ -354,7 +354,7 @@ class KernelBinary(Brief):
 
 def _where(function: Function) -> list[Dim]:
     """Returns a dimension for each way to compute a function: 1 at the sizes where it is used and 0
-    at others.
+    at others. An operator that computes nothing at some sizes is the function's root.
     """
     for call in operator_calls(function):
         if isinstance(call.op, Op) and call.op.ways_rule is not None:

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, product
+from clew.ir.dims import Dim, dim_min, product
+from clew.ir.expr import Attrs
 from clew.ir.types import to_numpy
 from clew.machine.units import TILE_ROWS, tile_depth
 from clew.ops.common import differ, f32
@@ -117,18 +118,20 @@ def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int)
         Sample(f32(5, 7)),
         Sample(f32(2, 3, 33), parts=2),
         Sample(f32(35, 64)),
+        Sample(f32(35, 64), least_rows=35),
         Sample(f32(3, 7), parts=4, error="T107"),
         Sample(f32(3), error="T102"),
     ),
 )
-def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
+def split_parts(x: Tensor, *, parts: int = 3, least_rows: int = 1) -> Tensor:
     """`x[..., K]` as sums of `bf16`: the nearest one, the nearest to the remainder, and so on.
     Three parts represent `x` exactly or nearly so. The first part of an infinity or NaN is the
     value itself; its other parts are 0.
 
     The result is `bf16[R/16, K/32, parts, 16, 32]`, where R is the product of the outer axes: tiles
     of 16 rows as a matrix unit reads them. The last row fills the last tile up, since a choice
-    between rows and zeros would cost more; the depth is padded with zeros.
+    between rows and zeros would cost more; the depth is padded with zeros. A kernel for free sizes
+    computes nothing for fewer than `least_rows` rows, since no operator reads these parts.
 
     Errors: T101, T102, T107.
     """
@@ -155,6 +158,16 @@ def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
         return part_of(value, part, parts)
 
     return te.compute(parts_shape(rows, depth, parts), body, "split_parts")
+
+
+@split_parts.ways
+def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
+    (x,) = operands
+    assert split_parts.compute is not None
+    made = split_parts.compute(x, **attrs)
+    assert isinstance(made, Tensor)
+    rows = product(tuple(x.shape[:-1]))
+    return [(made, 1 if isinstance(rows, int) else dim_min(rows // attrs.least_rows, 1))]
 
 
 def part_of(value: Scalar, part: Scalar, parts: int) -> Scalar:
@@ -206,7 +219,7 @@ def cut_parts(x: Array, parts: int) -> list[Array]:
 
 
 @split_parts.reference
-def _split_parts_reference(x: Array, *, parts: int) -> Array:
+def _split_parts_reference(x: Array, *, parts: int, least_rows: int) -> Array:
     flat = x.reshape(-1, x.shape[-1])
     rows, depth = flat.shape
     flat = np.pad(flat, [(0, -rows % TILE_ROWS), (0, 0)], mode="edge")
