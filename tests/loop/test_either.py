@@ -14,7 +14,7 @@ from clew.loop.interpret import interpret
 from clew.loop.ir import Nest
 from clew.loop.lower import lower
 from clew.loop.schedule import Schedule
-from clew.loop.sizes import at_sizes
+from clew.loop.sizes import at_sizes, with_arguments
 
 N = SymDim.symbol("n")
 M = SymDim.symbol("m")
@@ -67,6 +67,25 @@ def test_there_may_be_more_than_two() -> None:
 def test_one_way_is_its_nest() -> None:
     nest = scaled(2.0)
     assert either([(nest, 1)]) is nest
+
+
+def test_no_way_may_run() -> None:
+    nest = either([(scaled(2.0), LARGE)])
+    for m, n in ((3, 4), (5, 5)):
+        x, found = run(nest, m, n)
+        np.testing.assert_array_equal(found, x * 2.0)
+    with pytest.raises(AssertionError, match="not set everywhere"):
+        run(nest, 1, 11)
+
+
+def test_a_way_may_see_its_arguments_in_other_shapes() -> None:
+    first = scaled(2.0, tile=4)
+    other = Schedule(scaled(3.0))
+    other.flatten("half", "out", first=0)
+    nest = either([(first, LARGE), (with_arguments(other.finished(), first), 1 - LARGE)])
+    for m, n in ((1, 11), (3, 4), (2, 5), (7, 9)):
+        x, found = run(nest, m, n)
+        np.testing.assert_array_equal(found, x * (2.0 if m * n >= 12 else 3.0))
 
 
 def test_ways_share_their_buffers() -> None:

@@ -381,3 +381,20 @@ def test_a_part_of_a_stage_is_widened_to_whole_vectors() -> None:
     schedule.compute_at("line", "out.i", align=16)
     assert "line: f32[1, 64]" in str(schedule)  # 14 to 57 are read: 0 to 63
     assert same(interpret(schedule.finished(), arrays), expected)
+
+
+@pytest.mark.parametrize("stored", [8, 7])
+def test_a_part_may_extend_beyond_a_stage_that_loads_nothing_there(stored: int) -> None:
+    x = te.placeholder((stored, 3), "f32", "x")
+    k = te.reduce_axis(3, "k")
+    sums = te.compute((7,), lambda i: te.sum(x[i, k], k), "sums")
+    out = te.compute((7,), lambda i: sums[i] * 2.0, "out")
+    arrays = [np.random.default_rng(0).standard_normal((stored, 3)).astype(np.float32)]
+    nest = lower("beyond", [x], [out])
+    schedule = Schedule(nest)
+    tiles, _ = schedule.split("out.i", 4, tail="guard")
+    schedule.compute_at("sums", tiles, beyond=True)
+    guards = str(schedule).count("if ")
+    assert guards == (1 if stored == 8 else 2)  # of the output; of the sums, too
+    assert same(interpret(schedule.finished(), arrays), interpret(nest, arrays))
+    assert str(Schedule.replay(nest, map(str, schedule.steps))) == str(schedule)

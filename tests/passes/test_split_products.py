@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clew.ir.dims import SymDim, expecting
 from clew.ir.interpret import interpret
 from clew.ir.types import to_numpy
 from clew.ops.math.parts import cut_parts, parts_of
@@ -57,6 +58,27 @@ def test_a_deep_layer_is_several_products(kit: Any) -> None:
     found = names(kit, dense(kit, 64, 256, 32), options, kit.tiles())
     assert found.count("nn.dense") == 2
     assert found.count("split_parts") == found.count("add") == 1
+
+
+def free(kit: Any, depth: int, units: int) -> Any:
+    x = kit.var("x", SymDim.symbol("batch"), SymDim.symbol("seq"), depth)
+    weight = kit.const(kit.random(units, depth, seed=3))
+    return kit.module([x], kit.layer("nn.dense", x, weight))
+
+
+def test_free_rows_are_products_of_numbers_or_parts(kit: Any) -> None:
+    found = names(kit, free(kit, 64, 32), SplitProducts(), kit.tiles())
+    assert found == ["split_parts", "nn.dense_by_rows"]
+    assert names(kit, free(kit, 72, 32), SplitProducts(), kit.tiles()) == ["nn.dense"]
+    assert names(kit, free(kit, 64, 32), SplitProducts(), kit.lanes()) == ["nn.dense"]
+    with expecting((("batch", 1), ("seq", 8))):  # few rows are all that is expected
+        assert names(kit, free(kit, 64, 32), SplitProducts(), kit.tiles()) == ["nn.dense"]
+
+
+def test_a_deep_layer_of_free_rows_is_several_products(kit: Any) -> None:
+    found = names(kit, free(kit, 4096, 32), SplitProducts(), kit.tiles())
+    assert found.count("nn.dense_by_rows") > 1
+    assert found.count("split_parts") == 1
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-20, 1e18])

@@ -1,5 +1,6 @@
 """A loop nest at given sizes, where everything that a call brings is a number; and nests over the
-arguments of others."""
+arguments of others.
+"""
 
 from __future__ import annotations
 

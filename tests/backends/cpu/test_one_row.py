@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
+from clew.backends.cpu.lowering import KernelSource
+from clew.machine.target import Target, target_of
 from clew.runtime.guard import GuardSide
 
 RNG = np.random.default_rng(3)
@@ -32,18 +35,31 @@ def dense(shape: list[Any]) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("target", ["cpu", "cpu-avx2", "cpu-avx512"])
+PLAIN = target_of("cpu-avx512")
+TILES = replace(PLAIN, features=f"{PLAIN.features},+amx-bf16,+amx-tile,+avx512bf16")
+
+
+def kernel(shape: list[Any], target: str | Target) -> KernelSource:
+    """Returns the kernel of the product."""
+    template = clew.compile(dense(shape), target=target, trace=False).template
+    (use,) = (use for use in template.uses if "dense" in use.name)
+    assert isinstance(use.source, KernelSource)
+    return use.source
+
+
+@pytest.mark.parametrize(
+    ("target", "ways"), [("cpu-avx2", 2), (PLAIN, 2), (TILES, 3)], ids=["avx2", "avx512", "tiles"]
+)  # with matrix tiles, one more is for many rows
 @pytest.mark.parametrize("shape", [["m"], ["batch", "seq"]])
-def test_one_row_has_a_rule_of_its_own(target: str, shape: list[str]) -> None:
-    (use,) = clew.compile(dense(shape), target=target, trace=False).template.uses
-    assert len(use.source.ways) == 2
-    assert len(use.source.rules) == 2, use.source.rules
+def test_one_row_has_a_rule_of_its_own(target: str | Target, ways: int, shape: list[str]) -> None:
+    source = kernel(shape, target)
+    assert len(source.ways) == ways
+    assert len(source.rules) == ways, source.rules
 
 
 @pytest.mark.parametrize("shape", [[2, "seq"], ["batch", 3]])
 def test_there_is_no_such_way_where_one_row_cannot_occur(shape: list[Any]) -> None:
-    (use,) = clew.compile(dense(shape), trace=False).template.uses
-    assert len(use.source.ways) == 1
+    assert len(kernel(shape, PLAIN).ways) == 1
 
 
 @pytest.mark.parametrize("side", list(GuardSide))
