@@ -140,8 +140,8 @@ def compute_at(
     stage's loops keep their names, now inside `loop`. Along the last axis, the part begins and ends
     at multiples of `align`, so that the stage's vectors stay aligned for its readers.
 
-    A part may extend beyond the end of the stage, where it has guards. With `beyond`, these elements
-    are computed as well and never read, if all that they load lies inside its buffers.
+    A part may extend beyond the end of the stage, where it has guards. With `beyond`, these
+    elements are computed as well, and never read, if all that they load lies inside its buffers.
 
     Errors: S001, S002, S020; S022 for an output; S023 if the stage is read outside the loop; S017
     for shared memory outside block loops.

@@ -13,6 +13,7 @@ from clew.ir.dims import Dim
 from clew.ir.types import from_numpy, is_float, to_numpy
 from clew.ops.common import (
     accumulator,
+    assume_at_least,
     differ,
     text,
 )
@@ -233,6 +234,8 @@ def convolve(
     block = g.data.factor("C")
     split = block > 1 and not g.depthwise and g.inner % block == 0
     firsts, counts = _live_taps(name, g, attrs.get("live", ()))
+    if attrs.get("live"):
+        _assume_dead(g, data, firsts, counts, attrs)
     axes = [
         te.reduce_axis(n, f"k{a.lower()}", roles.TAP) for a, n in zip(spatial, counts, strict=True)
     ]
@@ -297,6 +300,21 @@ def _live_taps(name: str, g: _Geometry, live: Sequence[Dim]) -> tuple[Sequence[D
             "T107", f"{name}: live taps {text(live)} are not inside a window of {text(sizes)}"
         )
     return firsts, counts
+
+
+def _assume_dead(
+    g: _Geometry, data: Tensor, firsts: Sequence[Dim], counts: Sequence[Dim], attrs: dict[str, Any]
+) -> None:
+    """Records that taps which are not summed meet only padding, where sizes decide it."""
+    sizes = sizes_of(g.data, data.shape)
+    for n, axis in enumerate(g.spatial):
+        first, end, before = firsts[n], firsts[n] + counts[n], attrs["padding"][n]
+        stride, dilation = attrs["strides"][n], attrs["dilation"][n]
+        last = (g.sizes[axis] - 1) * stride + (first - 1) * dilation  # read by a tap before them
+        if isinstance(first, int) and first > 0:
+            assume_at_least(before - 1, last)
+        if isinstance(end, int) and end != g.sizes["K" + axis]:
+            assume_at_least(end * dilation - before, sizes[axis])
 
 
 def _axis_names(out: Layout) -> list[str]:

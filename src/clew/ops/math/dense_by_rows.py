@@ -24,8 +24,8 @@ Array = np.ndarray[Any, Any]
     "nn.dense_by_rows",
     samples=(
         Sample(f32(5, 7), f16(1, 1, 3, 16, 32), f32(3, 7), f16(3, 21), least_rows=6),
-        Sample(f32(2, 3, 64), f16(1, 2, 2, 16, 32), f32(2, 32, 4), f16(2, 32, 4, 2),
-               weight_layout="NK4n", parts_layout="NK4n2k", units=6, parts=2, start=32,
+        Sample(f32(2, 3, 64), f16(1, 2, 2, 16, 32), f32(3, 32, 2), f16(3, 32, 2, 2),
+               weight_layout="NK2n", parts_layout="NK2n2k", units=6, parts=2, start=32,
                least_rows=7),
         Sample(f32(5, 7), f16(1, 1, 3, 16, 32), f32(3, 8), f16(3, 24), least_rows=4,
                error="T103"),
@@ -60,7 +60,8 @@ def dense_by_rows(
     layout = parse_layout(weight_layout)
     sizes = dense_sizes(weight, weight_layout)
     depth, width = sizes["K"], data.shape[-1]
-    if isinstance(width, int) and start + depth > width:
+    missing = start + depth - width
+    if isinstance(missing, int) and missing > 0:
         raise GraphTypeError(
             "T103",
             f"nn.dense_by_rows: input has {width} features, weight expects {depth} from {start} on",

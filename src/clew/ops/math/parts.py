@@ -118,7 +118,6 @@ def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int)
         Sample(f32(5, 7)),
         Sample(f32(2, 3, 33), parts=2),
         Sample(f32(35, 64)),
-        Sample(f32(35, 64), least_rows=35),
         Sample(f32(3, 7), parts=4, error="T107"),
         Sample(f32(3), error="T102"),
     ),

@@ -122,7 +122,7 @@ class _Alterer(Rewriter):
             return None
         if _packs_weight(old):
             return self._conv(old)
-        if old.op.name in ("nn.dense", "nn.dense_by_rows"):
+        if old.attrs.get("weight_layout", "").startswith(("NK", "KN")):
             return self._dense(old)
         if old.op.name == "transpose":
             return self._transpose(old)
