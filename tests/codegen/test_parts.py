@@ -102,7 +102,8 @@ def test_free_rows(side: str, named: int) -> None:
 def test_the_rule_is_used_where_there_is_a_matrix_unit(*, whole: bool, rule: str) -> None:
     if host().tile_shape("bf16", "bf16") is None:
         pytest.skip("this machine has no matrix tiles")
-    free: list[tuple[Dim, ...]] = [] if whole else [(SymDim.symbol("rows"),)]
+    n = SymDim.symbol("n")
+    free: list[tuple[Dim, ...]] = [] if whole else [(n,), (3, n), ((n - 10) // 5 + 1,)]
     for outer in [(40,), (1, 40), (2, 32), *free]:
         compiled = clew.compile(network(outer, 64, 64, whole=whole)[0])
         assert (rule,) in [use.source.rules for use in compiled.template.uses]

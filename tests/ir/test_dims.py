@@ -136,17 +136,25 @@ def test_at_least_is_never_wrong(made: tuple[Dim, Plain]) -> None:
             assert value >= known[-1], at
 
 
-@given(dims(2), dims(2))
+@given(dims(2), dims(2), dims(1))
 @settings(max_examples=400, deadline=None)
 def test_at_least_is_never_wrong_where_facts_hold(
-    made: tuple[Dim, Plain], fact: tuple[Dim, Plain]
+    made: tuple[Dim, Plain], fact: tuple[Dim, Plain], other: tuple[Dim, Plain]
 ) -> None:
-    assume(isinstance(fact[0], SymDim))
-    # The sum is close to the fact, so that the fact matters.
-    for dim, plain in (made, (made[0] + fact[0], lambda s: made[1](s) + fact[1](s))):
-        known = [low for low in range(-4, 5) if at_least(dim, low, (fact[0],))]  # type: ignore[arg-type]
+    facts = tuple(dim for dim, _ in (fact, other) if isinstance(dim, SymDim))
+    assume(len(facts) == 2)
+    # The sums are close to the facts, so that the facts matter.
+    sums: list[tuple[Dim, Plain]] = [
+        made,
+        (made[0] + fact[0], lambda s: made[1](s) + fact[1](s)),
+        (made[0] + 3 * fact[0] + 2 * other[0],
+         lambda s: made[1](s) + 3 * fact[1](s) + 2 * other[1](s)),
+    ]  # fmt: skip
+    for dim, plain in sums:
+        known = [low for low in range(-4, 5) if at_least(dim, low, facts)]
         if known:
             where = [at for at, value in _values(fact[1], SIZES) if value >= 0]
+            where = [at for at, value in _values(other[1], where) if value >= 0]
             for at, value in _values(plain, where):
                 assert value >= known[-1], at
 
@@ -160,6 +168,10 @@ def test_at_least_is_never_wrong_where_facts_hold(
         (N - A, 0, (), False),
         (N - A, 0, (N - A,), True),
         (N - A + 3, 3, (N - A,), True),
+        (3 * N - 3 * A, 0, (N - A,), True),
+        (3 * N - 3 * A + 2 * A - 20, 0, (N - A, A - 10), True),
+        (3 * N - 3 * A + 2 * A - 21, 0, (N - A, A - 10), False),
+        (A - N, 0, (N - A,), False),
         (N - N // 4 * 4, 0, (), True),
         (N - N // 4 * 4 - 1, 0, (), False),
         ((N + 3) // 4 * 4 - N, 0, (), True),

@@ -518,6 +518,7 @@ def ceil_div(dim: Dim, by: int) -> Dim:
 # that are small at the first, such as the frames of a number of samples, take a later one.
 TYPICAL_SIZES: Final = (127, 8191, 131071)
 _TYPICAL_LEAST: Final = 32
+_MOST_FACTS: Final = 2  # that a proof combines
 _FAR_BELOW: Final = -(1 << 62)
 
 
@@ -575,7 +576,34 @@ def at_least(dim: Dim | float, low: int = 0, facts: Facts = ()) -> bool:
 def _at_least(dim: Dim, facts: Facts) -> bool:
     if _lowest(dim) >= 0:
         return True
-    return any(_lowest(dim - fact) >= 0 for fact in facts)
+    if any(_lowest(dim - fact) >= 0 for fact in facts):
+        return True
+    return any(_lowest(rest) >= 0 for rest in _without(dim, facts, _MOST_FACTS))
+
+
+def _without(dim: Dim, facts: Facts, most: int) -> Iterator[Dim]:
+    """Yields differences of a dimension and multiples of up to `most` facts. A multiple removes the
+    part of the dimension that it shares with the fact.
+    """
+    if isinstance(dim, int):
+        return
+    terms = dict(dim.terms)
+    for number, fact in enumerate(facts):
+        times = {_times(terms[m], c) for m, c in fact.terms if m and m in terms}
+        for count in sorted(times - {0}):
+            rest = dim - fact * count
+            yield rest
+            if most > 1:
+                yield from _without(rest, facts[number + 1 :], most - 1)
+
+
+def _times(whole: int, part: int) -> int:
+    """Returns how often a coefficient contains another of the same sign, rounded up if both are
+    negative; 0 if their signs differ.
+    """
+    if (whole < 0) != (part < 0):
+        return 0
+    return whole // part if whole > 0 else -(whole // -part)
 
 
 @functools.lru_cache(maxsize=1 << 14)
