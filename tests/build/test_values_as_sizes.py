@@ -59,6 +59,9 @@ RANGE = """agraph (int64 limit) => (float[n] y) {
     f = Cast <to = 1> (r)
     y = Sqrt (f)
 }"""
+EXPAND = """agraph (float[m,n] x, int64[2] shape) => (float[a,b] y) {
+    y = Expand (x, shape)
+}"""
 CASES = [
     (RESIZE, [{"sizes": np.array([1, 3, *s])} for s in ((9, 7), (20, 31), (1, 1), (64, 48))]),
     (RESHAPE, [{"shape": np.array(s)} for s in ((2, 3, 4), (24, 1, 1), (4, 2, 3))]),
@@ -83,6 +86,14 @@ def test_one_build_serves_all_values(text: str, values: list[dict[str, Any]]) ->
         check(made, reference, {**DATA[text], **given})
     assert made.builds_made == 1
     assert all(len(i.value_names) == np.size(values[0][i.name]) for i in made.inputs if i.decides)
+
+
+def test_a_size_of_1_is_expanded_to_a_given_value() -> None:
+    """Sizes of data and given ones may differ at 1, although a build assumes that they are equal."""
+    made, reference = compiled(EXPAND)
+    for size, given in (((1, 3), (5, 3)), ((1, 3), (5, 1)), ((4, 3), (1, 3)), ((4, 3), (4, 3))):
+        x = RNG.standard_normal(size).astype(np.float32)
+        check(made, reference, {"x": x, "shape": np.array(given)})
 
 
 def test_other_values_have_builds_of_their_own() -> None:

@@ -195,8 +195,12 @@ def _broadcast_to_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 
 @broadcast_to.resolver
 def _broadcast_to_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
-    """Broadcasts the given shape too: 1 leaves an axis unchanged. Source: ONNX Expand-13."""
-    return {"shape": broadcast_shapes("broadcast_to", types[0].shape, attrs["shape"])}
+    """Broadcasts the given shape too: 1 leaves an axis unchanged. Source: ONNX Expand-13.
+
+    A given size is kept if it is named, since the axis may have size 1: the operator then assumes
+    that both are equal, and a pass could drop it if they were the same.
+    """
+    return {"shape": broadcast_shapes("broadcast_to", attrs["shape"], types[0].shape)}
 
 
 @register_op(
