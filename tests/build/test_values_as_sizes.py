@@ -89,7 +89,7 @@ def test_one_build_serves_all_values(text: str, values: list[dict[str, Any]]) ->
 
 
 def test_a_size_of_1_is_expanded_to_a_given_value() -> None:
-    """Sizes of data and given ones may differ at 1, although a build assumes that they are equal."""
+    """A build assumes that sizes of data and given ones are equal; they may differ at 1."""
     made, reference = compiled(EXPAND)
     for size, given in (((1, 3), (5, 3)), ((1, 3), (5, 1)), ((4, 3), (1, 3)), ((4, 3), (4, 3))):
         x = RNG.standard_normal(size).astype(np.float32)
