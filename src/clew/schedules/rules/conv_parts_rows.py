@@ -1,0 +1,104 @@
+"""Convolutions in parts (`conv_parts`) whose image has a free size.
+
+The pixels of all lines, and the zeros between the lines, are rows of one matrix. A block of rows is
+two full tiles, which may contain the end of a line, so blocks have one size at all sizes of the
+image. A band of blocks is split into parts right before its products; its parts stay in the
+second-level cache.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from clew.ir.dims import SymDim, typical
+from clew.loop.affine import Simplifier
+from clew.loop.ir import buffer_loads, number
+from clew.loop.products import product_of
+from clew.loop.schedule import Schedule
+from clew.machine.target import Target
+from clew.ops.convolution.conv_parts import ROWS_OF_BLOCK
+from clew.schedules.library.register_tile import spread
+from clew.schedules.library.streaming import stream
+from clew.schedules.rule import Demand, Work
+from clew.schedules.rules.conv_parts import SUMS, ConvParts, InParts, multiply, split_vectors
+from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.schedules.stages import StageInfo
+
+_WIDE: Final = 2
+# The share of the second-level cache for the parts of a band, and the bounds of blocks in a band.
+_SHARE_OF_BAND: Final = 0.3
+_LEAST_BLOCKS: Final = 8
+_MOST_BLOCKS: Final = 64
+
+
+def _has_free_rows(work: Work, target: Target) -> bool:
+    return isinstance(work.by_role[SUMS].store.buffer.shape[2], SymDim)
+
+
+class ConvPartsRows(ConvParts):
+    """The stages of a convolution in parts whose number of pixels only a run knows."""
+
+    name = "conv_parts_rows"
+    demands = (*ConvParts.demands, Demand("free rows", _has_free_rows))
+
+    def match(self, work: Work, target: Target) -> InParts | None:
+        found = super().match(work, target)
+        return found if found is not None and found.stages.split is not None else None
+
+    def choices(self, match: InParts) -> Space:
+        blocks = _blocks_in_cache(match.stages.sums, match.target)
+        return Space(
+            (
+                tile_size("band", blocks, _MOST_BLOCKS, "blocks of rows in a band"),
+                flag("prefetch", True, "prefetch the next panel while one is in use"),
+            )
+        )
+
+    def schedule(self, match: InParts, settings: Settings) -> Schedule:
+        schedule, infos = match.begin()
+        stages, target = match.stages, match.target
+        sums = infos[stages.sums.name]
+        n, co, oh, ow, ci = infos[match.root].axes
+        gap = _gap(stages.image)
+        if gap:
+            schedule.widen(ow, gap)
+        blocks, line = schedule.split(schedule.fuse(oh, ow), ROWS_OF_BLOCK, tail="guard")
+        band, block = schedule.split(blocks, settings["band"], tail="balance")
+        schedule.reorder(n, band, co, block, line, ci)
+        panel, half = schedule.split(co, _WIDE)
+        schedule.reorder(panel, block, line, half, ci)
+        schedule.compute_at(sums.name, block, "scratch")
+        vector, lane = schedule.split(ci, target.vector_lanes("f32"), tail="guard")
+        schedule.unroll(half)
+        schedule.unroll(vector)
+        schedule.vectorize(lane)
+        schedule.share_guards(line)
+        around = multiply(schedule, sums)
+        if settings["prefetch"]:
+            stream(schedule, sums, panel, [block, *around], target)
+        assert stages.split is not None
+        assert stages.pixels is not None
+        schedule.compute_at(stages.split.name, band, "scratch")
+        split_vectors(schedule, stages.split, stages.pixels, target)
+        spread(schedule, [n, band])
+        return schedule
+
+
+def _gap(image: StageInfo) -> int:
+    """Returns the number of rows of sums between two lines of the image."""
+    (load,) = buffer_loads(image.store.value)
+    line = image.store.indices[2]
+    step = Simplifier().linear(load.indices[2]).coefficient(line)
+    return number(step - image.store.buffer.shape[3], "the gap between lines")
+
+
+def _blocks_in_cache(sums: StageInfo, target: Target) -> int:
+    """Returns the number of blocks of rows whose parts fit a share of the second-level cache."""
+    product = product_of(sums.store)
+    assert product is not None
+    data = product.a.source
+    batch, _, _, _, pixels, _, _ = data.typical_shape
+    pixel_bytes = data.typical_bytes // (batch * pixels)
+    around = pixels - typical(sums.store.buffer.shape[2])
+    rows = int(target.l2_bytes * _SHARE_OF_BAND) // pixel_bytes - around
+    return min(max(rows // ROWS_OF_BLOCK, _LEAST_BLOCKS), _MOST_BLOCKS)
