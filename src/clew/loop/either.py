@@ -8,21 +8,27 @@ from dataclasses import replace
 from clew.ir.dims import Dim
 from clew.loop.ir import Block, For, Nest, Stmt, block
 from clew.loop.primitives.common import replace_index
+from clew.loop.sizes import with_arguments
 
 
 def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
     """Returns a nest that contains several nests for the same results and runs the one whose
     dimension is 1. The dimensions of the others are 0.
 
-    All nests use the same buffers for inputs and outputs. The outermost loops of nests that are not
-    selected have no iterations.
+    All nests use the memory of the first one's inputs and outputs; their schedules may see it in
+    other shapes. The outermost loops of nests that are not selected have no iterations.
     """
     first = nests[0][0]
     if len(nests) == 1:
         return first
-    assert all(n.inputs == first.inputs and n.outputs == first.outputs for n, _ in nests)
-    body = block(*(stmt for nest, where in nests for stmt in _times(nest.body, where)))
+    alike = [(_with_arguments_of(first, nest), where) for nest, where in nests]
+    body = block(*(stmt for nest, where in alike for stmt in _times(nest.body, where)))
     return replace(first, body=body)
+
+
+def _with_arguments_of(first: Nest, nest: Nest) -> Nest:
+    same = nest.inputs == first.inputs and nest.outputs == first.outputs
+    return nest if same else with_arguments(nest, first)
 
 
 def _times(body: Block, runs: Dim) -> list[Stmt]:

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from clew.loop.ir import Buffer, For, If, Nest, Prefetch, Stmt, Store, transform
+from clew.loop.ir import (
+    Buffer,
+    For,
+    If,
+    Nest,
+    Prefetch,
+    Stmt,
+    Store,
+    map_expressions,
+    transform,
+)
+from clew.te.expr import Load, Scalar
 from clew.te.sizes import ExpressionsAt
+from clew.te.walk import map_loads
 
 
 def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
@@ -24,23 +36,38 @@ def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
 
 
 def with_arguments(nest: Nest, like: Nest) -> Nest:
-    """Returns a nest without free sizes that has the inputs and outputs of another nest, which it
-    computes at certain sizes of these. It sees them in its own shapes.
+    """Returns a nest that has the inputs and outputs of another nest, which it computes at all or
+    some sizes of these. It sees them in its own shapes.
     """
     pairs = zip((*nest.inputs, *nest.outputs), (*like.inputs, *like.outputs), strict=True)
-    views = {id(own): (own, replace(own, memory=other)) for own, other in pairs}
-    at = _AtSizes({}, views)
-    body = transform(nest.body, at.statement)
+    # With what they replace, which keeps its id.
+    views = {id(own): (own, replace(own, memory=other.root)) for own, other in pairs}
+
+    def seen(buffer: Buffer) -> Buffer:
+        if id(buffer) not in views:
+            view = buffer
+            if buffer.memory is not None and id(buffer.memory) in views:
+                view = replace(buffer, memory=seen(buffer.memory).root)
+            views[id(buffer)] = buffer, view
+        return views[id(buffer)][1]
+
+    def moved(expr: Scalar) -> Scalar:
+        return map_loads(expr, lambda load, indices: Load(seen(load.source), indices))
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, (Store, Prefetch)):
+            return replace(stmt, buffer=seen(stmt.buffer))
+        return None
+
+    body = transform(map_expressions(nest.body, moved), visit)
     return replace(nest, inputs=like.inputs, outputs=like.outputs).with_body(body)
 
 
 class _AtSizes:
-    def __init__(
-        self, sizes: Mapping[str, int], buffers: Mapping[int, tuple[Buffer, Buffer]] | None = None
-    ) -> None:
+    def __init__(self, sizes: Mapping[str, int]) -> None:
         self._at = ExpressionsAt(sizes, self.buffer)
         # With what they replace, which keeps its id.
-        self._buffers = dict(buffers or {})
+        self._buffers: dict[int, tuple[Buffer, Buffer]] = {}
 
     def buffer(self, buffer: Buffer) -> Buffer:
         """Returns a buffer whose shape consists of numbers."""

@@ -74,7 +74,7 @@ class ConvPartsRows(ConvParts):
         schedule.vectorize(lane)
         schedule.share_guards(line)
         around = multiply(schedule, sums)
-        if settings["prefetch"]:
+        if settings["prefetch"] and False:
             stream(schedule, sums, panel, [block, *around], target)
         assert stages.split is not None
         assert stages.pixels is not None
