@@ -79,6 +79,8 @@ class ConvPartsRows(ConvParts):
         assert stages.split is not None
         assert stages.pixels is not None
         schedule.compute_at(stages.split.name, band, "scratch")
+        _, channels, *phases, pixel, _, _ = stages.split.axes
+        schedule.reorder(pixel, channels, *phases)
         split_vectors(schedule, stages.split, stages.pixels, target)
         spread(schedule, [n, band])
         return schedule
