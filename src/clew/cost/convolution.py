@@ -139,14 +139,12 @@ def split_terms(
     layer: ConvLayer, terms: int, panel: int, target: Target
 ) -> tuple[float, float, float, float]:
     """Returns the cycles of products of `terms` bf16 terms if only a run knows the image's size:
-    per block of rows of the unit, which `BLOCK_ROWS` counts; per pixel of each phase; per pixel of
-    a result; and for the weights.
+    per tile of rows; per pixel of each phase; per pixel of a result; and for the weights.
     """
     lanes, costs, depth = target.vector_lanes("f32"), target.costs, tile_depth("bf16")
     pairs = terms * (terms + 1) // 2
     panels, blocks = -(-layer.outer // panel), -(-layer.inner // depth)
-    rows = _TILES_A_SIDE * TILE_ROWS
-    products = _products_cycles(rows, target) * _TILES_A_SIDE
+    products = _products_cycles(TILE_ROWS, target) * _TILES_A_SIDE
     weight_bytes = _PART_BYTES * terms * layer.taps * panels * panel * blocks * depth
     return (
         products * panels * blocks * layer.taps * pairs,

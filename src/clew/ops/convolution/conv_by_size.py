@@ -9,9 +9,9 @@ import numpy as np
 
 from clew.ir.dims import Dim, ceil_div, dim_max, dim_min
 from clew.ir.expr import Attrs
+from clew.machine.units import TILE_ROWS
 from clew.ops.common import f32
 from clew.ops.convolution.conv_parts import (
-    ROWS_OF_BLOCK,
     places_of,
     split_pixels,
     sum_parts,
@@ -74,7 +74,7 @@ def conv2d_by_size(
     (`cost.convolution`). `direct` holds the cost per pixel and that of the weight. `winograd` holds
     three costs for each of `tiles`: of the products of a tile, which count for at least
     `least_rows` tiles; of the transforms of a tile; and of the weight. `split` holds the costs of
-    the products of a block of `ROWS_OF_BLOCK` rows, of a pixel that is split, of a pixel of the
+    the products of a tile of rows, of a pixel that is split, of a pixel of the
     result, and of the weight.
 
     Errors: T107 if the numbers of weights and costs do not match `tiles` and `split`, and for tiles
@@ -115,7 +115,7 @@ def _in_parts(
     data: Tensor, weight: Tensor, kernel: tuple[int, int], channels: int, attrs: Attrs
 ) -> tuple[Tensor, Dim]:
     """Returns the convolution in parts and its cost."""
-    block, pixel, result, fixed = attrs.split
+    tile, pixel, result, fixed = attrs.split
     strides, dilation, parts = attrs.strides, attrs.dilation, int(weight.shape[3])
     image = (data.shape[2], data.shape[3])
     places = places_of("nn.conv2d_by_size", image, kernel, strides, attrs.padding, dilation)
@@ -125,7 +125,7 @@ def _in_parts(
         split_pixels(data, places, parts), weight, places, channels=channels, parts=parts, **where
     )
     batch, _, high, wide, _ = made.shape
-    each = ceil_div(places.rows, ROWS_OF_BLOCK) * block + places.pixels * (phases * pixel)
+    each = ceil_div(places.rows, TILE_ROWS) * tile + places.pixels * (phases * pixel)
     return made, batch * (each + high * wide * result) + fixed
 
 

@@ -35,8 +35,6 @@ from clew.te import Scalar, Tensor, roles
 Array = np.ndarray[Any, Any]
 PANEL = 2 * TILE_ROWS
 """The number of filters whose weights are stored together."""
-ROWS_OF_BLOCK = 2 * TILE_ROWS
-"""The number of rows that an image of free size is a multiple of."""
 _IMAGE_RANK = 5
 _PARTS_RANK = 7
 _BLOCK = 16
@@ -80,14 +78,14 @@ class Places:
     """Positions of pixels in a split image: `width` from one line to the next, `rows` from the
     first to the last pixel of the result, `pixels` from the first to the last pixel that is read.
 
-    With a `block`, all lines have the whole width, and `rows` is rounded up to blocks, so that a
-    kernel for free sizes needs no smaller block for a remainder. The rows in addition are sums of
-    zeros, or of pixels of the next line.
+    With a `tile`, all lines have the whole width, and `rows` is rounded up to tiles, so that a
+    kernel for free sizes needs no smaller tile for a remainder. The additional rows are not pixels
+    of the result.
     """
 
     lines: _Axis
     columns: _Axis
-    block: int = 1
+    tile: int = 1
 
     @property
     def width(self) -> Dim:
@@ -97,8 +95,8 @@ class Places:
     @property
     def rows(self) -> Dim:
         """The number of positions from the first to the last pixel of the result."""
-        if self.block > 1:
-            return ceil_div(self.lines.pixels * self.width, self.block) * self.block
+        if self.tile > 1:
+            return ceil_div(self.lines.pixels * self.width, self.tile) * self.tile
         return (self.lines.pixels - 1) * self.width + self.columns.pixels
 
     @property
@@ -116,7 +114,7 @@ def places_of(
     dilation: tuple[int, ...],
 ) -> Places:
     """Returns the positions of pixels of an image for a convolution. If the image's size is free,
-    rows are in blocks of `ROWS_OF_BLOCK`.
+    rows fill tiles of `TILE_ROWS`.
 
     Errors: T107 for attributes without one number per axis, T110 for a window that is too large.
     """
@@ -128,7 +126,7 @@ def places_of(
         before, after = padding[n], padding[n + 2]
         pixels = window_size(name, size, taps, strides[n], before, after, dilation[n])
         axes.append(_Axis(size, taps, strides[n], before, dilation[n], pixels))
-    return Places(*axes, block=1 if numbers(image) else ROWS_OF_BLOCK)
+    return Places(*axes, tile=1 if numbers(image) else TILE_ROWS)
 
 
 def _need_sizes(name: str, *tensors: Tensor) -> None:

@@ -1,9 +1,9 @@
 """Convolutions in parts (`conv_parts`) whose image has a free size.
 
-The pixels of all lines, and the zeros between the lines, are rows of one matrix. A block of rows is
-two full tiles, which may contain the end of a line, so blocks have one size at all sizes of the
-image. A band of blocks is split into parts right before its products; its parts stay in the
-second-level cache.
+The pixels of all lines, and the zeros between the lines, are rows of one matrix. A tile of rows may
+contain the end of a line, so all tiles are full at all sizes of the image. Two tiles are computed
+at a time, and the last one alone if their number is odd. A band of tiles is split into parts right
+before its products; its parts stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from clew.loop.ir import buffer_loads, number
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.ops.convolution.conv_parts import ROWS_OF_BLOCK
+from clew.machine.units import TILE_ROWS
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.rule import Demand, Work
@@ -24,11 +24,12 @@ from clew.schedules.rules.conv_parts import SUMS, ConvParts, InParts, multiply, 
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo
 
+_HIGH: Final = 2
 _WIDE: Final = 2
-# The share of the second-level cache for the parts of a band, and the bounds of blocks in a band.
+# The share of the second-level cache for the parts of a band, and the bounds of tiles in a band.
 _SHARE_OF_BAND: Final = 0.3
-_LEAST_BLOCKS: Final = 8
-_MOST_BLOCKS: Final = 64
+_LEAST_TILES: Final = 16
+_MOST_TILES: Final = 128
 
 
 def _has_free_rows(work: Work, target: Target) -> bool:
@@ -46,10 +47,10 @@ class ConvPartsRows(ConvParts):
         return found if found is not None and found.stages.split is not None else None
 
     def choices(self, match: InParts) -> Space:
-        blocks = _blocks_in_cache(match.stages.sums, match.target)
+        tiles = _tiles_in_cache(match.stages.sums, match.target)
         return Space(
             (
-                tile_size("band", blocks, _MOST_BLOCKS, "blocks of rows in a band"),
+                tile_size("band", tiles, _MOST_TILES, "tiles of rows in a band"),
                 flag("prefetch", True, "prefetch the next panel while one is in use"),
             )
         )
@@ -62,17 +63,18 @@ class ConvPartsRows(ConvParts):
         gap = _gap(stages.image)
         if gap:
             schedule.widen(ow, gap)
-        blocks, line = schedule.split(schedule.fuse(oh, ow), ROWS_OF_BLOCK, tail="guard")
-        band, block = schedule.split(blocks, settings["band"], tail="balance")
-        schedule.reorder(n, band, co, block, line, ci)
+        tile, line = schedule.split(schedule.fuse(oh, ow), TILE_ROWS, tail="guard")
+        band, tile = schedule.split(tile, settings["band"], tail="balance")
+        schedule.reorder(n, band, co, tile, line, ci)
         panel, half = schedule.split(co, _WIDE)
-        schedule.reorder(panel, block, line, half, ci)
+        schedule.reorder(panel, tile, line, half, ci)
+        block, _ = schedule.split(tile, _HIGH, tail="shrink")
         schedule.compute_at(sums.name, block, "scratch")
         vector, lane = schedule.split(ci, target.vector_lanes("f32"), tail="guard")
         schedule.unroll(half)
         schedule.unroll(vector)
         schedule.vectorize(lane)
-        schedule.share_guards(line)
+        schedule.share_guards(block)
         around = multiply(schedule, sums)
         if settings["prefetch"] and False:
             stream(schedule, sums, panel, [block, *around], target)
@@ -94,8 +96,8 @@ def _gap(image: StageInfo) -> int:
     return number(step - image.store.buffer.shape[3], "the gap between lines")
 
 
-def _blocks_in_cache(sums: StageInfo, target: Target) -> int:
-    """Returns the number of blocks of rows whose parts fit a share of the second-level cache."""
+def _tiles_in_cache(sums: StageInfo, target: Target) -> int:
+    """Returns the number of tiles of rows whose parts fit a share of the second-level cache."""
     product = product_of(sums.store)
     assert product is not None
     data = product.a.source
@@ -103,4 +105,4 @@ def _blocks_in_cache(sums: StageInfo, target: Target) -> int:
     pixel_bytes = data.typical_bytes // (batch * pixels)
     around = pixels - typical(sums.store.buffer.shape[2])
     rows = int(target.l2_bytes * _SHARE_OF_BAND) // pixel_bytes - around
-    return min(max(rows // ROWS_OF_BLOCK, _LEAST_BLOCKS), _MOST_BLOCKS)
+    return min(max(rows // TILE_ROWS, _LEAST_TILES), _MOST_TILES)
