@@ -118,10 +118,12 @@ def test_the_rule_is_used_where_there_is_a_matrix_unit(shape: tuple[int, ...]) -
 
 # channels, filters, taps, stride, padding (top, left, bottom, right), dilation
 FREE = [
-    (64, 64, 1, 1, (0, 0, 0, 0), 1), (48, 80, 1, 2, (0, 0, 0, 0), 1), (32, 16, 3, 1, (1, 1, 1, 1), 1),
-    (64, 48, 3, 2, (1, 1, 1, 1), 1), (16, 32, 3, 2, (0, 0, 1, 1), 1), (32, 32, 3, 2, (1, 0, 2, 3), 1),
-    (32, 64, 3, 1, (2, 2, 2, 2), 2), (32, 32, 3, 2, (3, 3, 3, 3), 3), (32, 32, 5, 3, (2, 2, 2, 2), 1),
-    (32, 32, 2, 1, (0, 1, 0, 0), 1), (32, 32, 3, 3, (1, 1, 1, 1), 1), (32, 32, 3, 1, (0, 0, 0, 0), 1),
+    (64, 64, 1, 1, (0, 0, 0, 0), 1), (48, 80, 1, 2, (0, 0, 0, 0), 1),
+    (32, 16, 3, 1, (1, 1, 1, 1), 1), (64, 48, 3, 2, (1, 1, 1, 1), 1),
+    (16, 32, 3, 2, (0, 0, 1, 1), 1), (32, 32, 3, 2, (1, 0, 2, 3), 1),
+    (32, 64, 3, 1, (2, 2, 2, 2), 2), (32, 32, 3, 2, (3, 3, 3, 3), 3),
+    (32, 32, 5, 3, (2, 2, 2, 2), 1), (32, 32, 2, 1, (0, 1, 0, 0), 1),
+    (32, 32, 3, 3, (1, 1, 1, 1), 1), (32, 32, 3, 1, (0, 0, 0, 0), 1),
 ]  # fmt: skip
 IMAGES = [(1, 1), (2, 1), (1, 3), (5, 4), (7, 40), (40, 7), (33, 31), (64, 65), (90, 130)]
 
@@ -141,8 +143,9 @@ def free_network(
     packed = get_op("layout_transform")(
         Constant(weight), src_layout="OIHW", dst_layout=f"OIHW16i{panel}o"
     )
+    in_parts = Constant(np.ascontiguousarray(packed_weight(weight, 3)))
     product = get_op("nn.conv2d_by_size")(
-        get_op("nn.relu")(blocked), packed, Constant(np.ascontiguousarray(packed_weight(weight, 3))),
+        get_op("nn.relu")(blocked), packed, in_parts,
         direct=(1 << 20, 1 << 20), split=(0, 0, 0, 0), channels=filters,
         weight_layout=f"OIHW16i{panel}o", **attrs,
     )  # fmt: skip

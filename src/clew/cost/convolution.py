@@ -78,6 +78,11 @@ def direct_terms(layer: ConvLayer, target: Target) -> tuple[float, float]:
     return products + moved * costs.move, layer.taps * layer.weight_bytes / costs.weight_bytes
 
 
+def padding_cycles(layer: ConvLayer, target: Target) -> float:
+    """Returns the cycles to copy a pixel of the image to a padded one."""
+    return 2 * layer.inner / target.vector_lanes(layer.dtype) * target.costs.move
+
+
 def winograd_cycles(
     layer: ConvLayer, tile: int, target: Target, dilation: tuple[int, int] = (1, 1)
 ) -> float:

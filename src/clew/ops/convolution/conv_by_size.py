@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.dims import Dim, ceil_div, dim_max, dim_min
+from clew.ir.dims import Dim, ceil_div, dim_max, dim_min, numbers
 from clew.ir.expr import Attrs
 from clew.machine.units import TILE_ROWS
 from clew.ops.common import f32
@@ -112,11 +112,11 @@ def _direct(data: Tensor, packed: Tensor, attrs: Mapping[str, Any]) -> Tensor:
 
 
 def _in_parts(
-    data: Tensor, weight: Tensor, kernel: tuple[int, int], channels: int, attrs: Attrs
+    data: Tensor, weight: Tensor, kernel: tuple[int, ...], channels: int, attrs: Attrs
 ) -> tuple[Tensor, Dim]:
     """Returns the convolution in parts and its cost."""
     tile, pixel, result, fixed = attrs.split
-    strides, dilation, parts = attrs.strides, attrs.dilation, int(weight.shape[3])
+    strides, dilation, parts = attrs.strides, attrs.dilation, weight.type.concrete[3]
     image = (data.shape[2], data.shape[3])
     places = places_of("nn.conv2d_by_size", image, kernel, strides, attrs.padding, dilation)
     phases = places.lines.phases * places.columns.phases
@@ -151,8 +151,11 @@ def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
     costs.append(batch * high * wide * attrs.direct[0] + attrs.direct[1])
     if attrs.split:
         sizes = logical_sizes(parse_layout(attrs.weight_layout), packed.shape)
-        kernel = int(sizes["H"]), int(sizes["W"])
-        made, cost = _in_parts(data, others[-1], kernel, blocks * lanes, attrs)
+        kernel = numbers((sizes["H"], sizes["W"]))
+        channels = blocks * lanes
+        assert kernel is not None
+        assert isinstance(channels, int)
+        made, cost = _in_parts(data, others[-1], kernel, channels, attrs)
         results.append(made)
         costs.append(cost)
     return list(zip(results, _least(costs), strict=True))

@@ -126,7 +126,13 @@ def places_of(
         before, after = padding[n], padding[n + 2]
         pixels = window_size(name, size, taps, strides[n], before, after, dilation[n])
         axes.append(_Axis(size, taps, strides[n], before, dilation[n], pixels))
-    return Places(*axes, tile=1 if numbers(image) else TILE_ROWS)
+    lines, columns = axes
+    return Places(lines, columns, 1 if numbers(image) else TILE_ROWS)
+
+
+def _number(dim: Dim) -> int:
+    assert isinstance(dim, int)
+    return dim
 
 
 def _need_sizes(name: str, *tensors: Tensor) -> None:
@@ -233,13 +239,14 @@ def _split_image_reference(
 ) -> Array:
     batch, blocks, height, width, block = x.shape
     places = places_of("split_image", (height, width), kernel, strides, padding, dilation)
-    shape = parts_image_shape(batch, blocks * block, places, parts)
+    shape = tuple(map(_number, parts_image_shape(batch, blocks * block, places, parts)))
     plain = x.transpose(0, 1, 4, 2, 3).reshape(batch, blocks * block, height, width)
+    line = _number(places.width)
     whole = np.zeros((batch, shape[1] * TILE_DEPTH, *shape[2:5]), np.float32)
     for phase in np.ndindex(*shape[2:4]):
-        at = np.arange(places.pixels)
-        y = at // places.width * strides[0] + phase[0] - padding[0]
-        z = at % places.width * strides[1] + phase[1] - padding[1]
+        at = np.arange(shape[4])
+        y = at // line * strides[0] + phase[0] - padding[0]
+        z = at % line * strides[1] + phase[1] - padding[1]
         inside = (y >= 0) & (y < height) & (z >= 0) & (z < width)
         whole[:, : blocks * block, phase[0], phase[1], inside] = plain[:, :, y[inside], z[inside]]
     tiles = whole.reshape(batch, shape[1], TILE_DEPTH, *shape[2:5]).transpose(0, 1, 3, 4, 5, 2)
@@ -382,20 +389,21 @@ def _conv2d_parts_reference(
     panels = len(weight)
     filters = weight.astype(np.float64).transpose(3, 0, 5, 1, 4, 6, 2)
     filters = filters.reshape(parts, panels * PANEL, blocks * TILE_DEPTH, *kernel)[:, :channels]
-    size = (places.lines.pixels, places.columns.pixels)
+    size = (_number(places.lines.pixels), _number(places.columns.pixels))
+    width, count = _number(places.width), _number(places.rows)
     result = np.empty((batch, channels // _BLOCK, *size, _BLOCK), np.float32)
     for tiles, into in zip(data, result, strict=True):
         pixels = tiles.astype(np.float64).transpose(4, 0, 5, 1, 2, 3)
         pixels = pixels.reshape(parts, blocks * TILE_DEPTH, *pixels.shape[3:])
-        whole = np.zeros((channels, size[0] * places.width))
-        rows = whole[:, : places.rows]
+        whole = np.zeros((channels, size[0] * width))
+        rows = whole[:, :count]
         for y, x in np.ndindex(*kernel):
             line, column = y * dilation[0], x * dilation[1]
-            start = line // strides[0] * places.width + column // strides[1]
-            seen = pixels[..., line % strides[0], column % strides[1], start : start + places.rows]
+            start = line // strides[0] * width + column // strides[1]
+            seen = pixels[..., line % strides[0], column % strides[1], start : start + count]
             for left in range(parts):
                 for right in range(parts - left):
                     rows += filters[right, :, :, y, x] @ seen[left]
-        cut = whole.reshape(-1, _BLOCK, size[0], places.width)[..., : size[1]]
+        cut = whole.reshape(-1, _BLOCK, size[0], width)[..., : size[1]]
         into[:] = cut.transpose(0, 2, 3, 1)
     return result

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
-from clew.cost.convolution import FULL_TILE_ROWS, direct_terms
+from clew.cost.convolution import FULL_TILE_ROWS, direct_terms, padding_cycles
 from clew.ir.expr import Call, Constant, Expr
 from clew.machine.target import Target
 from clew.ops.registry import get_op
@@ -29,6 +30,7 @@ def by_size(
     times as fast as the direct one, and parts `min_gain_of_parts` times as fast as all others.
     """
     data, padding = unpadded(conv.args[0])
+    layer = layer_of(conv, weight)
     weights: list[Expr] = []
     attrs: dict[str, Any] = {}
     if tiles:
@@ -40,7 +42,10 @@ def by_size(
     else:
         attrs["channels"] = conv.attrs.channels
         attrs["strides"], attrs["dilation"] = conv.attrs.strides, conv.attrs.dilation
+    each, of_weight = direct_terms(layer, target)
     if parts:
+        if any(padding):  # a pixel is copied to a padded image; a split image has zeros anyway
+            each += math.prod(conv.attrs.strides) * padding_cycles(layer, target)
         made, terms = way_in_parts(conv, weight, parts, target)
         weights.append(made)
         attrs["split"] = tuple(round(min_gain_of_parts * term) for term in terms)
@@ -48,7 +53,7 @@ def by_size(
         data,
         conv.args[1],
         *weights,
-        direct=tuple(map(round, direct_terms(layer_of(conv, weight), target))),
+        direct=(round(each), round(of_weight)),
         weight_layout=conv.attrs.weight_layout,
         padding=padding,
         **attrs,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, number
@@ -79,7 +80,7 @@ class ConvParts(Rule[InParts]):
 
     name = "conv_parts"
     scope = "kernel"
-    demands = (
+    demands: ClassVar[Sequence[Demand]] = (
         stage_role(SUMS),
         stage_role(_IMAGE),
         ONE_RESULT,

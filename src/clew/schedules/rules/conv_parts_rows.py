@@ -18,18 +18,20 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.machine.units import TILE_ROWS
 from clew.schedules.library.register_tile import spread
-from clew.schedules.library.streaming import stream
 from clew.schedules.rule import Demand, Work
 from clew.schedules.rules.conv_parts import SUMS, ConvParts, InParts, multiply, split_vectors
-from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.schedules.space import Settings, Space, tile_size
 from clew.schedules.stages import StageInfo
 
 _HIGH: Final = 2
 _WIDE: Final = 2
-# The share of the second-level cache for the parts of a band, and the bounds of tiles in a band.
+# The share of the second-level cache for the parts of a band.
 _SHARE_OF_BAND: Final = 0.3
-_LEAST_TILES: Final = 16
-_MOST_TILES: Final = 128
+# The fewest tiles of rows in a band. More than the most are useless, except that lines around a
+# band are split with it: a band may have this many rows for each of theirs.
+_LEAST_TILES: Final = 8
+_MOST_TILES: Final = 32
+_ROWS_A_ROW_AROUND: Final = 8
 
 
 def _has_free_rows(work: Work, target: Target) -> bool:
@@ -48,12 +50,7 @@ class ConvPartsRows(ConvParts):
 
     def choices(self, match: InParts) -> Space:
         tiles = _tiles_in_cache(match.stages.sums, match.target)
-        return Space(
-            (
-                tile_size("band", tiles, _MOST_TILES, "tiles of rows in a band"),
-                flag("prefetch", True, "prefetch the next panel while one is in use"),
-            )
-        )
+        return Space((tile_size("band", tiles, 2 * tiles, "tiles of rows in a band"),))
 
     def schedule(self, match: InParts, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
@@ -75,9 +72,7 @@ class ConvPartsRows(ConvParts):
         schedule.unroll(vector)
         schedule.vectorize(lane)
         schedule.share_guards(block)
-        around = multiply(schedule, sums)
-        if settings["prefetch"] and False:
-            stream(schedule, sums, panel, [block, *around], target)
+        multiply(schedule, sums)
         assert stages.split is not None
         assert stages.pixels is not None
         schedule.compute_at(stages.split.name, band, "scratch")
@@ -105,4 +100,5 @@ def _tiles_in_cache(sums: StageInfo, target: Target) -> int:
     pixel_bytes = data.typical_bytes // (batch * pixels)
     around = pixels - typical(sums.store.buffer.shape[2])
     rows = int(target.l2_bytes * _SHARE_OF_BAND) // pixel_bytes - around
-    return min(max(rows // TILE_ROWS, _LEAST_TILES), _MOST_TILES)
+    most: int = _MOST_TILES + around * _ROWS_A_ROW_AROUND // TILE_ROWS
+    return min(max(rows // TILE_ROWS, _LEAST_TILES), most)
