@@ -173,6 +173,7 @@ def check_free(case: tuple[Any, ...], compiled: Any, images: int, weight: Any, a
         wanted, found = exact(given, weight, attrs), np.asarray(compiled(given))
         assert found.shape == wanted.shape
         assert np.abs(found - wanted).max() <= 1.5e-6 * np.abs(wanted).max(), image
+    assert compiled.builds_made == 1
 
 
 @pytest.mark.parametrize("case", FREE, ids=str)
@@ -193,7 +194,7 @@ def test_several_images_of_free_sizes(case: tuple[Any, ...], images: int | str) 
         check_free(case, compiled, number, weight, attrs)
 
 
-@pytest.mark.parametrize("sides", [("h", 40), (33, "w"), (20, 17)], ids=str)
+@pytest.mark.parametrize("sides", [("h", 40), (33, "w"), (1, "w"), (20, 17)], ids=str)
 def test_one_side_is_free(sides: tuple[Any, Any]) -> None:
     case = FREE[3]
     module, weight, attrs = free_network(case, images="n", sides=sides)
@@ -203,6 +204,7 @@ def test_one_side_is_free(sides: tuple[Any, Any]) -> None:
         given = np.random.default_rng(3).standard_normal((2, case[0], *image)).astype(np.float32)
         wanted, found = exact(given, weight, attrs), np.asarray(compiled(given))
         assert np.abs(found - wanted).max() <= 1.5e-6 * np.abs(wanted).max()
+    assert compiled.builds_made == 1
 
 
 def test_free_sizes_use_tiles() -> None:

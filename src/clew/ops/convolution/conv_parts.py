@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, ceil_div, dim_max, dim_min, numbers
+from clew.ir.dims import Dim, at_least, ceil_div, dim_max, dim_min, numbers
 from clew.ir.types import to_numpy
 from clew.machine.units import TILE_ROWS
 from clew.ops.common import f16, f32, need_rank
@@ -95,9 +95,10 @@ class Places:
     @property
     def rows(self) -> Dim:
         """The number of positions from the first to the last pixel of the result."""
-        if self.tile > 1:
+        if self.tile > 1 and self.lines.pixels != 1:
             return ceil_div(self.lines.pixels * self.width, self.tile) * self.tile
-        return (self.lines.pixels - 1) * self.width + self.columns.pixels
+        rows = (self.lines.pixels - 1) * self.width + self.columns.pixels
+        return ceil_div(rows, self.tile) * self.tile
 
     @property
     def pixels(self) -> Dim:
@@ -114,7 +115,7 @@ def places_of(
     dilation: tuple[int, ...],
 ) -> Places:
     """Returns the positions of pixels of an image for a convolution. If the image's size is free,
-    rows fill tiles of `TILE_ROWS`.
+    rows fill tiles of `TILE_ROWS`, or pairs of them if only a run knows that the image has a pixel.
 
     Errors: T107 for attributes without one number per axis, T110 for a window that is too large.
     """
@@ -127,7 +128,10 @@ def places_of(
         pixels = window_size(name, size, taps, strides[n], before, after, dilation[n])
         axes.append(_Axis(size, taps, strides[n], before, dilation[n], pixels))
     lines, columns = axes
-    return Places(lines, columns, 1 if numbers(image) else TILE_ROWS)
+    if numbers(image):
+        return Places(lines, columns)
+    some = at_least(lines.pixels, 1) and at_least(columns.pixels, 1)
+    return Places(lines, columns, TILE_ROWS if some else 2 * TILE_ROWS)
 
 
 def _number(dim: Dim) -> int:

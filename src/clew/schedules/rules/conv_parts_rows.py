@@ -2,15 +2,16 @@
 
 The pixels of all lines, and the zeros between the lines, are rows of one matrix. A tile of rows may
 contain the end of a line, so all tiles are full at all sizes of the image. Two tiles are computed
-at a time, and the last one alone if their number is odd. A band of tiles is split into parts right
-before its products; its parts stay in the second-level cache.
+at a time, and the last one alone if their number is odd (an operator may fill pairs instead). A
+band of tiles is split into parts right before its products; its parts stay in the second-level
+cache.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from clew.ir.dims import SymDim, typical
+from clew.ir.dims import SymDim, exact_quotient, typical
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, number
 from clew.loop.products import product_of
@@ -50,7 +51,7 @@ class ConvPartsRows(ConvParts):
 
     def choices(self, match: InParts) -> Space:
         tiles = _tiles_in_cache(match.stages.sums, match.target)
-        return Space((tile_size("band", tiles, 2 * tiles, "tiles of rows in a band"),))
+        return Space((tile_size("band", tiles, 2 * tiles, "tiles of rows in a band", _HIGH),))
 
     def schedule(self, match: InParts, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
@@ -60,12 +61,13 @@ class ConvPartsRows(ConvParts):
         gap = _gap(stages.image)
         if gap:
             schedule.widen(ow, gap)
-        tile, line = schedule.split(schedule.fuse(oh, ow), TILE_ROWS, tail="guard")
-        band, tile = schedule.split(tile, settings["band"], tail="balance")
+        rows, in_pairs = _rows_of_tile(sums)
+        tile, line = schedule.split(schedule.fuse(oh, ow), rows, tail="guard")
+        band, tile = schedule.split(tile, settings["band"] * TILE_ROWS // rows, tail="balance")
         schedule.reorder(n, band, co, tile, line, ci)
         panel, half = schedule.split(co, _WIDE)
         schedule.reorder(panel, tile, line, half, ci)
-        block, _ = schedule.split(tile, _HIGH, tail="shrink")
+        block = schedule.split(tile, _HIGH, tail="shrink")[0] if in_pairs else tile
         schedule.compute_at(sums.name, block, "scratch")
         vector, lane = schedule.split(ci, target.vector_lanes("f32"), tail="guard")
         schedule.unroll(half)
@@ -87,8 +89,16 @@ def _gap(image: StageInfo) -> int:
     """Returns the number of rows of sums between two lines of the image."""
     (load,) = buffer_loads(image.store.value)
     line = image.store.indices[2]
+    if image.store.buffer.shape[2] == 1:
+        return 0
     step = Simplifier().linear(load.indices[2]).coefficient(line)
     return number(step - image.store.buffer.shape[3], "the gap between lines")
+
+
+def _rows_of_tile(sums: StageInfo) -> tuple[int, bool]:
+    """Returns the rows of a tile, and whether two of them are computed at a time."""
+    whole = exact_quotient(sums.store.buffer.shape[2], _HIGH * TILE_ROWS) is None
+    return (TILE_ROWS, True) if whole else (_HIGH * TILE_ROWS, False)
 
 
 def _tiles_in_cache(sums: StageInfo, target: Target) -> int:
@@ -96,9 +106,10 @@ def _tiles_in_cache(sums: StageInfo, target: Target) -> int:
     product = product_of(sums.store)
     assert product is not None
     data = product.a.source
-    batch, _, _, _, pixels, _, _ = data.typical_shape
+    batch, pixels = data.typical_shape[0], data.typical_shape[4]
     pixel_bytes = data.typical_bytes // (batch * pixels)
     around = pixels - typical(sums.store.buffer.shape[2])
     rows = int(target.l2_bytes * _SHARE_OF_BAND) // pixel_bytes - around
-    most: int = _MOST_TILES + around * _ROWS_A_ROW_AROUND // TILE_ROWS
-    return min(max(rows // TILE_ROWS, _LEAST_TILES), most)
+    most = _MOST_TILES + around * _ROWS_A_ROW_AROUND // TILE_ROWS
+    found: int = min(max(rows // TILE_ROWS, _LEAST_TILES), most)
+    return found
