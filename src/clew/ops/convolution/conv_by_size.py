@@ -10,7 +10,7 @@ import numpy as np
 from clew.ir.dims import Dim, ceil_div, dim_max, dim_min, numbers
 from clew.ir.expr import Attrs
 from clew.machine.units import TILE_ROWS
-from clew.ops.common import f32
+from clew.ops.common import f16, f32
 from clew.ops.convolution.conv_parts import (
     places_of,
     split_pixels,
@@ -41,6 +41,15 @@ _DIRECT: Final = ("strides", "padding", "dilation", "channels", "weight_layout")
         Sample(f32(2, 1, 5, 9, 4), f32(1, 1, 3, 3, 4, 8), f32(16, 4, 8), tiles=(2,),
                direct=(9, 1), winograd=(1, 1, 4), padding=(0, 1, 1, 0),
                weight_layout="OIHW4i8o"),
+        Sample(f32(1, 2, 7, 6, 16), f32(2, 2, 3, 3, 16, 16), f16(1, 1, 9, 3, 16, 32, 2),
+               direct=(9, 1), split=(5, 1, 1, 9), channels=32, strides=(2, 2),
+               padding=(1, 1, 1, 1), weight_layout="OIHW16i16o", low=-0.5, high=0.5),
+        Sample(f32(1, 2, 7, 6, 16), f32(2, 2, 3, 3, 16, 16), f16(1, 1, 9, 3, 16, 32, 2),
+               direct=(9, 1), split=(5, 1, 1), channels=32, weight_layout="OIHW16i16o",
+               error="T107"),
+        Sample(f32(1, 2, 7, 7, 4), f32(1, 2, 3, 3, 4, 4), f32(36, 8, 4), tiles=(4,),
+               direct=(9, 1), winograd=(4, 2, 9), strides=(2, 2), weight_layout="OIHW4i4o",
+               error="T107"),
         Sample(f32(1, 2, 7, 7, 4), f32(1, 2, 3, 3, 4, 4), f32(36, 8, 4), tiles=(4, 2),
                direct=(9, 1), winograd=(4, 2, 9, 3, 2, 5), weight_layout="OIHW4i4o",
                error="T107"),

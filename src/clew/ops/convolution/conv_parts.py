@@ -130,8 +130,8 @@ def places_of(
     lines, columns = axes
     if numbers(image):
         return Places(lines, columns)
-    some = at_least(lines.pixels, 1) and at_least(columns.pixels, 1)
-    return Places(lines, columns, TILE_ROWS if some else 2 * TILE_ROWS)
+    found = Places(lines, columns, TILE_ROWS)
+    return found if at_least(found.rows, 1) else Places(lines, columns, 2 * TILE_ROWS)
 
 
 def _number(dim: Dim) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from clew.cost.convolution import SplitImage, split_cycles, split_terms
-from clew.ir.dims import typical
+from clew.ir.dims import at_least, typical
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import TensorType
 from clew.machine.target import Target
@@ -34,6 +34,8 @@ def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
     data, padding = unpadded(conv.args[0])
     high, wide = data.tensor.shape[2:4]
     places = places_of("split_image", (high, wide), kernel, attrs.strides, padding, attrs.dilation)
+    if not at_least(places.width, 1):
+        return  # only a run knows the sign of a line's length, so no band of lines has bounds
     width, pixels = typical(places.width), typical(places.pixels)
     image = SplitImage(width, pixels, places.lines.phases * places.columns.phases)
     cycles = split_cycles(layer_of(conv, weight), image, parts, PANEL, target)

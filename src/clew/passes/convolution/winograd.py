@@ -15,6 +15,7 @@ from clew.cost.convolution import (
     winograd_terms,
 )
 from clew.cost.convolution import direct_cycles as cycles_of_direct
+from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.machine.target import Target
 from clew.ops.movement.layouts import parse_layout
@@ -34,6 +35,8 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
     if parse_layout(conv.attrs.data_layout).factor("C") != target.vector_lanes(conv.tensor.dtype):
         return
     layer, dilation = layer_of(conv, weight), conv.attrs.dilation[-2:]
+    if dilation != (1, 1) and numbers(conv.tensor.shape[2:4]) is None:
+        return  # `space_to_batch` takes images of known sizes
     if conv.op_name == _OF_FRAMES:
         depth = weight.tensor.concrete[2]
         layer = replace(layer, inner=layer.inner * depth, taps=WINDOW * WINDOW)

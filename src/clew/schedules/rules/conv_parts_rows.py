@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from clew.ir.dims import SymDim, exact_quotient, typical
+from clew.ir.dims import SymDim, exact_quotient, product, typical
+from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, number
 from clew.loop.products import product_of
@@ -103,12 +104,12 @@ def _rows_of_tile(sums: StageInfo) -> tuple[int, bool]:
 
 def _tiles_in_cache(sums: StageInfo, target: Target) -> int:
     """Returns the number of tiles of rows whose parts fit a share of the second-level cache."""
-    product = product_of(sums.store)
-    assert product is not None
-    data = product.a.source
-    batch, pixels = data.typical_shape[0], data.typical_shape[4]
-    pixel_bytes = data.typical_bytes // (batch * pixels)
-    around = pixels - typical(sums.store.buffer.shape[2])
+    multiplied = product_of(sums.store)
+    assert multiplied is not None
+    data = multiplied.a.source
+    _, *blocks, pixels, parts, channels = data.shape
+    pixel_bytes = typical(product((*blocks, parts, channels))) * memory_bytes(data.dtype)
+    around = typical(pixels - sums.store.buffer.shape[2])
     rows = int(target.l2_bytes * _SHARE_OF_BAND) // pixel_bytes - around
     most = _MOST_TILES + around * _ROWS_A_ROW_AROUND // TILE_ROWS
     found: int = min(max(rows // TILE_ROWS, _LEAST_TILES), most)
