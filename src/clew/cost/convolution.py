@@ -149,10 +149,11 @@ def split_terms(
     lanes, costs, depth = target.vector_lanes("f32"), target.costs, tile_depth("bf16")
     pairs = terms * (terms + 1) // 2
     panels, blocks = -(-layer.outer // panel), -(-layer.inner // depth)
-    products = _products_cycles(TILE_ROWS, target) * _TILES_A_SIDE
+    products = _products_cycles(TILE_ROWS, target) * blocks * layer.taps * pairs
+    sums = costs.tile_store + TILE_ROWS * costs.phase_store  # stored, and read by the next stage
     weight_bytes = _PART_BYTES * terms * layer.taps * panels * panel * blocks * depth
     return (
-        products * panels * blocks * layer.taps * pairs,
+        (products + sums) * panels * _TILES_A_SIDE,
         blocks * depth / lanes * costs.split,
         layer.outer / lanes * costs.move,
         weight_bytes / costs.weight_bytes,
