@@ -6,9 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clew.ir.dims import Dim
-from clew.loop.ir import Block, For, Nest, Stmt, block
+from clew.loop.ir import (
+    Block,
+    Buffer,
+    For,
+    Nest,
+    Prefetch,
+    Stmt,
+    Store,
+    block,
+    map_expressions,
+    transform,
+)
 from clew.loop.primitives.common import replace_index
-from clew.loop.sizes import with_arguments
+from clew.te.expr import Load, Scalar
+from clew.te.walk import map_loads
 
 
 def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
@@ -21,14 +33,39 @@ def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
     first = nests[0][0]
     if len(nests) == 1:
         return first
-    alike = [(_with_arguments_of(first, nest), where) for nest, where in nests]
+    alike = [(_in_memory_of(first, nest), where) for nest, where in nests]
     body = block(*(stmt for nest, where in alike for stmt in _times(nest.body, where)))
     return replace(first, body=body)
 
 
-def _with_arguments_of(first: Nest, nest: Nest) -> Nest:
-    same = nest.inputs == first.inputs and nest.outputs == first.outputs
-    return nest if same else with_arguments(nest, first)
+def _in_memory_of(first: Nest, nest: Nest) -> Nest:
+    """Returns a nest with the inputs and outputs of the first one, which it sees in its own
+    shapes.
+    """
+    if nest.inputs == first.inputs and nest.outputs == first.outputs:
+        return nest
+    pairs = zip((*nest.inputs, *nest.outputs), (*first.inputs, *first.outputs), strict=True)
+    # With what they replace, which keeps its id.
+    views = {id(own): (own, replace(own, memory=other.root)) for own, other in pairs}
+
+    def seen(buffer: Buffer) -> Buffer:
+        if id(buffer) not in views:
+            view = buffer
+            if buffer.memory is not None and id(buffer.memory) in views:
+                view = replace(buffer, memory=seen(buffer.memory).root)
+            views[id(buffer)] = buffer, view
+        return views[id(buffer)][1]
+
+    def moved(expr: Scalar) -> Scalar:
+        return map_loads(expr, lambda load, indices: Load(seen(load.source), indices))
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, (Store, Prefetch)):
+            return replace(stmt, buffer=seen(stmt.buffer))
+        return None
+
+    body = transform(map_expressions(nest.body, moved), visit)
+    return replace(nest, inputs=first.inputs, outputs=first.outputs).with_body(body)
 
 
 def _times(body: Block, runs: Dim) -> list[Stmt]:

@@ -1,4 +1,6 @@
-"""A loop nest at given sizes: everything that a call brings is a number."""
+"""A loop nest at given sizes, where everything that a call brings is a number; and nests over the
+arguments of others.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from clew.loop.ir import (
+    Block,
     Buffer,
     For,
     If,
@@ -36,30 +39,32 @@ def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
 
 
 def with_arguments(nest: Nest, like: Nest) -> Nest:
-    """Returns a nest that has the inputs and outputs of another nest, which it computes at all or
-    some sizes of these. It sees them in its own shapes.
+    """Returns a nest that has the inputs and outputs of another nest, which it computes as well, at
+    all sizes or at certain ones. It sees them in its own shapes.
     """
-    pairs = zip((*nest.inputs, *nest.outputs), (*like.inputs, *like.outputs), strict=True)
-    # With what they replace, which keeps its id.
-    views = {id(own): (own, replace(own, memory=other.root)) for own, other in pairs}
+    owned = zip((*nest.inputs, *nest.outputs), (*like.inputs, *like.outputs), strict=True)
+    views: dict[int, tuple[Buffer, Buffer]] = {
+        id(own): (own, own if own is other else replace(own, memory=other)) for own, other in owned
+    }
 
-    def seen(buffer: Buffer) -> Buffer:
-        if id(buffer) not in views:
-            view = buffer
-            if buffer.memory is not None and id(buffer.memory) in views:
-                view = replace(buffer, memory=seen(buffer.memory).root)
-            views[id(buffer)] = buffer, view
-        return views[id(buffer)][1]
+    def view(buffer: Buffer) -> Buffer:
+        found = views.get(id(buffer))
+        if found is None:
+            memory = buffer.memory and views.get(id(buffer.memory))
+            made = replace(buffer, memory=memory[1].root) if memory else buffer
+            found = views[id(buffer)] = buffer, made
+        return found[1]
 
     def moved(expr: Scalar) -> Scalar:
-        return map_loads(expr, lambda load, indices: Load(seen(load.source), indices))
+        return map_loads(expr, lambda load, indices: Load(view(load.source), indices))
 
-    def visit(stmt: Stmt) -> Stmt | None:
+    def stored(stmt: Stmt) -> Stmt | None:
         if isinstance(stmt, (Store, Prefetch)):
-            return replace(stmt, buffer=seen(stmt.buffer))
+            return replace(stmt, buffer=view(stmt.buffer))
         return None
 
-    body = transform(map_expressions(nest.body, moved), visit)
+    body = transform(map_expressions(nest.body, moved), stored)
+    assert isinstance(body, Block)
     return replace(nest, inputs=like.inputs, outputs=like.outputs).with_body(body)
 
 

@@ -42,7 +42,7 @@ _DIRECT: Final = ("strides", "padding", "dilation", "channels", "weight_layout")
                direct=(9, 1), winograd=(1, 1, 4), padding=(0, 1, 1, 0),
                weight_layout="OIHW4i8o"),
         Sample(f32(1, 2, 7, 6, 16), f32(2, 2, 3, 3, 16, 16), f16(1, 1, 9, 3, 16, 32, 2),
-               direct=(9, 1), split=(5, 1, 1, 9), channels=32, strides=(2, 2),
+               direct=(1, 1), split=(99, 9, 9, 9), channels=32, strides=(2, 2),
                padding=(1, 1, 1, 1), weight_layout="OIHW16i16o", low=-0.5, high=0.5),
         Sample(f32(1, 2, 7, 6, 16), f32(2, 2, 3, 3, 16, 16), f16(1, 1, 9, 3, 16, 32, 2),
                direct=(9, 1), split=(5, 1, 1), channels=32, weight_layout="OIHW16i16o",
@@ -162,8 +162,8 @@ def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
         sizes = logical_sizes(parse_layout(attrs.weight_layout), packed.shape)
         kernel = numbers((sizes["H"], sizes["W"]))
         channels = blocks * lanes
-        assert kernel is not None
-        assert isinstance(channels, int)
+        if kernel is None or not isinstance(channels, int):
+            raise GraphTypeError("T107", f"nn.conv2d_by_size: {packed.type} has free sizes")
         made, cost = _in_parts(data, others[-1], kernel, channels, attrs)
         results.append(made)
         costs.append(cost)

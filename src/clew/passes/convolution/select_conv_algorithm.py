@@ -33,10 +33,12 @@ class SelectConvAlgorithm(Pass):
       images of every d-th line and column (`space_to_batch`). A convolution of clips
       (`nn.conv3d_frames`) becomes one of images whose channels are those of all frames in the
       window.
-      With free sizes and without a dilation, a kernel contains both algorithms, and the sizes of a
-      run select one (`nn.conv2d_by_size`).
     - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
       layers: pixels are rows and channels the depth, once per tap.
+
+    With free sizes, a kernel contains the direct algorithm and the one that is fastest at typical
+    sizes, with tiles of each size if it is Winograd's; the sizes of a run select one
+    (`nn.conv2d_by_size`). A dilated convolution of an image of free size is not Winograd's.
 
     Padding becomes part of the transform or of the split image, so the `pad` before the convolution
     is removed unless something else reads it.
