@@ -1,27 +1,12 @@
-"""A loop nest at given sizes, where everything that a call brings is a number; and nests over the
-arguments of others.
-"""
+"""A loop nest at given sizes: everything that a call brings is a number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from clew.loop.ir import (
-    Block,
-    Buffer,
-    For,
-    If,
-    Nest,
-    Prefetch,
-    Stmt,
-    Store,
-    map_expressions,
-    transform,
-)
-from clew.te.expr import Load, Scalar
+from clew.loop.ir import Buffer, For, If, Nest, Prefetch, Stmt, Store, transform
 from clew.te.sizes import ExpressionsAt
-from clew.te.walk import map_loads
 
 
 def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
@@ -39,40 +24,23 @@ def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
 
 
 def with_arguments(nest: Nest, like: Nest) -> Nest:
-    """Returns a nest that has the inputs and outputs of another nest, which it computes as well, at
-    all sizes or at certain ones. It sees them in its own shapes.
+    """Returns a nest without free sizes that has the inputs and outputs of another nest, which it
+    computes at certain sizes of these. It sees them in its own shapes.
     """
-    owned = zip((*nest.inputs, *nest.outputs), (*like.inputs, *like.outputs), strict=True)
-    views: dict[int, tuple[Buffer, Buffer]] = {
-        id(own): (own, own if own is other else replace(own, memory=other)) for own, other in owned
-    }
-
-    def view(buffer: Buffer) -> Buffer:
-        found = views.get(id(buffer))
-        if found is None:
-            memory = buffer.memory and views.get(id(buffer.memory))
-            made = replace(buffer, memory=memory[1].root) if memory else buffer
-            found = views[id(buffer)] = buffer, made
-        return found[1]
-
-    def moved(expr: Scalar) -> Scalar:
-        return map_loads(expr, lambda load, indices: Load(view(load.source), indices))
-
-    def stored(stmt: Stmt) -> Stmt | None:
-        if isinstance(stmt, (Store, Prefetch)):
-            return replace(stmt, buffer=view(stmt.buffer))
-        return None
-
-    body = transform(map_expressions(nest.body, moved), stored)
-    assert isinstance(body, Block)
+    pairs = zip((*nest.inputs, *nest.outputs), (*like.inputs, *like.outputs), strict=True)
+    views = {id(own): (own, replace(own, memory=other)) for own, other in pairs}
+    at = _AtSizes({}, views)
+    body = transform(nest.body, at.statement)
     return replace(nest, inputs=like.inputs, outputs=like.outputs).with_body(body)
 
 
 class _AtSizes:
-    def __init__(self, sizes: Mapping[str, int]) -> None:
+    def __init__(
+        self, sizes: Mapping[str, int], buffers: Mapping[int, tuple[Buffer, Buffer]] | None = None
+    ) -> None:
         self._at = ExpressionsAt(sizes, self.buffer)
         # With what they replace, which keeps its id.
-        self._buffers: dict[int, tuple[Buffer, Buffer]] = {}
+        self._buffers = dict(buffers or {})
 
     def buffer(self, buffer: Buffer) -> Buffer:
         """Returns a buffer whose shape consists of numbers."""
