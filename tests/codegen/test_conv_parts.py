@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 import clew
 import clew.ops
+from clew.ir.dims import SymDim
 from clew.ir.expr import Constant, Function, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
@@ -111,3 +114,104 @@ def test_the_rule_is_used_where_there_is_a_matrix_unit(shape: tuple[int, ...]) -
         pytest.skip("this machine has no matrix tiles")
     compiled = clew.compile(network(shape)[0])
     assert ("conv_parts",) in [k.rules for k in compiled.kernels]
+
+
+# channels, filters, taps, stride, padding (top, left, bottom, right), dilation
+FREE = [
+    (64, 64, 1, 1, (0, 0, 0, 0), 1), (48, 80, 1, 2, (0, 0, 0, 0), 1),
+    (32, 16, 3, 1, (1, 1, 1, 1), 1), (64, 48, 3, 2, (1, 1, 1, 1), 1),
+    (16, 32, 3, 2, (0, 0, 1, 1), 1), (32, 32, 3, 2, (1, 0, 2, 3), 1),
+    (32, 64, 3, 1, (2, 2, 2, 2), 2), (32, 32, 3, 2, (3, 3, 3, 3), 3),
+    (32, 32, 5, 3, (2, 2, 2, 2), 1), (32, 32, 2, 1, (0, 1, 0, 0), 1),
+    (32, 32, 3, 3, (1, 1, 1, 1), 1), (32, 32, 3, 1, (0, 0, 0, 0), 1),
+]  # fmt: skip
+IMAGES = [(1, 1), (2, 1), (1, 3), (5, 4), (7, 40), (40, 7), (33, 31), (64, 65), (90, 130)]
+
+
+def free_network(
+    case: tuple[Any, ...], *, images: int | str = 1, residual: bool = False, sides: Any = ("h", "w")
+) -> tuple[Module, np.ndarray, dict[str, tuple[int, ...]]]:
+    """A convolution whose sizes are free, with costs that make it one of parts at all sizes."""
+    inner, filters, taps, stride, padding, dilation = case
+    draw = np.random.default_rng(inner + filters)
+    weight = draw.standard_normal((filters, inner, taps, taps)).astype(np.float32)
+    attrs = {"strides": (stride, stride), "padding": padding, "dilation": (dilation, dilation)}
+    shape = tuple(SymDim.symbol(n) if isinstance(n, str) else n for n in (images, *sides))
+    x = Var("x", TensorType((shape[0], inner, *shape[1:]), "f32"))
+    blocked = get_op("layout_transform")(x, src_layout="NCHW", dst_layout="NCHW16c")
+    panel = 32 if filters % 32 == 0 else 16
+    packed = get_op("layout_transform")(
+        Constant(weight), src_layout="OIHW", dst_layout=f"OIHW16i{panel}o"
+    )
+    in_parts = Constant(np.ascontiguousarray(packed_weight(weight, 3)))
+    product = get_op("nn.conv2d_by_size")(
+        get_op("nn.relu")(blocked), packed, in_parts,
+        direct=(1 << 20, 1 << 20), split=(0, 0, 0, 0), channels=filters,
+        weight_layout=f"OIHW16i{panel}o", **attrs,
+    )  # fmt: skip
+    if residual:
+        product = get_op("add")(get_op("nn.relu")(product), product)
+    result = get_op("layout_transform")(
+        get_op("nn.relu")(product), src_layout="NCHW16c", dst_layout="NCHW"
+    )
+    return Module({"main": Function([x], result, {"outputs": ("y",)})}), weight, attrs
+
+
+def fits(case: tuple[Any, ...], image: tuple[int, int]) -> bool:
+    """Whether a window fits the padded image."""
+    _, _, taps, _, (top, left, bottom, right), dilation = case
+    reach = (taps - 1) * dilation + 1
+    return image[0] + top + bottom >= reach and image[1] + left + right >= reach
+
+
+def check_free(case: tuple[Any, ...], compiled: Any, images: int, weight: Any, attrs: Any) -> None:
+    for image in IMAGES:
+        if not fits(case, image):
+            continue
+        given = np.random.default_rng(3).standard_normal((images, case[0], *image))
+        given = given.astype(np.float32)
+        wanted, found = exact(given, weight, attrs), np.asarray(compiled(given))
+        assert found.shape == wanted.shape
+        assert np.abs(found - wanted).max() <= 1.5e-6 * np.abs(wanted).max(), image
+    assert compiled.builds_made == 1
+
+
+@pytest.mark.parametrize("case", FREE, ids=str)
+@pytest.mark.parametrize("side", ["start", "end"])
+def test_free_sizes(case: tuple[Any, ...], side: Any) -> None:
+    module, weight, attrs = free_network(case)
+    for threads in (1, 2):
+        compiled = clew.compile(module, threads=threads, guard=side, specialize=False)
+        check_free(case, compiled, 1, weight, attrs)
+
+
+@pytest.mark.parametrize("images", [3, "n"])
+@pytest.mark.parametrize("case", FREE[2:4], ids=str)
+def test_several_images_of_free_sizes(case: tuple[Any, ...], images: int | str) -> None:
+    module, weight, attrs = free_network(case, images=images)
+    compiled = clew.compile(module, threads=2, guard="end", specialize=False)
+    for number in (3,) if images == 3 else (1, 3):
+        check_free(case, compiled, number, weight, attrs)
+
+
+@pytest.mark.parametrize("sides", [("h", 40), (33, "w"), (1, "w"), (20, 17)], ids=str)
+def test_one_side_is_free(sides: tuple[Any, Any]) -> None:
+    case = FREE[3]
+    module, weight, attrs = free_network(case, images="n", sides=sides)
+    compiled = clew.compile(module, threads=1, guard="end", specialize=False)
+    for side in (1, 6, 45):
+        image = tuple(side if isinstance(n, str) else n for n in sides)
+        given = np.random.default_rng(3).standard_normal((2, case[0], *image)).astype(np.float32)
+        wanted, found = exact(given, weight, attrs), np.asarray(compiled(given))
+        assert np.abs(found - wanted).max() <= 1.5e-6 * np.abs(wanted).max()
+    assert compiled.builds_made == 1
+
+
+def test_free_sizes_use_tiles() -> None:
+    if host().tile_shape("bf16", "bf16") is None:
+        pytest.skip("this machine has no matrix tiles")
+    for case in FREE[:4]:
+        compiled = clew.compile(free_network(case)[0], specialize=False)
+        (kernel,) = (k for k in compiled.kernels if "by_size" in k.name)
+        assert "conv_parts_rows" in kernel.rules
+        assert "tiles conv2d_by_size" in str(kernel.loops)

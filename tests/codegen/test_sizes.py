@@ -36,6 +36,8 @@ NOT_SIZED = {
     "nn.conv2d-5(2)": "S041",
     # Vectors along a window of a size that only a run knows.
     "nn.conv2d-7(3)": "S070",
+    # Parts of a weight of free size.
+    "nn.conv2d_by_size-2(3)": "T107",
 }
 # Samples whose kernel is valid at other sizes at most, because `needs_of` finds no proof that its
 # accesses are inside.

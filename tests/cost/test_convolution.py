@@ -12,6 +12,7 @@ from clew.cost.convolution import (
     direct_cycles,
     fastest_cycles,
     split_cycles,
+    split_terms,
     winograd_cycles,
 )
 from clew.machine.target import Target, target_of
@@ -74,3 +75,11 @@ def test_terms_cost_what_their_products_do() -> None:
     layer, image = ConvLayer(1, 256, 256, 14, 14, 1), SplitImage(14, 196, 1)
     two, three = (split_cycles(layer, image, terms, 32, WIDE) for terms in (2, 3))
     assert 1.3 < three / two < 2
+
+
+def test_terms_at_a_size_are_the_cycles_at_that_size() -> None:
+    layer, image = ConvLayer(1, 256, 256, 32, 32, 1), SplitImage(32, 1024, 1)
+    tile, pixel, result, weights = split_terms(layer, 3, 32, WIDE)
+    cycles = 1024 // 16 * tile + 1024 * pixel + 1024 * result + weights
+    known = split_cycles(layer, image, 3, 32, WIDE)
+    assert known < cycles < 1.1 * known  # sums pass through memory

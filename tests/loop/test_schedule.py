@@ -139,6 +139,25 @@ def test_neighbors_under_one_condition_share_it() -> None:
     assert same(interpret(schedule.finished(), arrays), expected)
 
 
+def test_a_wider_loop_skips_the_iterations_in_addition() -> None:
+    nest, arrays, expected = plain("windows", 7, 6)
+    schedule = Schedule(nest)
+    schedule.widen("out.v", 3)
+    assert "for out.v in 9:" in str(schedule)
+    assert "if (out.v < 6):" in str(schedule)
+    schedule.split(schedule.fuse("out.h", "out.v"), 4, tail="guard")
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
+@pytest.mark.parametrize(("by", "code"), [(0, "S004"), (2, "S006")])
+def test_what_cannot_be_widened(by: int, code: str) -> None:
+    schedule = Schedule(plain("windows", 7, 6)[0])
+    if by:
+        schedule.unroll("out.v")
+    with pytest.raises(ScheduleError, match=code):
+        schedule.widen("out.v", by)
+
+
 def test_partition_leaves_a_loop_that_nothing_asks_about() -> None:
     schedule = _new()
     before = str(schedule)

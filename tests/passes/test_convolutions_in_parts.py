@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clew.ir.dims import SymDim
+from clew.ir.expr import Call
 from clew.ir.interpret import interpret
+from clew.ir.visit import post_order
 from clew.passes.convolution.alter_layout import AlterLayout
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.simplify.dead_code import DeadCode
@@ -18,7 +21,7 @@ ALWAYS = SelectConvAlgorithm(("bf16x3",), min_gain_of_parts=0.0)
 
 
 def network(
-    kit: Any, inner: int, outer: int, size: tuple[int, int], taps: int = 1, **attrs: Any
+    kit: Any, inner: int, outer: int, size: tuple[Any, Any], taps: int = 1, **attrs: Any
 ) -> Any:
     x = kit.var("x", 1, inner, *size)
     weight = kit.const(kit.random(outer, inner, taps, taps, seed=3))
@@ -80,6 +83,48 @@ def test_values_are_kept(kit: Any, size: tuple[int, int], attrs: dict[str, Any])
     assert "nn.conv2d_parts" in kit.op_names(changed)
     (found,) = interpret(changed, {"x": x}).values()
     assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+FREE = SymDim.symbol("height"), SymDim.symbol("width")
+
+
+@pytest.mark.parametrize(
+    ("taps", "attrs", "split"),
+    [
+        (1, {}, True),
+        (1, {"strides": (2, 2)}, True),
+        (3, {"strides": (2, 2), "padding": (1, 1, 1, 1)}, True),
+        (3, {"padding": (2, 2, 2, 2), "dilation": (2, 2)}, True),
+        (3, {"padding": (1, 1, 1, 1)}, False),  # Winograd's
+    ],
+)
+def test_free_sizes(kit: Any, taps: int, attrs: dict[str, Any], *, split: bool) -> None:
+    changed = after(kit, network(kit, 128, 256, FREE, taps, **attrs))
+    found = [
+        node
+        for node in post_order(changed.main, into_functions=True)
+        if isinstance(node, Call) and node.op_name == "nn.conv2d_by_size"
+    ]
+    assert any(node.attrs.split for node in found) is split
+    assert not (split and "pad" in kit.op_names(changed))
+
+
+def test_free_sizes_keep_values(kit: Any) -> None:
+    module = network(kit, 48, 80, FREE, 3, strides=(2, 2), padding=(0, 1, 1, 0))
+    changed = after(kit, module, ALWAYS)
+    assert "nn.conv2d_by_size" in kit.op_names(changed)
+    for size in ((9, 8), (2, 3)):
+        x = kit.random(1, 48, *size, seed=5)
+        (expected,) = interpret(module, {"x": x}).values()
+        (found,) = interpret(changed, {"x": x}).values()
+        assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max()
+
+
+def test_lines_of_unknown_sign_are_not_split(kit: Any) -> None:
+    x = kit.var("x", 1, 64, FREE[0], FREE[1] - 9)
+    weight = kit.const(kit.random(128, 64, 3, 3, seed=3))
+    module = kit.module([x], kit.layer("nn.conv2d", x, weight, strides=(2, 2)))
+    assert "nn.conv2d_by_size" not in kit.op_names(after(kit, module))
 
 
 def test_layers_can_be_kept(kit: Any) -> None:

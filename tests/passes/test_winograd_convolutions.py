@@ -55,6 +55,12 @@ def test_as_many_images_as_a_run_has(kit: Any) -> None:
     assert only(after).op_name == "nn.conv2d_by_size"
 
 
+def test_dilated_windows_on_free_sizes_stay_direct(kit: Any) -> None:
+    size = SymDim.symbol("h"), SymDim.symbol("w")
+    after = transformed(kit, network(kit, 64, 64, size, dilation=(2, 2), padding=(2, 2, 2, 2)))
+    assert only(after).op_name == "nn.conv2d"
+
+
 @pytest.mark.parametrize(
     ("size", "dilation", "padding"),
     [

@@ -12,6 +12,7 @@ import clew.ops  # noqa: F401
 from clew.backends.calls import kernel_calls
 from clew.backends.cpu.lowering import KernelSource
 from clew.compiler import passes_for
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
@@ -38,7 +39,7 @@ class Graph:
         self.inputs: list[Var] = []
         self.rng = np.random.default_rng(0)
 
-    def x(self, *shape: int, dtype: str = "f32") -> Var:
+    def x(self, *shape: Dim, dtype: str = "f32") -> Var:
         self.inputs.append(Var(f"x{len(self.inputs)}", TensorType(shape, dtype)))
         return self.inputs[-1]
 
@@ -111,6 +112,12 @@ def best_boxes(g: Graph) -> Expr:
     return TupleGetItem(found, 0)
 
 
+def free_conv(g: Graph) -> Expr:
+    data = g.x(1, 64, SymDim.symbol("height"), SymDim.symbol("width"))
+    found = g("nn.conv2d", data, g.w(128, 64, 3, 3), padding=(1, 1, 1, 1), strides=(2, 2))
+    return g("nn.relu", found)  # type: ignore[no-any-return]
+
+
 CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-1-row": (dense(1, 512, 1024), "f32"),
     "dense-8-rows": (dense(8, 512, 512), "f32"),
@@ -122,6 +129,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "conv-3x3": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1)), "f32"),
     "conv-3x3-strides": (conv(64, 128, 28, 3, padding=(1, 1, 1, 1), strides=(2, 2)), "f32"),
     "conv-7x7-of-3": (conv(3, 32, 56, 7, padding=(3, 3, 3, 3), strides=(2, 2)), "f32"),
+    "conv-free-sizes": (free_conv, "f32"),
     "conv-groups": (conv(64, 64, 14, 3, padding=(1, 1, 1, 1), groups=4), "f32"),
     "conv-depthwise": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1), groups=64), "f32"),
     "conv-bf16": (conv(64, 64, 14, 3, padding=(1, 1, 1, 1)), "bf16"),

@@ -24,7 +24,9 @@ def chosen(case: str) -> str:
     for target in targets():
         for source in kernels(case, target):
             lines.append(f"# {target.name}: {source.name}: {', '.join(source.rules)}")
-            lines += [f"  {step}" for step in source.schedule.steps]
+            for number, (way, _) in enumerate(source.ways):
+                lines += ["  or:"] if number else []
+                lines += [f"  {step}" for step in way.schedule.steps]
         lines.append("")
     return "\n".join(lines)
 

@@ -78,6 +78,11 @@ def direct_terms(layer: ConvLayer, target: Target) -> tuple[float, float]:
     return products + moved * costs.move, layer.taps * layer.weight_bytes / costs.weight_bytes
 
 
+def padding_cycles(layer: ConvLayer, target: Target) -> float:
+    """Returns the cycles to copy a pixel of the image to a padded one."""
+    return 2 * layer.inner / target.vector_lanes(layer.dtype) * target.costs.move
+
+
 def winograd_cycles(
     layer: ConvLayer, tile: int, target: Target, dilation: tuple[int, int] = (1, 1)
 ) -> float:
@@ -133,6 +138,26 @@ def split_cycles(
     stored = layer.pixels * layer.outer / lanes * costs.move
     weight_bytes = _PART_BYTES * terms * layer.taps * panels * panel * blocks * depth
     return products + split + stored + weight_bytes / costs.weight_bytes
+
+
+def split_terms(
+    layer: ConvLayer, terms: int, panel: int, target: Target
+) -> tuple[float, float, float, float]:
+    """Returns the cycles of products of `terms` bf16 terms if only a run knows the image's size:
+    per tile of rows; per pixel of each phase; per pixel of a result; and for the weights.
+    """
+    lanes, costs, depth = target.vector_lanes("f32"), target.costs, tile_depth("bf16")
+    pairs = terms * (terms + 1) // 2
+    panels, blocks = -(-layer.outer // panel), -(-layer.inner // depth)
+    products = _products_cycles(TILE_ROWS, target) * blocks * layer.taps * pairs
+    sums = costs.tile_store + TILE_ROWS * costs.phase_store  # stored, and read by the next stage
+    weight_bytes = _PART_BYTES * terms * layer.taps * panels * panel * blocks * depth
+    return (
+        (products + sums) * panels * _TILES_A_SIDE,
+        blocks * depth / lanes * costs.split,
+        layer.outer / lanes * costs.move,
+        weight_bytes / costs.weight_bytes,
+    )
 
 
 def fastest_cycles(

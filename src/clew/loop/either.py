@@ -6,23 +6,66 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from clew.ir.dims import Dim
-from clew.loop.ir import Block, For, Nest, Stmt, block
+from clew.loop.ir import (
+    Block,
+    Buffer,
+    For,
+    Nest,
+    Prefetch,
+    Stmt,
+    Store,
+    block,
+    map_expressions,
+    transform,
+)
 from clew.loop.primitives.common import replace_index
+from clew.te.expr import Load, Scalar
+from clew.te.walk import map_loads
 
 
 def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
     """Returns a nest that contains several nests for the same results and runs the one whose
     dimension is 1. The dimensions of the others are 0. If all are 0, nothing is computed.
 
-    All nests use the same buffers for inputs and outputs. The outermost loops of nests that are not
-    selected have no iterations.
+    All nests use the memory of the first one's inputs and outputs; their schedules may see it in
+    other shapes. The outermost loops of nests that are not selected have no iterations.
     """
     first = nests[0][0]
     if len(nests) == 1 and nests[0][1] == 1:
         return first
-    assert all(n.inputs == first.inputs and n.outputs == first.outputs for n, _ in nests)
-    body = block(*(stmt for nest, where in nests for stmt in _times(nest.body, where)))
+    alike = [(_in_memory_of(first, nest), where) for nest, where in nests]
+    body = block(*(stmt for nest, where in alike for stmt in _times(nest.body, where)))
     return replace(first, body=body)
+
+
+def _in_memory_of(first: Nest, nest: Nest) -> Nest:
+    """Returns a nest with the inputs and outputs of the first one, which it sees in its own
+    shapes.
+    """
+    if nest.inputs == first.inputs and nest.outputs == first.outputs:
+        return nest
+    pairs = zip((*nest.inputs, *nest.outputs), (*first.inputs, *first.outputs), strict=True)
+    # With what they replace, which keeps its id.
+    views = {id(own): (own, replace(own, memory=other.root)) for own, other in pairs}
+
+    def seen(buffer: Buffer) -> Buffer:
+        if id(buffer) not in views:
+            view = buffer
+            if buffer.memory is not None and id(buffer.memory) in views:
+                view = replace(buffer, memory=seen(buffer.memory).root)
+            views[id(buffer)] = buffer, view
+        return views[id(buffer)][1]
+
+    def moved(expr: Scalar) -> Scalar:
+        return map_loads(expr, lambda load, indices: Load(seen(load.source), indices))
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, (Store, Prefetch)):
+            return replace(stmt, buffer=seen(stmt.buffer))
+        return None
+
+    body = transform(map_expressions(nest.body, moved), visit)
+    return replace(nest, inputs=first.inputs, outputs=first.outputs).with_body(body)
 
 
 def _times(body: Block, runs: Dim) -> list[Stmt]:

@@ -240,6 +240,10 @@ class Schedule(Shown):
         """Splits a loop where the conditions on it begin and cease to hold."""
         return self.apply("partition", loop=loop)
 
+    def widen(self, loop: str, by: int) -> Schedule:
+        """Adds iterations that do nothing to a loop."""
+        return self.apply("widen", loop=loop, by=by)
+
     def share_guards(self, loop: str) -> Schedule:
         """Merges equal guards and moves them outward."""
         return self.apply("share_guards", loop=loop)

@@ -1,27 +1,12 @@
-"""A loop nest at given sizes, where everything that a call brings is a number; and nests over the
-arguments of others.
-"""
+"""A loop nest at given sizes: everything that a call brings is a number."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from clew.loop.ir import (
-    Block,
-    Buffer,
-    For,
-    If,
-    Nest,
-    Prefetch,
-    Stmt,
-    Store,
-    map_expressions,
-    transform,
-)
-from clew.te.expr import Load, Scalar
+from clew.loop.ir import Buffer, For, If, Nest, Prefetch, Stmt, Store, transform
 from clew.te.sizes import ExpressionsAt
-from clew.te.walk import map_loads
 
 
 def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
@@ -36,36 +21,6 @@ def at_sizes(nest: Nest, sizes: Mapping[str, int]) -> Nest:
     inputs, outputs = (tuple(map(at.buffer, part)) for part in (nest.inputs, nest.outputs))
     body = transform(nest.body, at.statement)
     return replace(nest, inputs=inputs, outputs=outputs).with_body(body)
-
-
-def with_arguments(nest: Nest, like: Nest) -> Nest:
-    """Returns a nest that has the inputs and outputs of another nest, which it computes as well, at
-    all sizes or at certain ones. It sees them in its own shapes.
-    """
-    owned = zip((*nest.inputs, *nest.outputs), (*like.inputs, *like.outputs), strict=True)
-    views: dict[int, tuple[Buffer, Buffer]] = {
-        id(own): (own, own if own is other else replace(own, memory=other)) for own, other in owned
-    }
-
-    def view(buffer: Buffer) -> Buffer:
-        found = views.get(id(buffer))
-        if found is None:
-            memory = buffer.memory and views.get(id(buffer.memory))
-            made = replace(buffer, memory=memory[1].root) if memory else buffer
-            found = views[id(buffer)] = buffer, made
-        return found[1]
-
-    def moved(expr: Scalar) -> Scalar:
-        return map_loads(expr, lambda load, indices: Load(view(load.source), indices))
-
-    def stored(stmt: Stmt) -> Stmt | None:
-        if isinstance(stmt, (Store, Prefetch)):
-            return replace(stmt, buffer=view(stmt.buffer))
-        return None
-
-    body = transform(map_expressions(nest.body, moved), stored)
-    assert isinstance(body, Block)
-    return replace(nest, inputs=like.inputs, outputs=like.outputs).with_body(body)
 
 
 class _AtSizes:

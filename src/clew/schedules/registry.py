@@ -10,6 +10,7 @@ from clew.schedules.rule import Match, Rule, Scope, Work
 from clew.schedules.rules.attention import Attention
 from clew.schedules.rules.conv import Conv
 from clew.schedules.rules.conv_parts import ConvParts
+from clew.schedules.rules.conv_parts_rows import ConvPartsRows
 from clew.schedules.rules.dot import Dot
 from clew.schedules.rules.elementwise import Elementwise
 from clew.schedules.rules.matmul import Matmul
@@ -118,9 +119,9 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 
 RULES: Final = Registry(
     (
-        Attention(), Conv(), ConvParts(), Dot(), Elementwise(), Matmul(), Matvec(), Melt(),
-        Neighbors(), Parts(), Rows(), Separable(), Sequential(), Spatial(), SplitWeights(), Tiles(),
-        Windows(), Winograd(),
+        Attention(), Conv(), ConvParts(), ConvPartsRows(), Dot(), Elementwise(), Matmul(), Matvec(),
+        Melt(), Neighbors(), Parts(), Rows(), Separable(), Sequential(), Spatial(), SplitWeights(),
+        Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""

@@ -34,7 +34,7 @@ from clew.loop.lower import lower
 from clew.loop.needs import needs_of
 from clew.loop.printer import PrintedNest, print_nest
 from clew.loop.schedule import Schedule
-from clew.loop.sizes import at_sizes, with_arguments
+from clew.loop.sizes import at_sizes
 from clew.machine.target import Target
 from clew.ops.common import assumptions
 from clew.ops.registry import Op
@@ -236,9 +236,8 @@ class KernelSource(Shown):
         return self.plan.schedule
 
     def finished(self) -> Nest:
-        """Returns the scheduled nest of this way, with the arguments of the first one."""
-        made = self.schedule.finished()
-        return made if self._first is None else with_arguments(made, self._first.schedule.nest)
+        """Returns the scheduled nest of this way."""
+        return self.schedule.finished()
 
     @property
     def rules(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Primitives on conditions: skipping of work, and removal of conditions."""
+"""Primitives on conditions: skipping of work, and removal and addition of conditions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ from clew.loop.ir import (
     transform,
     walk,
 )
-from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
+from clew.loop.primitives.common import (
+    check_positive,
+    primitive,
+    replace_index,
+    rewrite_loops,
+)
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
     COMPARISONS,
@@ -36,6 +41,7 @@ from clew.te.expr import (
     binary,
     conjuncts,
     select,
+    size,
 )
 from clew.te.interpret import identity_of
 from clew.te.walk import nodes, substitute
@@ -124,6 +130,27 @@ def _raised(loop: For) -> Stmt:
     for cond in reversed(outside):
         result = If(cond, result)
     return result
+
+
+@primitive
+def widen(nest: Nest, simplifier: Simplifier, *, loop: str, by: int) -> Nest:
+    """`for i in n: s` becomes `for i in n + by: if i < n: s`.
+
+    Fused with the loop around it, its iterations count positions at a pitch of n + `by`, such as
+    the pixels of lines that are stored with zeros between them.
+
+    Errors: S001, S004; S006 for a loop already vectorized or parallel.
+    """
+    check_positive("by", by)
+
+    def rewrite(found: For) -> Stmt:
+        if found.kind != "serial":
+            raise ScheduleError("S006", f"loop {loop} is already {found.kind}", hint="widen first")
+        index = found.index.part(found.name, found.size + by)
+        cond = binary("lt", index, size(found.size))
+        return For(index, found.kind, If(cond, replace_index(found.body, found.index, index)))
+
+    return rewrite_loops(nest, loop, rewrite)
 
 
 @primitive

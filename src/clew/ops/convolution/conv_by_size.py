@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
 
-from clew.ir.dims import Dim, dim_max, dim_min
+from clew.ir.dims import Dim, ceil_div, dim_max, dim_min, numbers
 from clew.ir.expr import Attrs
-from clew.ops.common import f32
-from clew.ops.convolution.stages import convolve
+from clew.machine.units import TILE_ROWS
+from clew.ops.common import f16, f32
+from clew.ops.convolution.conv_parts import (
+    places_of,
+    split_pixels,
+    sum_parts,
+)
+from clew.ops.convolution.stages import convolve, convolved
 from clew.ops.convolution.winograd import conv2d_winograd
+from clew.ops.movement.layouts import logical_sizes, parse_layout
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Tensor
 
 Array = np.ndarray[Any, Any]
 
-_TERMS = 3  # in the cost of Winograd's algorithm with one tile size
+# The terms in the cost of Winograd's algorithm with one tile size, and of the one in parts.
+_TERMS: Final = 3
+_SPLIT_TERMS: Final = 4
+# The attributes of the direct algorithm.
+_DIRECT: Final = ("strides", "padding", "dilation", "channels", "weight_layout")
 
 
 @register_op(
@@ -30,6 +41,15 @@ _TERMS = 3  # in the cost of Winograd's algorithm with one tile size
         Sample(f32(2, 1, 5, 9, 4), f32(1, 1, 3, 3, 4, 8), f32(16, 4, 8), tiles=(2,),
                direct=(9, 1), winograd=(1, 1, 4), padding=(0, 1, 1, 0),
                weight_layout="OIHW4i8o"),
+        Sample(f32(1, 2, 7, 6, 16), f32(2, 2, 3, 3, 16, 16), f16(1, 1, 9, 3, 16, 32, 2),
+               direct=(1, 1), split=(99, 9, 9, 9), channels=32, strides=(2, 2),
+               padding=(1, 1, 1, 1), weight_layout="OIHW16i16o", low=-0.5, high=0.5),
+        Sample(f32(1, 2, 7, 6, 16), f32(2, 2, 3, 3, 16, 16), f16(1, 1, 9, 3, 16, 32, 2),
+               direct=(9, 1), split=(5, 1, 1), channels=32, weight_layout="OIHW16i16o",
+               error="T107"),
+        Sample(f32(1, 2, 7, 7, 4), f32(1, 2, 3, 3, 4, 4), f32(36, 8, 4), tiles=(4,),
+               direct=(9, 1), winograd=(4, 2, 9), strides=(2, 2), weight_layout="OIHW4i4o",
+               error="T107"),
         Sample(f32(1, 2, 7, 7, 4), f32(1, 2, 3, 3, 4, 4), f32(36, 8, 4), tiles=(4, 2),
                direct=(9, 1), winograd=(4, 2, 9, 3, 2, 5), weight_layout="OIHW4i4o",
                error="T107"),
@@ -40,36 +60,51 @@ _TERMS = 3  # in the cost of Winograd's algorithm with one tile size
 def conv2d_by_size(
     data: Tensor,
     packed: Tensor,
-    *transformed: Tensor,
-    tiles: tuple[int, ...],
+    *others: Tensor,
     direct: tuple[int, ...],
-    winograd: tuple[int, ...],
     weight_layout: str,
+    tiles: tuple[int, ...] = (),
+    winograd: tuple[int, ...] = (),
     least_rows: int = 1,
+    split: tuple[int, ...] = (),
+    channels: int = 0,
+    strides: tuple[int, ...] = (1, 1),
     padding: tuple[int, ...] = (0, 0, 0, 0),
+    dilation: tuple[int, ...] = (1, 1),
 ) -> Tensor:
-    """`nn.conv2d_winograd` of `data` and one of the `transformed` weights, or `nn.conv2d` of `data`
-    and `packed`. There is one transformed weight for each of `tiles`; `packed` is the same weight
-    in `weight_layout`.
+    """A convolution of `data` by one of several algorithms: `nn.conv2d_winograd` with a transformed
+    weight for each of `tiles`, `nn.conv2d` with `packed`, the weight in `weight_layout`, and, with
+    `split`, `nn.conv2d_parts` with the weight in parts. `others` are these weights in this order.
+    `channels` is the number of filters, by default as many as `packed` holds.
 
-    A transformed weight is several times as large, and reading it takes most of the time if the
-    image has few pixels. A kernel contains all these algorithms, and the sizes of a run select the
-    one that costs least. Costs are in cycles (`cost.convolution`). `direct` holds the cost per
-    pixel and that of the weight. `winograd` holds three costs for each of `tiles`: of the products
-    of a tile, which count for at least `least_rows` tiles; of the transforms of a tile; and of the
-    weight.
+    Each algorithm is the fastest for some images: transformed weights are several times as large,
+    and reading them takes most of the time if the image has few pixels. A kernel contains all these
+    algorithms, and the sizes of a run select the one that costs least. Costs are in cycles
+    (`cost.convolution`). `direct` holds the cost per pixel and that of the weight. `winograd` holds
+    three costs for each of `tiles`: of the products of a tile, which count for at least
+    `least_rows` tiles; of the transforms of a tile; and of the weight. `split` holds the costs of
+    the products of a tile of rows, of a pixel that is split, of a pixel of the
+    result, and of the weight.
 
-    Errors: T107 if the numbers of weights and costs do not match `tiles`, and those of
-    `nn.conv2d_winograd`.
+    Errors: T107 if the numbers of weights and costs do not match `tiles` and `split`, and for tiles
+    of a strided or dilated convolution; those of the algorithms.
     """
-    counts = len(transformed), len(direct), len(winograd)
-    if not tiles or counts != (len(tiles), 2, _TERMS * len(tiles)):
+    counts = len(others), len(direct), len(winograd), len(split)
+    wanted = len(tiles) + bool(split), 2, _TERMS * len(tiles), _SPLIT_TERMS * bool(split)
+    plain = (*strides, *dilation) == (1, 1, 1, 1)
+    if not others or counts != wanted or (tiles and not plain):
         raise GraphTypeError(
             "T107",
-            f"nn.conv2d_by_size: {len(transformed)} weights for tiles {tiles}, with costs {direct} "
-            f"and {winograd}",
+            f"nn.conv2d_by_size: {len(others)} weights for tiles {tiles}, with costs {direct}, "
+            f"{winograd} and {split}",
         )
-    return _winograd(data, transformed[0], tiles[0], padding)
+    if tiles:
+        return _winograd(data, others[0], tiles[0], padding)
+    given = {
+        "strides": strides, "padding": padding, "dilation": dilation, "channels": channels,
+        "weight_layout": weight_layout,
+    }  # fmt: skip
+    return _direct(data, packed, given)
 
 
 def _winograd(data: Tensor, weight: Tensor, tile: int, padding: tuple[int, ...]) -> Tensor:
@@ -79,29 +114,60 @@ def _winograd(data: Tensor, weight: Tensor, tile: int, padding: tuple[int, ...])
     return result
 
 
+def _direct(data: Tensor, packed: Tensor, attrs: Mapping[str, Any]) -> Tensor:
+    layout = f"NCHW{data.shape[-1]}c"
+    given = {"groups": 1, "data_layout": layout, "out_layout": layout, "out_dtype": ""}
+    return convolve("nn.conv2d", "HW", data, packed, {**attrs, **given})
+
+
+def _in_parts(
+    data: Tensor, weight: Tensor, kernel: tuple[int, ...], channels: int, attrs: Attrs
+) -> tuple[Tensor, Dim]:
+    """Returns the convolution in parts and its cost."""
+    tile, pixel, result, fixed = attrs.split
+    strides, dilation, parts = attrs.strides, attrs.dilation, weight.type.concrete[3]
+    image = (data.shape[2], data.shape[3])
+    places = places_of("nn.conv2d_by_size", image, kernel, strides, attrs.padding, dilation)
+    phases = places.lines.phases * places.columns.phases
+    where = {"kernel": kernel, "strides": strides, "dilation": dilation}
+    made = sum_parts(
+        split_pixels(data, places, parts), weight, places, channels=channels, parts=parts, **where
+    )
+    batch, _, high, wide, _ = made.shape
+    each = ceil_div(places.rows, TILE_ROWS) * tile + places.pixels * (phases * pixel)
+    return made, batch * (each + high * wide * result) + fixed
+
+
 @conv2d_by_size.ways
 def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
-    """Returns Winograd's algorithm with each tile size, then the direct one."""
-    data, packed, *transformed = operands
+    """Returns Winograd's algorithm with each tile size, the direct one, and the one in parts."""
+    data, packed, *others = operands
     tiles, padding, terms = attrs.tiles, attrs.padding, attrs.winograd
     results = [
-        _winograd(data, weight, tile, padding)
-        for weight, tile in zip(transformed, tiles, strict=True)
+        _winograd(data, weight, tile, padding) for weight, tile in zip(others, tiles, strict=False)
     ]
-    layout = f"NCHW{data.shape[-1]}c"
-    direct = convolve("nn.conv2d", "HW", data, packed, {
-        "strides": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1, "channels": 0,
-        "data_layout": layout, "weight_layout": attrs.weight_layout, "out_layout": layout,
-        "out_dtype": "",
-    })  # fmt: skip
-    batch, _, high, wide, _ = direct.shape
+    given = {name: getattr(attrs, name) for name in _DIRECT}
+    if results:  # `packed` may hold more filters: zeros that fill its last panel
+        given["channels"] = results[0].shape[1] * results[0].shape[-1]
+    direct = _direct(data, packed, given)
+    batch, blocks, high, wide, lanes = direct.shape
     costs: list[Dim] = []
     for number, tile in enumerate(tiles):
         product, transform, weight = terms[_TERMS * number : _TERMS * (number + 1)]
         count = batch * -(-high // tile) * -(-wide // tile)
         costs.append(dim_max(count, attrs.least_rows) * product + count * transform + weight)
+    results.append(direct)
     costs.append(batch * high * wide * attrs.direct[0] + attrs.direct[1])
-    return list(zip([*results, direct], _least(costs), strict=True))
+    if attrs.split:
+        sizes = logical_sizes(parse_layout(attrs.weight_layout), packed.shape)
+        kernel = numbers((sizes["H"], sizes["W"]))
+        channels = blocks * lanes
+        if kernel is None or not isinstance(channels, int):
+            raise GraphTypeError("T107", f"nn.conv2d_by_size: {packed.type} has free sizes")
+        made, cost = _in_parts(data, others[-1], kernel, channels, attrs)
+        results.append(made)
+        costs.append(cost)
+    return list(zip(results, _least(costs), strict=True))
 
 
 def _least(costs: Sequence[Dim]) -> list[Dim]:
@@ -118,19 +184,13 @@ def _least(costs: Sequence[Dim]) -> list[Dim]:
 
 
 @conv2d_by_size.reference
-def _conv2d_by_size_reference(
-    data: Array,
-    packed: Array,
-    *transformed: Array,
-    tiles: tuple[int, ...],
-    direct: tuple[int, ...],
-    winograd: tuple[int, ...],
-    weight_layout: str,
-    least_rows: int,
-    padding: tuple[int, ...],
-) -> Array:
-    assert conv2d_winograd.reference_rule is not None
-    found: Array = conv2d_winograd.reference_rule(
-        data, transformed[0], tile=tiles[0], padding=padding
-    )
-    return found
+def _conv2d_by_size_reference(data: Array, packed: Array, *others: Array, **attrs: Any) -> Array:
+    if attrs["tiles"]:
+        assert conv2d_winograd.reference_rule is not None
+        found: Array = conv2d_winograd.reference_rule(
+            data, others[0], tile=attrs["tiles"][0], padding=attrs["padding"]
+        )
+        return found
+    layout = f"NCHW{data.shape[-1]}c"
+    given = {"groups": 1, "data_layout": layout, "out_layout": layout}
+    return convolved("HW", data, packed, {**{name: attrs[name] for name in _DIRECT}, **given})

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.ir.dims import Dim, at_least, ceil_div, dim_max, dim_min, numbers
 from clew.ir.types import to_numpy
 from clew.machine.units import TILE_ROWS
 from clew.ops.common import f16, f32, need_rank
@@ -44,12 +45,12 @@ _PAIR = 2
 class _Axis:
     """An axis of a split image: its size, taps and steps, and `pixels` of the result."""
 
-    size: int
+    size: Dim
     taps: int
     stride: int
     before: int
     dilation: int
-    pixels: int
+    pixels: Dim
 
     @property
     def phases(self) -> int:
@@ -63,48 +64,58 @@ class _Axis:
         return (self.taps - 1) * self.dilation // self.stride
 
     @property
-    def shared(self) -> int:
+    def shared(self) -> Dim:
         """The length of a line; zeros at the end of a line and the start of the next are shared."""
         whole = self.pixels + self.reach
         if self.stride > 1:
             return whole
-        return min(whole, max(self.before + self.size, whole - self.before, self.pixels))
+        most = dim_max(dim_max(self.before + self.size, whole - self.before), self.pixels)
+        return dim_min(whole, most)
 
 
 @dataclass(frozen=True)
 class Places:
     """Positions of pixels in a split image: `width` from one line to the next, `rows` from the
     first to the last pixel of the result, `pixels` from the first to the last pixel that is read.
+
+    With a `tile`, all lines have the whole width, and `rows` is rounded up to tiles, so that a
+    kernel for free sizes needs no smaller tile for a remainder. The additional rows are not pixels
+    of the result.
     """
 
     lines: _Axis
     columns: _Axis
+    tile: int = 1
 
     @property
-    def width(self) -> int:
+    def width(self) -> Dim:
         """The distance from one line to the next."""
         return self.columns.shared
 
     @property
-    def rows(self) -> int:
+    def rows(self) -> Dim:
         """The number of positions from the first to the last pixel of the result."""
-        return (self.lines.pixels - 1) * self.width + self.columns.pixels
+        if self.tile > 1 and self.lines.pixels != 1:
+            return ceil_div(self.lines.pixels * self.width, self.tile) * self.tile
+        rows = (self.lines.pixels - 1) * self.width + self.columns.pixels
+        return ceil_div(rows, self.tile) * self.tile
 
     @property
-    def pixels(self) -> int:
+    def pixels(self) -> Dim:
         """The number of positions from the first to the last pixel that is read."""
         return self.rows + self.lines.reach * self.width + self.columns.reach
 
 
 def places_of(
     name: str,
-    image: tuple[int, int],
+    image: tuple[Dim, Dim],
     kernel: tuple[int, ...],
     strides: tuple[int, ...],
     padding: tuple[int, ...],
     dilation: tuple[int, ...],
 ) -> Places:
-    """Returns the positions of pixels of an image for a convolution.
+    """Returns the positions of pixels of an image for a convolution. If the image's size is free,
+    rows fill tiles of `TILE_ROWS`, or pairs of them if only a run knows that the image has a pixel.
 
     Errors: T107 for attributes without one number per axis, T110 for a window that is too large.
     """
@@ -115,9 +126,17 @@ def places_of(
     for n, (size, taps) in enumerate(zip(image, kernel, strict=True)):
         before, after = padding[n], padding[n + 2]
         pixels = window_size(name, size, taps, strides[n], before, after, dilation[n])
-        assert isinstance(pixels, int)
         axes.append(_Axis(size, taps, strides[n], before, dilation[n], pixels))
-    return Places(*axes)
+    lines, columns = axes
+    if numbers(image):
+        return Places(lines, columns)
+    found = Places(lines, columns, TILE_ROWS)
+    return found if at_least(found.rows, 1) else Places(lines, columns, 2 * TILE_ROWS)
+
+
+def _number(dim: Dim) -> int:
+    assert isinstance(dim, int)
+    return dim
 
 
 def _need_sizes(name: str, *tensors: Tensor) -> None:
@@ -130,7 +149,7 @@ def _need_sizes(name: str, *tensors: Tensor) -> None:
             raise GraphTypeError("T107", f"{name}: the sizes of {tensor.type} are not static")
 
 
-def parts_image_shape(batch: int, channels: int, places: Places, parts: int) -> tuple[int, ...]:
+def parts_image_shape(batch: Dim, channels: int, places: Places, parts: int) -> tuple[Dim, ...]:
     """Returns the shape of the result of `split_image`."""
     phases = places.lines.phases, places.columns.phases
     return (batch, -(-channels // TILE_DEPTH), *phases, places.pixels, parts, TILE_DEPTH)
@@ -175,17 +194,26 @@ def split_image(
     need_rank(name, "input", x, _IMAGE_RANK)
     _need_sizes(name, x)
     check_parts(name, parts)
-    batch, blocks, height, width, block = x.type.concrete
+    _, _, height, width, _ = x.type.concrete
     places = places_of(name, (height, width), kernel, strides, padding, dilation)
+    return split_pixels(x, places, parts)
+
+
+def split_pixels(x: Tensor, places: Places, parts: int) -> Tensor:
+    """Returns the stages that split the pixels of an image `x[N, C/16, H, W, 16]` into parts."""
+    batch, blocks, height, width, block = x.shape
+    assert isinstance(blocks, int)
+    assert isinstance(block, int)
     lines, columns = places.lines, places.columns
     shape = parts_image_shape(batch, blocks * block, places, parts)
+    line = te.size(places.width)
 
     def pixel(*at: Scalar) -> Scalar:
         n, channels, line_phase, column_phase, p, k = at
-        y = p // places.width * lines.stride + line_phase - lines.before
-        z = p % places.width * columns.stride + column_phase - columns.before
+        y = p // line * lines.stride + line_phase - lines.before
+        z = p % line * columns.stride + column_phase - columns.before
         channel = channels * TILE_DEPTH + k
-        inside = [y >= 0, y < height, z >= 0, z < width]
+        inside = [y >= 0, y < te.size(height), z >= 0, z < te.size(width)]
         if blocks * block % TILE_DEPTH:
             inside.append(channel < blocks * block)
         value = x[n, channel // block, y, z, channel % block]
@@ -200,7 +228,7 @@ def split_image(
         (*shape[:5], TILE_DEPTH), pixel, "image_pixels", axes=(*axes[:5], "ci"),
         role="conv_parts.pixels",
     )  # fmt: skip
-    return te.compute(shape, piece, name, axes=axes, role="conv_parts.split")
+    return te.compute(shape, piece, "split_image", axes=axes, role="conv_parts.split")
 
 
 @split_image.reference
@@ -215,13 +243,14 @@ def _split_image_reference(
 ) -> Array:
     batch, blocks, height, width, block = x.shape
     places = places_of("split_image", (height, width), kernel, strides, padding, dilation)
-    shape = parts_image_shape(batch, blocks * block, places, parts)
+    shape = tuple(map(_number, parts_image_shape(batch, blocks * block, places, parts)))
     plain = x.transpose(0, 1, 4, 2, 3).reshape(batch, blocks * block, height, width)
+    line = _number(places.width)
     whole = np.zeros((batch, shape[1] * TILE_DEPTH, *shape[2:5]), np.float32)
     for phase in np.ndindex(*shape[2:4]):
-        at = np.arange(places.pixels)
-        y = at // places.width * strides[0] + phase[0] - padding[0]
-        z = at % places.width * strides[1] + phase[1] - padding[1]
+        at = np.arange(shape[4])
+        y = at // line * strides[0] + phase[0] - padding[0]
+        z = at % line * strides[1] + phase[1] - padding[1]
         inside = (y >= 0) & (y < height) & (z >= 0) & (z < width)
         whole[:, : blocks * block, phase[0], phase[1], inside] = plain[:, :, y[inside], z[inside]]
     tiles = whole.reshape(batch, shape[1], TILE_DEPTH, *shape[2:5]).transpose(0, 1, 3, 4, 5, 2)
@@ -295,6 +324,23 @@ def conv2d_parts(
     packed = packed_shape((channels, inner, *kernel), parts)
     if (*data.shape, *weight.shape) != (*wanted, *packed):
         raise GraphTypeError("T103", f"{name}: {data.type} and {weight.type} for {image}")
+    where = {"kernel": kernel, "strides": strides, "dilation": dilation}
+    return sum_parts(data, weight, places, channels=channels, parts=parts, **where)
+
+
+def sum_parts(
+    data: Tensor,
+    weight: Tensor,
+    places: Places,
+    *,
+    channels: int,
+    kernel: tuple[int, ...],
+    strides: tuple[int, ...],
+    dilation: tuple[int, ...],
+    parts: int,
+) -> Tensor:
+    """Returns the stages of `nn.conv2d_parts`: sums of products for all rows, and the image."""
+    line = te.size(places.width)
     c = te.reduce_axis(data.shape[1], "c", roles.DEPTH)
     kh = te.reduce_axis(kernel[0], "kh", roles.TAP)
     kw = te.reduce_axis(kernel[1], "kw", roles.TAP)
@@ -307,7 +353,7 @@ def conv2d_parts(
         left, right = (zero, zero) if terms is None else (terms.left, terms.right)
         y, x = kh * dilation[0], kw * dilation[1]
         phase = (y % strides[0], x % strides[1])
-        pixel = row + y // strides[0] * places.width + x // strides[1]
+        pixel = row + y // strides[0] * line + x // strides[1]
         element = data[n, c, *phase, pixel, left, k]
         tap = kh * kernel[1] + kw
         factor = weight[channel // PANEL, c, tap, right, k // _PAIR, channel % PANEL, k % _PAIR]
@@ -321,7 +367,7 @@ def conv2d_parts(
     size = (places.lines.pixels, places.columns.pixels)
     return te.compute(
         (data.shape[0], blocks, *size, _BLOCK),
-        lambda n, block, y, x, lane: sums[n, block, y * places.width + x, lane],
+        lambda n, block, y, x, lane: sums[n, block, y * line + x, lane],
         "conv2d_parts",
         layout=f"NCHW{_BLOCK}c",
         axes=("n", "oco", "oh", "ow", "oci"),
@@ -347,20 +393,21 @@ def _conv2d_parts_reference(
     panels = len(weight)
     filters = weight.astype(np.float64).transpose(3, 0, 5, 1, 4, 6, 2)
     filters = filters.reshape(parts, panels * PANEL, blocks * TILE_DEPTH, *kernel)[:, :channels]
-    size = (places.lines.pixels, places.columns.pixels)
+    size = (_number(places.lines.pixels), _number(places.columns.pixels))
+    width, count = _number(places.width), _number(places.rows)
     result = np.empty((batch, channels // _BLOCK, *size, _BLOCK), np.float32)
     for tiles, into in zip(data, result, strict=True):
         pixels = tiles.astype(np.float64).transpose(4, 0, 5, 1, 2, 3)
         pixels = pixels.reshape(parts, blocks * TILE_DEPTH, *pixels.shape[3:])
-        whole = np.zeros((channels, size[0] * places.width))
-        rows = whole[:, : places.rows]
+        whole = np.zeros((channels, size[0] * width))
+        rows = whole[:, :count]
         for y, x in np.ndindex(*kernel):
             line, column = y * dilation[0], x * dilation[1]
-            start = line // strides[0] * places.width + column // strides[1]
-            seen = pixels[..., line % strides[0], column % strides[1], start : start + places.rows]
+            start = line // strides[0] * width + column // strides[1]
+            seen = pixels[..., line % strides[0], column % strides[1], start : start + count]
             for left in range(parts):
                 for right in range(parts - left):
                     rows += filters[right, :, :, y, x] @ seen[left]
-        cut = whole.reshape(-1, _BLOCK, size[0], places.width)[..., : size[1]]
+        cut = whole.reshape(-1, _BLOCK, size[0], width)[..., : size[1]]
         into[:] = cut.transpose(0, 2, 3, 1)
     return result

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from clew.cost.convolution import SplitImage, split_cycles
+from clew.cost.convolution import SplitImage, split_cycles, split_terms
+from clew.ir.dims import at_least, typical
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import TensorType
 from clew.machine.target import Target
@@ -27,14 +28,16 @@ def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
     if target.tile_shape("bf16", "bf16") is None:
         return
     weight = plain_weight(conv)
-    # The way pixels are split depends on their number, so sizes must be static.
-    if weight is None or conv.attrs.data_layout != _BLOCKS or not conv.tensor.is_static:
+    if weight is None or conv.attrs.data_layout != _BLOCKS:
         return
     attrs, kernel = conv.attrs, weight.tensor.concrete[2:]
     data, padding = unpadded(conv.args[0])
-    _, _, high, wide, _ = data.tensor.concrete
+    high, wide = data.tensor.shape[2:4]
     places = places_of("split_image", (high, wide), kernel, attrs.strides, padding, attrs.dilation)
-    image = SplitImage(places.width, places.pixels, places.lines.phases * places.columns.phases)
+    if not at_least(places.width, 1):
+        return  # only a run knows the sign of a line's length, so no band of lines has bounds
+    width, pixels = typical(places.width), typical(places.pixels)
+    image = SplitImage(width, pixels, places.lines.phases * places.columns.phases)
     cycles = split_cycles(layer_of(conv, weight), image, parts, PANEL, target)
 
     def build() -> Expr:
@@ -51,6 +54,14 @@ def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
         )
 
     yield Algorithm(f"bf16x{parts}", cycles, build)
+
+
+def way_in_parts(
+    conv: Call, weight: Constant, parts: int, target: Target
+) -> tuple[Expr, tuple[float, float, float, float]]:
+    """Returns the weight of a convolution of free sizes in parts, and the terms of its cost."""
+    terms = split_terms(layer_of(conv, weight), parts, PANEL, target)
+    return _split_weight(weight, parts), terms
 
 
 def _split_weight(weight: Constant, parts: int) -> Constant:

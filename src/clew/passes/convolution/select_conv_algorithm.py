@@ -6,15 +6,16 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
-from clew.ir.expr import Call, Expr
+from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.machine.target import Target
 from clew.ops.registry import Op
 from clew.passes.base import Pass, PassContext
+from clew.passes.convolution.conv_by_size import by_size
 from clew.passes.convolution.conv_in_parts import in_parts
 from clew.passes.convolution.convolutions import Algorithm, plain_weight
-from clew.passes.convolution.winograd import direct_cycles, winograd, winograd_by_size
+from clew.passes.convolution.winograd import direct_cycles, winograd
 from clew.support.errors import InputError
 
 WINOGRAD, BF16X3 = "winograd", "bf16x3"
@@ -32,10 +33,12 @@ class SelectConvAlgorithm(Pass):
       images of every d-th line and column (`space_to_batch`). A convolution of clips
       (`nn.conv3d_frames`) becomes one of images whose channels are those of all frames in the
       window.
-      With free sizes and without a dilation, a kernel contains both algorithms, and the sizes of a
-      run select one (`nn.conv2d_by_size`).
     - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
       layers: pixels are rows and channels the depth, once per tap.
+
+    With free sizes, a kernel contains the direct algorithm and the one that is fastest at typical
+    sizes, with tiles of each size if it is Winograd's; the sizes of a run select one
+    (`nn.conv2d_by_size`). A dilated convolution of an image of free size is not Winograd's.
 
     Padding becomes part of the transform or of the split image, so the `pad` before the convolution
     is removed unless something else reads it.
@@ -105,15 +108,41 @@ class _Selector(Rewriter):
         if [*in_f32, *in_bf16] == [direct]:
             return new
         selected = self._select(in_f32, in_bf16)
-        by_size = None
+        sized = None
         with self.covers(old, *old.args):
-            if selected in in_f32[1:]:
-                tiles = sorted(options.tiles, reverse=True)
-                by_size = winograd_by_size(new, weight, tiles, options.min_gain, target)
-            name = selected.name if by_size is None else "by size"
+            if selected is not direct and not new.tensor.is_static:
+                sized = self._by_size(new, weight, selected, in_f32, in_bf16)
+            name = selected.name if sized is None else "by size"
             costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (*in_f32, *in_bf16))
             self._ctx.remark(old, f"{name}: thousands of cycles expected: {costs}")
-            return by_size if by_size is not None else selected.build()
+            return sized if sized is not None else selected.build()
+
+    def _by_size(
+        self,
+        conv: Call,
+        weight: Constant,
+        selected: Algorithm,
+        in_f32: list[Algorithm],
+        in_bf16: list[Algorithm],
+    ) -> Expr | None:
+        """Returns a convolution of free sizes as all algorithms that may be the fastest at some of
+        them; None if it has one algorithm at all sizes.
+        """
+        options = self._options
+        if conv.op_name != "nn.conv2d":
+            return None  # frames
+        has_tiles = selected in in_f32 and conv.attrs.dilation == (1, 1)
+        if selected in in_f32 and not has_tiles:
+            return None
+        return by_size(
+            conv,
+            weight,
+            self._target,
+            tiles=sorted(options.tiles, reverse=True) if has_tiles else (),
+            min_gain=options.min_gain,
+            parts=options.parts if selected in in_bf16 else 0,
+            min_gain_of_parts=options.min_gain_of_parts,
+        )
 
     def _select(self, in_f32: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:
         """Returns the fastest algorithm, subject to the required gains. The first in `in_f32` is

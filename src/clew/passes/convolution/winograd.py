@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -10,13 +10,12 @@ from typing import Any, Final
 import numpy as np
 
 from clew.cost.convolution import (
-    FULL_TILE_ROWS,
     WINDOW,
-    direct_terms,
     winograd_cycles,
     winograd_terms,
 )
 from clew.cost.convolution import direct_cycles as cycles_of_direct
+from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
 from clew.machine.target import Target
 from clew.ops.movement.layouts import parse_layout
@@ -36,6 +35,8 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
     if parse_layout(conv.attrs.data_layout).factor("C") != target.vector_lanes(conv.tensor.dtype):
         return
     layer, dilation = layer_of(conv, weight), conv.attrs.dilation[-2:]
+    if dilation != (1, 1) and numbers(conv.tensor.shape[2:4]) is None:
+        return  # `space_to_batch` takes images of known sizes
     if conv.op_name == _OF_FRAMES:
         depth = weight.tensor.concrete[2]
         layer = replace(layer, inner=layer.inner * depth, taps=WINDOW * WINDOW)
@@ -53,29 +54,14 @@ def direct_cycles(conv: Call, weight: Constant, target: Target) -> float:
     return cycles_of_direct(layer, target)
 
 
-def winograd_by_size(
-    conv: Call, weight: Constant, tiles: Sequence[int], min_gain: float, target: Target
-) -> Expr | None:
-    """Returns a convolution of free sizes as Winograd's algorithm with each of `tiles` and the
-    direct one, of which a run's sizes select one; None if the sizes are known, or there are frames
-    or a dilation. Winograd's algorithm must be `min_gain` times as fast as the direct one.
+def way_of_tiles(
+    conv: Call, weight: Constant, tile: int, target: Target
+) -> tuple[Expr, tuple[float, float, float]]:
+    """Returns the weight of Winograd's algorithm with tiles of a size, and the terms of its
+    cost.
     """
-    if conv.tensor.is_static or conv.op_name == _OF_FRAMES or conv.attrs.dilation != (1, 1):
-        return None
-    data, padding = unpadded(conv.args[0])
     layer = layer_of(conv, weight)
-    terms = [min_gain * term for tile in tiles for term in winograd_terms(layer, tile, target)]
-    return get_op("nn.conv2d_by_size")(
-        data,
-        conv.args[1],
-        *(_weight_of_tiles(conv, weight, tile) for tile in tiles),
-        tiles=tuple(tiles),
-        direct=tuple(map(round, direct_terms(layer, target))),
-        winograd=tuple(map(round, terms)),
-        least_rows=FULL_TILE_ROWS,
-        weight_layout=conv.attrs.weight_layout,
-        padding=padding,
-    )
+    return _weight_of_tiles(conv, weight, tile), winograd_terms(layer, tile, target)
 
 
 def _weight_of_tiles(conv: Call, weight: Constant, tile: int) -> Expr:

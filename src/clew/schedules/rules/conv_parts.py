@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads, number
@@ -30,7 +31,8 @@ from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 from clew.te import roles
 
-_SUMS: Final = "conv_parts.sums"
+SUMS: Final = "conv_parts.sums"
+"""The role of the sums of products."""
 _IMAGE: Final = "conv_parts.image"
 _HIGH: Final = 2
 _WIDE: Final = 2
@@ -65,7 +67,7 @@ class InParts(Match):
 
 
 def _takes_unit(work: Work, target: Target) -> bool:
-    sums = work.by_role[_SUMS]
+    sums = work.by_role[SUMS]
     product = product_of(sums.store)
     if product is None or roles.TERM not in sums.reduction_roles:
         return False
@@ -78,15 +80,15 @@ class ConvParts(Rule[InParts]):
 
     name = "conv_parts"
     scope = "kernel"
-    demands = (
-        stage_role(_SUMS),
+    demands: ClassVar[Sequence[Demand]] = (
+        stage_role(SUMS),
         stage_role(_IMAGE),
         ONE_RESULT,
         Demand("a matrix unit for the parts", _takes_unit),
     )
 
     def match(self, work: Work, target: Target) -> InParts | None:
-        sums, image, root = work.by_role[_SUMS], work.by_role[_IMAGE], work.outputs[0]
+        sums, image, root = work.by_role[SUMS], work.by_role[_IMAGE], work.outputs[0]
         pixels, split = (work.by_role.get(f"conv_parts.{name}") for name in ("pixels", "split"))
         anchors = [info for info in work.stages if info.is_anchor]
         if len(anchors) != 1 or sums.readers != [image.name]:
@@ -145,7 +147,7 @@ class ConvParts(Rule[InParts]):
         if chunks:
             _accumulate(schedule, sums, prefetch=bool(settings["prefetch"]))
         else:
-            around = _multiply(schedule, sums)
+            around = multiply(schedule, sums)
             if settings["prefetch"]:
                 stream(schedule, sums, panel, levels + around, target)
         if stages.split is not None and stages.pixels is not None:
@@ -216,7 +218,7 @@ def _blocks_of_pixels(
     return outer, [outer]
 
 
-def _multiply(schedule: Schedule, sums: StageInfo) -> list[str]:
+def multiply(schedule: Schedule, sums: StageInfo) -> list[str]:
     """Computes the sums in tile registers. Returns the loops around them, outermost first."""
     *around, terms, depth = sums.reduction_axes
     *others, row, lane = sums.axes
@@ -249,9 +251,16 @@ def _accumulate(schedule: Schedule, sums: StageInfo, *, prefetch: bool) -> None:
 def _split(
     schedule: Schedule, split: StageInfo, pixels: StageInfo, step: int, target: Target
 ) -> list[str]:
-    """Splits an image into parts, all parts of a pixel at once. Returns the outer loops."""
-    n, co, _, _, pixel, part, channel = split.axes
+    """Splits an image into parts, line by line. Returns the outer loops."""
+    n, co, *_, pixel, _, _ = split.axes
     schedule.split(pixel, step)
+    split_vectors(schedule, split, pixels, target)
+    return [n, co]
+
+
+def split_vectors(schedule: Schedule, split: StageInfo, pixels: StageInfo, target: Target) -> None:
+    """Splits all parts of a pixel at once, vector by vector."""
+    *_, part, channel = split.axes
     vector, lane = schedule.split(channel, target.vector_lanes(split.store.buffer.dtype))
     schedule.reorder(vector, part, lane)
     schedule.compute_at(pixels.name, vector, "register")
@@ -259,4 +268,3 @@ def _split(
     schedule.unroll(vector)
     schedule.unroll(part)
     schedule.vectorize(lane)
-    return [n, co]

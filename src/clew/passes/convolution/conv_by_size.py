@@ -1,0 +1,60 @@
+"""Convolutions of free sizes: one kernel has several algorithms, and sizes select one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from clew.cost.convolution import FULL_TILE_ROWS, direct_terms, padding_cycles
+from clew.ir.expr import Call, Constant, Expr
+from clew.machine.target import Target
+from clew.ops.registry import get_op
+from clew.passes.convolution.conv_in_parts import way_in_parts
+from clew.passes.convolution.convolutions import layer_of, unpadded
+from clew.passes.convolution.winograd import way_of_tiles
+
+
+def by_size(
+    conv: Call,
+    weight: Constant,
+    target: Target,
+    *,
+    tiles: Sequence[int],
+    min_gain: float,
+    parts: int,
+    min_gain_of_parts: float,
+) -> Expr:
+    """Returns a convolution of free sizes as the direct algorithm, Winograd's with each of `tiles`,
+    and, if `parts` is not 0, products of that many parts. Winograd's algorithm must be `min_gain`
+    times as fast as the direct one, and parts `min_gain_of_parts` times as fast as all others.
+    """
+    data, padding = unpadded(conv.args[0])
+    layer = layer_of(conv, weight)
+    weights: list[Expr] = []
+    attrs: dict[str, Any] = {}
+    if tiles:
+        ways = [way_of_tiles(conv, weight, tile, target) for tile in tiles]
+        weights += [made for made, _ in ways]
+        attrs["tiles"] = tuple(tiles)
+        attrs["winograd"] = tuple(round(min_gain * term) for _, terms in ways for term in terms)
+        attrs["least_rows"] = FULL_TILE_ROWS
+    else:
+        attrs["channels"] = conv.attrs.channels
+        attrs["strides"], attrs["dilation"] = conv.attrs.strides, conv.attrs.dilation
+    each, of_weight = direct_terms(layer, target)
+    if parts:
+        if any(padding):  # a pixel is copied to a padded image; a split image has zeros anyway
+            each += math.prod(conv.attrs.strides) * padding_cycles(layer, target)
+        made, terms = way_in_parts(conv, weight, parts, target)
+        weights.append(made)
+        attrs["split"] = tuple(round(min_gain_of_parts * term) for term in terms)
+    return get_op("nn.conv2d_by_size")(
+        data,
+        conv.args[1],
+        *weights,
+        direct=(round(each), round(of_weight)),
+        weight_layout=conv.attrs.weight_layout,
+        padding=padding,
+        **attrs,
+    )
