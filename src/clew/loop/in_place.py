@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer, For, Nest, Store, reads, walk
-from clew.te.expr import INDEX, Binary, Imm, Load, Scalar, binary, size
+from clew.loop.needs import guarded_stores
+from clew.te.expr import INDEX, Binary, Imm, Load, Scalar, binary, conjuncts, size
 from clew.te.walk import nodes
 
 
@@ -19,13 +20,14 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
     """
     if any(isinstance(s, For) and s.index.repeats for s in walk(nest.body)):
         return ()  # a shifted tile reads some elements again after they were overwritten
-    stores = [s for s in walk(nest.body) if isinstance(s, Store)]
-    if any(_is_limited(index) for s in stores for index in s.indices):
+    simplifier = Simplifier()
+    guarded = list(guarded_stores(nest.body))
+    if any(_repeats(store, guards, simplifier) for store, guards in guarded):
         return ()  # so does a tile that ends at a fixed size, and one that repeats its last row
+    stores = [store for store, _ in guarded]
     loads = [(stmt, load) for stmt, load in reads(nest.body)]
     spoiled = {id(s.buffer.root) for s in stores if s.combiner}
     spoiled |= {id(load.source.root) for _, load in loads}
-    simplifier = Simplifier()
     found: list[tuple[int, int]] = []
     for target, output in enumerate(nest.outputs):
         if id(output) in spoiled:
@@ -46,10 +48,24 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def _is_limited(index: Scalar) -> bool:
-    """Whether a position is the smaller of two positions of loops."""
-    least = (node for node in nodes(index) if isinstance(node, Binary) and node.op == "min")
-    return any(not any(isinstance(inner, Load) for inner in nodes(node)) for node in least)
+def _repeats(store: Store, guards: Sequence[Scalar], simplifier: Simplifier) -> bool:
+    """Whether a store's position is the smaller of two positions of loops, and no guard skips the
+    positions of the tile before (the tail `once` of `split`).
+    """
+    limits = {simplifier.number(least): least for i in store.indices for least in _limits(i)}
+    skipped = (c.a for g in guards for c in conjuncts(g) if isinstance(c, Binary) and c.op == "ge")
+    for position in skipped:
+        for least in _limits(position):
+            limits.pop(simplifier.number(least), None)
+    return bool(limits)
+
+
+def _limits(index: Scalar) -> Iterator[Scalar]:
+    """Yields the minima of positions of loops in an index."""
+    for node in nodes(index):
+        is_limit = isinstance(node, Binary) and node.op == "min"
+        if is_limit and not any(isinstance(inner, Load) for inner in nodes(node)):
+            yield node
 
 
 def _in_indices(stmt: Store, load: Scalar) -> bool:

@@ -23,7 +23,7 @@ def needs_of(nest: Nest) -> tuple[SymDim, ...]:
     """
     simplifier = Simplifier()
     found: dict[SymDim, None] = {}
-    for store, around in _guarded_stores(nest.body):
+    for store, around in guarded_stores(nest.body):
         for load, conds in _guarded_loads(store.value, around):
             tested = [simplifier.linear(side) for cond in conds for side in _sides(cond)]
             for index, extent in zip(load.indices, load.source.shape, strict=True):
@@ -65,7 +65,7 @@ def _sides(cond: Scalar) -> Iterator[Scalar]:
             stack += [node.a, node.b]
 
 
-def _guarded_stores(body: Stmt) -> Iterator[tuple[Store, tuple[Scalar, ...]]]:
+def guarded_stores(body: Stmt) -> Iterator[tuple[Store, tuple[Scalar, ...]]]:
     """Yields the stores in a statement, each with the conditions of the branches around it."""
     stack: list[tuple[Stmt, tuple[Scalar, ...]]] = [(body, ())]
     while stack:

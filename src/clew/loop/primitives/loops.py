@@ -41,7 +41,7 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Scalar, binary, size
 from clew.te.roles import IN_ORDER
 
-TAILS = ("peel", "balance", "guard", "shrink", "clamp")
+TAILS = ("peel", "balance", "once", "guard", "shrink", "clamp")
 MOST_LANES: Final = 64
 """Lanes of the longest vector."""
 
@@ -67,7 +67,8 @@ def split(
     last iteration.
 
     If n is known only at run time, `peel` runs the remainder as one guarded tile, and `balance`
-    uses tiles of one size, which is computed at run time, and moves the last one back.
+    uses tiles of one size, which is computed at run time, and moves the last one back. `once` does
+    so, too, but skips the iterations of the last tile that the one before it has run.
 
     `inside` limits the split to those copies of the loop whose inner loops, except the innermost
     one, have at most that many iterations in total.
@@ -89,7 +90,7 @@ def split(
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
             return _guarded(found, 0, -(-extent // factor), factor, simplifier)
-        if tail == "balance" and extent % factor:
+        if tail in ("balance", "once") and extent % factor:
             tiles = -(-extent // factor)
             size, larger = divmod(extent, tiles)
             start = larger * (size + 1)
@@ -120,8 +121,8 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
         return _shrinking(loop, factor, simplifier)
     if tail == "clamp":
         return _clamped(loop, factor, simplifier)
-    if tail == "balance":
-        return [_evened(loop, factor, simplifier)]
+    if tail in ("balance", "once"):
+        return [_evened(loop, factor, simplifier, once=tail == "once")]
     rest = ceil_div(extent, factor) - whole
     return [
         _piece(loop, 0, whole, factor, simplifier),
@@ -227,19 +228,23 @@ def _facts(*dims: Dim) -> Facts:
     return tuple(dim for dim in dims if isinstance(dim, SymDim))
 
 
-def _evened(loop: For, factor: int, simplifier: Simplifier) -> For:
+def _evened(loop: For, factor: int, simplifier: Simplifier, *, once: bool) -> For:
     """Returns a loop over as few tiles of equal size as possible; the last ends at the last
-    iteration.
+    iteration, and begins with iterations of the one before, which it skips with `once`.
     """
-    _check_repeatable(loop)
+    if not once:
+        _check_repeatable(loop)
     tiles = ceil_div(loop.size, factor)
     tile = (loop.size + tiles - 1) // tiles
     facts = _facts(loop.size - tile, tile - 1)
-    outer = Index(f"{loop.name}.o", tiles, facts=facts, repeats=True)
-    inner = Index(f"{loop.name}.i", tile, facts=facts, repeats=True)
-    start = binary("min", binary("mul", outer, size(tile)), size(loop.size - tile))
+    outer = Index(f"{loop.name}.o", tiles, facts=facts, repeats=not once)
+    inner = Index(f"{loop.name}.i", tile, facts=facts, repeats=not once)
+    own = binary("mul", outer, size(tile))
+    start = binary("min", own, size(loop.size - tile))
     value = simplifier.simplify(binary("add", start, inner))
     body = replace_index(loop.body, loop.index, value)
+    if once:
+        body = If(binary("ge", value, own), body)
     return For(outer, loop.kind, For(inner, loop.kind, body))
 
 

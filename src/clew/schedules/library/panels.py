@@ -118,7 +118,7 @@ def _arrange_blocks(schedule: Schedule, match: PartsMatch, axes: list[str], band
     *batch, row, across = axes
     height, width, _ = match.tile
     blocks, line = schedule.split(row, height, tail="guard")
-    outer, blocks = schedule.split(blocks, band // height, tail="balance")
+    outer, blocks = schedule.split(blocks, band // height, tail="once")
     schedule.reorder(across, outer, *batch, blocks, line)  # the last panel is a nest beside
     panel, inside = schedule.split(across, WIDE * width)
     schedule.reorder(outer, *batch, panel, blocks, line, inside)

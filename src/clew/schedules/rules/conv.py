@@ -117,7 +117,7 @@ class Conv(Rule[Convolution]):
             unit = 1 if rows else columns  # whole tiles
             most = max(kept // unit, settings["lines"] if rows else 1)
             height = unit * balanced(-(-schedule.extent(down) // unit), most)
-            band, down = schedule.split(down, height, tail="balance")
+            band, down = schedule.split(down, height, tail="once")
             outer.insert(0, band)
         schedule.reorder(*outer, co_outer, down, *across, co_inner, ci)
         inside = []

@@ -64,7 +64,7 @@ class ConvPartsRows(ConvParts):
             schedule.widen(ow, gap)
         rows, in_pairs = _rows_of_tile(sums)
         tile, line = schedule.split(schedule.fuse(oh, ow), rows, tail="guard")
-        band, tile = schedule.split(tile, settings["band"] * TILE_ROWS // rows, tail="balance")
+        band, tile = schedule.split(tile, settings["band"] * TILE_ROWS // rows, tail="once")
         schedule.reorder(n, band, co, tile, line, ci)
         panel, half = schedule.split(co, _WIDE)
         schedule.reorder(panel, tile, line, half, ci)

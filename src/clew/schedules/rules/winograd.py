@@ -210,9 +210,10 @@ def _arrange_tiles(schedule: Schedule, root: str, stages: Stages, tiles: int) ->
     ty, y = schedule.split(oh, stages.side, tail="guard")
     tx, x = schedule.split(ow, stages.side, tail="guard")
     schedule.reorder(n, ty, tx, co, y, x, ci)
-    group, tile = schedule.split(schedule.fuse(ty, tx), tiles, tail="balance")
+    group, tile = schedule.split(schedule.fuse(ty, tx), tiles, tail="once")
     schedule.reorder(n, group, co, tile, y, x, ci)
     _fill_tile(schedule, stages, tile, (y, x, ci))
+    schedule.share_guards(co)
     group = schedule.fuse(n, group)
     schedule.parallel(group)
     return group
