@@ -1,4 +1,4 @@
-"""What all tests share: a disk cache of their own, and no event loop from elsewhere.
+"""What all tests share: disk caches of their own, and no event loop from elsewhere.
 
 It also keeps what is not tested cheap: compiled Python files and garbage collection.
 """
@@ -21,6 +21,8 @@ os.environ["CLEW_CACHE_DIR"] = str(Path(__file__).parents[1] / ".cache" / "tests
 # the environment forbids to keep compiled files (containers do), it is for these to be kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+from clew.runtime.cache import Cache  # noqa: E402
 
 # Collecting makes few cycles and some 400,000 objects that stay, which the collector would look
 # through again and again, here and while tests run.
@@ -45,3 +47,31 @@ def _no_loop_from_elsewhere(request: pytest.FixtureRequest) -> Iterator[None]:
     asyncio._set_running_loop(None)
     yield
     asyncio._set_running_loop(running)
+
+
+class _KernelCache(Cache):
+    """Keeps kernels in a folder, but no builds: for these, it is a cache without a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(None)
+        self._kernels = Cache(folder)
+
+    def get(self, key: str) -> bytes | None:
+        return self._kernels.get(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._kernels.put(key, data)
+
+
+@pytest.fixture
+def shared_kernels(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models that are compiled with `cache=False` take their kernels from other tests of this run,
+    in any worker. For tests that compile the same operators in many ways: passes, plans and calls
+    are their own.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    monkeypatch.setattr("clew.compiler.Cache", lambda _: _KernelCache(folder / "kernels"))

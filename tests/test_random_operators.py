@@ -21,6 +21,8 @@ from clew.runtime.guard import GuardSide
 from clew.te.tensor import Tensor
 from random_graphs import Array, Graph, Shape, close
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 CASES = 800
 _A_TEST = 20
 
