@@ -41,7 +41,7 @@ demo: $(DEMO) ## compile two real networks, compare them with ONNX Runtime, trac
 lint: $(STAMP) ## format, lint, types, import directions and cycles, file access; the page's types and tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-types check-others
+	$(MAKE) --no-print-directory --jobs=2 check-types check-others
 
 check-types:
 	$(BIN)/mypy

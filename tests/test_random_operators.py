@@ -23,7 +23,7 @@ from random_graphs import Array, Graph, Shape, close
 
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
-CASES = 800
+CASES = 400
 _A_TEST = 20
 
 # Of a scalar or an array, with two numbers that attributes give: te's form and numpy's.
