@@ -1,4 +1,4 @@
-"""What all tests share: disk caches of their own, and no event loop from elsewhere.
+"""What all tests share: a disk cache of their own, and no event loop from elsewhere.
 
 It also keeps what is not tested cheap: compiled Python files and garbage collection.
 """
@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 # Before anything of clew is imported; processes that tests start inherit it.
-os.environ["CLEW_CACHE_DIR"] = str(Path(__file__).parents[1] / ".cache" / "tests")
+CACHE = Path(__file__).parents[1] / ".cache" / "tests"
+os.environ["CLEW_CACHE_DIR"] = str(CACHE)
 
 # Tests start hundreds of processes that import clew, which takes twice the time from source. Where
 # the environment forbids to keep compiled files (containers do), it is for these to be kept.
@@ -50,11 +51,11 @@ def _no_loop_from_elsewhere(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 class _KernelCache(Cache):
-    """Keeps kernels in a folder, but no builds: for these, it is a cache without a folder."""
+    """The tests' cache of kernels, but not of builds: for these, it is a cache without a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self) -> None:
         super().__init__(None)
-        self._kernels = Cache(folder)
+        self._kernels = Cache(CACHE)
 
     def get(self, key: str) -> bytes | None:
         return self._kernels.get(key)
@@ -64,14 +65,8 @@ class _KernelCache(Cache):
 
 
 @pytest.fixture
-def shared_kernels(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Models that are compiled with `cache=False` take their kernels from other tests of this run,
-    in any worker. For tests that compile the same operators in many ways: passes, plans and calls
-    are their own.
+def shared_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that are compiled with `cache=False` share their kernels with other tests. For tests
+    that compile the same operators in many ways: passes, plans and calls are their own.
     """
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    monkeypatch.setattr("clew.compiler.Cache", lambda _: _KernelCache(folder / "kernels"))
+    monkeypatch.setattr("clew.compiler.Cache", lambda _: _KernelCache())
