@@ -33,6 +33,7 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)  # most tests make graphs, of objects that live as long as the test
     gc.enable()
 
 
