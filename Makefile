@@ -11,7 +11,7 @@ PAGE   := hatch_build.py tools/build_explorer.py $(wildcard frontend/*.json fron
           $(shell find frontend/src)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lint test fuzz bench clean
+.PHONY: help setup demo lint check-types check-others test fuzz bench clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 16
@@ -37,10 +37,16 @@ setup: $(STAMP) ## create .venv and install clew with its test dependencies
 demo: $(DEMO) ## compile two real networks, compare them with ONNX Runtime, trace one layer
 	$(BIN)/python tools/demo.py
 
+# The type check takes as long as all other checks together, so they run beside it.
 lint: $(STAMP) ## format, lint, types, import directions and cycles, file access; the page's types and tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
+	$(MAKE) --no-print-directory --jobs=2 check-types check-others
+
+check-types:
 	$(BIN)/mypy
+
+check-others:
 	$(BIN)/lint-imports
 	$(BIN)/python tools/file_access.py
 	$(BIN)/python tools/import_circles.py

@@ -15,12 +15,15 @@ from pathlib import Path
 import pytest
 
 # Before anything of clew is imported; processes that tests start inherit it.
-os.environ["CLEW_CACHE_DIR"] = str(Path(__file__).parents[1] / ".cache" / "tests")
+CACHE = Path(__file__).parents[1] / ".cache" / "tests"
+os.environ["CLEW_CACHE_DIR"] = str(CACHE)
 
 # Tests start hundreds of processes that import clew, which takes twice the time from source. Where
 # the environment forbids to keep compiled files (containers do), it is for these to be kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+from clew.runtime.cache import Cache  # noqa: E402
 
 # Collecting makes few cycles and some 400,000 objects that stay, which the collector would look
 # through again and again, here and while tests run.
@@ -30,6 +33,7 @@ gc.disable()
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+    gc.set_threshold(10_000)  # most tests make graphs, of objects that live as long as the test
     gc.enable()
 
 
@@ -45,3 +49,25 @@ def _no_loop_from_elsewhere(request: pytest.FixtureRequest) -> Iterator[None]:
     asyncio._set_running_loop(None)
     yield
     asyncio._set_running_loop(running)
+
+
+class _KernelCache(Cache):
+    """The tests' cache of kernels, but not of builds: for these, it is a cache without a folder."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._kernels = Cache(CACHE)
+
+    def get(self, key: str) -> bytes | None:
+        return self._kernels.get(key)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._kernels.put(key, data)
+
+
+@pytest.fixture
+def shared_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models that are compiled with `cache=False` share their kernels with other tests. For tests
+    that compile the same operators in many ways: passes, plans and calls are their own.
+    """
+    monkeypatch.setattr("clew.compiler.Cache", lambda _: _KernelCache())

@@ -27,6 +27,8 @@ from clew.support.errors import ClewError
 from clew.trace.lineage import building
 from clew.trace.span import Source, Span
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 _SAMPLES = [
     (op, n, sample)
     for op in all_ops()

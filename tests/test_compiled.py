@@ -18,6 +18,8 @@ import zoo
 from clew.compiled import CompiledModel
 from clew.support.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 Array = np.ndarray[Any, Any]
 _FLOAT, _INT, _BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

@@ -9,6 +9,8 @@ from clew.ir.interpret import interpret
 from clew.runtime.guard import GuardSide
 from random_graphs import Graph, close
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 
 @pytest.mark.parametrize("seed", range(60))
 def test_native_code_agrees_with_the_graph(seed: int) -> None:

@@ -21,7 +21,9 @@ from clew.runtime.guard import GuardSide
 from clew.te.tensor import Tensor
 from random_graphs import Array, Graph, Shape, close
 
-CASES = 800
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
+CASES = 400
 _A_TEST = 20
 
 # Of a scalar or an array, with two numbers that attributes give: te's form and numpy's.

@@ -9,6 +9,7 @@ A code is one letter for the area and three digits. Codes with many messages hav
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ AREAS: Final = {
 
 _WARNING: Final = "ClewWarning"
 _CLASSES: Final = {name for name, _ in AREAS.values()}
+_CODE: Final = re.compile(rf"[{''.join(AREAS)}]\d{{3}}")
 
 # Summaries for codes with more than a few messages.
 SUMMARIES: Final = {
@@ -90,10 +92,13 @@ class Raised:
 def raised() -> Iterator[Raised]:
     """Yields every place in the source that makes a coded error, by file."""
     for path in sorted(SOURCE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if not _CODE.search(text):
+            continue
+        nodes = list(ast.walk(ast.parse(text)))
         file = path.relative_to(ROOT).as_posix()
         seen: set[int] = set()
-        for node in ast.walk(tree):
+        for node in nodes:
             if isinstance(node, ast.Call):
                 for code, message in _coded(node):
                     seen.add(id(code))
@@ -102,7 +107,7 @@ def raised() -> Iterator[Raised]:
                     hint = _text(hints[0]) if hints else ""
                     yield Raised(_code(code), name, _text(message), hint, file)
                 seen.update(id(k.value) for k in node.keywords if k.arg == "error")  # samples
-        for node in ast.walk(tree):  # defaults, tables
+        for node in nodes:  # defaults, tables
             if isinstance(node, ast.Constant) and id(node) not in seen and _code(node):
                 yield Raised(_code(node), "", "", "", file)
 

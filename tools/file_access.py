@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -41,9 +41,9 @@ EXCEPTIONS: Final = {
 
 def complaints(file: str, text: str) -> Iterator[tuple[int, str]]:
     """Yields the line and name of each call in a module that opens a file by its name."""
-    tree = ast.parse(text)
-    names = dict(_imported(tree))
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(text)))
+    names = dict(_imported(nodes))
+    for node in nodes:
         if not isinstance(node, ast.Call):
             continue
         name = _dotted(node.func, names)
@@ -52,9 +52,9 @@ def complaints(file: str, text: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, name
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
+def _imported(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
     """Yields names of a module, with the full names they stand for."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,7 @@ BY_NAME: Final = {
     "clew.support.libraries": "libraries that clew can do without",
 }
 """Modules that import modules by names that are computed, and why."""
+_IMPORTING: Final = ("import_module", "__import__")
 
 Graph = Mapping[str, Mapping[str, int]]
 """The modules that a module imports, each with a line that does so."""
@@ -100,7 +102,7 @@ def by_name(package: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
     in this package or the name is computed.
     """
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or _called(node) not in ("import_module", "__import__"):
+        if not isinstance(node, ast.Call) or _called(node) not in _IMPORTING:
             continue
         name = node.args[0] if node.args else None
         is_other = (
@@ -138,9 +140,19 @@ def _is_package(file: Path) -> bool:
     return file.name == "__init__.py"
 
 
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """Yields all statements. Most of the nodes are in expressions, which have no statements."""
+    rest: deque[ast.AST] = deque([tree])
+    while rest:
+        node = rest.popleft()
+        yield node
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            rest += getattr(node, part, ())
+
+
 def _imported(tree: ast.Module, module: str, is_package: bool) -> Iterator[tuple[str, int]]:
     """Yields the full names that a module imports, and their lines."""
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, node.lineno) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -164,9 +176,8 @@ def complaints(folder: Path, exceptions: Mapping[str, str] = BY_NAME) -> Iterato
     unused exception is a violation, too.
     """
     files = modules(folder)
-    trees = {
-        name: ast.parse(path.read_text(encoding="utf-8"), str(path)) for name, path in files.items()
-    }
+    texts = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    trees = {name: ast.parse(text, str(files[name])) for name, text in texts.items()}
     graph = imports(files, trees)
     for gone in sorted(exceptions.keys() - files.keys()):
         yield f"there is no module {gone}: it needs no exception"
@@ -179,7 +190,8 @@ def complaints(folder: Path, exceptions: Mapping[str, str] = BY_NAME) -> Iterato
         ]
         yield "\n".join([f"{len(circle)} files import each other:", *edges])
     for module, tree in trees.items():
-        found = list(by_name(folder.name, tree))
+        calls = any(word in texts[module] for word in _IMPORTING)
+        found = list(by_name(folder.name, tree)) if calls else []
         if module in exceptions and not found:
             yield f"{module} imports no module by its name: it needs no exception"
         for line, name in found if module not in exceptions else ():

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 VERSION: Final = "0.1.0"
-# The folders whose code determines a function's native code.
+# The folders whose code determines a function's native code. `ir` is among them, since its
+# dimensions are the extents, strides and bounds of loops.
 _DECIDING: Final = (
-    "backends", "build", "codegen", "cost", "loop", "machine", "ops", "schedules", "te",
+    "backends", "build", "codegen", "cost", "ir", "loop", "machine", "ops", "schedules", "te",
 )  # fmt: skip
 
 

@@ -24,6 +24,8 @@ from clew.runtime.guard import GuardSide
 from clew.runtime.model import KEPT_SIZES
 from clew.support.errors import ClewError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
 I64 = TensorProto.INT64

@@ -21,6 +21,8 @@ from clew.ops.registry import get_op
 from clew.runtime.guard import GuardSide
 from clew.runtime.plan import BufferKind
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 relu, exp, add = get_op("nn.relu"), get_op("exp"), get_op("add")
 nonzero = get_op("nonzero")
 

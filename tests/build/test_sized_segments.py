@@ -18,6 +18,8 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.sized_segment import SizedSegment
 from clew.support.errors import ClewError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 SIZES: dict[str, list[dict[str, int]]] = {
     "decoder": [{"b": b, "s": s, "past": p} for b, s, p in ((1, 1, 1), (2, 9, 30), (3, 64, 7))],
     "detector_free": [{"height": h, "width": w} for h, w in ((64, 64), (65, 96), (128, 70))],

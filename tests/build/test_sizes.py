@@ -17,6 +17,8 @@ from clew.runtime.container import read_container, write_container
 from clew.support.errors import ClewError
 from clew.support.size_ranges import SizeRange
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 NAME = "bert_tiny_dynamic"
 
 

@@ -26,7 +26,7 @@ from clew.build.specializing import Manners
 from clew.compiled import CompiledModel
 from clew.support.errors import InputError
 
-pytestmark = pytest.mark.usefixtures("soon")
+pytestmark = pytest.mark.usefixtures("soon", "shared_kernels")
 
 
 def images(*, size: Sequence[Any] = ("n", 3, "h", "w")) -> bytes:

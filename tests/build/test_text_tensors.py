@@ -15,6 +15,8 @@ from clew.ir.textfile import load_arrays, save_arrays
 from clew.support.errors import InputError, ModelError
 from clew.support.text_arrays import TEXT, packed, unpacked
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 WORDS = np.array([["a", "b"], ["c", "é\0"]], object)
 
 

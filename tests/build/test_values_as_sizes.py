@@ -18,6 +18,8 @@ from clew.compiled import CompiledModel
 from clew.ir.parser import parse_module
 from clew.passes.name_values import named_values
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 RNG = np.random.default_rng(0)
 HEAD = '<ir_version: 9, opset_import: ["" : 18]>\n'
 

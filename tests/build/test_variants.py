@@ -17,6 +17,8 @@ import clew
 from clew.runtime.guard import GuardSide
 from clew.support.errors import ClewError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ Array = np.ndarray[Any, Any]
 def run(nest: Nest, arrays: list[Array], target: Target, side: GuardSide, threads: int) -> Array:
     """Returns a nest's output by native code behind guard pages."""
     made = emit_kernel(nest, print_nest(nest), "kernel", target.triple, features=target.features)
-    data = emit_object(made.llvm, target.triple, target.cpu, target.features)
+    data = _object(made.llvm, target.triple, target.cpu, target.features)
     sizes = made.scratch_bytes, made.workspace_bytes
     code = KernelCode("00", made.entries, *sizes, checks=_checks(nest))
     refs = [BufferRef(BufferKind.INPUT, n) for n in range(len(nest.inputs))]
@@ -42,6 +43,10 @@ def run(nest: Nest, arrays: list[Array], target: Target, side: GuardSide, thread
     library = Library([ObjectCode("00", data, tuple(e.symbol for e in made.entries))])
     flat = [a.reshape(b.shape) for a, b in zip(arrays, nest.inputs, strict=True)]
     return NativeSegment(plan, library, shared_pool(threads), guard=side)(flat)[0]
+
+
+# A nest runs several times in a row: at both sides, with one thread and with two.
+_object = lru_cache(maxsize=8)(emit_object)
 
 
 def _checks(nest: Nest) -> tuple[IndexCheck, ...]:

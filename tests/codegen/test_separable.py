@@ -22,6 +22,8 @@ from clew.runtime.guard import GuardSide
 from clew.schedules import schedule_kernel
 from clew.te.tensor import Tensor, placeholder
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 Array = np.ndarray[Any, Any]
 LANES = host().vector_lanes("f32")
 LAYOUT = f"NCHW{LANES}c"

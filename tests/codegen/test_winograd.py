@@ -21,6 +21,8 @@ from clew.runtime.guard import GuardSide
 from clew.schedules import schedule_kernel
 from clew.te.tensor import placeholder
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 Array = np.ndarray[Any, Any]
 Pads = tuple[int, int, int, int]
 LANES = 16

@@ -22,6 +22,8 @@ from clew.support.budgets import Budgets, in_force
 from clew.support.errors import ClewError
 from fuzz.case import model_of
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 Array = np.ndarray[Any, Any]
 
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from clew.ir.dim_records import of_record, to_record
 from clew.ir.dims import (
     Dim,
     Sizes,
@@ -25,9 +26,7 @@ from clew.ir.dims import (
     dim_min,
     exact_quotient,
     numeric_part,
-    of_record,
     substitute,
-    to_record,
     typical,
     value_at,
 )

@@ -18,10 +18,14 @@ Array = np.ndarray[Any, Any]
 
 
 def results(name: str, arrays: list[Array], free: bool, threads: int, **attrs: Any) -> list[Array]:
-    """Returns the results of an operator in a compiled model. With `free`, all sizes have names."""
+    """Returns the results of an operator in a compiled model. With `free`, all sizes have names:
+    the same ones whatever the sizes are, so that the kernels are the same.
+    """
     params = []
+    known = dict.fromkeys(s for array in arrays for s in array.shape if s > 1)
+    symbols = {size: SymDim.symbol(f"n{number}") for number, size in enumerate(known)}
     for n, array in enumerate(arrays):
-        names = (SymDim.symbol(f"n{s}") if s > 1 else s for s in array.shape)
+        names = (symbols.get(s, s) for s in array.shape)
         shape = tuple(names) if free else array.shape
         params.append(Var(f"x{n}", TensorType(shape, from_numpy(array.dtype))))
     call = get_op(name)(*params, **attrs)

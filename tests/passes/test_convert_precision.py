@@ -21,6 +21,8 @@ from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.simplify.fold_constant import FoldConstant
 from clew.support.errors import ClewError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 BLOCK = {"padding": (1, 1, 1, 1)}
 
 

@@ -19,6 +19,8 @@ from clew.patterns import Pattern, is_constant, is_op, partition, wildcard
 from clew.pipelines import pipeline
 from clew.support.errors import UnsupportedError
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 # Two values of a block are used: the gate, and what it is of.
 BLOCK = is_op("sigmoid")(is_op("nn.conv2d")(wildcard(), is_constant()) + is_constant())
 

@@ -16,6 +16,8 @@ from clew.machine.target import target_of
 from clew.passes.precision.narrow_integers import NarrowIntegers
 from clew.runtime.guard import GuardSide
 
+pytestmark = pytest.mark.usefixtures("shared_kernels")
+
 ROWS, DEPTH, UNITS = 5, 12, 7
 
 

@@ -1,172 +1,38 @@
-"""Sessions give what the model gives when its state is passed by hand.
-
-The models of all tests are built here, so the file is longer than others.
-"""
+"""Sessions give what the model gives when its state is passed by hand."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from session_models import (
+    HEAD,
+    HEADS,
+    KEY,
+    VALUE,
+    WIDTH,
+    Array,
+    cell,
+    compiled,
+    decoder,
+    elementwise,
+    failing,
+    floats,
+    growing,
+    loaded,
+    model,
+    passing,
+    random,
+    weight,
+)
 
 import clew
 from clew.runtime.container import read_container, write_container
-from clew.support.errors import ClewError, InputError
-
-WIDTH, HEADS = 8, 2
-HEAD = WIDTH // HEADS
-KEY, VALUE = "past_key_values.0.key", "past_key_values.0.value"
-Array = np.ndarray[Any, Any]
-
-
-def weight(name: str, *shape: int) -> onnx.TensorProto:
-    rng = np.random.default_rng(len(name) + sum(shape))
-    return numpy_helper.from_array((0.3 * rng.standard_normal(shape)).astype(np.float32), name)
-
-
-def ints(name: str, *values: int) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.array(values, np.int64), name)
-
-
-def floats(name: str, shape: list[int | str]) -> onnx.ValueInfoProto:
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-
-def model(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    weights: list[onnx.TensorProto],
-) -> onnx.ModelProto:
-    graph = helper.make_graph(nodes, "graph", inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-
-
-def decoder() -> onnx.ModelProto:
-    """A decoder step: attention over a cache that grows by the new positions."""
-    node = helper.make_node
-    nodes = []
-    for part in "qkv":
-        nodes += [
-            node("MatMul", ["x", f"w{part}"], [f"{part}0"]),
-            node("Reshape", [f"{part}0", "heads"], [f"{part}1"]),
-            node("Transpose", [f"{part}1"], [part], perm=[0, 2, 1, 3]),
-        ]
-    nodes += [
-        node("Concat", [KEY, "k"], ["present.0.key"], axis=2),
-        node("Concat", [VALUE, "v"], ["present.0.value"], axis=2),
-        node("Transpose", ["present.0.key"], ["turned"], perm=[0, 1, 3, 2]),
-        node("MatMul", ["q", "turned"], ["scores"]),
-        node("Softmax", ["scores"], ["shares"], axis=-1),
-        node("MatMul", ["shares", "present.0.value"], ["mixed"]),
-        node("Transpose", ["mixed"], ["together"], perm=[0, 2, 1, 3]),
-        node("Reshape", ["together", "flat"], ["rows"]),
-        node("MatMul", ["rows", "wo"], ["logits"]),
-    ]
-    cache: list[int | str] = ["batch", HEADS, "past_seq", HEAD]
-    longer: list[int | str] = ["batch", HEADS, "total_seq", HEAD]
-    return model(
-        nodes,
-        [floats("x", ["batch", "seq", WIDTH]), floats(KEY, cache), floats(VALUE, cache)],
-        [
-            floats("logits", ["batch", "seq", 5]),
-            floats("present.0.key", longer),
-            floats("present.0.value", longer),
-        ],
-        [
-            *(weight(f"w{part}", WIDTH, WIDTH) for part in "qkv"),
-            weight("wo", WIDTH, 5),
-            ints("heads", 0, 0, HEADS, HEAD),
-            ints("flat", 0, 0, WIDTH),
-        ],
-    )
-
-
-def cell(batch: int | str = 2) -> onnx.ModelProto:
-    """A recurrent cell: `hn = tanh(x w + h u)`, `y = hn v`."""
-    node = helper.make_node
-    return model(
-        [
-            node("MatMul", ["x", "w"], ["a"]),
-            node("MatMul", ["h", "u"], ["b"]),
-            node("Add", ["a", "b"], ["c"]),
-            node("Tanh", ["c"], ["hn"]),
-            node("MatMul", ["hn", "v"], ["y"]),
-        ],
-        [floats("x", [batch, 3]), floats("h", [batch, 4])],
-        [floats("y", [batch, 2]), floats("hn", [batch, 4])],
-        [weight("w", 3, 4), weight("u", 4, 4), weight("v", 4, 2)],
-    )
-
-
-def stream() -> onnx.ModelProto:
-    """A filter over a stream of blocks of 4 samples: it keeps the last 3 in a buffer."""
-    node = helper.make_node
-    return model(
-        [
-            node("Concat", ["buffer_in", "block"], ["all"], axis=2),
-            node("Conv", ["all", "taps"], ["filtered"]),
-            node("Slice", ["all", "first", "last", "axis"], ["buffer_out"]),
-        ],
-        [floats("block", [1, 1, 4]), floats("buffer_in", [1, 1, 3])],
-        [floats("buffer_out", [1, 1, 3]), floats("filtered", [1, 1, 4])],
-        [weight("taps", 1, 1, 4), ints("first", 4), ints("last", 7), ints("axis", 2)],
-    )
-
-
-def elementwise(
-    inputs: dict[str, list[int | str]], outputs: dict[str, tuple[str, str]]
-) -> onnx.ModelProto:
-    """A model whose outputs are elementwise operators of an input: `{"y": ("Relu", "x")}`."""
-    nodes = [helper.make_node(op, [given], [name]) for name, (op, given) in outputs.items()]
-    return model(
-        nodes,
-        [floats(name, shape) for name, shape in inputs.items()],
-        [floats(name, inputs[given]) for name, (_, given) in outputs.items()],
-        [],
-    )
-
-
-def random(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
-    "decoder": decoder,
-    "cell": cell,
-    "cells": lambda: cell("batch"),
-    "stream": stream,
-}
-_compiled: dict[str, clew.CompiledModel] = {}
-
-
-def compiled(name: str) -> clew.CompiledModel:
-    if name not in _compiled:
-        _compiled[name] = clew.compile(MODELS[name](), threads=1)
-    return _compiled[name]
-
-
-def loaded(name: str, folder: Path, *calls: tuple[Array, ...]) -> clew.LoadedModel:
-    """Returns the model, saved after calls in a session, and loaded again."""
-    session = compiled(name).session()
-    for call in calls:
-        session(*call)
-    compiled(name).save(folder / f"{name}.clew")
-    return clew.load_compiled(folder / f"{name}.clew", threads=1)
-
-
-def failing(code: str, work: Callable[[], object]) -> str:
-    with pytest.raises(InputError) as caught:
-        work()
-    assert caught.value.code == code
-    return str(caught.value)
-
+from clew.support.errors import ClewError
 
 # --- what sessions compute ---
 
@@ -383,22 +249,6 @@ def test_state_is_read_only_and_a_snapshot() -> None:
     np.testing.assert_array_equal(before["h"], kept)
 
 
-def passing() -> onnx.ModelProto:
-    """A model that passes values through: `kept` and `shown` are `x`, `seen` is `h`."""
-    shape: list[int | str] = [2, 3]
-    node = helper.make_node
-    return model(
-        [
-            node("Reshape", ["x", "as_is"], ["kept"]),
-            node("Reshape", ["x", "as_is"], ["shown"]),
-            node("Reshape", ["h", "turned"], ["seen"]),
-        ],
-        [floats("x", shape), floats("h", shape)],
-        [floats("kept", shape), floats("shown", shape), floats("seen", [3, 2])],
-        [ints("as_is", 2, 3), ints("turned", 3, 2)],
-    )
-
-
 def test_writing_to_inputs_and_outputs_does_not_change_the_state() -> None:
     session = clew.compile(passing(), threads=1).session({"h": "kept"})
     x = random(2, 3)
@@ -443,81 +293,7 @@ def test_sessions_and_outputs_say_what_they_are() -> None:
     assert shown == ["y float32[batch, 2]", "hn float32[batch, 4]"]
 
 
-# --- conventional names ---
-
-NAMES = {
-    "past": "present",
-    "past_k": "present_k",
-    "past.3.key": "present.3.key",
-    "past_key_values.0.decoder.key": "present.0.decoder.key",
-    "state_in": "state_out",
-    "h0": "hn",
-    "c_0": "c_n",
-    "h": "hn",
-    "state": "stateN",
-    "initial_h": "Y_h",
-    "prev_mem": "next_mem",
-    "cache_last_time": "cache_last_time_next",
-    "mem": "new_mem",
-}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_conventional_names_are_pairs(name: str) -> None:
-    shape: list[int | str] = [2]
-    graph = elementwise({"x": shape, name: shape}, {"y": ("Neg", "x"), NAMES[name]: ("Abs", name)})
-    session = clew.compile(graph, threads=1).session()
-    assert repr(session).endswith(f"state: {name} <- {NAMES[name]}>")
-
-
-def test_several_states_are_in_the_models_order() -> None:
-    graph = elementwise({"c0": [2], "h0": [2]}, {"hn": ("Neg", "h0"), "cn": ("Abs", "c0")})
-    assert clew.compile(graph, threads=1).session().state_names == ("c0", "h0")
-
-
-def test_names_without_a_convention_are_refused() -> None:
-    graph = elementwise({"x": [2], "m": [2], "s": [3]}, {"y": ("Neg", "x"), "z": ("Neg", "s")})
-    text = failing("I370", clew.compile(graph, threads=1).session)
-    assert "the model names no state that clew recognizes" in text
-    assert "hint: name the state: state={input: output}; types allow x <- y, m <- y, s <- z" in text
-
-
-def test_types_decide_whether_names_are_a_pair() -> None:
-    graph = elementwise({"h": [2], "x": [3]}, {"hn": ("Neg", "x")})
-    text = failing("I370", clew.compile(graph, threads=1).session)
-    assert "types allow x <- hn" in text
-    graph = elementwise({"h": [2], "x": [3]}, {"y": ("Size", "x")})
-    graph.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
-    del graph.graph.output[0].type.tensor_type.shape.dim[:]
-    text = failing("I370", clew.compile(graph, threads=1).session)
-    assert "no output has the type of an input" in text
-
-
-def test_ambiguous_names_are_refused() -> None:
-    graph = elementwise({"h": [2]}, {"hn": ("Neg", "h"), "h_next": ("Abs", "h")})
-    one = clew.compile(graph, threads=1)
-    assert "the model's names allow several states: h <- hn, h <- h_next" in failing(
-        "I370", one.session
-    )
-    assert one.session({"h": "hn"}).output_names == ("h_next",)
-
-
 # --- errors ---
-
-
-@pytest.mark.parametrize(
-    ("state", "message", "hint"),
-    [
-        ({"hh": "hn"}, "the input 'hh', which the model does not have", "did you mean h?"),
-        ({"h": "hm"}, "the output 'hm', which the model does not have", "outputs are y, hn"),
-        ({"hn": "h"}, "the input 'hn'", "state maps inputs to outputs: state={'h': 'hn'}"),
-        (["h"], "state is a list, expected a mapping", "state={input: output}"),
-    ],
-)
-def test_names_of_the_state_must_be_those_of_the_model(state: Any, message: str, hint: str) -> None:
-    text = failing("I371", lambda: compiled("cell").session(state))
-    assert message in text
-    assert hint in text
 
 
 def test_initial_and_set_take_states_only() -> None:
@@ -528,13 +304,6 @@ def test_initial_and_set_take_states_only() -> None:
     failing("I371", lambda: session.set(hn=random(2, 4)))
     failing("I042", lambda: session.set(h=random(2, 5)))
     failing("I043", lambda: session.set(h=random(2, 4).astype(np.float64)))
-
-
-def test_types_of_a_pair_must_agree() -> None:
-    text = failing("I372", lambda: compiled("cell").session({"h": "y"}))
-    assert (
-        "output 'y' (float32[2, 2]) cannot be the next value of input 'h' (float32[2, 4])" in text
-    )
 
 
 def test_a_size_that_no_input_tells_is_asked_for() -> None:
@@ -558,22 +327,6 @@ def test_the_state_of_a_session_is_no_input() -> None:
     text = failing("I040", lambda: session(x, h))
     assert "2 inputs given, but the session has 1" in text
     assert "the session's inputs are x" in text
-
-
-def growing() -> onnx.ModelProto:
-    """`next` is `x` without zeros: as long as the data say."""
-    node = helper.make_node
-    return model(
-        [
-            node("NonZero", ["x"], ["places"]),
-            node("Reshape", ["places", "flat"], ["row"]),
-            node("Gather", ["x", "row"], ["next_m"]),
-            node("Add", ["m", "x"], ["y"]),
-        ],
-        [floats("x", [3]), floats("m", [3])],
-        [floats("y", [3]), floats("next_m", ["some"])],
-        [ints("flat", -1)],
-    )
 
 
 def test_a_failed_call_leaves_the_state() -> None:
@@ -604,18 +357,6 @@ def test_a_length_out_of_range_leaves_the_state(tmp_path: Path) -> None:
     short(STEPS[1])
     assert "past_seq is 4" in failing("I317", lambda: short(STEPS[1]))
     assert short.state[KEY].shape[2] == 4
-
-
-def test_a_state_is_a_tensor() -> None:
-    text_in = helper.make_tensor_sequence_value_info("list_in", TensorProto.FLOAT, [2])
-    text_out = helper.make_tensor_sequence_value_info("list_out", TensorProto.FLOAT, [2])
-    node = helper.make_node("SequenceInsert", ["list_in", "x"], ["list_out"])
-    one = clew.compile(model([node], [text_in, floats("x", [2])], [text_out], []), threads=1)
-    assert one.outputs[0].shown_type == "no tensor"
-    failing("I370", one.session)
-    text = failing("I372", lambda: one.session({"list_in": "list_out"}))
-    assert "output 'list_out' (no tensor) cannot be the next value" in text
-    assert "hint: state={input: output} needs tensors of the same dtype and shape" in text
 
 
 def test_zeros_are_within_the_budgets_of_the_model() -> None:

@@ -125,7 +125,6 @@ def test_libraries_of_like_names_are_others() -> None:
 def test_clew_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert import_circles.main() == 0, capsys.readouterr().out
     files = import_circles.modules(import_circles.SOURCE)
-    trees = {name: ast.parse(path.read_text()) for name, path in files.items()}
-    graph = import_circles.imports(files, trees)
-    assert "clew.build.build" in graph["clew.compiled"]
-    assert len(graph) > 500
+    trees = {"clew.compiled": ast.parse(files["clew.compiled"].read_text())}
+    assert "clew.build.build" in import_circles.imports(files, trees)["clew.compiled"]
+    assert len(files) > 500

@@ -18,7 +18,8 @@ from clew.backends.regions import region_record
 from clew.build.all_sizes import SizedBuild
 from clew.build.result import Build
 from clew.codegen.artifact import KernelCode
-from clew.ir.dims import Dim, SymDim, to_record
+from clew.ir.dim_records import to_record
+from clew.ir.dims import Dim, SymDim
 from clew.machine.needs import needs_of
 from clew.machine.target import Target
 from clew.runtime.container import write_container

@@ -10,13 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Final
 
+from clew.ir.dim_records import of_record, symbolic_of_record, to_record
 from clew.ir.dims import (
     Dim,
     Sizes,
     SymDim,
-    of_record,
-    symbolic_of_record,
-    to_record,
     typical,
 )
 from clew.support.bounds import Places

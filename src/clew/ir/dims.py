@@ -15,12 +15,13 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from threading import RLock
 from typing import Any, Final, TypeAlias
 from weakref import WeakValueDictionary
 
+from clew.ir.dim_text import DIVISIONS, operand_text, operation_text, product_text, sum_text
 from clew.support.errors import GraphTypeError
 
 Dim: TypeAlias = "int | SymDim"
@@ -78,16 +79,13 @@ class Atom:
 _ATOMS: Final[WeakValueDictionary[tuple[str, str, tuple[Dim, ...]], Atom]] = WeakValueDictionary()
 _ATOMS_LOCK: Final = RLock()
 
-# Records of larger powers are damaged: evaluating one of them may exhaust the memory.
-_MOST_POWER: Final = 64
-_OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
+OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "//": lambda a, b: a // b,
     "%": lambda a, b: a % b,
     "min": min,
     "max": max,
 }
-DIVISIONS: Final = ("//", "%")
-"""The operations that are written between their operands."""
+"""The operations without a polynomial form, on numbers."""
 _PLAIN_NAME: Final = re.compile(r"\??[\w.]+")
 
 
@@ -193,6 +191,12 @@ class SymDim:
         return None
 
     @property
+    def is_closed(self) -> bool:
+        """Whether the text needs no parentheses in larger ones."""
+        atom = self.atom
+        return atom is not None and atom.is_closed
+
+    @property
     def symbols(self) -> frozenset[str]:
         """Names of the sizes in this dimension."""
         names: set[str] = set()
@@ -215,38 +219,6 @@ class SymDim:
                     product = product * value
             total = total + product
         return total
-
-
-def operation_text(op: str, operands: Sequence[str]) -> str:
-    """Returns an operation without a polynomial form as text, from the texts of its operands."""
-    return f" {op} ".join(operands) if op in DIVISIONS else f"{op}({', '.join(operands)})"
-
-
-def operand_text(dim: Dim, text: str | None = None) -> str:
-    """Returns the text of a dimension in a larger expression, in parentheses where needed. `text`
-    is the text by itself, by default `str(dim)`.
-    """
-    text = str(dim) if text is None else text
-    if isinstance(dim, int):
-        return f"({text})" if dim < 0 else text
-    atom = dim.atom
-    return text if atom is not None and atom.is_closed else f"({text})"
-
-
-def product_text(factors: Iterable[tuple[str, int]]) -> str:
-    """Returns a product as text, from the texts of its factors and their powers."""
-    return "*".join([text if power == 1 else f"{text}^{power}" for text, power in factors])
-
-
-def sum_text(terms: Iterable[tuple[str, int]]) -> str:
-    """Returns a sum as text, from the texts of its products ("" for 1) and their coefficients."""
-    text = ""
-    for product_, coefficient in sorted(terms, key=lambda term: term[1] < 0):
-        size = abs(coefficient)
-        term = product_ if size == 1 else f"{size}*{product_}" if product_ else ""
-        sign = (" - " if coefficient < 0 else " + ") if text else "-" * (coefficient < 0)
-        text += sign + (term or str(size))
-    return text or "0"
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -321,7 +293,7 @@ def _nested_quotient(left: SymDim, by: int) -> Dim | None:
 
 def _apply(op: str, left: Dim, right: Dim) -> Dim:
     if isinstance(left, int) and isinstance(right, int):
-        return _OPERATIONS[op](left, right)
+        return OPERATIONS[op](left, right)
     return SymDim({((Atom("", op, (left, right)), 1),): 1})
 
 
@@ -393,59 +365,6 @@ def exact_quotient(dim: Dim, by: Dim) -> Dim | None:
     return quotient if quotient * by == dim else None
 
 
-def to_record(dim: Dim) -> Any:
-    """Returns a dimension as JSON values: a number, or the terms of a polynomial."""
-    if isinstance(dim, int):
-        return dim
-
-    def atom_record(atom: Atom) -> Any:
-        return [atom.op, *map(to_record, atom.args)] if atom.op else atom.name
-
-    return [[c, [[atom_record(a), p] for a, p in monomial]] for monomial, c in dim.terms]
-
-
-def of_record(record: Any) -> Dim:
-    """Returns the dimension of a record from `to_record`.
-
-    Errors: ValueError for a record of another form: generated code contains its parts (`DimCode`).
-    """
-    if isinstance(record, int):
-        return record
-
-    def atom(part: Any) -> Atom:
-        if isinstance(part, str):
-            return Atom(part)
-        op, left, right = part
-        if op not in _OPERATIONS:
-            raise ValueError(f"{op!r} is no operation on dimensions")
-        return Atom("", op, (of_record(left), of_record(right)))
-
-    def power(part: Any) -> int:
-        if not (isinstance(part, int) and 1 <= part <= _MOST_POWER):
-            raise ValueError(f"{part!r} is no power of a size")
-        return part
-
-    def coefficient(part: Any) -> int:
-        if not isinstance(part, int):
-            raise ValueError(f"{part!r} is no coefficient")
-        return part
-
-    return SymDim(
-        {tuple((atom(a), power(p)) for a, p in monomial): coefficient(c) for c, monomial in record}
-    )
-
-
-def symbolic_of_record(record: Any) -> SymDim:
-    """Returns the dimension of a record from `to_record`, which must not be a number.
-
-    Errors: ValueError for a number.
-    """
-    dim = of_record(record)
-    if isinstance(dim, int):
-        raise ValueError(f"{dim} is not symbolic")
-    return dim
-
-
 class Sizes:
     """Values of named sizes. Values of dimensions at these sizes are computed once."""
 
@@ -488,7 +407,7 @@ class Sizes:
                 left, right = self.value(atom.args[0]), self.value(atom.args[1])
                 if right == 0 and atom.op in ("//", "%"):
                     raise GraphTypeError("T110", f"a size is {left} {atom.op} 0")
-                found = _OPERATIONS[atom.op](left, right)
+                found = OPERATIONS[atom.op](left, right)
             self._atoms[atom] = found
         return found
 

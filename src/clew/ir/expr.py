@@ -20,13 +20,12 @@ from clew.ir.dims import Dim, SymDim, unknown_dim
 from clew.ir.types import (
     HOST_DTYPES,
     FunctionType,
-    OptionalType,
-    SequenceType,
     TensorType,
     TupleType,
     Type,
     UnrankedType,
     from_numpy,
+    join,
     to_numpy,
 )
 from clew.support.arrays import aligned_copy
@@ -562,41 +561,3 @@ def _stacked(type_: Type, count: Dim) -> Type:
     if not isinstance(type_, TensorType):
         raise GraphTypeError("T008", f"a loop stacks values of type {type_}, expected tensors")
     return TensorType((count, *type_.shape), type_.dtype)
-
-
-def dtype_of(type_: Type) -> str:
-    """Returns the dtype of a tensor type, "" for other types."""
-    return type_.dtype if isinstance(type_, (TensorType, UnrankedType)) else ""
-
-
-def join(left: Type, right: Type) -> Type:
-    """Returns a type that covers two alternatives; differing sizes become unknown.
-
-    Errors: T007 if no type covers both.
-    """
-    if left == right:
-        return left
-    match left, right:
-        case TupleType(a), TupleType(b) if len(a) == len(b):
-            return TupleType(tuple(join(x, y) for x, y in zip(a, b, strict=True)))
-        case TensorType(a, dtype, layout), TensorType(b, other, _) if dtype == other and len(
-            a
-        ) == len(b):
-            dims = tuple(x if x == y else unknown_dim() for x, y in zip(a, b, strict=True))
-            return TensorType(dims, dtype, layout)
-        case (TensorType() | UnrankedType(), TensorType() | UnrankedType()) if (
-            left.dtype == right.dtype
-        ):
-            return UnrankedType(left.dtype)
-        case SequenceType(a, True), SequenceType(b) if dtype_of(a) == dtype_of(b):
-            return right
-        case SequenceType(a), SequenceType(b, True) if dtype_of(a) == dtype_of(b):
-            return left
-        case SequenceType(a), SequenceType(b):
-            return SequenceType(join(a, b))
-        case OptionalType(a), OptionalType(b):
-            return OptionalType(join(a, b))
-        # A present value is also an optional: during a run they are the same.
-        case (OptionalType(a), b) | (b, OptionalType(a)):
-            return OptionalType(join(a, b))
-    raise GraphTypeError("T007", f"branches give {left} and {right}, which no type covers")

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from clew.ir.dims import DIVISIONS, Atom, Dim, SymDim, operand_text, operation_text
+from clew.ir.dim_text import DIVISIONS, operand_text, operation_text
+from clew.ir.dims import Atom, Dim, SymDim
 from clew.ir.expr import ArgRef
 from clew.ir.types import (
     FunctionType,

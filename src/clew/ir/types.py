@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from clew.ir.dims import Dim, SymDim, product, substitute
+from clew.ir.dims import Dim, SymDim, product, substitute, unknown_dim
 from clew.support.errors import GraphTypeError
 from clew.support.text_arrays import TEXT
 
@@ -298,3 +298,41 @@ def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:
             return OptionalType(substitute_type(element, sizes))
         case MapType(key, value):
             return MapType(key, substitute_type(value, sizes))
+
+
+def dtype_of(type_: Type) -> str:
+    """Returns the dtype of a tensor type, "" for other types."""
+    return type_.dtype if isinstance(type_, (TensorType, UnrankedType)) else ""
+
+
+def join(left: Type, right: Type) -> Type:
+    """Returns a type that covers two alternatives; differing sizes become unknown.
+
+    Errors: T007 if no type covers both.
+    """
+    if left == right:
+        return left
+    match left, right:
+        case TupleType(a), TupleType(b) if len(a) == len(b):
+            return TupleType(tuple(join(x, y) for x, y in zip(a, b, strict=True)))
+        case TensorType(a, dtype, layout), TensorType(b, other, _) if dtype == other and len(
+            a
+        ) == len(b):
+            dims = tuple(x if x == y else unknown_dim() for x, y in zip(a, b, strict=True))
+            return TensorType(dims, dtype, layout)
+        case (TensorType() | UnrankedType(), TensorType() | UnrankedType()) if (
+            left.dtype == right.dtype
+        ):
+            return UnrankedType(left.dtype)
+        case SequenceType(a, True), SequenceType(b) if dtype_of(a) == dtype_of(b):
+            return right
+        case SequenceType(a), SequenceType(b, True) if dtype_of(a) == dtype_of(b):
+            return left
+        case SequenceType(a), SequenceType(b):
+            return SequenceType(join(a, b))
+        case OptionalType(a), OptionalType(b):
+            return OptionalType(join(a, b))
+        # A present value is also an optional: during a run they are the same.
+        case (OptionalType(a), b) | (b, OptionalType(a)):
+            return OptionalType(join(a, b))
+    raise GraphTypeError("T007", f"branches give {left} and {right}, which no type covers")

@@ -9,16 +9,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Final, TypeAlias
 
-from clew.ir.dims import (
-    DIVISIONS,
-    Atom,
-    Dim,
-    SymDim,
-    operand_text,
-    operation_text,
-    product_text,
-    sum_text,
-)
+from clew.ir.dim_text import DIVISIONS, operand_text, operation_text, product_text, sum_text
+from clew.ir.dims import Atom, Dim, SymDim
 from clew.support.walk import post_order
 
 # A size gets a name if its text is longer than this, or, for sizes that occur more than once, than

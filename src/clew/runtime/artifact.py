@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 
 from clew.codegen.artifact import KernelCode, ObjectCode
-from clew.ir.dims import Dim, of_record, symbolic_of_record
+from clew.ir.dim_records import of_record, symbolic_of_record
+from clew.ir.dims import Dim
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
 from clew.runtime.input_spec import InputSpec

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, Final, TypeAlias
 
-from clew.ir.dims import Dim, Facts, SymDim, at_least, operand_text
+from clew.ir.dim_text import operand_text
+from clew.ir.dims import Dim, Facts, SymDim, at_least
 from clew.ir.types import is_float, is_integer
 from clew.support.bounds import Places
 from clew.support.walk import post_order

@@ -11,7 +11,6 @@ from typing import Any, Final
 import numpy as np
 
 from clew.ir.dims import Dim, is_unknown, unknown_dim
-from clew.ir.expr import join
 from clew.ir.types import (
     DTYPES,
     SequenceType,
@@ -19,6 +18,7 @@ from clew.ir.types import (
     Type,
     UnrankedType,
     is_integer,
+    join,
 )
 from clew.ops.common import axis_of, f32, i64
 from clew.ops.registry import Sample, register_op

@@ -23,8 +23,6 @@ from clew.ir.expr import (
     TupleGetItem,
     Var,
     While,
-    dtype_of,
-    join,
 )
 from clew.ir.syntax import type_text
 from clew.ir.types import (
@@ -34,7 +32,9 @@ from clew.ir.types import (
     TupleType,
     Type,
     UnrankedType,
+    dtype_of,
     is_native,
+    join,
 )
 from clew.ops.common import differ
 from clew.ops.data.structure import folded
@@ -57,8 +57,8 @@ def if_(layer: Layer) -> Result:
     """A condition known at import leaves only its branch.
 
     The branches may return values of different shape and rank, which are then data-dependent
-    (`ir.expr.join`). A branch that cannot be imported for its shapes is one that these shapes never
-    take: if the run takes it after all, the run raises the error.
+    (`ir.types.join`). A branch that cannot be imported for its shapes is one that these shapes
+    never take: if the run takes it after all, the run raises the error.
     """
     known = layer.known(0)
     if known is not None and known.size == 1:

@@ -1,0 +1,63 @@
+"""Dimensions as JSON values, for files."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from clew.ir.dims import OPERATIONS, Atom, Dim, SymDim
+
+# Records of larger powers are damaged: evaluating one of them may exhaust the memory.
+_MOST_POWER: Final = 64
+
+
+def to_record(dim: Dim) -> Any:
+    """Returns a dimension as JSON values: a number, or the terms of a polynomial."""
+    if isinstance(dim, int):
+        return dim
+
+    def atom_record(atom: Atom) -> Any:
+        return [atom.op, *map(to_record, atom.args)] if atom.op else atom.name
+
+    return [[c, [[atom_record(a), p] for a, p in monomial]] for monomial, c in dim.terms]
+
+
+def of_record(record: Any) -> Dim:
+    """Returns the dimension of a record from `to_record`.
+
+    Errors: ValueError for a record of another form: generated code contains its parts (`DimCode`).
+    """
+    if isinstance(record, int):
+        return record
+
+    def atom(part: Any) -> Atom:
+        if isinstance(part, str):
+            return Atom(part)
+        op, left, right = part
+        if op not in OPERATIONS:
+            raise ValueError(f"{op!r} is no operation on dimensions")
+        return Atom("", op, (of_record(left), of_record(right)))
+
+    def power(part: Any) -> int:
+        if not (isinstance(part, int) and 1 <= part <= _MOST_POWER):
+            raise ValueError(f"{part!r} is no power of a size")
+        return part
+
+    def coefficient(part: Any) -> int:
+        if not isinstance(part, int):
+            raise ValueError(f"{part!r} is no coefficient")
+        return part
+
+    return SymDim(
+        {tuple((atom(a), power(p)) for a, p in monomial): coefficient(c) for c, monomial in record}
+    )
+
+
+def symbolic_of_record(record: Any) -> SymDim:
+    """Returns the dimension of a record from `to_record`, which must not be a number.
+
+    Errors: ValueError for a number.
+    """
+    dim = of_record(record)
+    if isinstance(dim, int):
+        raise ValueError(f"{dim} is not symbolic")
+    return dim
