@@ -39,7 +39,7 @@ def _x(n: int, *more: int) -> np.ndarray[Any, Any]:
     return np.random.default_rng(n).standard_normal((n, *more)).astype(np.float32)
 
 
-@pytest.mark.parametrize("tail", ["peel", "guard", "balance", "shrink", "clamp"])
+@pytest.mark.parametrize("tail", ["peel", "guard", "balance", "once", "shrink", "clamp"])
 def test_every_tail_at_every_size(tail: str) -> None:
     schedule = Schedule(_rows(N))
     outer, inner = schedule.split("less.i", 4, tail=tail)
@@ -82,6 +82,19 @@ def test_overlapping_tiles_write_equal_values_again(extent: Any, tail: str) -> N
     (found,) = interpret(at_sizes(nest, {"n": 10}), [x])
     np.testing.assert_array_equal(found, x + 1)
     assert in_place_pairs(nest) == ()
+
+
+def test_tiles_that_skip_what_they_share_may_write_over_their_input() -> None:
+    schedule = Schedule(_plus(N))
+    outer, inner = schedule.split("out.i", 4, tail="once")
+    schedule.split(inner, 2, tail="shrink")
+    schedule.parallel(outer)
+    nest = schedule.finished()
+    assert in_place_pairs(nest) == ((0, 0),)
+    for n in SIZES:
+        x = _x(n)
+        (found,) = interpret(at_sizes(nest, {"n": n}), [x])
+        np.testing.assert_array_equal(found, x + 1)
 
 
 @pytest.mark.parametrize(("overlap", "message"), [(True, "with another value"), (False, "again")])

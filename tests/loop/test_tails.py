@@ -18,7 +18,7 @@ from clew.loop.schedule import Schedule
 from clew.support.errors import ScheduleError
 
 N, M = SymDim.symbol("n"), SymDim.symbol("m")
-ONCE = ("peel", "guard", "shrink")
+ONCE = ("once", "peel", "guard", "shrink")
 """Tails that run each iteration once. The others may run some again."""
 REPEATING = ("clamp",)
 """Tails with tiles that may repeat an iteration, not only where sizes are unknown."""
@@ -64,7 +64,7 @@ def test_every_iteration_runs(extent: str, tail: str) -> None:
     for factor in FACTORS:
         schedule = Schedule(copied(size))
         outer, inner = schedule.split("out.i", factor, tail=tail)
-        if tail != "balance":
+        if tail not in ("balance", "once"):
             whole = [n.size for n in loops(schedule.nest.body) if n.name == inner]
             assert all(isinstance(d, int) and d <= factor for d in whole)
         for n in SIZES:
@@ -110,7 +110,7 @@ def test_fused_axes_are_split(tail: str) -> None:
     check_two_axes(schedule, tail)
 
 
-@pytest.mark.parametrize("tail", ["guard", "balance"])
+@pytest.mark.parametrize("tail", ["guard", "balance", "once"])
 def test_tiles_are_fused(tail: str) -> None:
     schedule = two_axes()
     outer, _ = schedule.split("out.j", 4, tail=tail)
