@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 VERSION: Final = "0.1.0"
-# The folders whose code determines a function's native code. `ir` is among them, since its
-# dimensions are the extents, strides and bounds of loops.
+# The folders whose code determines a function's native code. `ir` is one of them, because its
+# dimensions become the extents, strides and bounds of loops.
 _DECIDING: Final = (
     "backends", "build", "codegen", "cost", "ir", "loop", "machine", "ops", "schedules", "te",
 )  # fmt: skip

@@ -79,7 +79,7 @@ def direct_terms(layer: ConvLayer, target: Target) -> tuple[float, float]:
 
 
 def padding_cycles(layer: ConvLayer, target: Target) -> float:
-    """Returns the cycles to copy a pixel of the image to a padded one."""
+    """Returns the cycles to copy one pixel of an image to a padded image."""
     return 2 * layer.inner / target.vector_lanes(layer.dtype) * target.costs.move
 
 
@@ -143,8 +143,8 @@ def split_cycles(
 def split_terms(
     layer: ConvLayer, terms: int, panel: int, target: Target
 ) -> tuple[float, float, float, float]:
-    """Returns the cycles of products of `terms` bf16 terms if only a run knows the image's size:
-    per tile of rows; per pixel of each phase; per pixel of a result; and for the weights.
+    """Returns the cycles of products of `terms` bf16 terms for an image of free size: per tile of
+    rows, per pixel of each phase, per pixel of the result, and for the weights.
     """
     lanes, costs, depth = target.vector_lanes("f32"), target.costs, tile_depth("bf16")
     pairs = terms * (terms + 1) // 2

@@ -1,4 +1,4 @@
-"""Dimensions as JSON values, for files."""
+"""Converts dimensions to and from JSON values, for files."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from clew.ir.dims import OPERATIONS, Atom, Dim, SymDim
 
-# Records of larger powers are damaged: evaluating one of them may exhaust the memory.
+# A record with a larger power is damaged, and evaluating it could exhaust the memory.
 _MOST_POWER: Final = 64
 
 
@@ -24,7 +24,8 @@ def to_record(dim: Dim) -> Any:
 def of_record(record: Any) -> Dim:
     """Returns the dimension of a record from `to_record`.
 
-    Errors: ValueError for a record of another form: generated code contains its parts (`DimCode`).
+    Errors: ValueError for a record of any other form, because generated code contains its parts
+    (`DimCode`).
     """
     if isinstance(record, int):
         return record
@@ -53,9 +54,9 @@ def of_record(record: Any) -> Dim:
 
 
 def symbolic_of_record(record: Any) -> SymDim:
-    """Returns the dimension of a record from `to_record`, which must not be a number.
+    """Returns the symbolic dimension of a record from `to_record`.
 
-    Errors: ValueError for a number.
+    Errors: ValueError as for `of_record`, and for a number.
     """
     dim = of_record(record)
     if isinstance(dim, int):

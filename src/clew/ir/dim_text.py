@@ -1,7 +1,8 @@
-"""Texts of dimensions, from the texts of their parts.
+"""Formats dimensions as text, from the texts of their parts.
 
-Printers that name or quote the parts in their own way share these rules with `dims`, which imports
-this file: an atom has its text from the start, since texts order the terms of a polynomial.
+`dims` follows these rules, and so do printers that name or quote the parts in their own way. `dims`
+imports this module, not the reverse: an atom's text is made together with the atom, because the
+terms of a polynomial are sorted by text.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, Protocol
 
 DIVISIONS: Final = ("//", "%")
-"""The operations that are written between their operands."""
+"""The infix operations."""
 
 
 class _Symbolic(Protocol):

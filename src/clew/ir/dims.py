@@ -85,7 +85,7 @@ OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
     "min": min,
     "max": max,
 }
-"""The operations without a polynomial form, on numbers."""
+"""The operations without a polynomial form, as functions of numbers."""
 _PLAIN_NAME: Final = re.compile(r"\??[\w.]+")
 
 
@@ -192,7 +192,7 @@ class SymDim:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the text needs no parentheses in larger ones."""
+        """Whether the text needs no parentheses in a larger expression."""
         atom = self.atom
         return atom is not None and atom.is_closed
 
@@ -437,7 +437,7 @@ def ceil_div(dim: Dim, by: int) -> Dim:
 # that are small at the first, such as the frames of a number of samples, take a later one.
 TYPICAL_SIZES: Final = (127, 8191, 131071)
 _TYPICAL_LEAST: Final = 32
-_MOST_FACTS: Final = 2  # that a proof combines
+_MOST_FACTS: Final = 2  # combined in one proof
 _FAR_BELOW: Final = -(1 << 62)
 
 
@@ -501,8 +501,8 @@ def _at_least(dim: Dim, facts: Facts) -> bool:
 
 
 def _without(dim: Dim, facts: Facts, most: int) -> Iterator[Dim]:
-    """Yields differences of a dimension and multiples of up to `most` facts. A multiple removes the
-    part of the dimension that it shares with the fact.
+    """Yields a dimension minus multiples of up to `most` facts. Each multiple cancels a term that
+    the dimension shares with the fact, up to a nonnegative remainder.
     """
     if isinstance(dim, int):
         return
@@ -517,8 +517,8 @@ def _without(dim: Dim, facts: Facts, most: int) -> Iterator[Dim]:
 
 
 def _times(whole: int, part: int) -> int:
-    """Returns how often a coefficient contains another of the same sign, rounded up if both are
-    negative; 0 if their signs differ.
+    """Returns the quotient of two coefficients of the same sign, rounded down if they are positive
+    and up if they are negative; 0 if their signs differ.
     """
     if (whole < 0) != (part < 0):
         return 0

@@ -27,8 +27,8 @@ def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
     """Returns a nest that contains several nests for the same results and runs the one whose
     dimension is 1. The dimensions of the others are 0. If all are 0, nothing is computed.
 
-    All nests use the memory of the first one's inputs and outputs; their schedules may see it in
-    other shapes. The outermost loops of nests that are not selected have no iterations.
+    All nests use the memory of the first one's inputs and outputs, but their schedules may view it
+    in other shapes. The outermost loops of nests that are not selected have no iterations.
     """
     first = nests[0][0]
     if len(nests) == 1 and nests[0][1] == 1:
@@ -39,13 +39,13 @@ def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
 
 
 def _in_memory_of(first: Nest, nest: Nest) -> Nest:
-    """Returns a nest with the inputs and outputs of the first one, which it sees in its own
+    """Returns a nest that uses the inputs and outputs of the first one as views in its own
     shapes.
     """
     if nest.inputs == first.inputs and nest.outputs == first.outputs:
         return nest
     pairs = zip((*nest.inputs, *nest.outputs), (*first.inputs, *first.outputs), strict=True)
-    # With what they replace, which keeps its id.
+    # Each with the buffer that it replaces, which must stay alive to keep its id.
     views = {id(own): (own, replace(own, memory=other.root)) for own, other in pairs}
 
     def seen(buffer: Buffer) -> Buffer:

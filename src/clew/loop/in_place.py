@@ -49,8 +49,8 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
 
 
 def _repeats(store: Store, guards: Sequence[Scalar], simplifier: Simplifier) -> bool:
-    """Whether a store's position is the smaller of two positions of loops, and no guard skips the
-    positions of the tile before (the tail `once` of `split`).
+    """Whether a store may write a position twice: its index is the smaller of two positions of
+    loops, and no guard skips the positions of the previous tile (the tail `once` of `split`).
     """
     limits = {simplifier.number(least): least for i in store.indices for least in _limits(i)}
     skipped = (c.a for g in guards for c in conjuncts(g) if isinstance(c, Binary) and c.op == "ge")
@@ -61,7 +61,7 @@ def _repeats(store: Store, guards: Sequence[Scalar], simplifier: Simplifier) -> 
 
 
 def _limits(index: Scalar) -> Iterator[Scalar]:
-    """Yields the minima of positions of loops in an index."""
+    """Yields the minima of loop positions in an index."""
     for node in nodes(index):
         is_limit = isinstance(node, Binary) and node.op == "min"
         if is_limit and not any(isinstance(inner, Load) for inner in nodes(node)):

@@ -241,7 +241,7 @@ class Schedule(Shown):
         return self.apply("partition", loop=loop)
 
     def widen(self, loop: str, by: int) -> Schedule:
-        """Adds iterations that do nothing to a loop."""
+        """Appends `by` iterations that do nothing to a loop."""
         return self.apply("widen", loop=loop, by=by)
 
     def share_guards(self, loop: str) -> Schedule:

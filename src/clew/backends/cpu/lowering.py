@@ -297,7 +297,7 @@ class KernelSource(Shown):
 
 
 class _SourceOfOneRow(KernelSource):
-    """The way of a kernel for one row, scheduled at this size."""
+    """The way to compute a kernel for one row, with a schedule for this size."""
 
     def __init__(self, first: KernelSource, found: OneRow) -> None:
         super().__init__(
@@ -353,7 +353,7 @@ class KernelBinary(Brief):
 
 def _where(function: Function) -> list[Dim]:
     """Returns a dimension for each way to compute a function: 1 at the sizes where it is used and 0
-    at others. An operator that computes nothing at some sizes is the function's root.
+    at others. Only the root operator of a function may compute nothing at some sizes.
     """
     for call in operator_calls(function):
         if isinstance(call.op, Op) and call.op.ways_rule is not None:

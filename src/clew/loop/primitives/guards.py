@@ -1,4 +1,4 @@
-"""Primitives on conditions: skipping of work, and removal and addition of conditions."""
+"""Primitives on conditions: skip work, and remove or add conditions."""
 
 from __future__ import annotations
 
@@ -136,10 +136,11 @@ def _raised(loop: For) -> Stmt:
 def widen(nest: Nest, simplifier: Simplifier, *, loop: str, by: int) -> Nest:
     """`for i in n: s` becomes `for i in n + by: if i < n: s`.
 
-    Fused with the loop around it, its iterations count positions at a pitch of n + `by`, such as
-    the pixels of lines that are stored with zeros between them.
+    If the loop is then fused with the loop around it, the fused loop runs over positions with a
+    pitch of n + `by`: for example, over the pixels of lines that are stored with `by` zeros between
+    them.
 
-    Errors: S001, S004; S006 for a loop already vectorized or parallel.
+    Errors: S001, S004; S006 for a loop that is no longer serial.
     """
     check_positive("by", by)
 

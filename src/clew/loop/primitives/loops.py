@@ -59,16 +59,17 @@ def split(
     """`for i in n` becomes `for i.o in n/factor: for i.i in factor`.
 
     If `factor` does not divide n, `peel` runs the remainder as a second nest with loops of the same
-    names; `balance` uses ceil(n / factor) tiles whose sizes differ by at most one; `guard` rounds
-    up and skips iterations beyond n. `shrink` has smaller tiles of several sizes: the remainder is
-    one or two of them, or it is merged with a whole tile and divided into two of them. `clamp`
-    moves the last tile, of the whole or half the size, back so that it ends at n; some iterations
-    are thus computed twice. For n below half the factor, it uses one smaller tile that repeats the
-    last iteration.
+    names; `balance` and `once` use ceil(n / factor) tiles whose sizes differ by at most one;
+    `guard` rounds up and skips iterations beyond n. `shrink` has smaller tiles of several sizes:
+    the remainder is one or two of them, or it is merged with a whole tile and divided into two of
+    them. `clamp` moves the last tile, of the whole or half the size, back so that it ends at n;
+    some iterations are thus computed twice. For n below half the factor, it uses one smaller tile
+    that repeats the last iteration.
 
-    If n is known only at run time, `peel` runs the remainder as one guarded tile, and `balance`
-    uses tiles of one size, which is computed at run time, and moves the last one back. `once` does
-    so, too, but skips the iterations of the last tile that the one before it has run.
+    If n is known only at run time, `peel` runs the remainder as one guarded tile. `balance` uses
+    ceil(n / factor) tiles of one size, which is computed at run time, and moves the last tile back
+    so that it ends at n; it repeats some iterations of the previous tile. `once` uses the same
+    tiles, but a guard skips these iterations, so that each iteration runs once.
 
     `inside` limits the split to those copies of the loop whose inner loops, except the innermost
     one, have at most that many iterations in total.
@@ -229,8 +230,8 @@ def _facts(*dims: Dim) -> Facts:
 
 
 def _evened(loop: For, factor: int, simplifier: Simplifier, *, once: bool) -> For:
-    """Returns a loop over as few tiles of equal size as possible; the last ends at the last
-    iteration, and begins with iterations of the one before, which it skips with `once`.
+    """Returns a loop over as few tiles of equal size as possible. The last tile ends at the last
+    iteration and may overlap the previous tile; with `once`, it skips the iterations in both.
     """
     if not once:
         _check_repeatable(loop)

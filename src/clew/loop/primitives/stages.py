@@ -140,8 +140,9 @@ def compute_at(
     stage's loops keep their names, now inside `loop`. Along the last axis, the part begins and ends
     at multiples of `align`, so that the stage's vectors stay aligned for its readers.
 
-    A part may extend beyond the end of the stage, where it has guards. With `beyond`, these
-    elements are computed as well, and never read, if all that they load lies inside its buffers.
+    A part may extend beyond the end of the stage, where guards skip its elements. With `beyond`,
+    these elements are computed without guards if all their loads lie inside the loaded buffers.
+    Nothing uses their values.
 
     Errors: S001, S002, S020; S022 for an output; S023 if the stage is read outside the loop; S017
     for shared memory outside block loops.
@@ -319,12 +320,12 @@ def _produce(
     beyond: bool,
 ) -> Stmt:
     """Returns the stage's nest over a region, guarded where the region may exceed the tensor at
-    sizes for which `facts` hold. Guards against its end are left out with `beyond` if no load
-    needs them.
+    sizes for which `facts` hold. With `beyond`, guards at the end of the tensor are omitted if no
+    load needs them.
     """
     values: dict[int, Scalar] = {}
     indices: list[Scalar] = []
-    guards: list[tuple[Scalar, Index | None]] = []  # conditions; of an end, with the axis's loop
+    guards: list[tuple[Scalar, Index | None]] = []  # with the axis's loop if at its end
     fresh: dict[int, Index] = {}
     for index, part, extent in zip(store.indices, region, store.buffer.shape, strict=True):
         assert isinstance(index, Index)
@@ -352,8 +353,8 @@ def _produce(
 def _loads_inside(
     value: Scalar, ends: Sequence[Index], facts: Facts, simplifier: Simplifier
 ) -> bool:
-    """Whether the loads of an expression are inside their buffers at all iterations of some loops,
-    if they are at those before the end.
+    """Whether the loads of an expression lie inside their buffers at all iterations of the loops
+    `ends`, given that they do at the iterations before the end of the tensor.
     """
     return all(
         simplifier.never_below(index, 0, facts) and simplifier.never_above(index, extent - 1, facts)

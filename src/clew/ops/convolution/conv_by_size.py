@@ -1,4 +1,4 @@
-"""A convolution whose algorithm is selected by the size of its result."""
+"""A convolution whose algorithm is selected by the size of its image."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from clew.te import Tensor
 
 Array = np.ndarray[Any, Any]
 
-# The terms in the cost of Winograd's algorithm with one tile size, and of the one in parts.
+# The numbers of cost terms: of Winograd's algorithm with one tile size, and of bf16x3 products.
 _TERMS: Final = 3
 _SPLIT_TERMS: Final = 4
-# The attributes of the direct algorithm.
+# The attributes that the direct algorithm takes unchanged.
 _DIRECT: Final = ("strides", "padding", "dilation", "channels", "weight_layout")
 
 
@@ -72,22 +72,28 @@ def conv2d_by_size(
     padding: tuple[int, ...] = (0, 0, 0, 0),
     dilation: tuple[int, ...] = (1, 1),
 ) -> Tensor:
-    """A convolution of `data` by one of several algorithms: `nn.conv2d_winograd` with a transformed
-    weight for each of `tiles`, `nn.conv2d` with `packed`, the weight in `weight_layout`, and, with
-    `split`, `nn.conv2d_parts` with the weight in parts. `others` are these weights in this order.
-    `channels` is the number of filters, by default as many as `packed` holds.
+    """Convolution of `data` by the algorithm that costs least at the sizes of a run. The candidates
+    are `nn.conv2d`, `nn.conv2d_winograd` with each tile size in `tiles`, and, if `split` is given,
+    `nn.conv2d_parts` (bf16x3).
 
-    Each algorithm is the fastest for some images: transformed weights are several times as large,
-    and reading them takes most of the time if the image has few pixels. A kernel contains all these
-    algorithms, and the sizes of a run select the one that costs least. Costs are in cycles
-    (`cost.convolution`). `direct` holds the cost per pixel and that of the weight. `winograd` holds
-    three costs for each of `tiles`: of the products of a tile, which count for at least
-    `least_rows` tiles; of the transforms of a tile; and of the weight. `split` holds the costs of
-    the products of a tile of rows, of a pixel that is split, of a pixel of the
-    result, and of the weight.
+    `packed` is the weight in `weight_layout`, for `nn.conv2d`. `others` are the same weight
+    transformed for each of `tiles`, in this order, and then, with `split`, in parts. `channels` is
+    the number of filters, by default as many as `packed` holds.
 
-    Errors: T107 if the numbers of weights and costs do not match `tiles` and `split`, and for tiles
-    of a strided or dilated convolution; those of the algorithms.
+    A kernel contains all these algorithms, because each is the fastest for some images. For
+    example, transformed weights are several times as large as the original ones, and reading them
+    takes most of the time if the image has few pixels.
+
+    Costs are in cycles (`cost.convolution`):
+
+    - `direct`: per pixel of the result; for the weight.
+    - `winograd`, for each of `tiles`: for the products, per tile, where fewer than `least_rows`
+      tiles cost as much as `least_rows`; for the transforms, per tile; for the weight.
+    - `split`: for the products, per tile of rows; per pixel that is split; per pixel of the result;
+      for the weight.
+
+    Errors: T107 if the numbers of weights and costs do not match `tiles` and `split`, and if a
+    convolution with `tiles` is strided or dilated; those of the algorithms.
     """
     counts = len(others), len(direct), len(winograd), len(split)
     wanted = len(tiles) + bool(split), 2, _TERMS * len(tiles), _SPLIT_TERMS * bool(split)
@@ -123,7 +129,7 @@ def _direct(data: Tensor, packed: Tensor, attrs: Mapping[str, Any]) -> Tensor:
 def _in_parts(
     data: Tensor, weight: Tensor, kernel: tuple[int, ...], channels: int, attrs: Attrs
 ) -> tuple[Tensor, Dim]:
-    """Returns the convolution in parts and its cost."""
+    """Returns the convolution by products of parts, and its cost."""
     tile, pixel, result, fixed = attrs.split
     strides, dilation, parts = attrs.strides, attrs.dilation, weight.type.concrete[3]
     image = (data.shape[2], data.shape[3])
@@ -140,7 +146,7 @@ def _in_parts(
 
 @conv2d_by_size.ways
 def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
-    """Returns Winograd's algorithm with each tile size, the direct one, and the one in parts."""
+    """Returns Winograd's algorithm for each tile size, the direct one, and products of parts."""
     data, packed, *others = operands
     tiles, padding, terms = attrs.tiles, attrs.padding, attrs.winograd
     results = [

@@ -78,9 +78,9 @@ class Places:
     """Positions of pixels in a split image: `width` from one line to the next, `rows` from the
     first to the last pixel of the result, `pixels` from the first to the last pixel that is read.
 
-    With a `tile`, all lines have the whole width, and `rows` is rounded up to tiles, so that a
-    kernel for free sizes needs no smaller tile for a remainder. The additional rows are not pixels
-    of the result.
+    With a `tile` above 1, the last of several lines has the whole `width`, too, and `rows` is
+    rounded up to a multiple of `tile`, so that a kernel for free sizes needs no smaller tile for a
+    remainder. The additional rows are not pixels of the result.
     """
 
     lines: _Axis
@@ -115,7 +115,7 @@ def places_of(
     dilation: tuple[int, ...],
 ) -> Places:
     """Returns the positions of pixels of an image for a convolution. If the image's size is free,
-    rows fill tiles of `TILE_ROWS`, or pairs of them if only a run knows that the image has a pixel.
+    rows fill whole tiles of `TILE_ROWS`, or pairs of tiles if there may be no rows at some sizes.
 
     Errors: T107 for attributes without one number per axis, T110 for a window that is too large.
     """
@@ -339,7 +339,9 @@ def sum_parts(
     dilation: tuple[int, ...],
     parts: int,
 ) -> Tensor:
-    """Returns the stages of `nn.conv2d_parts`: sums of products for all rows, and the image."""
+    """Returns the stages of `nn.conv2d_parts`: the sums of products for all rows, and the image
+    that is read from them.
+    """
     line = te.size(places.width)
     c = te.reduce_axis(data.shape[1], "c", roles.DEPTH)
     kh = te.reduce_axis(kernel[0], "kh", roles.TAP)

@@ -305,12 +305,12 @@ def _live_taps(name: str, g: _Geometry, live: Sequence[Dim]) -> tuple[Sequence[D
 def _assume_dead(
     g: _Geometry, data: Tensor, firsts: Sequence[Dim], counts: Sequence[Dim], attrs: dict[str, Any]
 ) -> None:
-    """Records that taps which are not summed meet only padding, where sizes decide it."""
+    """Records the assumption that omitted taps read only padding, where this depends on sizes."""
     sizes = sizes_of(g.data, data.shape)
     for n, axis in enumerate(g.spatial):
         first, end, before = firsts[n], firsts[n] + counts[n], attrs["padding"][n]
         stride, dilation = attrs["strides"][n], attrs["dilation"][n]
-        last = (g.sizes[axis] - 1) * stride + (first - 1) * dilation  # read by a tap before them
+        last = (g.sizes[axis] - 1) * stride + (first - 1) * dilation  # read by a tap before `first`
         if isinstance(first, int) and first > 0:
             assume_at_least(before - 1, last)
         if isinstance(end, int) and end != g.sizes["K" + axis]:

@@ -1,4 +1,4 @@
-"""A dense layer that is computed from parts if it has many rows."""
+"""A dense layer that multiplies parts of its operands (bf16x3) if it has many rows."""
 
 from __future__ import annotations
 
@@ -46,12 +46,16 @@ def dense_by_rows(
     parts: int = 3,
     start: int = 0,
 ) -> Tensor:
-    """`nn.dense` of `data[..., K]`, read from number `start` on, and `weight`; from `least_rows`
-    rows on, of their parts: `split`, the result of `split_parts` for `data`, and `pieces`, the
-    parts of the weight in `parts_layout`.
+    """`nn.dense` by one of two algorithms, which the number of rows selects.
 
-    A matrix unit multiplies parts faster, but its tiles are empty with few rows. A kernel contains
-    both ways, and the sizes of a run select one.
+    For fewer than `least_rows` rows, `data[..., K]` is multiplied by `weight`, a matrix in
+    `weight_layout`. From `least_rows` rows up, the parts of both are multiplied, as by `nn.dense`
+    with `parts`: `split` is the result of `split_parts` for `data`, and `pieces` holds the parts of
+    the weight in `parts_layout`. The data are read from position `start` of K on. `units` is the
+    number of columns if a packed weight rounds it up.
+
+    A matrix unit multiplies parts faster, but its tiles are mostly empty if there are few rows. A
+    kernel contains both algorithms, and the sizes of a run select one.
 
     Errors: T103, T107, T109, and those of `nn.dense`.
     """
@@ -79,7 +83,7 @@ def dense_by_rows(
 
 @dense_by_rows.ways
 def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
-    """Returns the product of f32, then that of parts."""
+    """Returns the f32 product, then the product of parts."""
     data, split, weight, pieces = operands
     assert dense_by_rows.compute is not None
     plain = dense_by_rows.compute(data, split, weight, pieces, **attrs)

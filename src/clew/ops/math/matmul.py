@@ -164,7 +164,7 @@ def dense(
 
 
 def place_of_weight(layout: Layout, k: Scalar, n: Scalar) -> list[Scalar]:
-    """Returns the position of element k of column n in a dense weight of a layout."""
+    """Returns the position of the element in row k and column n of a dense weight in a layout."""
     block, group = layout.factor("N"), layout.factor("K")
     places = {"K": k // group, "k": k % group, "N": n // block, "n": n % block}
     return [places[axis] for axis in layout.axes]

@@ -128,9 +128,11 @@ def split_parts(x: Tensor, *, parts: int = 3, least_rows: int = 1) -> Tensor:
     value itself; its other parts are 0.
 
     The result is `bf16[R/16, K/32, parts, 16, 32]`, where R is the product of the outer axes: tiles
-    of 16 rows as a matrix unit reads them. The last row fills the last tile up, since a choice
-    between rows and zeros would cost more; the depth is padded with zeros. A kernel for free sizes
-    computes nothing for fewer than `least_rows` rows, since no operator reads these parts.
+    of 16 rows as a matrix unit reads them. K is padded with zeros. Missing rows of the last tile
+    repeat the last row of `x`, because selecting zeros for them would take longer.
+
+    `least_rows` is the smallest number of rows for which an operator reads the result. If R is
+    known only at run time, a kernel computes nothing for fewer rows.
 
     Errors: T101, T102, T107.
     """

@@ -197,8 +197,9 @@ def _broadcast_to_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
 def _broadcast_to_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
     """Broadcasts the given shape too: 1 leaves an axis unchanged. Source: ONNX Expand-13.
 
-    A given size is kept if it is named, since the axis may have size 1: the operator then assumes
-    that both are equal, and a pass could drop it if they were the same.
+    If the given size and that of the axis are both symbolic, the given one is kept, since the axis
+    may have size 1. The operator then assumes that both are equal; with the axis's own size, its
+    input and result would have the same shape, and a pass could remove it.
     """
     return {"shape": broadcast_shapes("broadcast_to", attrs["shape"], types[0].shape)}
 

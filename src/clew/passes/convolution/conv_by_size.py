@@ -1,4 +1,4 @@
-"""Convolutions of free sizes: one kernel has several algorithms, and sizes select one."""
+"""Convolutions of free sizes: a kernel contains several algorithms, and sizes select one."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ def by_size(
     parts: int,
     min_gain_of_parts: float,
 ) -> Expr:
-    """Returns a convolution of free sizes as the direct algorithm, Winograd's with each of `tiles`,
-    and, if `parts` is not 0, products of that many parts. Winograd's algorithm must be `min_gain`
-    times as fast as the direct one, and parts `min_gain_of_parts` times as fast as all others.
+    """Returns a convolution of free sizes that combines the direct algorithm, Winograd's with each
+    of `tiles`, and, if `parts` is not 0, products of that many parts. To be selected, Winograd's
+    algorithm must be `min_gain` times as fast as the direct one, and products of parts must be
+    `min_gain_of_parts` times as fast as all others.
     """
     data, padding = unpadded(conv.args[0])
     layer = layer_of(conv, weight)
@@ -44,7 +45,7 @@ def by_size(
         attrs["strides"], attrs["dilation"] = conv.attrs.strides, conv.attrs.dilation
     each, of_weight = direct_terms(layer, target)
     if parts:
-        if any(padding):  # a pixel is copied to a padded image; a split image has zeros anyway
+        if any(padding):  # only the direct algorithm copies the image to pad it
             each += math.prod(conv.attrs.strides) * padding_cycles(layer, target)
         made, terms = way_in_parts(conv, weight, parts, target)
         weights.append(made)

@@ -35,7 +35,7 @@ def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
     high, wide = data.tensor.shape[2:4]
     places = places_of("split_image", (high, wide), kernel, attrs.strides, padding, attrs.dilation)
     if not at_least(places.width, 1):
-        return  # only a run knows the sign of a line's length, so no band of lines has bounds
+        return  # a line's length may not be positive, so bands of lines have no known bounds
     width, pixels = typical(places.width), typical(places.pixels)
     image = SplitImage(width, pixels, places.lines.phases * places.columns.phases)
     cycles = split_cycles(layer_of(conv, weight), image, parts, PANEL, target)
@@ -59,7 +59,7 @@ def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
 def way_in_parts(
     conv: Call, weight: Constant, parts: int, target: Target
 ) -> tuple[Expr, tuple[float, float, float, float]]:
-    """Returns the weight of a convolution of free sizes in parts, and the terms of its cost."""
+    """Returns the weight in parts for a convolution of free sizes, and the terms of its cost."""
     terms = split_terms(layer_of(conv, weight), parts, PANEL, target)
     return _split_weight(weight, parts), terms
 

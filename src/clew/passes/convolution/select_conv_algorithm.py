@@ -36,9 +36,10 @@ class SelectConvAlgorithm(Pass):
     - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
       layers: pixels are rows and channels the depth, once per tap.
 
-    With free sizes, a kernel contains the direct algorithm and the one that is fastest at typical
-    sizes, with tiles of each size if it is Winograd's; the sizes of a run select one
-    (`nn.conv2d_by_size`). A dilated convolution of an image of free size is not Winograd's.
+    With free sizes, a kernel contains the direct algorithm and the one that is expected to be
+    fastest at typical sizes (Winograd's with all tile sizes); the sizes of a run select one
+    (`nn.conv2d_by_size`). Winograd's algorithm is not used for dilated convolutions of images of
+    free size.
 
     Padding becomes part of the transform or of the split image, so the `pad` before the convolution
     is removed unless something else reads it.
@@ -125,12 +126,12 @@ class _Selector(Rewriter):
         in_f32: list[Algorithm],
         in_bf16: list[Algorithm],
     ) -> Expr | None:
-        """Returns a convolution of free sizes as all algorithms that may be the fastest at some of
-        them; None if it has one algorithm at all sizes.
+        """Returns a convolution of free sizes that combines all algorithms which may be fastest at
+        some of them; None if it uses the selected one at all sizes.
         """
         options = self._options
         if conv.op_name != "nn.conv2d":
-            return None  # frames
+            return None  # `nn.conv3d_frames`
         has_tiles = selected in in_f32 and conv.attrs.dilation == (1, 1)
         if selected in in_f32 and not has_tiles:
             return None

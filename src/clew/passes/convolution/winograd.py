@@ -36,7 +36,7 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
         return
     layer, dilation = layer_of(conv, weight), conv.attrs.dilation[-2:]
     if dilation != (1, 1) and numbers(conv.tensor.shape[2:4]) is None:
-        return  # `space_to_batch` takes images of known sizes
+        return  # `space_to_batch` requires static image sizes
     if conv.op_name == _OF_FRAMES:
         depth = weight.tensor.concrete[2]
         layer = replace(layer, inner=layer.inner * depth, taps=WINDOW * WINDOW)
@@ -57,8 +57,8 @@ def direct_cycles(conv: Call, weight: Constant, target: Target) -> float:
 def way_of_tiles(
     conv: Call, weight: Constant, tile: int, target: Target
 ) -> tuple[Expr, tuple[float, float, float]]:
-    """Returns the weight of Winograd's algorithm with tiles of a size, and the terms of its
-    cost.
+    """Returns the transformed weight for Winograd's algorithm with tiles of size `tile`, and the
+    terms of its cost.
     """
     layer = layer_of(conv, weight)
     return _weight_of_tiles(conv, weight, tile), winograd_terms(layer, tile, target)

@@ -39,13 +39,13 @@ class SplitProducts(Pass):
     weights. For more rows, the weights are split beforehand; they then take 1.5 times the memory,
     but sums stay in tiles.
 
-    If only a run knows the number of rows, the layer becomes `nn.dense_by_rows`: a product of f32
-    for fewer than `enough_rows` rows, and of parts for more. It keeps both forms of its weights,
-    2.5 times the memory.
+    If the number of rows is known only at run time, the layer becomes `nn.dense_by_rows`: an f32
+    product for fewer than `enough_rows` rows, and a product of parts from `enough_rows` rows up.
+    Both forms of the weights are kept; together they take 2.5 times the memory.
 
     A deep layer becomes several products, each added to the one before, so that the operands stay
-    in the cache. A layer of fewer than `min_rows` rows stays in f32, because it is bound by reading
-    its weights.
+    in the cache. If the number of rows is free, this is planned for at most `rows_of_band` rows. A
+    layer of fewer than `min_rows` rows stays in f32, because it is bound by reading its weights.
 
     Preconditions: weights are constants, layouts are plain. Non-goals: convolutions.
     """
@@ -104,7 +104,7 @@ class _Splitter(Rewriter):
     def _of_parts(
         self, call: Call, data: Expr, weight: Constant, at: tuple[int, int], *, whole: bool
     ) -> Expr:
-        """Returns the product of a piece of the depth from parts of the data."""
+        """Returns the product over a piece of the depth, computed from parts of the data."""
         parts, layout = self._options.parts, call.attrs.weight_layout
         if whole:
             piece = piece_of_weight(weight, layout, *at)
@@ -115,7 +115,7 @@ class _Splitter(Rewriter):
         return Call(call.op, [data, piece], attrs)
 
     def _by_rows(self, call: Call, data: Expr, weight: Constant, at: tuple[int, int]) -> Expr:
-        """Returns the product of a piece of the depth from numbers or from their parts."""
+        """Returns the product over a piece of the depth, in f32 or from parts by the row count."""
         parts, layout = self._options.parts, call.attrs.weight_layout
         plain = piece_of_weight(weight, layout, *at)
         pieces = split_weight(weight, weight.tensor.concrete, layout, parts, *at)

@@ -78,8 +78,8 @@ class Panels:
     """The loops of columns in panels of two tiles; each panel covers all rows, or a band of them.
 
     `outer` holds the loops down to the loop over panels. `row` is the loop over rows, and `inside`
-    the loop over the columns of a panel. If only a run knows the number of rows, `blocks` is the
-    loop over tiles of rows, and `row` the loop over the rows of a tile.
+    the loop over the columns of a panel. If the number of rows is known only at run time, `blocks`
+    is the loop over tiles of rows, and `row` the loop over the rows of a tile.
     """
 
     outer: list[str]
@@ -112,14 +112,14 @@ def arrange_panels(schedule: Schedule, match: PartsMatch, root: StageInfo, band:
 
 
 def _arrange_blocks(schedule: Schedule, match: PartsMatch, axes: list[str], band: int) -> Panels:
-    """Splits a stage whose number of rows only a run knows into bands of whole tiles of rows, and
-    each band into panels. Rows beyond the last one are skipped.
+    """Splits a stage whose number of rows is known only at run time into bands of whole tiles of
+    rows, and each band into panels. Rows beyond the last one are skipped.
     """
     *batch, row, across = axes
     height, width, _ = match.tile
     blocks, line = schedule.split(row, height, tail="guard")
     outer, blocks = schedule.split(blocks, band // height, tail="once")
-    schedule.reorder(across, outer, *batch, blocks, line)  # the last panel is a nest beside
+    schedule.reorder(across, outer, *batch, blocks, line)  # the last panel gets a separate nest
     panel, inside = schedule.split(across, WIDE * width)
     schedule.reorder(outer, *batch, panel, blocks, line, inside)
     return Panels([outer, *batch, panel], True, line, inside, blocks)

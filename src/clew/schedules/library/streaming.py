@@ -110,8 +110,9 @@ def _is_counted_by_run(schedule: Schedule, tiles: str) -> bool:
 
 
 def write_past_caches(schedule: Schedule, info: StageInfo, target: Target) -> None:
-    """Writes a large output with nontemporal stores, which do not read its lines first. An output
-    whose size only a run knows may fit a cache, and reading it from memory would cost much more.
+    """Writes a large output with nontemporal stores, which do not read its lines first. Outputs of
+    free size are excluded: they may fit a cache, and reading them back from memory would cost much
+    more.
     """
     buffer = info.store.buffer
     is_known = all(isinstance(size, int) for size in buffer.shape)

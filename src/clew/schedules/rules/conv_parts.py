@@ -259,7 +259,7 @@ def _split(
 
 
 def split_vectors(schedule: Schedule, split: StageInfo, pixels: StageInfo, target: Target) -> None:
-    """Splits all parts of a pixel at once, vector by vector."""
+    """Computes all parts of a pixel at once, vector by vector."""
     *_, part, channel = split.axes
     vector, lane = schedule.split(channel, target.vector_lanes(split.store.buffer.dtype))
     schedule.reorder(vector, part, lane)

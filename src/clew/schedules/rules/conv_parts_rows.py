@@ -1,10 +1,10 @@
-"""Convolutions in parts (`conv_parts`) whose image has a free size.
+"""Convolutions of operands split into parts (`conv_parts`) whose image has a free size.
 
-The pixels of all lines, and the zeros between the lines, are rows of one matrix. A tile of rows may
-contain the end of a line, so all tiles are full at all sizes of the image. Two tiles are computed
-at a time, and the last one alone if their number is odd (an operator may fill pairs instead). A
-band of tiles is split into parts right before its products; its parts stay in the second-level
-cache.
+The pixels of all lines, and the zeros between the lines, are the rows of one matrix. A tile of rows
+may extend across the end of a line, so all tiles are full at all sizes of the image. Two tiles are
+computed at a time, and the last one alone if their number is odd (for some convolutions, the
+operator pads rows to pairs of tiles instead). Each band of tiles is split into parts right before
+its products, and the parts stay in the second-level cache.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _HIGH: Final = 2
 _WIDE: Final = 2
 # The share of the second-level cache for the parts of a band.
 _SHARE_OF_BAND: Final = 0.3
-# The fewest tiles of rows in a band. More than the most are useless, except that lines around a
-# band are split with it: a band may have this many rows for each of theirs.
+# The fewest and the most tiles of rows in a band. A larger band gains nothing, except that the rows
+# around a band must be split with it: the upper limit grows by eight rows for each of these.
 _LEAST_TILES: Final = 8
 _MOST_TILES: Final = 32
 _ROWS_A_ROW_AROUND: Final = 8
@@ -41,7 +41,7 @@ def _has_free_rows(work: Work, target: Target) -> bool:
 
 
 class ConvPartsRows(ConvParts):
-    """The stages of a convolution in parts whose number of pixels only a run knows."""
+    """The stages of a convolution in parts whose number of pixels is known only at run time."""
 
     name = "conv_parts_rows"
     demands = (*ConvParts.demands, Demand("free rows", _has_free_rows))
@@ -97,7 +97,7 @@ def _gap(image: StageInfo) -> int:
 
 
 def _rows_of_tile(sums: StageInfo) -> tuple[int, bool]:
-    """Returns the rows of a tile, and whether two of them are computed at a time."""
+    """Returns the rows of a tile, and whether two tiles are computed at a time."""
     whole = exact_quotient(sums.store.buffer.shape[2], _HIGH * TILE_ROWS) is None
     return (TILE_ROWS, True) if whole else (_HIGH * TILE_ROWS, False)
 
