@@ -258,7 +258,7 @@ def _check_repeatable(loop: For) -> None:
         raise ScheduleError(
             "S071",
             f"iterations of {loop.name} cannot run twice",
-            hint="use tail='peel' or tail='guard'",
+            hint="use tail='peel', 'guard' or 'once'",
         )
     for stmt in walk(loop.body):
         if not isinstance(stmt, Store):
@@ -268,7 +268,7 @@ def _check_repeatable(loop: For) -> None:
             raise ScheduleError(
                 "S071",
                 f"iterations of {loop.name} cannot run twice: {stmt.stage} changes what it reads",
-                hint="use tail='peel' or tail='guard', or split before the stage moves inside",
+                hint="use tail='peel', 'guard' or 'once', or split before the stage moves inside",
             )
 
 
