@@ -98,7 +98,9 @@ class AtSize:
 
     `builds` counts those of the first call and the calls after it. `first_s`, `again_s`, and the
     memory come from a process in which only clew has run so far; `free_s`, `peer_s`, and `static_s`
-    from calls in turns. `error` is relative to the largest value of an output. Of the `rows` of
+    from calls in turns. `static_ratio` and `peer_ratio` are the times of the static build and of
+    ONNX Runtime ÷ the free build's: medians over rounds, because a shared machine's speed drifts
+    from round to round. `error` is relative to the largest value of an output. Of the `rows` of
     outputs that are compared by rows (see `ROWS`), `unmatched` are in only one engine's.
     """
 
@@ -111,6 +113,8 @@ class AtSize:
     free_s: float | None = None
     peer_s: float | None = None
     static_s: float | None = None
+    static_ratio: float | None = None
+    peer_ratio: float | None = None
     error: float | None = None
     rows: int = 0
     unmatched: int = 0
@@ -128,16 +132,6 @@ class AtSize:
         if self.first_s is None or self.again_s is None:
             return None
         return max(0.0, self.first_s - FIRST_ALLOWANCE_S) / self.again_s
-
-    @property
-    def static_ratio(self) -> float | None:
-        """The static build's time ÷ the free build's."""
-        return self.static_s / self.free_s if self.static_s and self.free_s else None
-
-    @property
-    def peer_ratio(self) -> float | None:
-        """ONNX Runtime's time ÷ the free build's."""
-        return self.peer_s / self.free_s if self.peer_s and self.free_s else None
 
 
 @dataclass

@@ -170,7 +170,8 @@ def unmatched(ours: np.ndarray, theirs: np.ndarray) -> int:
 
 
 def _time(at: AtSize, runs: Mapping[str, Run], feeds: _Feeds, threads: int) -> None:
-    """Adds the median time of each engine; they run in turns, in a rotating order.
+    """Adds the median time of each engine, and the median ratios; they run in turns, in a rotating
+    order.
 
     A turn is one uncounted call, and as many as fit its time, each with new values.
     """
@@ -183,9 +184,16 @@ def _time(at: AtSize, runs: Mapping[str, Run], feeds: _Feeds, threads: int) -> N
         if threads > 1:
             time.sleep(_PAUSE_S)
         runs[name](turn[0])
-        times[name] += [_seconds(runs[name], feed) for feed in turn[1:]]
+        times[name].append(statistics.median(_seconds(runs[name], feed) for feed in turn[1:]))
     medians = {name: statistics.median(each) for name, each in times.items()}
     at.free_s, at.peer_s, at.static_s = medians["free"], medians["peer"], medians.get("static")
+    at.peer_ratio = _ratio(times["peer"], times["free"])
+    at.static_ratio = _ratio(times["static"], times["free"]) if "static" in times else None
+
+
+def _ratio(times: Sequence[float], others: Sequence[float]) -> float:
+    """Returns the median over rounds of a time ÷ the other one in the same round."""
+    return statistics.median(a / b for a, b in zip(times, others, strict=True))
 
 
 def _order(names: list[str], rounds: int) -> Iterator[str]:

@@ -86,8 +86,8 @@ def test_first_calls_have_an_allowance() -> None:
 
 
 def test_limits_are_judged() -> None:
-    good = at(1, first_s=0.012, again_s=0.01, free_s=0.01, peer_s=0.02, static_s=0.01, error=1e-6)
-    slow = at(2, first_s=0.1, again_s=0.01, free_s=0.03, peer_s=0.02, static_s=0.01, error=1e-3)
+    good = at(1, first_s=0.012, again_s=0.01, peer_ratio=2.0, static_ratio=1.0, error=1e-6)
+    slow = at(2, first_s=0.1, again_s=0.01, peer_ratio=0.6, static_ratio=0.3, error=1e-3)
     good.after_bytes, slow.after_bytes = 100 * MIB, 104 * MIB
     fine, bad = result(good), result(good, slow, builds=2)
     assert all(each.met in (True, None) for each in sizes.lines(fine))
@@ -136,7 +136,9 @@ def test_two_sizes_are_measured(tmp_path: Path) -> None:
         assert not found["failure"]
         assert found["error"] < 1e-4
         assert min(found["first_s"], found["again_s"], found["free_s"], found["peer_s"]) > 0
+        assert found["peer_ratio"] > 0
         assert found["static_s"] is None
+        assert found["static_ratio"] is None
         assert found["after_bytes"] > 0
 
 
