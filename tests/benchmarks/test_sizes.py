@@ -87,7 +87,7 @@ def test_first_calls_have_an_allowance() -> None:
 
 def test_limits_are_judged() -> None:
     good = at(1, first_s=0.012, again_s=0.01, peer_ratio=2.0, static_ratio=1.0, error=1e-6)
-    slow = at(2, first_s=0.1, again_s=0.01, peer_ratio=0.6, static_ratio=0.3, error=1e-3)
+    slow = at(2, first_s=0.1, again_s=0.01, peer_ratio=0.6, static_ratio=0.33, error=1e-3)
     good.after_bytes, slow.after_bytes = 100 * MIB, 104 * MIB
     fine, bad = result(good), result(good, slow, builds=2)
     assert all(each.met in (True, None) for each in sizes.lines(fine))
