@@ -78,7 +78,7 @@ def test_free_rows(side: str, named: int) -> None:
         for w, layout in ((weight, "NK32n"), (np.concatenate(parts_of(weight, 3), 1), "NK32n2k"))
     )
     product = get_op("nn.dense_by_rows")(
-        x, get_op("split_parts")(x, least_rows=64), plain, stacked, units=units, least_rows=64,
+        x, get_op("split_parts")(x), plain, stacked, units=units, least_rows=64,
         weight_layout="NK32n", parts_layout="NK32n2k",
     )  # fmt: skip
     result = get_op("nn.relu")(get_op("add")(product, residual))

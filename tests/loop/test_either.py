@@ -69,15 +69,6 @@ def test_one_way_is_its_nest() -> None:
     assert either([(nest, 1)]) is nest
 
 
-def test_no_way_may_run() -> None:
-    nest = either([(scaled(2.0), LARGE)])
-    for m, n in ((3, 4), (5, 5)):
-        x, found = run(nest, m, n)
-        np.testing.assert_array_equal(found, x * 2.0)
-    with pytest.raises(AssertionError, match="not set everywhere"):
-        run(nest, 1, 11)
-
-
 def test_a_way_may_see_its_arguments_in_other_shapes() -> None:
     first = scaled(2.0, tile=4)
     other = Schedule(scaled(3.0))

@@ -25,13 +25,13 @@ from clew.te.walk import map_loads
 
 def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
     """Returns a nest that contains several nests for the same results and runs the one whose
-    dimension is 1. The dimensions of the others are 0. If all are 0, nothing is computed.
+    dimension is 1. The dimensions of the others are 0.
 
     All nests use the memory of the first one's inputs and outputs, but their schedules may view it
     in other shapes. The outermost loops of nests that are not selected have no iterations.
     """
     first = nests[0][0]
-    if len(nests) == 1 and nests[0][1] == 1:
+    if len(nests) == 1:
         return first
     alike = [(_in_memory_of(first, nest), where) for nest, where in nests]
     body = block(*(stmt for nest, where in alike for stmt in _times(nest.body, where)))

@@ -160,7 +160,7 @@ class Op(Computed):
         """Decorator: maps operands and attributes to several ways to compute the result, the first
         that of `compute`. Each is a pair of a result and a dimension that is 1 at the sizes where
         this way is used and 0 at others. A kernel contains all ways, and the sizes of a run select
-        one, or none if no operator reads the result at these sizes.
+        one.
         """
         self.ways_rule = rule
         return rule

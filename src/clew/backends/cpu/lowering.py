@@ -353,7 +353,7 @@ class KernelBinary(Brief):
 
 def _where(function: Function) -> list[Dim]:
     """Returns a dimension for each way to compute a function: 1 at the sizes where it is used and 0
-    at others. Only the root operator of a function may compute nothing at some sizes.
+    at others.
     """
     for call in operator_calls(function):
         if isinstance(call.op, Op) and call.op.ways_rule is not None:

@@ -30,7 +30,7 @@ _AHEAD = 256  # elements from a load to its prefetch: hardware prefetchers start
 _BYTES_A_RUN = 64 << 20  # a few milliseconds
 # The last-level cache may be shared with many cores, so its size does not limit one program's part.
 _MOST_L3_BYTES = 32 << 20
-_MOST_BYTES = 1 << 30
+_MOST_BYTES = 704 << 20  # twice the largest last-level caches; a profile may take 1 GB in all
 
 
 @dataclass(frozen=True)

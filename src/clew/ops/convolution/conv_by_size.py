@@ -98,7 +98,9 @@ def conv2d_by_size(
     counts = len(others), len(direct), len(winograd), len(split)
     wanted = len(tiles) + bool(split), 2, _TERMS * len(tiles), _SPLIT_TERMS * bool(split)
     plain = (*strides, *dilation) == (1, 1, 1, 1)
-    if not others or counts != wanted or (tiles and not plain):
+    stored = logical_sizes(parse_layout(weight_layout), packed.shape)["O"]
+    few = isinstance(stored, int) and stored < channels
+    if not others or counts != wanted or (tiles and not plain) or few:
         raise GraphTypeError(
             "T107",
             f"nn.conv2d_by_size: {len(others)} weights for tiles {tiles}, with costs {direct}, "

@@ -70,6 +70,7 @@ def dense_by_rows(
             "T103",
             f"nn.dense_by_rows: input has {width} features, weight expects {depth} from {start} on",
         )
+    _from_parts(data, split, pieces, parts_layout, units, parts, start)  # its checks hold, too
     k = te.reduce_axis(depth, "k", roles.DEPTH)
 
     def body(*i: Scalar) -> Scalar:
@@ -81,22 +82,35 @@ def dense_by_rows(
     return te.compute((*outer, units or sizes["N"]), body, "dense", axes=names)
 
 
+def _from_parts(
+    data: Tensor,
+    split: Tensor,
+    pieces: Tensor,
+    layout: str,
+    units: int,
+    parts: int,
+    start: int,
+) -> Tensor:
+    """Returns the product of parts."""
+    assert dense.compute is not None
+    result = dense.compute(
+        split, pieces, weight_layout=layout, units=units, out_dtype="f32", parts=parts,
+        rows=data.shape[:-1], start=start,
+    )  # fmt: skip
+    assert isinstance(result, Tensor)
+    return result
+
+
 @dense_by_rows.ways
 def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
-    """Returns the f32 product, then the product of parts."""
+    """Returns the product of f32, then that of parts."""
     data, split, weight, pieces = operands
     assert dense_by_rows.compute is not None
     plain = dense_by_rows.compute(data, split, weight, pieces, **attrs)
-    assert dense.compute is not None
-    outer = data.shape[:-1]
-    tiled = dense.compute(
-        split, pieces, weight_layout=attrs.parts_layout, units=attrs.units, out_dtype="f32",
-        parts=attrs.parts, rows=outer, start=attrs.start,
-    )  # fmt: skip
     assert isinstance(plain, Tensor)
-    assert isinstance(tiled, Tensor)
-    many = dim_min(product(tuple(outer)) // attrs.least_rows, 1)
-    return [(plain, 1 - many), (tiled, many)]
+    given = attrs.parts_layout, attrs.units, attrs.parts, attrs.start
+    many = dim_min(product(tuple(data.shape[:-1])) // attrs.least_rows, 1)
+    return [(plain, 1 - many), (_from_parts(data, split, pieces, *given), many)]
 
 
 @dense_by_rows.reference

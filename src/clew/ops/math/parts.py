@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, dim_min, product
-from clew.ir.expr import Attrs
+from clew.ir.dims import Dim, product
 from clew.ir.types import to_numpy
 from clew.machine.units import TILE_ROWS, tile_depth
 from clew.ops.common import differ, f32
@@ -122,7 +121,7 @@ def part_products(data: Array, matrix: Array, parts: int, rows: int, start: int)
         Sample(f32(3), error="T102"),
     ),
 )
-def split_parts(x: Tensor, *, parts: int = 3, least_rows: int = 1) -> Tensor:
+def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
     """`x[..., K]` as sums of `bf16`: the nearest one, the nearest to the remainder, and so on.
     Three parts represent `x` exactly or nearly so. The first part of an infinity or NaN is the
     value itself; its other parts are 0.
@@ -130,9 +129,6 @@ def split_parts(x: Tensor, *, parts: int = 3, least_rows: int = 1) -> Tensor:
     The result is `bf16[R/16, K/32, parts, 16, 32]`, where R is the product of the outer axes: tiles
     of 16 rows as a matrix unit reads them. K is padded with zeros. Missing rows of the last tile
     repeat the last row of `x`, because selecting zeros for them would take longer.
-
-    `least_rows` is the smallest number of rows for which an operator reads the result. If R is
-    known only at run time, a kernel computes nothing for fewer rows.
 
     Errors: T101, T102, T107.
     """
@@ -159,16 +155,6 @@ def split_parts(x: Tensor, *, parts: int = 3, least_rows: int = 1) -> Tensor:
         return part_of(value, part, parts)
 
     return te.compute(parts_shape(rows, depth, parts), body, "split_parts")
-
-
-@split_parts.ways
-def _ways(operands: Sequence[Tensor], attrs: Attrs) -> list[tuple[Tensor, Dim]]:
-    (x,) = operands
-    assert split_parts.compute is not None
-    made = split_parts.compute(x, **attrs)
-    assert isinstance(made, Tensor)
-    rows = product(tuple(x.shape[:-1]))
-    return [(made, 1 if isinstance(rows, int) else dim_min(rows // attrs.least_rows, 1))]
 
 
 def part_of(value: Scalar, part: Scalar, parts: int) -> Scalar:
@@ -220,7 +206,7 @@ def cut_parts(x: Array, parts: int) -> list[Array]:
 
 
 @split_parts.reference
-def _split_parts_reference(x: Array, *, parts: int, least_rows: int) -> Array:
+def _split_parts_reference(x: Array, *, parts: int) -> Array:
     flat = x.reshape(-1, x.shape[-1])
     rows, depth = flat.shape
     flat = np.pad(flat, [(0, -rows % TILE_ROWS), (0, 0)], mode="edge")

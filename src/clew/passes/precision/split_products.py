@@ -89,8 +89,7 @@ class _Splitter(Rewriter):
         parts = self._options.parts
         found = self._split.get(data.id)
         if found is None:
-            least = {} if isinstance(rows, int) else {"least_rows": self._options.enough_rows}
-            found = self._split[data.id] = get_op("split_parts")(data, parts=parts, **least)
+            found = self._split[data.id] = get_op("split_parts")(data, parts=parts)
         result: Expr | None = None
         for start, end in self._pieces(new):
             if isinstance(rows, int):
