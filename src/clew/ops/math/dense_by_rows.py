@@ -11,7 +11,7 @@ from clew import te
 from clew.ir.dims import Dim, dim_min, product
 from clew.ir.expr import Attrs
 from clew.ops.common import f16, f32
-from clew.ops.math.matmul import dense, dense_sizes, place_of_weight
+from clew.ops.math.matmul import check_units, dense, dense_sizes, place_of_weight
 from clew.ops.movement.layouts import parse_layout, transform
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
@@ -70,6 +70,8 @@ def dense_by_rows(
             "T103",
             f"nn.dense_by_rows: input has {width} features, weight expects {depth} from {start} on",
         )
+    count = units or sizes["N"]
+    check_units("nn.dense_by_rows", count, sizes["N"], layout.factor("N"), weight)
     _from_parts(data, split, pieces, parts_layout, units, parts, start)  # its checks hold, too
     k = te.reduce_axis(depth, "k", roles.DEPTH)
 
@@ -79,7 +81,7 @@ def dense_by_rows(
 
     outer = data.shape[:-1]
     names = (*(f"i{axis}" for axis in range(len(outer) - 1)), *("m",)[: len(outer)], "n")
-    return te.compute((*outer, units or sizes["N"]), body, "dense", axes=names)
+    return te.compute((*outer, count), body, "dense", axes=names)
 
 
 def _from_parts(

@@ -130,13 +130,8 @@ def dense(
             f"nn.dense: input has {data.shape[-1]} features, weight expects {sizes['K']}",
             hint=f"data is {data.type}, weight is {weight.type} in layout {weight_layout}",
         )
-    block = layout.factor("N")
     count = units or sizes["N"]
-    known = isinstance(count, int) and isinstance(sizes["N"], int)
-    if known and not sizes["N"] - block < count <= sizes["N"]:
-        raise GraphTypeError(
-            "T107", f"nn.dense: units={count}, but the weight {weight.type} has {sizes['N']}"
-        )
+    check_units("nn.dense", count, sizes["N"], layout.factor("N"), weight)
     k = te.reduce_axis(depth, "k", roles.DEPTH)
     terms = part_terms(parts)
     over = [k] if terms is None else [terms.axis, k]
@@ -161,6 +156,19 @@ def dense(
     names = (*(f"i{axis}" for axis in range(len(outer) - 1)), *("m",)[: len(outer)], "n")
     result = te.compute(shape, body, "dense" if wide == dtype else "dense_sum", axes=names)
     return _narrow(result, dtype, "dense")
+
+
+def check_units(name: str, units: Dim, stored: Dim, block: int, weight: Tensor) -> None:
+    """Checks a number of columns, which a weight in blocks of columns rounds up.
+
+    Errors: T107.
+    """
+    if not isinstance(units, int) or not isinstance(stored, int):
+        return
+    if not stored - block < units <= stored:
+        raise GraphTypeError(
+            "T107", f"{name}: units={units}, but the weight {weight.type} has {stored}"
+        )
 
 
 def place_of_weight(layout: Layout, k: Scalar, n: Scalar) -> list[Scalar]:
