@@ -52,19 +52,24 @@ def _repeats(store: Store, guards: Sequence[Scalar], simplifier: Simplifier) -> 
     """Whether a store may write a position twice: its index is the smaller of two positions of
     loops, and no guard skips the positions of the previous tile (the tail `once` of `split`).
     """
-    limits = {simplifier.number(least): least for i in store.indices for least in _limits(i)}
-    skipped = (c.a for g in guards for c in conjuncts(g) if isinstance(c, Binary) and c.op == "ge")
-    for position in skipped:
-        for least in _limits(position):
-            limits.pop(simplifier.number(least), None)
-    return bool(limits)
+    number = simplifier.number
+    kept = {
+        number(least)
+        for guard in guards
+        for c in conjuncts(guard)
+        if isinstance(c, Binary) and c.op == "ge"
+        for least in _limits(c.a)
+        if number(c.b) in (number(least.a), number(least.b))  # the tile's start, not moved back
+    }
+    return any(number(least) not in kept for i in store.indices for least in _limits(i))
 
 
-def _limits(index: Scalar) -> Iterator[Scalar]:
+def _limits(index: Scalar) -> Iterator[Binary]:
     """Yields the minima of loop positions in an index."""
     for node in nodes(index):
-        is_limit = isinstance(node, Binary) and node.op == "min"
-        if is_limit and not any(isinstance(inner, Load) for inner in nodes(node)):
+        if not isinstance(node, Binary) or node.op != "min":
+            continue
+        if not any(isinstance(inner, Load) for inner in nodes(node)):
             yield node
 
 

@@ -19,14 +19,13 @@ from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.machine.units import TILE_ROWS
+from clew.schedules.library.panels import HIGH, WIDE
 from clew.schedules.library.register_tile import spread
 from clew.schedules.rule import Demand, Work
 from clew.schedules.rules.conv_parts import SUMS, ConvParts, InParts, multiply, split_vectors
 from clew.schedules.space import Settings, Space, tile_size
 from clew.schedules.stages import StageInfo
 
-_HIGH: Final = 2
-_WIDE: Final = 2
 # The share of the second-level cache for the parts of a band.
 _SHARE_OF_BAND: Final = 0.3
 # The fewest and the most tiles of rows in a band. A larger band gains nothing, except that the rows
@@ -52,7 +51,7 @@ class ConvPartsRows(ConvParts):
 
     def choices(self, match: InParts) -> Space:
         tiles = _tiles_in_cache(match.stages.sums, match.target)
-        return Space((tile_size("band", tiles, 2 * tiles, "tiles of rows in a band", _HIGH),))
+        return Space((tile_size("band", tiles, 2 * tiles, "tiles of rows in a band", HIGH),))
 
     def schedule(self, match: InParts, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
@@ -66,9 +65,9 @@ class ConvPartsRows(ConvParts):
         tile, line = schedule.split(schedule.fuse(oh, ow), rows, tail="guard")
         band, tile = schedule.split(tile, settings["band"] * TILE_ROWS // rows, tail="once")
         schedule.reorder(n, band, co, tile, line, ci)
-        panel, half = schedule.split(co, _WIDE)
+        panel, half = schedule.split(co, WIDE)
         schedule.reorder(panel, tile, line, half, ci)
-        block = schedule.split(tile, _HIGH, tail="shrink")[0] if in_pairs else tile
+        block = schedule.split(tile, HIGH, tail="shrink")[0] if in_pairs else tile
         schedule.compute_at(sums.name, block, "scratch")
         vector, lane = schedule.split(ci, target.vector_lanes("f32"), tail="guard")
         schedule.unroll(half)
@@ -98,8 +97,8 @@ def _gap(image: StageInfo) -> int:
 
 def _rows_of_tile(sums: StageInfo) -> tuple[int, bool]:
     """Returns the rows of a tile, and whether two tiles are computed at a time."""
-    whole = exact_quotient(sums.store.buffer.shape[2], _HIGH * TILE_ROWS) is None
-    return (TILE_ROWS, True) if whole else (_HIGH * TILE_ROWS, False)
+    in_pairs = exact_quotient(sums.store.buffer.shape[2], HIGH * TILE_ROWS) is None
+    return (TILE_ROWS if in_pairs else HIGH * TILE_ROWS), in_pairs
 
 
 def _tiles_in_cache(sums: StageInfo, target: Target) -> int:
