@@ -36,6 +36,7 @@ from clew.loop.ir import (
     Stmt,
     Store,
     TileProduct,
+    before_lines,
     block,
     parallel_lines,
     reads,
@@ -201,9 +202,9 @@ class _Function:
         self._bind_buffers(phase)
 
     def _body(self, phase: Stmt) -> None:
-        if isinstance(phase, For) and phase.size == 1 and (lines := parallel_lines(phase)):
+        if isinstance(phase, For) and phase.size == 1 and parallel_lines(phase):
             self.v.bound[id(phase.index)] = Bound(const=0)
-            self._lines(lines)
+            self._piece(phase)
         elif isinstance(phase, For) and phase.kind == "parallel":
             self._part(phase, Value("%begin", INDEX), Value("%end", INDEX))
         else:
@@ -296,15 +297,21 @@ class _Function:
 
     def _part(self, loop: For, begin: Value, end: Value) -> None:
         """Emits a range of a parallel loop that may be empty."""
-        lines = parallel_lines(loop)
+        body = partial(self._piece, loop) if parallel_lines(loop) else None
         run, done = self.b.label("run"), self.b.label("done")
         self.b.branch_if(arith.binary(self.b, "lt", begin, end), run, done)
         self.b.start(run)
         with self.v.isolated():
-            self._serial(loop, begin, end, partial(self._lines, lines) if lines else None)
+            self._serial(loop, begin, end, body)
         self.tiles.forget()
         self.b.branch(done)
         self.b.start(done)
+
+    def _piece(self, loop: For) -> None:
+        """Emits an iteration of a parallel loop: what comes before its lines, and some lines."""
+        for stmt in before_lines(loop):
+            self._statement(stmt)
+        self._lines(parallel_lines(loop))
 
     def _lines(self, copies: list[For]) -> None:
         """Emits the requested lines of a piece: `%first` to `%last`, counted over all copies of

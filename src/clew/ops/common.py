@@ -25,6 +25,11 @@ def f64(*shape: Dim) -> TensorType:
     return TensorType(shape, "f64")
 
 
+def bf16(*shape: Dim) -> TensorType:
+    """Returns a `bf16` tensor type."""
+    return TensorType(shape, "bf16")
+
+
 def f16(*shape: Dim) -> TensorType:
     """Returns an `f16` tensor type."""
     return TensorType(shape, "f16")
