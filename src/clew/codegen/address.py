@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
-from clew.ir.dims import Atom, Dim, SymDim, numeric_part
+from clew.ir.dim_text import DIVISIONS
+from clew.ir.dims import Atom, Dim, SymDim, at_least, numeric_part
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Linear, Simplifier, divisor
 from clew.loop.ir import Buffer
@@ -104,6 +105,8 @@ class Addresses(ABC):
         # Names of the sizes that a call brings, and the argument that holds the first.
         self.sizes: Sequence[str] = ()
         self.first_size = 0
+        # What must be at least 0 so that no size is divided by 0; all functions of a kernel add.
+        self.needs: dict[SymDim, None] = {}
         self._bases: dict[int, str] = {}
         self._flat: dict[int, tuple[object, Linear]] = {}
         self._leaves: dict[int, _Leaves] = {}
@@ -240,6 +243,10 @@ class Addresses(ABC):
             else:
                 left, right = (self.dim_value(a) for a in atom.args)
                 op = {"//": "floordiv", "%": "mod"}.get(atom.op, atom.op)
+                if atom.op in DIVISIONS and isinstance(atom.args[1], SymDim):
+                    need = atom.args[1] - 1
+                    if isinstance(need, SymDim) and not at_least(need):
+                        self.needs[need] = None
                 found = arith.binary(self.b, op, left, right)
             scope.values["size", atom] = found
         return found
