@@ -352,14 +352,15 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._last.program
 
     def _run(self, checked: Sequence[Any]) -> list[Any]:
-        if self._any_rank or is_empty(checked):
+        empty = is_empty(checked)
+        if self._any_rank or empty:
             key = sizes_key(checked, self._by_value)
             variant = self._variant_for(key, checked)
             if variant is not None:
                 self._in_variant, self._last = (key, variant), None
                 return variant._run(checked)
         # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
-        if not self.options.specialize or not self._serves_all or is_empty(checked):
+        if not self.options.specialize or not self._serves_all or empty:
             return super()._run(checked)
         program = self.program_for(checked)
         key = sizes_key(checked, self._by_value)

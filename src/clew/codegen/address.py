@@ -243,13 +243,25 @@ class Addresses(ABC):
             else:
                 left, right = (self.dim_value(a) for a in atom.args)
                 op = {"//": "floordiv", "%": "mod"}.get(atom.op, atom.op)
-                if atom.op in DIVISIONS and isinstance(atom.args[1], SymDim):
-                    need = atom.args[1] - 1
-                    if isinstance(need, SymDim) and not at_least(need):
-                        self.needs[need] = None
+                if atom.op in DIVISIONS and not at_least(atom.args[1], 1):
+                    self._needs_divisor(atom.args[1])
                 found = arith.binary(self.b, op, left, right)
             scope.values["size", atom] = found
         return found
+
+    def divides(self, expr: Binary) -> None:
+        """Notes the need that the size by which an index is divided is not 0. The division may be
+        emitted ahead of the loop that rules this out.
+        """
+        if expr.op not in ("floordiv", "mod") or divisor(expr, expr.op) is not None:
+            return
+        if isinstance(expr.b, Size):
+            self._needs_divisor(expr.b.dim)
+
+    def _needs_divisor(self, dim: Dim) -> None:
+        need = dim - 1
+        if isinstance(need, SymDim):
+            self.needs[need] = None
 
     # --- index values ---
 
@@ -422,6 +434,7 @@ class Addresses(ABC):
                     return self.b.value(f"{op} i64 {a.text}, {divided.text}", INDEX)
                 return arith.binary(self.b, expr.op, a, divided)
             case Binary():
+                self.divides(expr)
                 a, b = self._compute(expr.a, made), self._compute(expr.b, made)
                 return arith.binary(self.b, expr.op, a, b)
         return self.load_value(expr)
