@@ -76,11 +76,11 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     Calls may come from several threads at once. One build serves all sizes of a model with symbolic
     sizes, and all values of inputs that decide sizes (`inputs` marks these). For calls with sizes
-    of 0, or with inputs that may have any rank, there is one such build for each set of empty sizes
-    and of ranks (a variant). Sizes and values have a build of their own if that build is not valid
-    for them (a negative value), if the values decide more than sizes, if some kernel cannot take
-    its sizes from a call, or if the model uses other backends. `builds_made` counts builds. The
-    programs of the last 32 sets of sizes are kept.
+    of 0 that it does not serve, or with inputs that may have any rank, there is one such build for
+    each set of empty sizes and of ranks (a variant). Sizes and values have a build of their own if
+    that build is not valid for them (a negative value), if the values decide more than sizes, if
+    some kernel cannot take its sizes from a call, or if the model uses other backends.
+    `builds_made` counts builds. The programs of the last 32 sets of sizes are kept.
     """
 
     def __init__(
