@@ -9,12 +9,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import pytest
 from sized import FreeSample, SizedKernel, difference, free_samples
 
+from clew import te
+from clew.backends.cpu.lowering import KernelSource
+from clew.codegen.shared import plan_of
+from clew.ir.dims import Dim, SymDim
 from clew.ir.types import TensorType
+from clew.loop.affine import Simplifier
+from clew.loop.ir import Store, walk
+from clew.loop.lower import lower
 from clew.machine.needs import check_machine, needs_of
 from clew.machine.target import Target, target_of
-from clew.ops.registry import Op, all_ops
+from clew.ops.registry import Op, all_ops, get_op
 from clew.runtime.guard import GuardSide
 from clew.support.errors import ClewError, CompileError
 from clew.te.analysis import Kind
@@ -94,3 +102,32 @@ def test_operators_that_map_elements() -> None:
     assert not wrong, "\n".join(wrong)
     assert len(empty) > 100
     assert min(with_results["concatenate"], with_results["pad"]) > 0
+
+
+def test_kernels_for_sizes_from_0_and_from_1_differ() -> None:
+    """They may have the same text, but not the same code."""
+    op = get_op("exp")
+    sample = next(s for s in op.samples if not s.error and any(free_samples(op, s)))
+    names = next(free_samples(op, sample))
+    first, second = (FreeSample(op, sample, names, least).function for least in (0, 1))
+    assert str(first.type) == str(second.type)
+    assert KernelSource(first, TARGET).key != KernelSource(second, TARGET).key
+
+
+@pytest.mark.parametrize("rows", [16, SymDim.symbol("n"), SymDim.symbol("z", least=0)], ids=str)
+def test_no_element_of_an_empty_buffer_is_read_ahead_of_its_branch(rows: Dim) -> None:
+    start, flag = te.placeholder((9,), "i64", "start"), te.placeholder((rows,), "f32", "flag")
+    left, right = (te.placeholder((rows,), "i64", name) for name in ("left", "right"))
+
+    def walked(i: te.Scalar) -> te.Scalar:
+        node = start[i]
+        for _ in range(8):
+            node = te.select(flag[node] > 0.0, left[node], right[node])
+        return te.select(start[i] > 3, node, 0)  # no step is certain
+
+    nest = lower("walk", [start, flag, left, right], [te.compute((9,), walked, "walked")])
+    (store,) = (stmt for stmt in walk(nest.body) if isinstance(stmt, Store))
+    plan = plan_of(Simplifier().canonical(store.value, {}), 64)
+    parts = plan.parts if plan is not None else ()
+    uncertain = [part for part in parts if plan is not None and id(part) not in plan.certain]
+    assert bool(uncertain) == (rows != SymDim.symbol("z", least=0))
