@@ -22,7 +22,7 @@ from clew.codegen.registers import Register, unfit_register
 from clew.codegen.tiles import Tiles
 from clew.codegen.values import Values
 from clew.codegen.vectors import literal_mask
-from clew.ir.dims import Dim, at_least, ceil_div, exact_quotient
+from clew.ir.dims import Dim, SymDim, at_least, ceil_div, exact_quotient
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.grid import first_of_grid
@@ -55,7 +55,7 @@ _LEAST_PAST_CACHES_BYTES = 16
 @dataclass(frozen=True)
 class EmittedKernel:
     """A kernel's functions: entry points in order, memory sizes, and the module's text. `sizes`
-    names the sizes that a call brings.
+    names the sizes that a call brings; `needs` must be at least 0, since code divides by sizes.
     """
 
     entries: tuple[EntryPoint, ...]
@@ -63,6 +63,7 @@ class EmittedKernel:
     workspace_bytes: tuple[Dim, ...]
     llvm: str
     sizes: tuple[str, ...] = ()
+    needs: tuple[SymDim, ...] = ()
 
 
 def emit_kernel(
@@ -103,7 +104,12 @@ def emit_kernel(
         entries.append(entry_point(name, phase, layout.arguments, before, costs))
     workspace = tuple(b.size_bytes for b in layout.workspace)
     return EmittedKernel(
-        tuple(entries), layout.scratch_bytes, workspace, module.text(), layout.sizes
+        tuple(entries),
+        layout.scratch_bytes,
+        workspace,
+        module.text(),
+        layout.sizes,
+        tuple(layout.needs),
     )
 
 
@@ -141,6 +147,8 @@ class _Layout:
                 offset = offset + lines * _CACHE_LINE_BYTES
         self.scratch_bytes = offset
         self.sizes = nest.sizes
+        # What must be at least 0 so that no function divides a size by 0.
+        self.needs: dict[SymDim, None] = {}
 
 
 class _Function:
@@ -197,6 +205,7 @@ class _Function:
     def _begin(self, phase: Stmt) -> None:
         self.v = Values(self.b, Simplifier(), self.lines, self.masks_cheap)
         self.v.sizes = self.layout.sizes
+        self.v.needs = self.layout.needs
         self.v.first_size = len(self.layout.arguments)
         self.tiles = Tiles(self.b, self.v, self._around_tiles, self._statement)
         self._bind_buffers(phase)
