@@ -43,7 +43,7 @@ class SizedBuild(Shown):
         self.build = build
         self.unsized = {**dict(build.unsized), **_unranked(build), **_on_host(build, set(values))}
         module, binaries = build.stages[-1].module, build.binaries.values()
-        conditions = conditions_of(module.main, binaries)
+        conditions = conditions_of(module.main, binaries, build.stages[0].module.main)
         self.template = ProgramTemplate(build.program, build.segments, conditions)
         if not self.unsized:
             named = set(values).union(*(sizes_in(p.type) for p in module.main.params))

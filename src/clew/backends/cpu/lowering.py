@@ -276,8 +276,9 @@ class KernelSource(Shown):
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
         checks = self.stages.checks
-        assumed = (n for way, _ in self.ways for n in (*needs_of(way.nest), *way.stages.needs))
-        needs = tuple(dict.fromkeys(assumed)) if made.sizes else ()
+        assumed = [n for way, _ in self.ways for n in way.stages.needs]
+        accesses = (n for way, _ in self.ways if made.sizes for n in needs_of(way.nest))
+        needs = tuple(dict.fromkeys((*accesses, *assumed)))
         return KernelCode(
             self.key,
             made.entries,
