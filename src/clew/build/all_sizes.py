@@ -44,7 +44,7 @@ class SizedBuild(Shown):
         self.build = build
         self.unsized = {**dict(build.unsized), **_unranked(build), **_on_host(build, set(values))}
         module, binaries = build.stages[-1].module, build.binaries.values()
-        conditions = conditions_of(module.main, binaries)
+        conditions = conditions_of(module.main, binaries, build.stages[0].module.main)
         from_zero = () if self.unsized else _from_zero(module.main, conditions)
         self.template = ProgramTemplate(build.program, build.segments, conditions, from_zero)
         if not self.unsized:

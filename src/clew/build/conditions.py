@@ -14,26 +14,37 @@ from collections.abc import Iterable, Iterator
 from clew.backends.cpu.lowering import KernelBinary
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown
 from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, While
-from clew.ir.types import TensorType, leaves
+from clew.ir.types import TensorType, is_empty, leaves
 from clew.ir.visit import all_nodes
-from clew.ops.registry import Op, runs_on_host
+from clew.ops.common import assumptions
+from clew.ops.registry import Op, argument_references, runs_on_host
 from clew.passes.fusion.views import is_kernel, is_reshape, view_offsets
 from clew.te.analysis import Kind
 
 
-def conditions_of(main: Function, binaries: Iterable[KernelBinary]) -> tuple[SymDim, ...]:
+def conditions_of(
+    main: Function, binaries: Iterable[KernelBinary], imported: Function | None = None
+) -> tuple[SymDim, ...]:
     """Returns the dimensions that must be at least 0: what kernels need, that views show all of
     their memory or a part of it, that loops run no negative number of times, and that values are
-    not empty where operators do not expect it.
+    not empty where operators do not expect it. Operators of the imported graph with empty results
+    have no kernel, but their operands must fit as well.
     """
-    return tuple(dict.fromkeys(_conditions(main, binaries)))
+    return tuple(dict.fromkeys(_conditions(main, binaries, imported)))
 
 
-def _conditions(main: Function, binaries: Iterable[KernelBinary]) -> Iterator[SymDim]:
+def _conditions(
+    main: Function, binaries: Iterable[KernelBinary], imported: Function | None
+) -> Iterator[SymDim]:
     for binary in binaries:
         yield from binary.code.needs
     readers = _readers(main)
+    for node in all_nodes(imported) if imported is not None else ():
+        if isinstance(node, Call) and any(map(is_empty, leaves(node.type))):
+            yield from _assumed(node)
     for node in all_nodes(main):
+        if isinstance(node, Call) and view_offsets(node) is not None:
+            yield from _assumed(node)
         for rest in _left(node):
             if isinstance(rest, SymDim) and not at_least(rest):
                 yield rest
@@ -82,6 +93,14 @@ def _maps_elements(node: Expr) -> bool:
     if not isinstance(node.op, Op) or runs_on_host(node):
         return False
     return node.op.kind([arg.tensor for arg in node.args], node.attrs) <= Kind.INJECTIVE
+
+
+def _assumed(call: Call) -> Iterator[SymDim]:
+    """Yields the dimensions that an operator without a kernel assumes to be at least 0."""
+    if isinstance(call.op, Op) and not argument_references(call.attrs):
+        with assumptions() as found:
+            call.op.infer(call.args, call.attrs, again=True)
+        yield from (dim for dim in found if not at_least(dim))
 
 
 def _left(node: Expr) -> list[Dim]:

@@ -176,6 +176,12 @@ def assume_at_least(dim: Dim, low: Dim) -> None:
         found[difference] = None
 
 
+def assume_either(dim: Dim, one: Dim, other: Dim) -> None:
+    """Records that a kernel is valid only for sizes at which `dim` equals one of two others."""
+    distance = (dim - one) * (dim - other)
+    assume_at_least(-1 * distance * distance, 0)
+
+
 def capped(place: Scalar, size: Dim) -> Scalar:
     """Returns a place on an axis of `size` elements that is at least 0. Correct data give valid
     places; the cap keeps reads inside the buffer whatever the data are.

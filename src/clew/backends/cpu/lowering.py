@@ -289,8 +289,9 @@ class KernelSource(Shown):
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
         checks = self.stages.checks
-        assumed = (n for way, _ in self.ways for n in (*needs_of(way.nest), *way.stages.needs))
-        needs = tuple(dict.fromkeys((*assumed, *made.needs))) if made.sizes else ()
+        assumed = [n for way, _ in self.ways for n in way.stages.needs]
+        accesses = (n for way, _ in self.ways if made.sizes for n in needs_of(way.nest))
+        needs = tuple(dict.fromkeys((*accesses, *assumed, *(made.needs if made.sizes else ()))))
         return KernelCode(
             self.key,
             made.entries,
