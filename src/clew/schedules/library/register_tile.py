@@ -70,7 +70,8 @@ def _unroll_small_copies(schedule: Schedule, reduction: str) -> str:
     chunks.
     """
     outer, inner = reduction, reduction
-    if schedule.is_multiple(reduction, _STEPS_OF_PREFETCH):
+    import os
+    if os.environ.get("CHUNK") and schedule.is_multiple(reduction, _STEPS_OF_PREFETCH):
         outer, inner = schedule.split(reduction, _STEPS_OF_PREFETCH)
     if schedule.is_multiple(inner, FEW_UNROLLED):
         with contextlib.suppress(ScheduleError):

@@ -76,7 +76,7 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
     body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
     known = isinstance(iterations(body, levels[-1]), int)
     if not known and not has_tiles(body):
-        return _level_of_size(body, levels)
+        return levels[-1]
     for name in levels:
         steps = least_iterations(body, name)
         if not steps or math.ceil(lines / steps) > _MOST_LINES:
