@@ -27,7 +27,7 @@ from clew.loop.ir import (
 )
 from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Imm, Load, Scalar, binary, size
+from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
@@ -247,16 +247,14 @@ class _Share:
 
     def _of_size(self, steps: SymDim, step: Step, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step if only a run knows how many there are."""
-        elements = self.lines * self.per_line
-        stride = (steps + (elements - 1)) // dim_max(steps, 1)
+        each = dim_min((steps + (self.lines - 1)) // dim_max(steps, 1), _MOST_OF_SIZE)
+        start = binary("mul", step.tile, size(each))
         # Only the position of a tile has a bound, so that its steps add a stride to a pointer.
-        last = dim_max(elements - step.count * stride, 0)
-        start = binary("min", binary("mul", step.tile, size(stride)), size(last))
-        first = simplifier.simplify(binary("add", start, binary("mul", step.inside, size(stride))))
-        lines = range(min(-(-self.lines // step.count), _MOST_OF_SIZE))
-        return [
-            self._of_element(binary("add", first, Imm(n * self.per_line, INDEX))) for n in lines
-        ]
+        first = binary("min", start, size(dim_max(self.lines - step.count * each, 0)))
+        line = Index(f"{self.stage}.line", each)
+        place = binary("add", binary("add", first, binary("mul", step.inside, size(each))), line)
+        share = For(line, "serial", self._of_line(simplifier.simplify(place)))
+        return [If(binary("lt", simplifier.simplify(start), Imm(self.lines, INDEX)), share)]
 
     def _of_line(self, line: Scalar) -> Prefetch:
         """Returns the prefetch of a cache line of the panel."""

@@ -19,7 +19,7 @@ from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 
 # Reduction steps between two prefetches, where only a run knows how many tiles share them.
-_STEPS_OF_PREFETCH = 16
+_STEPS_OF_PREFETCH = 4
 # With fewer rows, a panel is loaded for too little work.
 _LEAST_ROWS = 56
 
@@ -70,8 +70,7 @@ def _unroll_small_copies(schedule: Schedule, reduction: str) -> str:
     chunks.
     """
     outer, inner = reduction, reduction
-    import os
-    if os.environ.get("CHUNK") and schedule.is_multiple(reduction, _STEPS_OF_PREFETCH):
+    if schedule.is_multiple(reduction, _STEPS_OF_PREFETCH):
         outer, inner = schedule.split(reduction, _STEPS_OF_PREFETCH)
     if schedule.is_multiple(inner, FEW_UNROLLED):
         with contextlib.suppress(ScheduleError):

@@ -12,6 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.dims import SymDim
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -34,6 +35,7 @@ _FEW_PANELS: Final = 4
 _VECTORS_OF_BLOCK: Final = 2
 # An image becomes one line only if that takes less than this share of the tiles of its lines.
 _GOOD_FIT: Final = 0.95
+_LINES_OF_FREE: Final = 2
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class Conv(Rule[Convolution]):
         columns = balanced(width, most)
         lines = balanced(height, max(1, most // columns))
         kept = _lines_in_cache(match.info, image, match.target, image.blocks // vectors)
+        if not flat and kept == image.height and _is_free(image):
+            columns, lines = balanced(width, max(1, most // _LINES_OF_FREE)), _LINES_OF_FREE
         choices = [
             Choice("vectors", vectors, (1, 2, 3, 4), "blocks of channels in a register tile"),
             tile_size(
@@ -144,6 +148,11 @@ class Conv(Rule[Convolution]):
         else:
             spread(schedule, [*outer, co_outer], tiles[0])
         return schedule
+
+
+def _is_free(image: Image) -> bool:
+    """Whether only a run knows the numbers of lines and of pixels in a line."""
+    return all(isinstance(extent, SymDim) for extent in image.shape[2:4])
 
 
 def _fits_better_flat(image: Image, most: int) -> bool:
