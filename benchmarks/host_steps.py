@@ -33,8 +33,8 @@ from fuzz import free as free_axes
 from fuzz.free import Free
 from harness.report import console, progress
 
-SIZES: Final = frozenset(("room", "size_of", "sized"))
-"""Host operators that only pass on a size."""
+SIZES: Final = frozenset(("first_rows", "room", "size_of", "sized"))
+"""Host operators that only pass on a size or show rows of a value."""
 
 app = typer.Typer(add_completion=False, help=__doc__)
 

@@ -38,7 +38,7 @@ from clew.kernel import Kernel, never_built
 from clew.loading import LoadedModel
 from clew.passes.name_values import named_values
 from clew.passes.share_constants import ShareConstants
-from clew.passes.specialize import Specialize
+from clew.passes.specialize import Specialize, with_sizes_from_zero
 from clew.profiled import ProfiledModel
 from clew.runtime.cache import Cache
 from clew.runtime.input_spec import check_sizes
@@ -76,11 +76,11 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     Calls may come from several threads at once. One build serves all sizes of a model with symbolic
     sizes, and all values of inputs that decide sizes (`inputs` marks these). For calls with sizes
-    of 0, or with inputs that may have any rank, there is one such build for each set of empty sizes
-    and of ranks (a variant). Sizes and values have a build of their own if that build is not valid
-    for them (a negative value), if the values decide more than sizes, if some kernel cannot take
-    its sizes from a call, or if the model uses other backends. `builds_made` counts builds. The
-    programs of the last 32 sets of sizes are kept.
+    of 0 that it does not serve, or with inputs that may have any rank, there is one such build for
+    each set of empty sizes and of ranks (a variant). Sizes and values have a build of their own if
+    that build is not valid for them (a negative value), if the values decide more than sizes, if
+    some kernel cannot take its sizes from a call, or if the model uses other backends.
+    `builds_made` counts builds. The programs of the last 32 sets of sizes are kept.
     """
 
     def __init__(
@@ -108,6 +108,11 @@ class CompiledModel(ProfiledModel[Kernel]):
             or any(not i.is_static for i in self._inputs)
             or bool(self._by_value)
         )
+        # States grow from nothing, so the build for all sizes should serve a size of 0 as well.
+        growing = growing_by_convention(self._inputs, self._outputs)
+        if self._free is not None and self._serves_all and self._accepts_empty(growing):
+            with suppress(ClewError):  # a build for size 0 alone may be possible
+                self._free = with_sizes_from_zero(self._free, growing)
         self._builds: dict[SizesKey, Build] = {}
         self._sized: SizedBuild | None = None
         # The keys of builds that come from a build for all sizes, or from a variant: a file holds
@@ -117,7 +122,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         self._told: set[str] = set()
         self._lock = Lock()
         self._own_builds = 0
-        self._variants = Variants[CompiledModel](module, self._inputs)
+        self._variants = Variants[CompiledModel](module)
         # The model of the variant that ran last, with the key of its inputs.
         self._in_variant: tuple[SizesKey, CompiledModel] | None = None
         self._often: Specializer | None = None
@@ -136,7 +141,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if self._serves_all and self._stored is None and self._free is not None:
             with in_force(self.budgets):
                 self._for_all_sizes(self._free)
-        self._expect_empty(growing_by_convention(self._inputs, self._outputs))
+        self._expect_empty(growing)
         self._store()
 
     @property
@@ -191,7 +196,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if variant.ranks:
             return CompiledModel(module, options, self._cache)
         passes = (*options.passes, ShareConstants(self._weights))
-        # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
+        # Builds for single sizes do not pay off (see `_run`).
         options = replace(options, passes=passes, specialize=False)
         made = CompiledModel(module, options, self._cache, is_stored=False)
         made._told.update(self._told)
@@ -214,10 +219,23 @@ class CompiledModel(ProfiledModel[Kernel]):
             return
         if self._sized is not None and self._sized.unsized:
             return
-        if names and self._serves_all and all(0 in self.options.sizes.of(n) for n in names):
+        if self._serves_empty(variant):
+            return
+        if self._serves_all and self._accepts_empty(names):
             # An error concerns only calls with these sizes, which report it.
             with suppress(ClewError), in_force(self.budgets):
                 self._variants.get(variant, self._compiled_variant)
+
+    def _accepts_empty(self, names: Collection[str]) -> bool:
+        """Whether the user accepts size 0 for all of some names, of which there is at least one."""
+        return bool(names) and all(0 in self.options.sizes.of(name) for name in names)
+
+    def _serves_empty(self, variant: Variant) -> bool:
+        """Whether the build for all sizes serves the sizes of a variant."""
+        sized = self._sized.template if self._sized is not None else None
+        if sized is None and self._stored is not None:
+            sized = self._stored.sized
+        return sized is not None and not variant.ranks and sized.from_zero.issuperset(variant.empty)
 
     def _variant_for(self, key: SizesKey, arrays: Sequence[Any]) -> CompiledModel | None:
         """Returns the model of a variant that serves checked inputs; None if this model has to.
@@ -230,7 +248,10 @@ class CompiledModel(ProfiledModel[Kernel]):
             return None
         check_sizes(self._inputs, arrays, self.options.sizes)
         with locate(inputs=described(self._inputs, arrays)):
-            found = self._variants.serving(arrays, self._compiled_variant)
+            variant = Variant.of(self._inputs, arrays)
+            if variant is None or self._serves_empty(variant):
+                return None
+            found = self._variants.get(variant, self._compiled_variant)
             if found is not None and self._any_rank:
                 try:
                     found.program_for(arrays)
@@ -331,13 +352,15 @@ class CompiledModel(ProfiledModel[Kernel]):
         return self._last.program
 
     def _run(self, checked: Sequence[Any]) -> list[Any]:
-        if self._any_rank or is_empty(checked):
+        empty = is_empty(checked)
+        if self._any_rank or empty:
             key = sizes_key(checked, self._by_value)
             variant = self._variant_for(key, checked)
             if variant is not None:
                 self._in_variant, self._last = (key, variant), None
                 return variant._run(checked)
-        if not self.options.specialize or not self._serves_all:
+        # Calls with empty inputs are short and rare, so builds for single sizes do not pay off.
+        if not self.options.specialize or not self._serves_all or empty:
             return super()._run(checked)
         program = self.program_for(checked)
         key = sizes_key(checked, self._by_value)
@@ -540,7 +563,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         are 0.
         """
         variant = Variant(empty=tuple(sorted(name for name, size in sizes.items() if size == 0)))
-        if not variant.empty:
+        if not variant.empty or self._serves_empty(variant):
             return self._at(key, sizes)
         model = self._variants.get(variant, self._compiled_variant)
         assert model is not None, "the stored build serves these sizes"

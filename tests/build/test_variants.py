@@ -39,6 +39,19 @@ def added() -> bytes:
     return made(nodes, {"a": None, "b": None}, ["y"])
 
 
+def total() -> bytes:
+    """A growing state, and its sum, which one build cannot compute for all lengths from 0 on."""
+    nodes = [
+        helper.make_node("Concat", ["prev_k", "x"], ["k"], axis=0),
+        helper.make_node("ReduceSum", ["prev_k"], ["y"], keepdims=0),
+    ]
+    return made(nodes, {"x": ["s"], "prev_k": ["past"]}, ["y", "k"])
+
+
+def feeds_of_total(s: int, past: int) -> Feeds:
+    return {"x": drawn(s), "prev_k": drawn(past, seed=1)}
+
+
 def agrees(run: Any, model: bytes, feed: Feeds) -> None:
     expected = onnxruntime.InferenceSession(model).run(None, feed)
     for found, wanted in zip(run(feed).values(), expected, strict=True):
@@ -95,10 +108,10 @@ def test_variants_stay_in_their_buffers(side: GuardSide) -> None:
 
 
 def test_a_growing_state_starts_empty_in_a_build_made_at_once() -> None:
-    compiled = clew.compile(decoder("prev"), threads=1, cache=False)
+    compiled = clew.compile(total(), threads=1, cache=False)
     assert compiled.builds_made == 2
-    for b, s, past in ((1, 1, 0), (2, 3, 0), (1, 2, 3), (3, 1, 0), (2, 1, 9)):
-        agrees(compiled.run, decoder("prev"), feeds_of_decoder(b, s, past, state="prev"))
+    for s, past in ((1, 0), (3, 0), (2, 3), (9, 0), (1, 9)):
+        agrees(compiled.run, total(), feeds_of_total(s, past))
     assert compiled.builds_made == 2
 
 
@@ -155,32 +168,32 @@ def test_a_model_from_the_cache_is_saved_with_its_variants(
 ) -> None:
     monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "cache"))
     for from_cache in (False, True):
-        compiled = clew.compile(decoder("prev"), threads=1)
+        compiled = clew.compile(total(), threads=1)
         assert compiled.from_cache == from_cache
         compiled.save(tmp_path / "model.clew")
         loaded = clew.load_compiled(tmp_path / "model.clew", threads=1)
         assert repr(loaded).endswith("saved for all sizes, past = 0>")
-        agrees(loaded.run, decoder("prev"), feeds_of_decoder(1, 1, 0, state="prev"))
+        agrees(loaded.run, total(), feeds_of_total(1, 0))
 
 
 _AGAIN = """
 import sys, clew
 sys.path.insert(0, sys.argv[2])
-from free_models import feeds_of_decoder
+from test_variants import feeds_of_total
 compiled = clew.compile(sys.argv[1], threads=1)
 assert compiled.from_cache
 for past in (0, 3, 0):
-    compiled.run(feeds_of_decoder(1, 1, past, state="prev"))
+    compiled.run(feeds_of_total(1, past))
 assert compiled.builds_made == 0, compiled.builds_made
-compiled.run(feeds_of_decoder(2, 1, 0, state="prev"))
-assert compiled.build.sizes == {"b": 2, "s": 1}, compiled.build.sizes
+compiled.run(feeds_of_total(2, 0))
+assert compiled.build.sizes == {"s": 2}, compiled.build.sizes
 """
 
 
 def test_the_second_process_loads_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLEW_CACHE_DIR", str(tmp_path / "cache"))
-    path = tmp_path / "decoder.onnx"
-    path.write_bytes(decoder("prev"))
+    path = tmp_path / "total.onnx"
+    path.write_bytes(total())
     assert clew.compile(path, threads=1).builds_made == 2
     here = str(Path(__file__).parent)
     subprocess.run([sys.executable, "-c", _AGAIN, str(path), here], check=True, timeout=120)
@@ -193,7 +206,7 @@ def test_an_empty_state_that_cannot_be_built_is_an_error_of_its_calls(
         raise ClewError("C999", "refused")
 
     monkeypatch.setattr(clew.CompiledModel, "_compiled_variant", refuse)
-    compiled = clew.compile(decoder("prev"), threads=1, cache=False)
-    agrees(compiled.run, decoder("prev"), feeds_of_decoder(1, 1, 3, state="prev"))
+    compiled = clew.compile(total(), threads=1, cache=False)
+    agrees(compiled.run, total(), feeds_of_total(1, 3))
     with pytest.raises(ClewError, match="C999"):
-        compiled.run(feeds_of_decoder(1, 1, 0, state="prev"))
+        compiled.run(feeds_of_total(1, 0))

@@ -53,14 +53,16 @@ class SizedKernel:
         self._segment: SegmentTemplate | None = None
         self._reference = interpreted(function)
 
-    def is_valid(self, sizes: Mapping[str, int]) -> bool:
-        """Whether the kernel may run at sizes."""
+    def is_valid(self, sizes: Mapping[str, int], least: int = 1) -> bool:
+        """Whether the kernel may run at sizes, if all of its operands' sizes are at least
+        `least`.
+        """
         known = Sizes(sizes)
         try:
             if any(known.value(need) < 0 for need in self.code.needs):
                 return False
             types = (t for e in (*self.function.params, self.function.body) for t in _tensors(e))
-            return all(known.value(dim) > 0 for type_ in types for dim in type_.shape)
+            return all(known.value(dim) >= least for type_ in types for dim in type_.shape)
         except GraphTypeError:
             return False
 
@@ -152,17 +154,19 @@ def difference(found: Array, wanted: Array) -> str:
 
 class FreeSample:
     """A sample whose sizes are names. `names` maps the numbers that became names; the others stay.
+    The sizes are at least `least`.
 
     Errors: of building the call.
     """
 
-    def __init__(self, op: Op, sample: Sample, names: Mapping[int, str]) -> None:
+    def __init__(self, op: Op, sample: Sample, names: Mapping[int, str], least: int = 1) -> None:
         self.op = op
         self.sample = sample
         self.given = {name: number for number, name in names.items()}
-        self.types = [_freed(t, names) for t in types_of(sample)]
+        dims = {number: SymDim.symbol(name, least) for number, name in names.items()}
+        self.types = [_freed(t, dims) for t in types_of(sample)]
         params = [Var(f"x{n}", t) for n, t in enumerate(self.types)]
-        self.attrs = _freed_attrs(op, sample, names)
+        self.attrs = _freed_attrs(op, sample, dims)
         self.function = primitive(op(*params, **self.attrs), params)
 
     def accepts(self, sizes: Mapping[str, int]) -> bool:
@@ -205,23 +209,23 @@ def free_samples(op: Op, sample: Sample, alone: bool = True) -> Iterator[dict[in
 _ATTRS_OF_SIZES = ("shape", "sizes")
 
 
-def _freed(type_: Type, names: Mapping[int, str]) -> Any:
+def _freed(type_: Type, dims: Mapping[int, SymDim]) -> Any:
     if not isinstance(type_, TensorType):
         return type_
-    return type_.with_(shape=tuple(_name(d, names) for d in type_.shape))
+    return type_.with_(shape=tuple(_name(d, dims) for d in type_.shape))
 
 
-def _name(value: Any, names: Mapping[int, str]) -> Any:
-    known = isinstance(value, int) and not isinstance(value, bool) and value in names
-    return SymDim.symbol(names[value]) if known else value
+def _name(value: Any, dims: Mapping[int, SymDim]) -> Any:
+    known = isinstance(value, int) and not isinstance(value, bool) and value in dims
+    return dims[value] if known else value
 
 
-def _freed_attrs(op: Op, sample: Sample, names: Mapping[int, str]) -> dict[str, Any]:
+def _freed_attrs(op: Op, sample: Sample, dims: Mapping[int, SymDim]) -> dict[str, Any]:
     """Returns attributes; those that are shapes have names for sizes, too."""
     if op.name not in ("broadcast_to", "reshape", "split", "expand"):
         return dict(sample.attrs)
     return {
-        k: tuple(_name(v, names) for v in value)
+        k: tuple(_name(v, dims) for v in value)
         if k in _ATTRS_OF_SIZES and isinstance(value, tuple)
         else value
         for k, value in sample.attrs.items()

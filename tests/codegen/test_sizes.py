@@ -48,7 +48,6 @@ NOT_AT_ITS_SIZES = {
     "nn.conv2d_transpose-1(2)",
     "nn.conv3d_transpose-0(2,3)",
     "nn.dense-11(3)",
-    "nn.dense_by_rows-0(3,5,7,16,21,32)",
     "scatter_elements_few-1(2)",
     "tensor_scatter-2(3)",
 }

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import operator
+import pickle
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,8 +34,9 @@ from clew.ir.dims import (
 from clew.support.errors import ClewError, GraphTypeError
 
 Plain = Callable[[dict[str, int]], int]
-NAMES = ("a", "b", "n")
-A, B, N = map(SymDim.symbol, NAMES)
+NAMES = ("a", "b", "n", "z")
+A, B, N = map(SymDim.symbol, NAMES[:3])
+Z = SymDim.symbol("z", least=0)
 
 
 class Undefined(Exception):
@@ -56,7 +58,7 @@ def dims(draw: Any, depth: int = 3) -> tuple[Dim, Plain]:
             number = draw(st.integers(-9, 9))
             return number, lambda _: number
         name = draw(st.sampled_from(NAMES))
-        return SymDim.symbol(name), lambda sizes: sizes[name]
+        return SymDim.symbol(name, int(name != "z")), lambda sizes: sizes[name]
     left, left_at = draw(dims(depth - 1))
     if kind in ("//", "%") and draw(st.booleans()):
         number = draw(st.integers(1, 9))
@@ -81,10 +83,14 @@ def dims(draw: Any, depth: int = 3) -> tuple[Dim, Plain]:
 
 _RANDOM = random.Random(0)
 _VALUES = (1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 31, 33, 100, 1000)
-SIZES = [dict(zip(NAMES, _RANDOM.choices(_VALUES, k=3), strict=True)) for _ in range(40)]
+SIZES = [
+    dict(zip(NAMES, [*_RANDOM.choices(_VALUES, k=3), z], strict=True))
+    for z in (0, 0, 1, *_VALUES)
+    for _ in range(2)
+]
 WITH_ZERO = [
     *SIZES,
-    *(dict(zip(NAMES, c, strict=True)) for c in itertools.product((0, 1, 4), repeat=3)),
+    *(dict(zip(NAMES, c, strict=True)) for c in itertools.product((0, 1, 4), repeat=4)),
 ]
 
 
@@ -106,7 +112,7 @@ def test_dimensions_have_the_values_of_plain_arithmetic(made: tuple[Dim, Plain])
         assert value_at(dim, at) == value, at
         assert substitute(dim, at) == value, at
         partly = substitute(dim, {"a": at["a"]})
-        assert substitute(partly, {"b": at["b"], "n": at["n"]}) == value, at
+        assert substitute(partly, {name: at[name] for name in "bnz"}) == value, at
 
 
 @given(dims(2), dims(2))
@@ -180,6 +186,16 @@ def test_at_least_is_never_wrong_where_facts_hold(
         (N // 4, 1, (), False),
         (N - 3 * (N // 3), 0, (), True),
         (2 * N - 3, 0, (), False),
+        (Z, 0, (), True),
+        (Z, 1, (), False),
+        (Z, 1, (Z - 1,), True),
+        (Z + 1, 1, (), True),
+        (N * Z, 0, (), True),
+        ((Z + N) * N - 1, 0, (), True),
+        ((Z + 3) // 4, 1, (), False),
+        ((Z + 4) // 4, 1, (), True),
+        (Z + 1 - (Z + 1) // 4 * 4, 0, (), True),
+        (dim_min(Z, N), 1, (), False),
         (math.inf, 5, (), True),
         (-math.inf, 5, (), False),
     ],
@@ -187,6 +203,19 @@ def test_at_least_is_never_wrong_where_facts_hold(
 )
 def test_what_at_least_knows(dim: Any, low: int, facts: Any, known: bool) -> None:
     assert at_least(dim, low, facts) == known
+
+
+def test_whether_a_size_may_be_0_is_a_part_of_it() -> None:
+    dim = (Z + N) // 4 * Z
+    assert isinstance(dim, SymDim)
+    assert dim.symbols == {"n", "z"}
+    assert dim.from_zero == {"z"}
+    for again in (pickle.loads(pickle.dumps(dim)), substitute(dim, {}), substitute(dim, {"n": N})):
+        assert again == dim
+        assert isinstance(again, SymDim)
+        assert again.from_zero == {"z"}
+    assert SymDim.symbol("z") != Z
+    assert str(dim) == str(substitute(dim, {"z": SymDim.symbol("z")}))
 
 
 @given(dims(2), st.one_of(st.integers(1, 9).map(lambda n: (n, lambda _: n)), dims(1)))

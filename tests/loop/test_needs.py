@@ -13,8 +13,9 @@ from clew.ir.dims import Dim, SymDim, value_at
 from clew.loop.ir import Nest
 from clew.loop.lower import lower
 from clew.loop.needs import needs_of
+from clew.te.expr import Places
 
-N, M = SymDim.symbol("n"), SymDim.symbol("m")
+N, M, Z = SymDim.symbol("n"), SymDim.symbol("m"), SymDim.symbol("z", least=0)
 
 
 def one(source: tuple[Dim, ...], shape: tuple[Dim, ...], element: Callable[..., Any]) -> Nest:
@@ -30,6 +31,22 @@ def padded(x: te.Tensor, i: Any) -> Any:
 def chosen(x: te.Tensor, _: Any) -> Any:
     over = te.reduce_axis(N, "over")
     return te.greedy(x[over], x[over] > 0.0, N, M, [over, te.reduce_axis(N, "other")])
+
+
+def joined(x: te.Tensor, i: Any) -> Any:
+    return te.select(i < Z, x[i], 0.0)
+
+
+def joined_after(x: te.Tensor, i: Any) -> Any:
+    return te.select(i < N, 0.0, x[i - N])
+
+
+def between(x: te.Tensor, i: Any) -> Any:
+    return te.select(te.all_of(i >= 1, i < Z + 1), x[i - 1], 0.0)
+
+
+def nearest(x: te.Tensor, i: Any) -> Any:
+    return x[te.minimum(i, te.size(Z - 1))]
 
 
 CASES: dict[str, tuple[Nest, list[Dim]]] = {
@@ -50,10 +67,20 @@ CASES: dict[str, tuple[Nest, list[Dim]]] = {
     "chosen": (one((N,), (M,), chosen), []),
     "third": (one((N,), (M,), lambda x, i: x[2]), [N - 3]),
     "merged": (one((N, 8), (N * 8,), lambda x, i: x[i // 8, i % 8]), []),
+    "of_none": (one((Z, 8), (Z * 8,), lambda x, i: x[i // 8, i % 8]), []),
+    "joined_to_none": (one((Z,), (Z + N,), joined), []),
+    "none_joined": (one((Z,), (Z + N,), joined_after), []),
+    "none_between": (one((Z,), (Z + 2,), between), []),
+    "first_of_none": (one((Z,), (M,), lambda x, i: x[0]), [Z - 1]),
+    "nearest_of_none": (one((Z,), (M,), nearest), [Z - 1]),
+    "rest_of_none": (one((Z,), (M,), lambda x, i: x[i % Z]), [Z - 1]),
+    "test_of_another": (one((Z,), (M,), lambda x, i: te.select(i < N, x[0], 0.0)), [Z - 1]),
 }
-SIZES = [{"n": n, "m": m} for n in (1, 2, 3, 4, 7, 12) for m in (1, 2, 5, 9)] + [
-    {"n": n, "m": 3} for n in (499, 500, 501, 512, 513)
-]
+SIZES = (
+    [{"n": n, "m": m, "z": 1} for n in (1, 2, 3, 4, 7, 12) for m in (1, 2, 5, 9)]
+    + [{"n": n, "m": 3, "z": 1} for n in (499, 500, 501, 512, 513)]
+    + [{"n": n, "m": m, "z": z} for z in (0, 2, 5) for n in (1, 3) for m in (1, 5)]
+)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -71,7 +98,7 @@ def test_conditions_are_enough_and_not_too_strict(case: str) -> None:
         holds = all(value_at(need, sizes) >= 0 for need in needs)
         try:
             list(writes(nest, sizes))
-        except AssertionError:
+        except (AssertionError, ZeroDivisionError):
             assert not holds, sizes
         else:
             assert holds, sizes
@@ -83,6 +110,21 @@ def test_values_used_as_indices_need_nothing() -> None:
     index = lambda i: te.minimum(te.maximum(at[i], 0), te.size(M - 1))  # noqa: E731
     nest = lower("gather", [table, at], [te.compute((N,), lambda i: table[index(i)], "out")])
     assert needs_of(nest) == ()
+
+
+def test_values_used_as_indices_need_an_element() -> None:
+    """Indices that are out of range become 0, or the nearest that is in range."""
+    table, at = te.placeholder((Z,), "f32", "table"), te.placeholder((N,), "i64", "at")
+
+    def clamped(i: Any) -> Any:
+        return table[te.minimum(te.maximum(at[i], 0), te.size(Z - 1))]
+
+    def checked(i: Any) -> Any:
+        return table[te.Checked(te.cast("i64", at[i]), Places("table", 0, Z, Z))]
+
+    for element in (clamped, checked):
+        nest = lower("gather", [table, at], [te.compute((N,), element, "out")])
+        assert needs_of(nest) == (Z - 1,)
 
 
 def test_a_branch_that_tests_something_else_protects_nothing() -> None:

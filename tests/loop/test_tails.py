@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -9,15 +10,18 @@ import pytest
 from visits import writes
 
 from clew import te
+from clew.codegen.kernel import emit_kernel
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.loop.in_place import in_place_pairs
 from clew.loop.ir import For, Nest, loops
 from clew.loop.lower import lower
 from clew.loop.primitives.loops import TAILS
+from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
+from clew.machine.target import host
 from clew.support.errors import ScheduleError
 
-N, M = SymDim.symbol("n"), SymDim.symbol("m")
+N, M, Z = SymDim.symbol("n"), SymDim.symbol("m"), SymDim.symbol("z", least=0)
 ONCE = ("once", "peel", "guard", "shrink")
 """Tails that run each iteration once. The others may run some again."""
 REPEATING = ("clamp",)
@@ -76,6 +80,30 @@ def test_every_iteration_runs(extent: str, tail: str) -> None:
             assert sum(found.values()) <= max(most, factor), (factor, sizes)
             tiles = [loop for loop in loops(schedule.nest.body) if loop.name == outer]
             assert all(value_at(loop.size, sizes) >= 0 for loop in tiles)
+
+
+FROM_ZERO: dict[str, Dim] = {"z": Z, "8*z": 8 * Z, "z+1": Z + 1, "z+n": Z + N, "z*n": Z * N}
+
+
+@pytest.mark.parametrize("tail", TAILS)
+@pytest.mark.parametrize("extent", FROM_ZERO)
+def test_a_size_may_be_0(extent: str, tail: str) -> None:
+    """Every iteration runs, unless code divides by a size that is 0; then it needs another size."""
+    size = FROM_ZERO[extent]
+    for factor in FACTORS:
+        schedule = Schedule(copied(size))
+        schedule.split("out.i", factor, tail=tail)
+        nest = schedule.finished()
+        needs = emit_kernel(nest, print_nest(nest), "k", host().triple).needs
+        for z, n in itertools.product((0, 1, 2, 9), (1, 5)):
+            sizes = {"z": z, "n": n}
+            count = value_at(size, sizes)
+            if any(value_at(need, sizes) < 0 for need in needs):
+                assert count == 0
+                assert tail in ("balance", "once"), "others do not divide by the number of tiles"
+                continue
+            assert count or extent != "z" or tail not in ("balance", "once") or factor == 1
+            all_once(counted(nest, sizes), {("out", (i,)) for i in range(count)}, tail)
 
 
 def two_axes() -> Schedule:

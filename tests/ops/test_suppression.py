@@ -97,7 +97,27 @@ def test_known_sizes_and_limits(shape: tuple[int, int, int], most: int) -> None:
         for _ in range(10):
             same(compiled, drawn(rng, *shape, "f4"), values, False)
         steps = [i.label for i in compiled.build.program.instructions if isinstance(i, RunHost)]
-        assert set(steps) <= {"room", "kept_boxes"}
+        assert set(steps) <= {"first_rows", "room", "kept_boxes"}
+
+
+@pytest.mark.parametrize(
+    ("classes", "boxes", "most", "native"),
+    [("c", "n", 100, True), ("c", "n", 999, False), (3, 99, 999, True)],
+)
+def test_few_boxes_are_listed_by_the_call_that_finds_them(
+    classes: int | str, boxes: int | str, most: int, native: bool
+) -> None:
+    """Limits decide whether one native call finds and lists the boxes, also at free sizes."""
+    rng = np.random.default_rng(2)
+    c, n = (SymDim.symbol(s) if isinstance(s, str) else s for s in (classes, boxes))
+    values = [np.array(most), np.array(0.5), np.array(0.3)]
+    compiled = clew.compile(model((1, c, n), "f32", values, True, False), cache=False, guard=True)
+    for count in (1, 2, 17, 300) if boxes == "n" else (99,):
+        arrays = drawn(rng, 1, 3, count, "f4")
+        same(compiled, arrays, values, False)
+        same(compiled, [arrays[0], np.zeros_like(arrays[1])], values, False)  # none is kept
+        steps = [i.label for i in compiled.build.program.instructions if isinstance(i, RunHost)]
+        assert steps == (["first_rows"] if native else ["room", "kept_boxes"])
 
 
 def test_classes_without_candidates() -> None:

@@ -68,7 +68,7 @@ def free(kit: Any, depth: int, units: int) -> Any:
 
 def test_free_rows_are_products_of_numbers_or_parts(kit: Any) -> None:
     found = names(kit, free(kit, 64, 32), SplitProducts(), kit.tiles())
-    assert found == ["split_parts", "nn.dense_by_rows"]
+    assert found == ["nn.dense_by_rows"]
     assert names(kit, free(kit, 72, 32), SplitProducts(), kit.tiles()) == ["nn.dense"]
     assert names(kit, free(kit, 64, 32), SplitProducts(), kit.lanes()) == ["nn.dense"]
     with expecting((("batch", 1), ("seq", 8))):  # few rows are all that is expected
@@ -78,7 +78,7 @@ def test_free_rows_are_products_of_numbers_or_parts(kit: Any) -> None:
 def test_a_deep_layer_of_free_rows_is_several_products(kit: Any) -> None:
     found = names(kit, free(kit, 4096, 32), SplitProducts(), kit.tiles())
     assert found.count("nn.dense_by_rows") > 1
-    assert found.count("split_parts") == 1
+    assert found.count("add") == found.count("nn.dense_by_rows") - 1
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-20, 1e18])

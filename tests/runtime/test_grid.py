@@ -45,6 +45,18 @@ def test_what_may_run_at_once_is_one_phase() -> None:
     assert found == [("f", n, 0) for n in range(7)] + [("f.1", n, 0) for n in range(3)]
 
 
+def test_threads_repeat_little() -> None:
+    """Chunks of the same piece repeat the work before its lines."""
+    for grid, parts in ((1, 2), (2, 1), (3, 2), (4, 1), (5, 2), (7, 1)):
+        entry = EntryPoint("f", grid, 1e9, ((24, 1e6),), repeated=1e6)
+        chunks = split([entry], 2)
+        assert len(chunks) == grid * parts
+        assert sorted(cells(chunks)) == [("f", p, n) for p in range(grid) for n in range(24)]
+        assert len(split([entry], 2, along=True)) <= 2 * grid
+    few = EntryPoint("f", 1, 1e9, ((24, 1e6),), repeated=1e6)
+    assert len(split([few], 16)) >= 16
+
+
 def test_small_work_stays_on_one_thread() -> None:
     whole = [Chunk("f", 0, 100, 0, 1)]
     assert split([EntryPoint("f", 100, 7_999.0)], 2) == whole

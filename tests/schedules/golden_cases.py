@@ -118,12 +118,18 @@ def free_conv(g: Graph) -> Expr:
     return g("nn.relu", found)  # type: ignore[no-any-return]
 
 
+def free_dense(g: Graph) -> Expr:
+    rows = SymDim.symbol("batch"), SymDim.symbol("seq")
+    return g("nn.relu", g("nn.dense", g.x(*rows, 256), g.w(512, 256)))  # type: ignore[no-any-return]
+
+
 CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-1-row": (dense(1, 512, 1024), "f32"),
     "dense-8-rows": (dense(8, 512, 512), "f32"),
     "dense-64-rows": (dense(64, 256, 512), "f32"),
     "dense-512-rows": (dense(512, 256, 512), "f32"),
     "dense-64-rows-bf16": (dense(64, 256, 512), "bf16"),
+    "dense-free-rows": (free_dense, "f32"),
     "dense-u8-i8": (integers, "f32"),
     "conv-1x1": (conv(64, 128, 14, 1), "f32"),
     "conv-3x3": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1)), "f32"),

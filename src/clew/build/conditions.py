@@ -1,40 +1,106 @@
-"""What must hold for the sizes of a build for all sizes."""
+"""What must hold for the sizes of a build for all sizes.
+
+A size of 0 makes values empty. Most operators and schedule rules do not expect this, so the values
+that they read and compute must have elements. Operators that only map elements are an exception:
+their loops run no iterations, and `loop.needs` proves that they read nothing of an empty operand.
+That is enough for states that grow from nothing, which a concatenation extends.
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from clew.backends.cpu.lowering import KernelBinary
 from clew.ir.dims import Dim, SymDim, at_least, is_unknown
-from clew.ir.expr import Call, Expr, Function, While
-from clew.ir.types import TensorType, leaves
+from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, Var, While
+from clew.ir.types import TensorType, is_empty, leaves
 from clew.ir.visit import all_nodes
-from clew.passes.fusion.views import is_reshape, view_offsets
+from clew.ops.common import assumptions
+from clew.ops.registry import Op, argument_references, runs_on_host
+from clew.passes.fusion.views import is_kernel, is_reshape, view_offsets
+from clew.te.analysis import Kind
 
 
-def conditions_of(main: Function, binaries: Iterable[KernelBinary]) -> tuple[SymDim, ...]:
+def conditions_of(
+    main: Function, binaries: Iterable[KernelBinary], imported: Function | None = None
+) -> tuple[SymDim, ...]:
     """Returns the dimensions that must be at least 0: what kernels need, that views show all of
-    their memory or a part of it, that loops run no negative number of times, and that no value is
-    empty.
+    their memory or a part of it, that loops run no negative number of times, and that values are
+    not empty where operators do not expect it. Operators of the imported graph with empty results
+    have no kernel, but their operands must fit as well.
     """
-    return tuple(dict.fromkeys(_conditions(main, binaries)))
+    return tuple(dict.fromkeys(_conditions(main, binaries, imported)))
 
 
-def _conditions(main: Function, binaries: Iterable[KernelBinary]) -> Iterator[SymDim]:
+def _conditions(
+    main: Function, binaries: Iterable[KernelBinary], imported: Function | None
+) -> Iterator[SymDim]:
     for binary in binaries:
         yield from binary.code.needs
+    readers = _readers(main)
+    for node in all_nodes(imported) if imported is not None else ():
+        if isinstance(node, Call) and any(map(is_empty, leaves(node.type))):
+            yield from _assumed(node)
     for node in all_nodes(main):
+        if isinstance(node, Call) and view_offsets(node) is not None:
+            yield from _assumed(node)
         for rest in _left(node):
             if isinstance(rest, SymDim) and not at_least(rest):
                 yield rest
         if isinstance(node, While) and isinstance(node.trips, SymDim) and not at_least(node.trips):
             yield node.trips
-        for leaf in leaves(node.type):
-            for dim in leaf.shape if isinstance(leaf, TensorType) else ():
-                if isinstance(dim, SymDim) and not is_unknown(dim) and not at_least(dim, 1):
-                    condition = dim - 1
-                    assert isinstance(condition, SymDim)
-                    yield condition
+        dims = [
+            dim
+            for leaf in leaves(node.type)
+            for dim in (leaf.shape if isinstance(leaf, TensorType) else ())
+            if isinstance(dim, SymDim) and not is_unknown(dim) and not at_least(dim, 1)
+        ]
+        if dims and all(map(at_least, dims)) and _may_be_empty(node, readers):
+            continue
+        for dim in dims:
+            condition = dim - 1
+            assert isinstance(condition, SymDim)
+            yield condition
+
+
+def _readers(main: Function) -> dict[int, list[Expr]]:
+    """Returns the nodes that read each value, by its id."""
+    found: defaultdict[int, list[Expr]] = defaultdict(list)
+    for node in all_nodes(main):
+        for child in node.children:
+            found[child.id].append(node)
+    return found
+
+
+def _may_be_empty(node: Expr, readers: dict[int, list[Expr]]) -> bool:
+    """Whether the operators that compute and read a value are right if it has no elements."""
+    return (isinstance(node, Var) or _maps_elements(node)) and all(
+        map(_maps_elements, readers.get(node.id, ()))
+    )
+
+
+def _maps_elements(node: Expr) -> bool:
+    """Whether each element of a node's results depends on elements of its operands at positions
+    that shapes determine; a kernel is judged by the operators in it.
+    """
+    if isinstance(node, (Function, Tuple, TupleGetItem)):  # they pass values on
+        return True
+    if not isinstance(node, Call):
+        return False
+    if isinstance(node.op, Function):
+        return is_kernel(node.op)
+    if not isinstance(node.op, Op) or runs_on_host(node):
+        return False
+    return node.op.kind([arg.tensor for arg in node.args], node.attrs) <= Kind.INJECTIVE
+
+
+def _assumed(call: Call) -> Iterator[SymDim]:
+    """Yields the dimensions that an operator without a kernel assumes to be at least 0."""
+    if isinstance(call.op, Op) and not argument_references(call.attrs):
+        with assumptions() as found:
+            call.op.infer(call.args, call.attrs, again=True)
+        yield from (dim for dim in found if not at_least(dim))
 
 
 def _left(node: Expr) -> list[Dim]:

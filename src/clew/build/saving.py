@@ -194,6 +194,7 @@ def _all_sizes(writer: _Writer, template: ProgramTemplate, binaries: Binaries) -
     numbers = {id(s): n for n, s in enumerate(template.segments)}
     return {
         "conditions": [to_record(condition) for condition in template.conditions],
+        **({"from_zero": sorted(template.from_zero)} if template.from_zero else {}),
         "segments": [
             _template(writer, s.template, binaries)
             if isinstance(s, SizedSegment)

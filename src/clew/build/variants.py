@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Call, Expr, If, While
@@ -12,7 +12,6 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType, Type, leaves
 from clew.ir.visit import all_nodes
 from clew.passes.specialize import with_sizes
-from clew.runtime.input_spec import InputSpec
 from clew.runtime.variant import Variant
 from clew.support.errors import ClewError
 from clew.support.locks import Lock
@@ -30,9 +29,8 @@ class Variants(Generic[M]):
     reference back to the model would delay its release.
     """
 
-    def __init__(self, model: Module | DeferredModule, inputs: Sequence[InputSpec]) -> None:
+    def __init__(self, model: Module | DeferredModule) -> None:
         self._model = model
-        self._inputs = tuple(inputs)
         self._made: OrderedDict[Variant, M | None] = OrderedDict()
         self._lock = Lock()
 
@@ -40,15 +38,6 @@ class Variants(Generic[M]):
     def models(self) -> dict[Variant, M]:
         """The models by variant, the most recently used one last."""
         return {variant: model for variant, model in self._made.items() if model is not None}
-
-    def serving(self, arrays: Sequence[Any], make: Make[M]) -> M | None:
-        """Returns the model of the variant for checked inputs; None if the model itself serves
-        them, or if the variant has no model (see `module_of`).
-
-        Errors: I042 if a size has two values, and those of a build.
-        """
-        variant = Variant.of(self._inputs, arrays)
-        return None if variant is None else self.get(variant, make)
 
     def get(self, variant: Variant, make: Make[M]) -> M | None:
         """Returns the model of a variant; None if it has none (see `module_of`).

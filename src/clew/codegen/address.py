@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
-from clew.ir.dims import Atom, Dim, SymDim, numeric_part
+from clew.ir.dim_text import DIVISIONS
+from clew.ir.dims import Atom, Dim, SymDim, at_least, numeric_part
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Linear, Simplifier, divisor
 from clew.loop.ir import Buffer
@@ -104,6 +105,8 @@ class Addresses(ABC):
         # Names of the sizes that a call brings, and the argument that holds the first.
         self.sizes: Sequence[str] = ()
         self.first_size = 0
+        # What must be at least 0 so that no size is divided by 0; all functions of a kernel add.
+        self.needs: dict[SymDim, None] = {}
         self._bases: dict[int, str] = {}
         self._flat: dict[int, tuple[object, Linear]] = {}
         self._leaves: dict[int, _Leaves] = {}
@@ -240,9 +243,25 @@ class Addresses(ABC):
             else:
                 left, right = (self.dim_value(a) for a in atom.args)
                 op = {"//": "floordiv", "%": "mod"}.get(atom.op, atom.op)
+                if atom.op in DIVISIONS and not at_least(atom.args[1], 1):
+                    self._needs_divisor(atom.args[1])
                 found = arith.binary(self.b, op, left, right)
             scope.values["size", atom] = found
         return found
+
+    def divides(self, expr: Binary) -> None:
+        """Notes the need that the size by which an index is divided is not 0. The division may be
+        emitted ahead of the loop that rules this out.
+        """
+        if expr.op not in ("floordiv", "mod") or divisor(expr, expr.op) is not None:
+            return
+        if isinstance(expr.b, Size):
+            self._needs_divisor(expr.b.dim)
+
+    def _needs_divisor(self, dim: Dim) -> None:
+        need = dim - 1
+        if isinstance(need, SymDim):
+            self.needs[need] = None
 
     # --- index values ---
 
@@ -415,6 +434,7 @@ class Addresses(ABC):
                     return self.b.value(f"{op} i64 {a.text}, {divided.text}", INDEX)
                 return arith.binary(self.b, expr.op, a, divided)
             case Binary():
+                self.divides(expr)
                 a, b = self._compute(expr.a, made), self._compute(expr.b, made)
                 return arith.binary(self.b, expr.op, a, b)
         return self.load_value(expr)

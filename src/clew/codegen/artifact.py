@@ -59,9 +59,10 @@ class EntryPoint:
     `begin` to `end`. A phase with neither is serial. A phase that `joins` may run concurrently with
     the phase before it.
 
-    `cost` is an estimate of the nanoseconds of one run on one core. Cost and accesses determine
-    threading and chunks, and never affect the result. The cost of a template is that at typical
-    sizes, and grows with `work`.
+    `cost` is an estimate of the nanoseconds of one run on one core, and `repeated` of those that
+    each call spends on each piece before its lines. Costs and accesses determine threading and
+    chunks, and never affect the result. The costs of a template are those at typical sizes, and
+    grow with `work`.
     """
 
     symbol: str
@@ -72,6 +73,7 @@ class EntryPoint:
     writes: tuple[Access, ...] = ()
     joins: bool = False
     work: SymDim | None = None
+    repeated: float = 0.0
 
     @property
     def n_pieces(self) -> int:
@@ -100,11 +102,14 @@ class EntryPoint:
             grid = 0
         if not is_shared:
             return EntryPoint(self.symbol, grid, self.cost, lines, (), (), self.joins)
-        cost = self.cost
+        grown = 1.0
         if self.work is not None:
-            cost *= sizes.value(self.work) / max(1, typical(self.work))
+            grown = sizes.value(self.work) / max(1, typical(self.work))
         reads, writes = (tuple(a.at(sizes) for a in part) for part in (self.reads, self.writes))
-        return EntryPoint(self.symbol, grid, cost, lines, reads, writes, self.joins)
+        return EntryPoint(
+            self.symbol, grid, self.cost * grown, lines, reads, writes, self.joins,
+            repeated=self.repeated * grown,
+        )  # fmt: skip
 
     def to_record(self) -> dict[str, Any]:
         """Returns the entry point as JSON values."""
@@ -118,20 +123,22 @@ class EntryPoint:
             tuple(Access.of_record(access) for access in record[key]) for key in ("reads", "writes")
         )
         work = record.get("work")
-        known = {**record, "lines": lines, "reads": reads, "writes": writes}
+        known = {"repeated": 0.0, **record, "lines": lines, "reads": reads, "writes": writes}
         known["grid"], known["work"] = of_record(record["grid"]), work and of_record(work)
         return cls(**{f.name: known[f.name] for f in fields(cls)})
 
 
 def _record(value: Any) -> Any:
-    """Returns a value of dataclasses, tuples and dimensions as JSON values, without empty work."""
+    """Returns a value of dataclasses, tuples and dimensions as JSON values, without empty work and
+    repeated costs.
+    """
     if isinstance(value, SymDim):
         return to_record(value)
     if isinstance(value, tuple):
         return [_record(v) for v in value]
     if is_dataclass(value) and not isinstance(value, type):
         found = {f.name: getattr(value, f.name) for f in fields(value)}
-        return {k: _record(v) for k, v in found.items() if not (k == "work" and v is None)}
+        return {k: _record(v) for k, v in found.items() if v or k not in ("work", "repeated")}
     return value
 
 

@@ -8,7 +8,7 @@ from clew.codegen.address import element_bytes
 from clew.codegen.artifact import Access, EntryPoint
 from clew.codegen.cost import cost_ns, iterations
 from clew.ir.dims import Dim, SymDim, product, typical
-from clew.loop.ir import Buffer, For, Stmt, Store, parallel_lines, reads, walk
+from clew.loop.ir import Buffer, For, Stmt, Store, before_lines, parallel_lines, reads, walk
 from clew.machine.costs import Costs
 from clew.te.expr import Binary, Scalar
 
@@ -37,6 +37,7 @@ def entry_point(
         _accesses([(s.buffer, s.indices) for s in stores], along, arguments),
         before is not None and _independent(before, phase),
         work,
+        sum(cost_ns(stmt, costs) for stmt in before_lines(phase)),
     )
 
 

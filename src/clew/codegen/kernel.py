@@ -22,7 +22,7 @@ from clew.codegen.registers import Register, unfit_register
 from clew.codegen.tiles import Tiles
 from clew.codegen.values import Values
 from clew.codegen.vectors import literal_mask
-from clew.ir.dims import Dim, at_least, ceil_div, exact_quotient
+from clew.ir.dims import Dim, SymDim, at_least, ceil_div, exact_quotient
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.grid import first_of_grid
@@ -36,6 +36,7 @@ from clew.loop.ir import (
     Stmt,
     Store,
     TileProduct,
+    before_lines,
     block,
     parallel_lines,
     reads,
@@ -54,7 +55,7 @@ _LEAST_PAST_CACHES_BYTES = 16
 @dataclass(frozen=True)
 class EmittedKernel:
     """A kernel's functions: entry points in order, memory sizes, and the module's text. `sizes`
-    names the sizes that a call brings.
+    names the sizes that a call brings; `needs` must be at least 0, since code divides by sizes.
     """
 
     entries: tuple[EntryPoint, ...]
@@ -62,6 +63,7 @@ class EmittedKernel:
     workspace_bytes: tuple[Dim, ...]
     llvm: str
     sizes: tuple[str, ...] = ()
+    needs: tuple[SymDim, ...] = ()
 
 
 def emit_kernel(
@@ -102,7 +104,12 @@ def emit_kernel(
         entries.append(entry_point(name, phase, layout.arguments, before, costs))
     workspace = tuple(b.size_bytes for b in layout.workspace)
     return EmittedKernel(
-        tuple(entries), layout.scratch_bytes, workspace, module.text(), layout.sizes
+        tuple(entries),
+        layout.scratch_bytes,
+        workspace,
+        module.text(),
+        layout.sizes,
+        tuple(layout.needs),
     )
 
 
@@ -140,6 +147,8 @@ class _Layout:
                 offset = offset + lines * _CACHE_LINE_BYTES
         self.scratch_bytes = offset
         self.sizes = nest.sizes
+        # What must be at least 0 so that no function divides a size by 0.
+        self.needs: dict[SymDim, None] = {}
 
 
 class _Function:
@@ -196,14 +205,15 @@ class _Function:
     def _begin(self, phase: Stmt) -> None:
         self.v = Values(self.b, Simplifier(), self.lines, self.masks_cheap)
         self.v.sizes = self.layout.sizes
+        self.v.needs = self.layout.needs
         self.v.first_size = len(self.layout.arguments)
         self.tiles = Tiles(self.b, self.v, self._around_tiles, self._statement)
         self._bind_buffers(phase)
 
     def _body(self, phase: Stmt) -> None:
-        if isinstance(phase, For) and phase.size == 1 and (lines := parallel_lines(phase)):
+        if isinstance(phase, For) and phase.size == 1 and parallel_lines(phase):
             self.v.bound[id(phase.index)] = Bound(const=0)
-            self._lines(lines)
+            self._piece(phase)
         elif isinstance(phase, For) and phase.kind == "parallel":
             self._part(phase, Value("%begin", INDEX), Value("%end", INDEX))
         else:
@@ -296,15 +306,21 @@ class _Function:
 
     def _part(self, loop: For, begin: Value, end: Value) -> None:
         """Emits a range of a parallel loop that may be empty."""
-        lines = parallel_lines(loop)
+        body = partial(self._piece, loop) if parallel_lines(loop) else None
         run, done = self.b.label("run"), self.b.label("done")
         self.b.branch_if(arith.binary(self.b, "lt", begin, end), run, done)
         self.b.start(run)
         with self.v.isolated():
-            self._serial(loop, begin, end, partial(self._lines, lines) if lines else None)
+            self._serial(loop, begin, end, body)
         self.tiles.forget()
         self.b.branch(done)
         self.b.start(done)
+
+    def _piece(self, loop: For) -> None:
+        """Emits an iteration of a parallel loop: what comes before its lines, and some lines."""
+        for stmt in before_lines(loop):
+            self._statement(stmt)
+        self._lines(parallel_lines(loop))
 
     def _lines(self, copies: list[For]) -> None:
         """Emits the requested lines of a piece: `%first` to `%last`, counted over all copies of

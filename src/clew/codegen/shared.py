@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from clew.ir.dims import at_least
 from clew.te.expr import Load, Scalar, Select, shared_parts
 from clew.te.walk import post_order
 
@@ -34,7 +35,7 @@ def plan_of(expr: Scalar, least: int) -> Plan | None:
         return None
     bits = {key: 1 << n for n, key in enumerate(parts)}
     needed: dict[int, int] = {}
-    in_registers: dict[int, bool] = {}
+    in_place: dict[int, bool] = {}
     for node in post_order(expr):
         below = [needed[id(c)] for c in node.children]
         if isinstance(node, Select):
@@ -45,12 +46,19 @@ def plan_of(expr: Scalar, least: int) -> Plan | None:
             for part in below:
                 always |= part
         needed[id(node)] = always | bits.get(id(node), 0)
-        register = isinstance(node, Load) and node.source.scope == "register"
-        in_registers[id(node)] = register or any(in_registers[id(c)] for c in node.children)
+        alone = isinstance(node, Load) and _has_no_other_element(node)
+        in_place[id(node)] = alone or any(in_place[id(c)] for c in node.children)
     certain = frozenset(key for key, bit in bits.items() if needed[id(expr)] & bit)
-    # A register tile has no other elements to read instead, so parts that contain it stay in place.
-    kept = [p for key, p in parts.items() if key in certain or not in_registers[key]]
+    kept = [p for key, p in parts.items() if key in certain or not in_place[key]]
     return Plan(expr, tuple(kept), certain) if kept else None
+
+
+def _has_no_other_element(load: Load) -> bool:
+    """Whether there may be no element to read instead of one that does not exist: in a register
+    tile, and in a buffer that may be empty.
+    """
+    buffer = load.source
+    return buffer.scope == "register" or not all(at_least(dim, 1) for dim in buffer.shape)
 
 
 def reads_in_reads(expr: Scalar) -> int:

@@ -29,6 +29,7 @@ from clew.loop.products import (
     tile_form,
     zero_form,
 )
+from clew.machine.units import TILE_ROW_BYTES, TILE_ROWS, TILES
 from clew.te.expr import Index, Scalar
 
 _CONFIG_BYTES: Final = 64
@@ -283,9 +284,15 @@ def _mixed(pieces: list[_Piece]) -> list[_Piece]:
 
 
 def _configuration(plan: TilePlan) -> str:
-    """Returns the configuration of the unit's tiles as an LLVM constant."""
+    """Returns the configuration of the unit's tiles as an LLVM constant. Tiles that the plan leaves
+    unused get the largest size: products of whole tiles then share a configuration, however many
+    tiles they use.
+    """
     data = bytearray(_CONFIG_BYTES)
     data[0] = 1  # the palette of eight tiles
+    for n in range(TILES):
+        data[_ROW_BYTES_AT + 2 * n] = TILE_ROW_BYTES
+        data[_ROWS_AT + n] = TILE_ROWS
     for n, tile in enumerate((*plan.sums, *plan.lefts, *plan.rights)):
         data[_ROW_BYTES_AT + 2 * n] = tile.row_bytes
         data[_ROWS_AT + n] = tile.rows

@@ -205,6 +205,7 @@ class Values(Indices):
                 key = (id(expr), *self.numbers(expr))
                 found = self._ahead(expr) or self.steps.get(key)
                 if found is None:
+                    self.divides(expr)
                     a, b = self.load_value(expr.a), self.load_value(expr.b)
                     found = self.steps[key] = self.binary(expr.op, a, b)
                 return found

@@ -16,7 +16,9 @@ def to_record(dim: Dim) -> Any:
         return dim
 
     def atom_record(atom: Atom) -> Any:
-        return [atom.op, *map(to_record, atom.args)] if atom.op else atom.name
+        if atom.op:
+            return [atom.op, *map(to_record, atom.args)]
+        return atom.name if atom.least else [atom.name]
 
     return [[c, [[atom_record(a), p] for a, p in monomial]] for monomial, c in dim.terms]
 
@@ -33,6 +35,11 @@ def of_record(record: Any) -> Dim:
     def atom(part: Any) -> Atom:
         if isinstance(part, str):
             return Atom(part)
+        if len(part) == 1:
+            (name,) = part
+            if not isinstance(name, str):
+                raise ValueError(f"{name!r} is no name of a size")
+            return Atom(name, least=0)
         op, left, right = part
         if op not in OPERATIONS:
             raise ValueError(f"{op!r} is no operation on dimensions")

@@ -3,7 +3,7 @@
 A symbolic dimension is a polynomial with integer coefficients over atoms, in normal form, so equal
 polynomials compare equal. An atom is a named size or an operation on dimensions that has no
 polynomial form (`//`, `%`, `min`, `max`). A name that starts with `?` is an unnamed size that is
-known only during the run.
+known only during the run. A named size is at least 1, or at least 0 if its atom says so (`least`).
 
 Arithmetic, bounds and values are one file, since the normal form of polynomials is known here only.
 """
@@ -30,30 +30,32 @@ _Monomial: TypeAlias = "tuple[tuple[Atom, int], ...]"
 
 class Atom:
     """A named size (`op == ""`), or `op` applied to `args`. Equal atoms are one object, so that
-    dimensions are compared without descending into them.
+    dimensions are compared without descending into them. `least`, 0 or 1, is the lowest value that
+    a named size may have in a call. The text does not show it.
     """
 
-    __slots__ = ("__weakref__", "args", "name", "op", "text")
+    __slots__ = ("__weakref__", "args", "least", "name", "op", "text")
     name: str
     op: str
     args: tuple[Dim, ...]
+    least: int
     text: str
 
-    def __new__(cls, name: str, op: str = "", args: tuple[Dim, ...] = ()) -> Atom:
-        key = name, op, args
+    def __new__(cls, name: str, op: str = "", args: tuple[Dim, ...] = (), least: int = 1) -> Atom:
+        key = name, op, args, least
         found = _ATOMS.get(key)
         if found is None:
             with _ATOMS_LOCK:
                 found = _ATOMS.get(key)
                 if found is None:
                     found = super().__new__(cls)
-                    found.name, found.op, found.args = key
+                    found.name, found.op, found.args, found.least = key
                     found.text = found._shown()  # once: it sorts terms, too
                     _ATOMS[key] = found
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Atom, (self.name, self.op, self.args)
+        return Atom, (self.name, self.op, self.args, self.least)
 
     def __repr__(self) -> str:
         return f"Atom({self.text})"
@@ -76,7 +78,8 @@ class Atom:
         return bool(self.op or _PLAIN_NAME.fullmatch(self.name))
 
 
-_ATOMS: Final[WeakValueDictionary[tuple[str, str, tuple[Dim, ...]], Atom]] = WeakValueDictionary()
+_AtomKey: TypeAlias = "tuple[str, str, tuple[Dim, ...], int]"
+_ATOMS: Final[WeakValueDictionary[_AtomKey, Atom]] = WeakValueDictionary()
 _ATOMS_LOCK: Final = RLock()
 
 OPERATIONS: Final[dict[str, Callable[[int, int], int]]] = {
@@ -102,9 +105,10 @@ class SymDim:
         self._text = ""
 
     @staticmethod
-    def symbol(name: str) -> SymDim:
-        """Returns the dimension named `name`."""
-        return SymDim({((Atom(name), 1),): 1})
+    def symbol(name: str, least: int = 1) -> SymDim:
+        """Returns the dimension named `name`, which is at least `least` (0 or 1) in every call."""
+        assert least in (0, 1)
+        return _of_atom(Atom(name, least=least))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SymDim) and self.terms == other.terms
@@ -199,14 +203,22 @@ class SymDim:
     @property
     def symbols(self) -> frozenset[str]:
         """Names of the sizes in this dimension."""
-        names: set[str] = set()
+        return frozenset(atom.name for atom in self._named())
+
+    @property
+    def from_zero(self) -> frozenset[str]:
+        """Names of the sizes in this dimension that may be 0."""
+        return frozenset(atom.name for atom in self._named() if atom.least == 0)
+
+    def _named(self) -> Iterator[Atom]:
+        """Yields the atoms of named sizes in this dimension, some of them repeatedly."""
         for monomial, _ in self.terms:
             for atom, _ in monomial:
-                if atom.op:
-                    names.update(*(a.symbols for a in atom.args if isinstance(a, SymDim)))
-                else:
-                    names.add(atom.name)
-        return frozenset(names)
+                if not atom.op:
+                    yield atom
+                for arg in atom.args:
+                    if isinstance(arg, SymDim):
+                        yield from arg._named()
 
     def substitute(self, sizes: Mapping[str, Dim]) -> Dim:
         """Returns the dimension with named sizes replaced; an int if all are known."""
@@ -294,12 +306,16 @@ def _nested_quotient(left: SymDim, by: int) -> Dim | None:
 def _apply(op: str, left: Dim, right: Dim) -> Dim:
     if isinstance(left, int) and isinstance(right, int):
         return OPERATIONS[op](left, right)
-    return SymDim({((Atom("", op, (left, right)), 1),): 1})
+    return _of_atom(Atom("", op, (left, right)))
+
+
+def _of_atom(atom: Atom) -> SymDim:
+    return SymDim({((atom, 1),): 1})
 
 
 def _substitute_atom(atom: Atom, sizes: Mapping[str, Dim]) -> Dim:
     if not atom.op:
-        return sizes.get(atom.name, SymDim.symbol(atom.name))
+        return sizes.get(atom.name, _of_atom(atom))
     left, right = (substitute(arg, sizes) for arg in atom.args)
     if right == 0 and atom.op in ("//", "%"):
         raise GraphTypeError("T110", f"a size is {left} {atom.op} 0")
@@ -483,8 +499,8 @@ Facts: TypeAlias = "tuple[SymDim, ...]"
 
 
 def at_least(dim: Dim | float, low: int = 0, facts: Facts = ()) -> bool:
-    """Whether a dimension is certainly at least `low`, for all named sizes of at least 1 for which
-    `facts` hold. An infinity is itself.
+    """Whether a dimension is certainly at least `low`, for all named sizes (from 1 on, or from 0 on
+    if their atoms say so) for which `facts` hold. An infinity is itself.
     """
     if not isinstance(dim, SymDim):
         return dim >= low
@@ -527,7 +543,9 @@ def _times(whole: int, part: int) -> int:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _lowest(dim: Dim, size: int = 1) -> float:
-    """Returns a lower bound of a dimension over named sizes of at least `size`."""
+    """Returns a lower bound of a dimension over named sizes of at least `size`; those that may be
+    0 are at least 0.
+    """
     if isinstance(dim, int):
         return dim
     first = _lowest_of_terms(_bounded(dim, linear=False), size)
@@ -537,7 +555,7 @@ def _lowest(dim: Dim, size: int = 1) -> float:
 
 
 def _lowest_of_terms(bounded: tuple[Mapping[_Monomial, int], int], size: int) -> float:
-    # Each name is `size` + t, t >= 0: without negative coefficients of t, the least is at t = 0.
+    # Each name is its least + t, t >= 0: without negative coefficients of t, the least is at t = 0.
     terms, divisor = bounded
     total = 0
     shifted: dict[_Monomial, int] = {}
@@ -561,7 +579,7 @@ def _lowest_of_terms(bounded: tuple[Mapping[_Monomial, int], int], size: int) ->
 def _least_of(atom: Atom, size: int) -> int:
     """Returns a lower bound of an atom."""
     if not atom.op:
-        return size
+        return min(size, atom.least)
     left, right = (_lowest(a, size) for a in atom.args)
     best: float
     if atom.op == "max":

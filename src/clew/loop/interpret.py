@@ -188,12 +188,17 @@ class _Run:
                 for each in memory.values():
                     each.written, each.read = {}, {}
             private = [m for m in memory.values() if m.private or m.shared]
+            # Each thread, or block, has its own; for lines, what the piece has set before them.
+            before = [bytes(len(m.is_set)) if outermost else bytes(m.is_set) for m in private]
             for n in range(extent):
                 at[0] = n
                 iteration[0] += 1
-                for each in private:  # each thread, or block, has its own
-                    each.is_set[:] = bytes(len(each.is_set))
+                for each, is_set in zip(private, before, strict=True):
+                    each.is_set[:] = is_set
                 body()
+            if not outermost:
+                for each, is_set in zip(private, before, strict=True):
+                    each.is_set[:] = is_set
 
         return in_parallel if parallel else serial
 

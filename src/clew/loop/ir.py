@@ -447,14 +447,31 @@ def statements(stmt: Stmt) -> tuple[Stmt, ...]:
 
 
 def parallel_lines(stmt: Stmt) -> list[For]:
-    """Returns the *lines* of a parallel loop: the parallel loops that make up its whole body. There
-    are several if one loop was peeled into copies.
+    """Returns the *lines* of a parallel loop: the parallel loops at the end of its body. There are
+    several if one loop was peeled into copies. The statements before them may write only to memory
+    of a thread's own: each thread that executes some of the lines runs them first.
     """
+    return _divided(stmt)[1]
+
+
+def before_lines(stmt: Stmt) -> list[Stmt]:
+    """Returns the statements that come before the lines of a parallel loop."""
+    return _divided(stmt)[0]
+
+
+def _divided(stmt: Stmt) -> tuple[list[Stmt], list[For]]:
+    """Returns the statements before the lines of a parallel loop, and the lines."""
     if not isinstance(stmt, For) or stmt.kind != "parallel":
-        return []
-    inside = [n for n in statements(stmt.body) if isinstance(n, For) and n.kind == "parallel"]
-    alone = len(inside) == len(statements(stmt.body))
-    return inside if alone and len({n.name for n in inside}) == 1 else []
+        return [], []
+    inside = statements(stmt.body)
+    lines = [n for n in inside if isinstance(n, For) and n.kind == "parallel"]
+    before = [*inside[: len(inside) - len(lines)]]
+    at_end = all(a is b for a, b in zip(inside[len(before) :], lines, strict=True))
+    if not at_end or len({n.name for n in lines}) != 1:
+        return [], []
+    stores = (s for b in before for s in walk(b) if isinstance(s, Store))
+    own = all(store.buffer.scope in ("scratch", "register") for store in stores)
+    return (before, lines) if own else ([], [])
 
 
 def loops(stmt: Stmt) -> Iterator[For]:

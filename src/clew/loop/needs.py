@@ -2,7 +2,8 @@
 
 A model's file may name a size that its operators limit: a slice of 512 positions up to `seq` is
 valid for `seq` up to 512. Types do not state such limits, so each access is checked here. What does
-not hold for all sizes becomes a condition on them.
+not hold for all sizes becomes a condition on them. So does a buffer that may be empty, unless its
+accesses are proven to be inside: clamped and checked indices rely on an element to read instead.
 """
 
 from __future__ import annotations
@@ -12,7 +13,20 @@ from collections.abc import Iterator, Sequence
 from clew.ir.dims import Dim, SymDim, at_least
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Block, For, If, Nest, Stmt, Store, TileProduct
-from clew.te.expr import COMPARISONS, INDEX, Binary, Load, Scalar, Select
+from clew.te.expr import (
+    COMPARISONS,
+    INDEX,
+    Binary,
+    Checked,
+    Load,
+    Scalar,
+    Select,
+    Unary,
+    binary,
+    size,
+    unary,
+)
+from clew.te.walk import nodes
 
 
 def needs_of(nest: Nest) -> tuple[SymDim, ...]:
@@ -24,12 +38,65 @@ def needs_of(nest: Nest) -> tuple[SymDim, ...]:
     simplifier = Simplifier()
     found: dict[SymDim, None] = {}
     for store, around in guarded_stores(nest.body):
+        for index, extent in zip(store.indices, store.buffer.shape, strict=True):
+            for need in _of_empty(index, extent, around, simplifier):
+                found[need] = None
         for load, conds in _guarded_loads(store.value, around):
             tested = [simplifier.linear(side) for cond in conds for side in _sides(cond)]
             for index, extent in zip(load.indices, load.source.shape, strict=True):
                 for need in _needs(index, extent, tested, simplifier):
                     found[need] = None
+                for need in _of_empty(index, extent, conds, simplifier):
+                    found[need] = None
     return tuple(found)
+
+
+def _of_empty(
+    index: Scalar, extent: Dim, conds: Sequence[Scalar], simplifier: Simplifier
+) -> Iterator[SymDim]:
+    """Yields the need that an axis is not empty, unless the index is inside wherever it is
+    evaluated.
+    """
+    if not isinstance(extent, SymDim) or at_least(extent, 1):
+        return
+    simple = simplifier.simplify(index)
+    if any(isinstance(node, Checked) for node in nodes(simple)):
+        holds = False  # it may become 0
+    else:
+        known = [fact for cond in conds for fact in _facts(cond, holds=True)]
+        above = binary("sub", size(extent - 1), simple)
+        holds = all(_is_nonnegative(side, known, simplifier) for side in (simple, above))
+    need = extent - 1
+    if not holds and isinstance(need, SymDim):
+        yield need
+
+
+def _is_nonnegative(expr: Scalar, known: Sequence[Scalar], simplifier: Simplifier) -> bool:
+    """Whether an index expression is at least 0: by its bounds, or because it is no less than a
+    known one.
+    """
+    rest = (expr, *(binary("sub", expr, fact) for fact in known))
+    return any(simplifier.never_below(one, 0) for one in rest)
+
+
+def _facts(cond: Scalar, *, holds: bool) -> Iterator[Scalar]:
+    """Yields index expressions that are at least 0 where a condition holds, or does not hold."""
+    if isinstance(cond, Unary) and cond.op == "not":
+        yield from _facts(cond.a, holds=not holds)
+    if not isinstance(cond, Binary):
+        return
+    if cond.op == ("and" if holds else "or") and cond.dtype == "bool":
+        yield from _facts(cond.a, holds=holds)
+        yield from _facts(cond.b, holds=holds)
+    elif cond.op in COMPARISONS and cond.a.dtype == INDEX:
+        op = cond.op if holds else _INVERSE[cond.op]
+        if op in ("lt", "le", "eq"):
+            yield binary("sub", binary("sub", cond.b, cond.a), int(op == "lt"))
+        if op in ("gt", "ge", "eq"):
+            yield binary("sub", binary("sub", cond.a, cond.b), int(op == "gt"))
+
+
+_INVERSE = {"lt": "ge", "ge": "lt", "gt": "le", "le": "gt", "eq": "ne", "ne": "eq"}
 
 
 def _needs(
@@ -57,6 +124,8 @@ def _sides(cond: Scalar) -> Iterator[Scalar]:
     stack = [cond]
     while stack:
         node = stack.pop()
+        if isinstance(node, Unary):
+            stack.append(node.a)
         if not isinstance(node, Binary):
             continue
         if node.op in COMPARISONS and node.a.dtype == INDEX:
@@ -87,6 +156,7 @@ def _guarded_loads(
     """Yields the loads in an expression, each with the conditions of the branches around it."""
     stack: list[tuple[Scalar, tuple[Scalar, ...]]] = [(value, around)]
     seen: set[tuple[int, tuple[int, ...]]] = set()
+    inverse: dict[int, Scalar] = {}  # of conditions, one object each, because `seen` has their ids
     while stack:
         node, conds = stack.pop()
         key = id(node), tuple(map(id, conds))
@@ -96,7 +166,8 @@ def _guarded_loads(
         if isinstance(node, Load):
             yield node, conds
         if isinstance(node, Select):
-            stack.append((node.cond, conds))
-            stack += [(side, (*conds, node.cond)) for side in (node.a, node.b)]
+            stack += [(node.cond, conds), (node.a, (*conds, node.cond))]
+            fails = inverse.setdefault(id(node.cond), unary("not", node.cond))
+            stack.append((node.b, (*conds, fails)))
         else:
             stack += [(child, conds) for child in node.children]

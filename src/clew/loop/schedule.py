@@ -205,9 +205,9 @@ class Schedule(Shown):
             "tensorize", stage=stage, rows=rows, columns=columns, depth=depth, within=within
         )
 
-    def parallel(self, loop: str) -> Schedule:
-        """Distributes an outermost loop over threads."""
-        return self.apply("parallel", loop=loop)
+    def parallel(self, loop: str, *, repeat: bool = False) -> Schedule:
+        """Distributes an outermost loop, or a loop directly inside it, over threads."""
+        return self.apply("parallel", loop=loop, **({"repeat": True} if repeat else {}))
 
     def bind(self, loop: str, axis: str) -> Schedule:
         """Binds a loop to an axis of a device's grid, such as `block.x` or `thread.y`."""

@@ -25,6 +25,11 @@ def f64(*shape: Dim) -> TensorType:
     return TensorType(shape, "f64")
 
 
+def bf16(*shape: Dim) -> TensorType:
+    """Returns a `bf16` tensor type."""
+    return TensorType(shape, "bf16")
+
+
 def f16(*shape: Dim) -> TensorType:
     """Returns an `f16` tensor type."""
     return TensorType(shape, "f16")
@@ -169,6 +174,12 @@ def assume_at_least(dim: Dim, low: Dim) -> None:
     found, difference = _assumed.get(), dim - low
     if found is not None and isinstance(difference, SymDim):
         found[difference] = None
+
+
+def assume_either(dim: Dim, one: Dim, other: Dim) -> None:
+    """Records that a kernel is valid only for sizes at which `dim` equals one of two others."""
+    distance = (dim - one) * (dim - other)
+    assume_at_least(-1 * distance * distance, 0)
 
 
 def capped(place: Scalar, size: Dim) -> Scalar:

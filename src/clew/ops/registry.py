@@ -271,8 +271,9 @@ class Op(Computed):
                 bound[name] = attribute.default
         return Attrs(bound)
 
-    def infer(self, args: Sequence[Expr], attrs: Attrs) -> Type:
-        """Returns the result type of a call.
+    def infer(self, args: Sequence[Expr], attrs: Attrs, *, again: bool = False) -> Type:
+        """Returns the result type of a call; with `again`, it does not come from the cache, so the
+        operator states its assumptions (`ops.common.assumptions`).
 
         Errors: T010 for a wrong number of inputs, T014 for an input that is not a tensor, and the
         operator's own errors.
@@ -288,7 +289,7 @@ class Op(Computed):
         types = tuple(a.type for a in args)
         if references:
             return self._infer_dynamic(types, attrs, references)
-        if self.host:
+        if self.host or again:
             # A host operator's type may hold sizes that are new unknowns at each call.
             return self._infer(types, attrs)
         key = (types, attrs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
@@ -78,6 +78,16 @@ def with_sizes(module: Module, sizes: Mapping[str, int]) -> Module:
     defined for these sizes.
     """
     with locate(pass_name=Specialize.__name__):
+        return Specializer(sizes, {}, {}).rewrite_module(module)
+
+
+def with_sizes_from_zero(module: Module, names: Collection[str]) -> Module:
+    """Returns a module in which some of its symbolic sizes may be 0, before any build.
+
+    Errors: those of operators.
+    """
+    with locate(pass_name=Specialize.__name__):
+        sizes = {name: SymDim.symbol(name, least=0) for name in names}
         return Specializer(sizes, {}, {}).rewrite_module(module)
 
 

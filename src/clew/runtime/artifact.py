@@ -214,7 +214,8 @@ class BuildReader:
         segments = [self._part(part) for part in record["segments"]]
         program = self._program(record["program"], segments)
         conditions = [symbolic_of_record(condition) for condition in record["conditions"]]
-        return ProgramTemplate(program, segments, conditions)
+        from_zero = map(str, record.get("from_zero", ()))
+        return ProgramTemplate(program, segments, conditions, from_zero)
 
     def _part(self, record: Json) -> NativeSegment | SizedSegment:
         """Returns a segment of the build for all sizes."""

@@ -20,6 +20,8 @@ from clew.runtime.plan import BufferKind, BufferRef
 
 # More chunks balance better; fewer chunks have less overhead.
 _CHUNKS_PER_THREAD = 6
+# Chunks per thread with which threads are done at about the same time.
+_FAIR = 3
 # The number of preceding choices that affect a choice.
 _REMEMBERED = 4
 
@@ -104,6 +106,7 @@ def _price(
         return 0.0
     total = 0.0
     for entry in use.phase:
+        total += entry.repeated * entry.n_pieces if along else 0.0
         for access in entry.reads:
             ref, run = use.args[access.argument], _run(access, along)
             size_bytes = access.size_bytes
@@ -150,9 +153,9 @@ def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> lis
         share = max(1, round(most * entry.cost / cost))
         if along and entry.n_lines >= threads:
             for own, part in zip(by_thread, _parts_of_lines(entry, threads), strict=True):
-                own += _boxes(entry, (0, entry.n_pieces), part, -(-share // threads))
+                own += _boxes(entry, (0, entry.n_pieces), part, -(-share // threads), 1)
         else:
-            by_thread[0] += _boxes(entry, (0, entry.n_pieces), (0, entry.n_lines), share)
+            by_thread[0] += _boxes(entry, (0, entry.n_pieces), (0, entry.n_lines), share, threads)
     return _in_order(by_thread)
 
 
@@ -177,12 +180,23 @@ def _parts_of_lines(entry: EntryPoint, parts: int) -> list[tuple[int, int]]:
 
 
 def _boxes(
-    entry: EntryPoint, pieces: tuple[int, int], lines: tuple[int, int], most: int
+    entry: EntryPoint, pieces: tuple[int, int], lines: tuple[int, int], most: int, threads: int
 ) -> list[Chunk]:
-    """Returns about `most` chunks of pieces and lines, in the order of a single chunk."""
+    """Returns about `most` chunks of pieces and lines, in the order of a single chunk, for some
+    threads. If each chunk repeats work before its lines, there are no more parts of lines than give
+    all threads equal numbers of chunks, or `_FAIR` chunks each.
+    """
     across = _ranges(pieces, most)
-    along = _ranges(lines, most // max(1, len(across)))
+    parts = most // max(1, len(across))
+    if entry.repeated and across:
+        count = len(across)
+        parts = next(n for n in range(1, threads + 1) if _is_fair(n * count, threads))
+    along = _ranges(lines, parts)
     return [_box(entry, a, b) for a in across for b in along]
+
+
+def _is_fair(chunks: int, threads: int) -> bool:
+    return chunks % threads == 0 or chunks >= _FAIR * threads
 
 
 def _ranges(whole: tuple[int, int], most: int) -> list[tuple[int, int]]:

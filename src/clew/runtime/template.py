@@ -33,17 +33,21 @@ class AtSizes(Protocol):
 
 
 class ProgramTemplate(Shown):
-    """A program for all sizes. It is valid at sizes at which all `conditions` are at least 0."""
+    """A program for all sizes. It is valid at sizes at which all `conditions` are at least 0. The
+    sizes named in `from_zero` may be 0; all others are at least 1.
+    """
 
     def __init__(
         self,
         program: Program,
         segments: Sequence[NativeSegment | SizedSegment],
         conditions: Sequence[SymDim],
+        from_zero: Iterable[str] = (),
     ) -> None:
         self.program = program
         self.segments = tuple(segments)
         self.conditions = tuple(conditions)
+        self.from_zero = frozenset(from_zero)
         # By id of a function, because `isinstance` of a protocol takes longer than `at`.
         self._at_sizes = {id(f): f.at for f in _functions(program) if isinstance(f, AtSizes)}
         self._code: DimCode | None = None  # of all dimensions, once a program has been made
@@ -68,7 +72,7 @@ class ProgramTemplate(Shown):
 
     def at(self, by_name: Mapping[str, int]) -> tuple[Program, list[NativeSegment]] | None:
         """Returns the program at given sizes, and its segments; None if it is not valid there."""
-        if any(size < 1 for size in by_name.values()):
+        if any(size < (name not in self.from_zero) for name, size in by_name.items()):
             return None
         try:
             sizes = Sizes(by_name) if self._code is None else self._code.at(by_name)

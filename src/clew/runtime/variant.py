@@ -1,8 +1,9 @@
 """Variants of a model: the sizes that are 0 in a call, and the ranks of inputs of any rank.
 
-A build for all sizes serves sizes of at least 1 and inputs of known ranks. In a *variant*, certain
-sizes are fixed at 0, and the axes of inputs that may have any rank have names. A variant is a model
-with a build for all its remaining sizes.
+A build for all sizes serves inputs of known ranks, and sizes of at least 1, or of at least 0 for
+the names in `ProgramTemplate.from_zero`. In a *variant*, certain sizes are fixed at 0, and the axes
+of inputs that may have any rank have names. A variant is a model with a build for all its remaining
+sizes.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from clew.schedules.rules.matvec import Matvec
 from clew.schedules.rules.melt import Melt
 from clew.schedules.rules.neighbors import Neighbors
 from clew.schedules.rules.parts import Parts
+from clew.schedules.rules.parts_rows import PartsRows
 from clew.schedules.rules.rows import Rows
 from clew.schedules.rules.separable import Separable
 from clew.schedules.rules.sequential import Sequential
@@ -120,8 +121,8 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 RULES: Final = Registry(
     (
         Attention(), Conv(), ConvParts(), ConvPartsRows(), Dot(), Elementwise(), Matmul(), Matvec(),
-        Melt(), Neighbors(), Parts(), Rows(), Separable(), Sequential(), Spatial(), SplitWeights(),
-        Tiles(), Windows(), Winograd(),
+        Melt(), Neighbors(), Parts(), PartsRows(), Rows(), Separable(), Sequential(), Spatial(),
+        SplitWeights(), Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 import clew
 from clew.frontends.onnx import importer
@@ -13,6 +16,7 @@ from clew.frontends.onnx.registry import call
 from clew.support.errors import ClewError, CompileError, GraphTypeError
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64
+OUT = helper.make_tensor_value_info("y", F32, None)
 
 
 def info(name, shape, kind=F32):
@@ -135,6 +139,94 @@ def test_expand_to_a_size_computed_from_others():
         x[found:] *= -1
         feeds.append({"x": x})
     agrees(made, *feeds)
+
+
+EXPANDED = {
+    "n": (["n"], ["m"]),
+    "a number": ([5], ["m"]),
+    "to a number": (["n"], [5]),
+    "to rows": (["n"], ["k", "m"]),
+    "columns": (["n", 3], ["m"]),
+    "to fewer axes": (["n", "k"], ["m"]),
+    "both axes": (["n", "k"], ["m", "l"]),
+}
+
+
+@pytest.mark.parametrize("case", EXPANDED)
+@pytest.mark.parametrize("then", ["add", "nothing"])
+def test_expand_by_both_shapes(case, then):
+    """The result has ONNX's shape at all sizes; sizes that contradict each other are refused."""
+    own, other = EXPANDED[case]
+    nodes = [
+        node("Shape", ["z"], ["s"]),
+        node("Expand", ["x", "s"], ["y"]),
+        node("Shape", ["y"], ["t"], "shape_of_y"),
+        node("Neg", ["y"], ["u"]),
+        node("ConstantOfShape", ["t"], ["zeros"]),
+        *([node("Add", ["u", "zeros"], ["w"])] if then == "add" else []),
+    ]
+    inputs = [info("x", own), info("z", other)]
+    names = ["y", "w"] if then == "add" else ["y"]
+    made = model(nodes, inputs, [*(info(n, None) for n in names), info("t", None, I64)])
+    compiled = clew.compile(made, threads=1, cache=False)
+    session = silent(made)
+    sizes = (4, 1, 0, 5)
+    for shapes in itertools.product(sizes, repeat=sum(isinstance(d, str) for d in own + other)):
+        if len(shapes) > 3 and shapes.count(1) + shapes.count(0) not in (1, 2):
+            continue  # each costs a build
+        rest = iter(shapes)
+        feed = {
+            name: values(*(next(rest) if isinstance(d, str) else d for d in shape))
+            for name, shape in (("x", own), ("z", other))
+        }
+        agrees_or_both_refuse(compiled, session, feed)
+
+
+@pytest.mark.parametrize("end", [1, -1, 3])
+def test_expand_of_a_computed_size(end):
+    """One build expands an axis whose size is computed, whether it is 1 or not."""
+    nodes = [
+        node("Slice", ["x", "first", "end"], ["row"]),
+        node("Shape", ["z"], ["s"]),
+        node("Expand", ["row", "s"], ["y"]),
+        node("Neg", ["y"], ["w"]),
+    ]
+    held = {"first": np.array([0]), "end": np.array([end])}
+    made = model(nodes, [info("x", ["n"]), info("z", ["m"])], [info("w", None)], held)
+    compiled = clew.compile(made, threads=1, cache=False)
+    session, builds = silent(made), compiled.builds_made
+    if end > 0:
+        for n, m in ((9, end), (5, end), (100, end), (1, 7)):
+            agrees_or_both_refuse(compiled, session, {"x": values(n), "z": values(m)})
+        assert compiled.builds_made == builds
+    for n, m in itertools.product((1, 2, 3, 4, 0), repeat=2):
+        agrees_or_both_refuse(compiled, session, {"x": values(n), "z": values(m)})
+
+
+def test_empty_operands_must_fit():
+    """An operator without elements has no kernel, but 0 and 3 elements do not broadcast."""
+    made = model([node("Add", ["x", "z"], ["y"])], [info("x", ["n"]), info("z", ["m"])], [OUT])
+    compiled, session = clew.compile(made, threads=1, cache=False), silent(made)
+    for n, m in ((0, 1), (0, 3), (3, 0), (1, 0), (0, 0), (3, 3)):
+        agrees_or_both_refuse(compiled, session, {"x": values(n), "z": values(m)})
+
+
+def silent(made):
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    return ort.InferenceSession(made.SerializeToString(), options)
+
+
+def agrees_or_both_refuse(compiled, session, feed):
+    try:
+        wanted = session.run(None, feed)
+    except (state.Fail, state.InvalidArgument, state.RuntimeException):
+        with pytest.raises(GraphTypeError, match="T100"):
+            compiled.run(feed)
+        return
+    for found, want in zip(compiled.run(feed).values(), wanted, strict=True):
+        assert found.shape == want.shape
+        np.testing.assert_array_equal(found, want)
 
 
 def test_a_model_that_no_size_makes_right_is_refused_at_once():

@@ -126,6 +126,7 @@ class KernelSource(Shown):
                 self.target.key,
                 *self._user_code(),
                 *(f"{name}={size}" for name, size in self._expected_here()),
+                *(f"{name}>=0" for name in sorted(self._from_zero())),
                 *(() if self.bounds == "check" else (self.bounds,)),
             )
         )
@@ -133,12 +134,24 @@ class KernelSource(Shown):
 
     def _expected_here(self) -> Expected:
         """Returns the expected sizes that the function has."""
-        if not self.expected or not self.is_sized:
+        if not self.expected:
             return ()
+        names = {name for dim in self._dims() for name in dim.symbols}
+        return tuple((name, size) for name, size in self.expected if name in names)
+
+    def _from_zero(self) -> set[str]:
+        """Returns the names of sizes of the function that may be 0, which its text does not
+        tell.
+        """
+        return {name for dim in self._dims() for name in dim.from_zero}
+
+    def _dims(self) -> set[SymDim]:
+        """Returns the dimensions in the function's types that are no numbers."""
+        if not self.is_sized:
+            return set()
         types = (n.type for n in (*self.function.params, *post_order(self.function.body)))
         shapes = (getattr(leaf, "shape", ()) for type_ in types for leaf in leaves(type_))
-        names = {name for s in shapes for d in s if isinstance(d, SymDim) for name in d.symbols}
-        return tuple((name, size) for name, size in self.expected if name in names)
+        return {dim for shape in shapes for dim in shape if isinstance(dim, SymDim)}
 
     def _user_code(self) -> list[str]:
         """Returns the function's computation as text if it involves a user's operator or schedule,
@@ -276,8 +289,9 @@ class KernelSource(Shown):
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
         checks = self.stages.checks
-        assumed = (n for way, _ in self.ways for n in (*needs_of(way.nest), *way.stages.needs))
-        needs = tuple(dict.fromkeys(assumed)) if made.sizes else ()
+        assumed = [n for way, _ in self.ways for n in way.stages.needs]
+        accesses = (n for way, _ in self.ways if made.sizes for n in needs_of(way.nest))
+        needs = tuple(dict.fromkeys((*accesses, *assumed, *(made.needs if made.sizes else ()))))
         return KernelCode(
             self.key,
             made.entries,

@@ -22,8 +22,10 @@ from clew.loop.ir import (
     Nest,
     Stmt,
     Store,
+    before_lines,
     block,
     loops,
+    parallel_lines,
     reads,
     single,
     statements,
@@ -408,18 +410,25 @@ def unroll(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 
 @primitive
-def parallel(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
+def parallel(nest: Nest, simplifier: Simplifier, *, loop: str, repeat: bool = False) -> Nest:
     """Distributes an outermost loop over threads, or a loop that is the entire body of a parallel
     loop: threads then share a 2-D grid.
+
+    With `repeat`, other statements may come before the inner loop if they write only to scratch.
+    Each thread that executes a part of the inner loop repeats them.
 
     Errors: S001; S008 if the loop is neither; S009 if iterations write the same element.
     """
     top = [s for s in nest.body.stmts if isinstance(s, For)]
     inside = [n for s in top if s.kind == "parallel" for n in statements(s.body)]
-    if not any(isinstance(s, For) and s.name == loop for s in (*top, *inside)):
-        rewrite_loops(nest, loop, lambda found: found)
+    outermost = any(isinstance(s, For) and s.name == loop for s in (*top, *inside))
+    new = rewrite_loops(nest, loop, lambda found: replace(found, kind="parallel", axis=""))
+    repeating = [s for s in new.body.stmts if before_lines(s)]
+    if not outermost or (
+        not repeat and any(line.name == loop for s in repeating for line in parallel_lines(s))
+    ):
         raise ScheduleError("S008", f"loop {loop} is not an outermost loop of {nest.name}")
-    return rewrite_loops(nest, loop, lambda found: replace(found, kind="parallel", axis=""))
+    return new
 
 
 @primitive

@@ -49,8 +49,8 @@ def prefetch(
     range.
 
     If only a run knows the number of iterations, a loop prefetches each share, which is capped at
-    32 lines. In the loops of a matrix unit, few iterations suffice then, and the others repeat the
-    last lines.
+    32 lines. In the loops of a matrix unit, shares are numbers instead: the first 4 tiles prefetch
+    the range, and the others repeat the last lines.
 
     With `tiles`, the loop over tiles around `at`, shares are numbers at all sizes: the first 4
     tiles prefetch the range, and all others repeat the last lines. Copies of this loop that have
@@ -86,8 +86,8 @@ def prefetch(
         if not isinstance(steps, int) and tiles:
             body, skipped = _with_small_tiles(found.body, tiles, buffer, share, simplifier)
             steps = least_iterations(body, at, skipped) * FEW_TILES
-        elif has_tiles(body):  # they contain no loops over lines
-            steps = least_iterations(body, at)
+        elif not isinstance(steps, int) and has_tiles(body):  # they contain no loops over lines
+            steps = least_iterations(body, at) * FEW_TILES
         placed = True
         if steps:
             body = insert_shares(body, at, Step(), share(steps), simplifier, skipped)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, ceil_div, dim_min, unknown_dim
+from clew.ir.dims import Dim, at_least, ceil_div, dim_min, product, unknown_dim
 from clew.ir.expr import Constant, Expr, TupleGetItem
 from clew.ir.types import TensorType, Type, is_float
 from clew.ops.common import boolean, capped, differ, f32, f64, i32, i64, tensor_type
@@ -24,6 +24,12 @@ Array = np.ndarray[Any, Any]
 _GROUP: Final = 16
 _TOO_MANY: Final = 1 << 31
 """A number of boxes that no call has."""
+_FEW_ROWS: Final = 16384 // 3
+"""Up to this number of rows, computing all that may be kept takes less time than calling a kernel
+for those that are (`backends/cpu/rows.py`).
+"""
+_FEW_OF_A_CLASS: Final = 512
+"""Up to this number of boxes of a class, listing as many takes little of the time to find them."""
 
 
 _LIMITS: Final = (np.array(3), np.array(0.5))
@@ -112,6 +118,11 @@ def _non_max_suppression_expanded(
     best = get_op("best_boxes")(boxes, scores, most, *limits, room=room, center=center)
     kept, counts = TupleGetItem(best, 0), TupleGetItem(best, 1)
     total = get_op("sum")(counts, axes=(0, 1), keepdims=False)
+    most_rows = product(kept.tensor.shape)
+    of_a_class = _FEW_OF_A_CLASS + 1 if room is None else room
+    if at_least(_FEW_ROWS - most_rows) or of_a_class <= _FEW_OF_A_CLASS:
+        every = get_op("reshape")(kept, shape=(most_rows,))
+        return get_op("first_rows")(get_op("kept_boxes")(kept, counts, every), total)
     return get_op("kept_boxes")(kept, counts, get_op("room")(total))
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -28,6 +28,8 @@ from clew.te.expr import Bitcast, Index, unary
 
 Array = np.ndarray[Any, Any]
 MOST_PARTS = 3
+DATA_PARTS: Final = "data_parts"
+"""The role of the stage that splits the data of a product which does so itself."""
 TILE_DEPTH = tile_depth("bf16")
 # The bits of an f32 that a bf16 has as well.
 _HIGH_BITS = 0xFFFF0000
@@ -137,8 +139,17 @@ def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
     if x.rank < 2:
         raise GraphTypeError("T102", f"split_parts: input is {x.type}, expected rows")
     check_parts("split_parts", parts)
-    outer, depth = x.shape[:-1], x.shape[-1]
-    rows = product(tuple(outer))
+    return parts_of_rows(x, parts)
+
+
+def parts_of_rows(
+    x: Tensor, parts: int, start: int = 0, depth: Dim | None = None, role: str = ""
+) -> Tensor:
+    """Returns the result of `split_parts` for the positions of K from `start` on, `depth` of them
+    (None: all). `role` is that of the stage.
+    """
+    outer = x.shape[:-1]
+    rows, deep = product(tuple(outer)), x.shape[-1] if depth is None else depth
 
     def body(row_block: Scalar, block: Scalar, part: Scalar, row: Scalar, k: Scalar) -> Scalar:
         there = block * TILE_DEPTH + k
@@ -149,12 +160,12 @@ def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
         for size in reversed(outer[1:]):
             place.append(rest % te.size(size))
             rest = rest // te.size(size)
-        value: Scalar = x[(rest, *reversed(place), there)]
-        if depth % TILE_DEPTH != 0:
-            value = te.select(there < te.size(depth), value, 0.0)
+        value: Scalar = x[(rest, *reversed(place), start + there)]
+        if deep % TILE_DEPTH != 0:
+            value = te.select(there < te.size(deep), value, 0.0)
         return part_of(value, part, parts)
 
-    return te.compute(parts_shape(rows, depth, parts), body, "split_parts")
+    return te.compute(parts_shape(rows, deep, parts), body, "split_parts", role=role)
 
 
 def part_of(value: Scalar, part: Scalar, parts: int) -> Scalar:

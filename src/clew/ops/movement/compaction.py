@@ -95,6 +95,32 @@ def _room_types(count: Type) -> Type:
     return TensorType((unknown_dim(),), "bool")
 
 
+@register_op(
+    "first_rows",
+    host=True,
+    samples=(
+        Sample(f32(3, 4), np.array(2)),
+        Sample(f32(3), np.array(0)),
+        Sample(f32(), np.array(0), error="T102"),
+    ),
+)
+def first_rows(x: Array, count: Array) -> Array:
+    """The first `count` rows of `x`, which show its memory: an operator whose result is small even
+    if all of its elements are kept computes rows for all, and the count tells how many are valid.
+
+    Errors: T102.
+    """
+    return x[: int(count)]
+
+
+@first_rows.types
+def _first_rows_types(x: Type, count: Type) -> Type:
+    source = tensor_type("first_rows", x)
+    if not source.rank or tensor_type("first_rows", count).rank:
+        raise GraphTypeError("T102", f"first_rows: {count} rows of {source}")
+    return TensorType((unknown_dim(), *source.shape[1:]), source.dtype)
+
+
 def _found(x: Tensor, count: Dim) -> Tensor:
     """Returns the places of nonzero elements in the flattened `x`, `i64[count]`."""
     over = [te.reduce_axis(size, f"k{n}") for n, size in enumerate(x.shape)]

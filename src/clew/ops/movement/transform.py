@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, SymDim, product
+from clew.ir.dims import Dim, SymDim, dim_max, dim_min, product
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType, Type
 from clew.ops.common import (
+    assume_either,
     axes_of,
     axis_of,
     boolean,
@@ -169,21 +170,70 @@ def _transpose_reference(x: Array, *, axes: tuple[int, ...]) -> Array:
         Sample(f32(3, 1), shape=(2, 3, 4)),
         Sample(f32(), shape=(2, 2)),
         Sample(f32(3), shape=(3,)),
+        Sample(f32(2, 3, 1), shape=(1, 4), both=True),
         Sample(f32(3), shape=(4,), error="T100"),
         Sample(f32(2, 3), shape=(3,), error="T100"),
+        Sample(f32(2, 3), shape=(0, 3), both=True, error="T100"),
     ),
 )
-def broadcast_to(x: Tensor, *, shape: tuple[int, ...]) -> Tensor:
-    """`x` repeated along axes of size 1 and along new leading axes. Source: ONNX Expand-13."""
+def broadcast_to(x: Tensor, *, shape: tuple[int, ...], both: bool = False) -> Tensor:
+    """`x` repeated along axes of size 1 and along new leading axes. With `both`, the shape may have
+    fewer axes, and a size of 1 in it leaves an axis of `x` unchanged. Source: ONNX Expand-13.
+    """
+    if both:
+        return _to_both(x, shape)
     result = broadcast_shapes("broadcast_to", x.shape, shape)
     if len(result) != len(shape) or any(map(differ, result, shape)):
         raise GraphTypeError("T100", f"broadcast_to: {x.type} does not broadcast to {text(shape)}")
     return te.compute(shape, lambda *i: x[broadcast_place(x.shape, shape, i)], "broadcast_to")
 
 
+def _to_both(x: Tensor, shape: Sequence[Dim]) -> Tensor:
+    """`x` broadcast to the shape to which its own and the given one broadcast. If both sizes of an
+    axis are symbolic, either may be 1, so the result's is a maximum (0 if one of them is 0).
+
+    Two named sizes are usually equal, so the kernel assumes that `x` has the result's size; other
+    sizes get a build of their own. A size computed from others (`min(1, n)`) may well be 1 in every
+    call, so the kernel multiplies the position by 0 if it is.
+
+    Errors: T100 if they do not broadcast.
+    """
+    rank = max(x.rank, len(shape))
+    own, given = (_led(dims, rank) for dims in (x.shape, shape))
+    strides: dict[int, Dim] = {}
+    for n, (size, want) in enumerate(zip(own, given, strict=True)):
+        if size in (1, want) or not isinstance(want, SymDim):
+            continue
+        if isinstance(size, SymDim):
+            given[n] = dim_max(size, want) * dim_min(1, dim_min(size, want))
+            if not (_is_name(size) and _is_name(want)):
+                strides[n] = dim_min(1, dim_max(size - 1, 0))
+        else:
+            given[n] = size
+        assume_either(want, 1, given[n])
+    pairs = zip(given, own, strict=True)
+    kept = [want if n in strides else size for n, (want, size) in enumerate(pairs)]
+    result = broadcast_shapes("broadcast_to", given, kept)
+
+    def element(*i: Scalar) -> Scalar:
+        place = broadcast_place(own, result, i)
+        moved = [p * te.size(strides.get(n, 1)) for n, p in enumerate(place)]
+        return x[tuple(moved[rank - x.rank :])]
+
+    return te.compute(result, element, "broadcast_to")
+
+
+def _led(shape: Sequence[Dim], rank: int) -> list[Dim]:
+    return [1] * (rank - len(shape)) + list(shape)
+
+
+def _is_name(size: SymDim) -> bool:
+    return str(size) in size.symbols
+
+
 @broadcast_to.reference
-def _broadcast_to_reference(x: Array, *, shape: tuple[int, ...]) -> Array:
-    return np.broadcast_to(x, shape)
+def _broadcast_to_reference(x: Array, *, shape: tuple[int, ...], both: bool) -> Array:
+    return np.broadcast_to(x, np.broadcast_shapes(shape, x.shape) if both else shape)
 
 
 @broadcast_to.dynamic
@@ -191,17 +241,6 @@ def _broadcast_to_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     source = tensor_type("broadcast_to", types[0])
     rank = max(source.rank, held_length("broadcast_to", types, attrs.shape))
     return unknown_tensor("broadcast_to", source, rank)
-
-
-@broadcast_to.resolver
-def _broadcast_to_resolver(types: Sequence[TensorType], attrs: dict[str, Any]) -> dict[str, Any]:
-    """Broadcasts the given shape too: 1 leaves an axis unchanged. Source: ONNX Expand-13.
-
-    If the given size and that of the axis are both symbolic, the given one is kept, since the axis
-    may have size 1. The operator then assumes that both are equal; with the axis's own size, its
-    input and result would have the same shape, and a pass could remove it.
-    """
-    return {"shape": broadcast_shapes("broadcast_to", attrs["shape"], types[0].shape)}
 
 
 @register_op(

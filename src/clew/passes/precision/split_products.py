@@ -40,8 +40,9 @@ class SplitProducts(Pass):
     but sums stay in tiles.
 
     If the number of rows is known only at run time, the layer becomes `nn.dense_by_rows`: an f32
-    product for fewer than `enough_rows` rows, and a product of parts from `enough_rows` rows up.
-    Both forms of the weights are kept; together they take 2.5 times the memory.
+    product for fewer than `enough_rows` rows, and a product of parts from `enough_rows` rows up,
+    whose kernel splits the data band by band. Both forms of the weights are kept; together they
+    take 2.5 times the memory.
 
     A deep layer becomes several products, each added to the one before, so that the operands stay
     in the cache. If the number of rows is free, this is planned for at most `rows_of_band` rows. A
@@ -86,19 +87,23 @@ class _Splitter(Rewriter):
         if reason:
             self._ctx.remark(old, f"stays a product of f32: {reason}")
             return new
-        parts = self._options.parts
-        found = self._split.get(data.id)
-        if found is None:
-            found = self._split[data.id] = get_op("split_parts")(data, parts=parts)
         result: Expr | None = None
         for start, end in self._pieces(new):
             if isinstance(rows, int):
-                made = self._of_parts(new, found, weight, (start, end), whole=whole)
+                made = self._of_parts(new, self._split_of(data), weight, (start, end), whole=whole)
             else:
-                made = self._by_rows(new, found, weight, (start, end))
+                made = self._by_rows(new, weight, (start, end))
             result = made if result is None else get_op("add")(made, result)
         assert result is not None
         return result
+
+    def _split_of(self, data: Expr) -> Expr:
+        """Returns the parts of data, one call for all its readers."""
+        found = self._split.get(data.id)
+        if found is None:
+            split = get_op("split_parts")(data, parts=self._options.parts)
+            found = self._split[data.id] = split
+        return found
 
     def _of_parts(
         self, call: Call, data: Expr, weight: Constant, at: tuple[int, int], *, whole: bool
@@ -113,13 +118,13 @@ class _Splitter(Rewriter):
         attrs = call.attrs.with_(out_dtype="f32", parts=parts, rows=rows, start=at[0])
         return Call(call.op, [data, piece], attrs)
 
-    def _by_rows(self, call: Call, data: Expr, weight: Constant, at: tuple[int, int]) -> Expr:
+    def _by_rows(self, call: Call, weight: Constant, at: tuple[int, int]) -> Expr:
         """Returns the product over a piece of the depth, in f32 or from parts by the row count."""
         parts, layout = self._options.parts, call.attrs.weight_layout
         plain = piece_of_weight(weight, layout, *at)
         pieces = split_weight(weight, weight.tensor.concrete, layout, parts, *at)
         return get_op("nn.dense_by_rows")(
-            call.args[0], data, plain, pieces, least_rows=self._options.enough_rows,
+            call.args[0], plain, pieces, least_rows=self._options.enough_rows,
             weight_layout=layout, parts_layout=layout, units=call.attrs.units, parts=parts,
             start=at[0],
         )  # fmt: skip

@@ -12,7 +12,11 @@ from clew.ir.dims import Dim
 from clew.ir.expr import Call, Constant, Expr, TupleGetItem
 from clew.ir.types import TensorType, is_float, to_numpy
 from clew.ops.registry import Op, get_op
-from clew.passes.simplify.simplify_rules import reshape_of_reshape, same_type_again
+from clew.passes.simplify.simplify_rules import (
+    nothing_repeated,
+    reshape_of_reshape,
+    same_type_again,
+)
 from clew.patterns import (
     Match,
     Rule,
@@ -195,5 +199,6 @@ RULES: Final[tuple[Rule, ...]] = (
     scatter_to_a_box,
     reshape_of_dense,
     reshape_of_reshape,
+    nothing_repeated,
     same_type_again,
 )

@@ -36,12 +36,20 @@ def neutral_operand(found: Match) -> Expr | None:
     return _if_same_type(found, found[_x])
 
 
-@rule(is_op("cast", "reshape", "broadcast_to", "concatenate")(_x))
+@rule(is_op("cast", "reshape", "concatenate")(_x))
 def same_type_again(found: Match) -> Expr | None:
-    """Removes a cast, reshape or broadcast to its operand's type, and a concatenation of one
-    value.
-    """
+    """Removes a cast or reshape to its operand's type, and a concatenation of one value."""
     return _if_same_type(found, found[_x])
+
+
+@rule(is_op("broadcast_to")(_x))
+def nothing_repeated(found: Match) -> Expr | None:
+    """Removes a broadcast to its operand's type. If a wanted size may differ from the operand's, it
+    stays: its kernel has the condition that they fit.
+    """
+    shape = found[_x].tensor.shape
+    pairs = zip(reversed(found.attrs.shape), reversed(shape), strict=False)
+    return _if_same_type(found, found[_x]) if all(w in (1, size) for w, size in pairs) else None
 
 
 @rule(is_op("tile", "pad", "slice")(_x))
@@ -266,6 +274,7 @@ def where_of_constant(found: Match) -> Expr | None:
 RULES: Final[tuple[Rule, ...]] = (
     neutral_operand,
     same_type_again,
+    nothing_repeated,
     nothing_added_or_left_out,
     reshape_of_reshape,
     transpose_of_transpose,

@@ -78,28 +78,41 @@ class Panels:
     """The loops of columns in panels of two tiles; each panel covers all rows, or a band of them.
 
     `outer` holds the loops down to the loop over panels. `row` is the loop over rows, and `inside`
-    the loop over the columns of a panel. If the number of rows is known only at run time, `blocks`
-    is the loop over tiles of rows, and `row` the loop over the rows of a tile.
+    the loop over the columns of a panel.
     """
 
     outer: list[str]
     banded: bool
     row: str
     inside: str
-    blocks: str = ""
 
-    def write_vectors(self, schedule: Schedule, target: Target) -> None:
-        """Vectorizes the columns of a panel in the stage that writes them."""
-        vector, lane = schedule.split(self.inside, target.vector_lanes("f32"), tail="guard")
-        schedule.unroll(vector)
-        schedule.vectorize(lane)
+
+def write_vectors(schedule: Schedule, inside: str, target: Target) -> None:
+    """Vectorizes `inside`, the columns of a panel, in the stage that writes them."""
+    vector, lane = schedule.split(inside, target.vector_lanes("f32"), tail="guard")
+    schedule.unroll(vector)
+    schedule.vectorize(lane)
+
+
+def multiply_tiles(schedule: Schedule, info: StageInfo, tile: tuple[int, int, int]) -> str:
+    """Computes the sums of two by two tiles for the whole depth, all products of parts at each
+    step. Returns the loop over the steps.
+    """
+    height, _, deep = tile
+    terms, depth = info.reduction_axes
+    *others, m, n = info.axes
+    schedule.reorder(depth, terms, *others, m, n)
+    block, line = schedule.split(m, height)
+    steps, inner = schedule.split(depth, deep)
+    schedule.reorder(steps, terms, *others, block, line, n, inner)
+    schedule.unroll(terms)
+    schedule.tensorize(info.name, line, n, inner)
+    return steps
 
 
 def arrange_panels(schedule: Schedule, match: PartsMatch, root: StageInfo, band: int) -> Panels:
     """Splits the stage that holds the sums into panels, and its rows into bands of `band`."""
     *batch, row, across = root.axes_in(match.result(schedule))
-    if not schedule.is_static(row):
-        return _arrange_blocks(schedule, match, [*batch, row, across], band)
     bands: list[str] = []
     if band < schedule.extent(row):
         schedule.reorder(row, *batch, across)  # outermost: the last band may be shorter
@@ -109,17 +122,3 @@ def arrange_panels(schedule: Schedule, match: PartsMatch, root: StageInfo, band:
     panel, inside = schedule.split(across, WIDE * match.tile[1])
     schedule.reorder(*batch, panel, row, inside)
     return Panels([*bands, *batch, panel], bool(bands), row, inside)
-
-
-def _arrange_blocks(schedule: Schedule, match: PartsMatch, axes: list[str], band: int) -> Panels:
-    """Splits a stage whose number of rows is known only at run time into bands of whole tiles of
-    rows, and each band into panels. Rows beyond the last one are skipped.
-    """
-    *batch, row, across = axes
-    height, width, _ = match.tile
-    blocks, line = schedule.split(row, height, tail="guard")
-    outer, blocks = schedule.split(blocks, band // height, tail="once")
-    schedule.reorder(across, outer, *batch, blocks, line)  # the last panel gets a separate nest
-    panel, inside = schedule.split(across, WIDE * width)
-    schedule.reorder(outer, *batch, panel, blocks, line, inside)
-    return Panels([outer, *batch, panel], True, line, inside, blocks)

@@ -23,7 +23,9 @@ from clew.schedules.library.panels import (
     PartsMatch,
     arrange_panels,
     match_parts,
+    multiply_tiles,
     rows_of_band,
+    write_vectors,
 )
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.streaming import stream
@@ -52,27 +54,14 @@ class Parts(Rule[PartsMatch]):
 
     def schedule(self, match: PartsMatch, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
-        info, (height, _, deep) = infos[match.anchor], match.tile
+        info = infos[match.anchor]
         panels = arrange_panels(schedule, match, infos[match.root], settings["band"])
-        if panels.blocks:
-            line = panels.row
-            pairs, pair = schedule.split(panels.blocks, HIGH, tail="shrink")
-        else:
-            blocks, line = schedule.split(panels.row, height)
-            pairs, pair = schedule.split(blocks, HIGH)
+        blocks, line = schedule.split(panels.row, match.tile[0])
+        pairs, pair = schedule.split(blocks, HIGH)
         schedule.reorder(pairs, pair, line, panels.inside)
-        schedule.compute_at(match.anchor, pairs, "scratch", beyond=bool(panels.blocks))
-        panels.write_vectors(schedule, match.target)
-        if panels.blocks:
-            schedule.share_guards(line)
-        terms, depth = info.reduction_axes
-        *others, m, n = info.axes
-        schedule.reorder(depth, terms, *others, m, n)
-        m_block, m_line = schedule.split(m, height)
-        steps, inner = schedule.split(depth, deep)
-        schedule.reorder(steps, terms, *others, m_block, m_line, n, inner)
-        schedule.unroll(terms)
-        schedule.tensorize(match.anchor, m_line, n, inner)
+        schedule.compute_at(match.anchor, pairs, "scratch")
+        write_vectors(schedule, panels.inside, match.target)
+        steps = multiply_tiles(schedule, info, match.tile)
         if settings["prefetch"]:
             stream(schedule, info, panels.outer[-1], [pairs, steps], match.target)
         spread(schedule, panels.outer, "" if panels.banded else pairs)

@@ -33,6 +33,7 @@ from clew.schedules.library.panels import (
     arrange_panels,
     match_parts,
     rows_of_band,
+    write_vectors,
 )
 from clew.schedules.library.register_tile import spread
 from clew.schedules.rule import Demand, Rule, Work
@@ -114,7 +115,7 @@ class SplitWeights(Rule[WeightMatch]):
         height, width, deep = match.tile
         panels = arrange_panels(schedule, match, infos[match.root], settings["band"])
         schedule.compute_at(match.anchor, panels.outer[-1], "scratch")
-        panels.write_vectors(schedule, match.target)
+        write_vectors(schedule, panels.inside, match.target)
         chunks, steps = _multiply(schedule, info, (height, deep), settings["steps"])
         _take_apart(schedule, pieces, chunks, match.target)
         if settings["overlap"] and schedule.extent(chunks) > 1:

@@ -12,7 +12,7 @@ from clew.frontends.onnx.file.tensors import checked_size, dtype_of, sparse_to_a
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import Dim, SymDim, product
-from clew.ir.expr import ArgRef, Constant, Expr
+from clew.ir.expr import Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy
 from clew.ops.math.create import arange_size
 
@@ -120,31 +120,23 @@ def transpose(layer: Layer) -> Result:
 def expand(layer: Layer) -> Result:
     """Broadcast by NumPy's rule in both directions."""
     if layer.known(1) is None:
-        return held(layer, "broadcast_to", [layer.input(0)], {"shape": 1})
+        return held(layer, "broadcast_to", [layer.input(0)], {"shape": 1}, both=True)
     x, wanted = layer.input(0), layer.dims(1, "the shape")
     source = layer.type(0).shape
     rank = max(len(source), len(wanted))
     pairs = list(zip(_led(source, rank), _led(wanted, rank), strict=True))
-    if any(_may_be_either(a, b) for a, b in pairs):
-        return call("broadcast_to", x, layer.input(1), shape=ArgRef(1))
-    return call("broadcast_to", x, shape=tuple(_widened(a, b) for a, b in pairs))
+    if any(isinstance(b, SymDim) and a not in (1, b) for a, b in pairs):
+        return call("broadcast_to", x, shape=tuple(wanted), both=True)
+    return call("broadcast_to", x, shape=tuple(a if b == 1 else b for a, b in pairs))
 
 
-def _may_be_either(size: Dim, wanted: Dim) -> bool:
-    """Whether it is unknown before the run which of two sizes is larger. Two named sizes are
-    assumed equal; sizes computed from others (`min(1, n)`) are not.
+def _is_computed(size: Dim, wanted: Dim) -> bool:
+    """Whether only the run tells which of two sizes is larger: one is computed from others
+    (`min(1, n)`). Two named sizes are mostly equal, and a kernel may assume that they are.
     """
     if isinstance(size, int) or isinstance(wanted, int) or size == wanted:
         return False
     return not all(str(d) in d.symbols for d in (size, wanted))
-
-
-def _widened(size: Dim, wanted: Dim) -> Dim:
-    """Returns the size that an axis is expanded to: the wanted one, which may be 1."""
-    if isinstance(wanted, int):
-        return size if wanted == 1 else wanted
-    fixed = isinstance(size, int) and size != 1
-    return size if fixed else wanted
 
 
 def _led(shape: Sequence[Dim], rank: int) -> list[Dim]:
