@@ -31,6 +31,7 @@ from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
+_ZERO = Imm(0, INDEX)
 _MOST_OF_SIZE = 32  # lines of a share sized at run time; caches cannot keep up with more
 FEW_TILES = 4
 """Tiles that prefetch a range together if only a run knows how many there are."""
@@ -78,8 +79,7 @@ def prefetch(
 
         def share(steps: Dim) -> _Share:
             made = _Share(load.source, outer, stmt.stage, panel, steps)
-            if isinstance(made.each, int):
-                check_lines(made.each)
+            check_lines(made.each)
             return made
 
         body, skipped = found.body, frozenset[int]()
@@ -196,8 +196,8 @@ class Step:
     tile, of which there are at least `count`. Loops inside the tile have known trip counts.
     """
 
-    tile: Scalar = Imm(0, INDEX)
-    inside: Scalar = Imm(0, INDEX)
+    tile: Scalar = _ZERO
+    inside: Scalar = _ZERO
     count: int = 1
 
     @property
@@ -233,6 +233,7 @@ class _Share:
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
         self.lines = -(-elements // self.per_line)
         self.steps = steps
+        # The lines of a share; only a run knows them if only a run knows the steps.
         self.each = -(-self.lines // max(steps, 1)) if isinstance(steps, int) else 0
 
     def of(self, step: Step, simplifier: Simplifier) -> list[Stmt]:
@@ -258,12 +259,9 @@ class _Share:
 
     def _of_line(self, line: Scalar) -> Prefetch:
         """Returns the prefetch of a cache line of the panel."""
-        return self._of_element(binary("mul", line, Imm(self.per_line, INDEX)))
-
-    def _of_element(self, place: Scalar) -> Prefetch:
-        """Returns the prefetch of the line of an element of the panel."""
         outer: list[Scalar] = [*self.outer, self.next]
         inner = len(self.buffer.shape) - self.axis - 1
+        place = binary("mul", line, Imm(self.per_line, INDEX))
         # The position within the panel counts from its start, over all of its axes.
         rest = [Imm(0, INDEX)] * (inner - 1) + [place]
         return Prefetch(self.buffer, (*outer, *rest), self.stage)
@@ -283,8 +281,8 @@ def check_lines(lines: int) -> None:
 
 
 def is_at(loop: For, at: str) -> bool:
-    """Whether iterations of a loop are steps of the loop `at`: it is this loop, or its outer part in
-    a copy that was split.
+    """Whether iterations of a loop are steps of the loop named `at`: it is this loop, or the outer
+    part of a copy of it that was split.
     """
     return loop.name in (at, f"{at}.o")
 
