@@ -24,7 +24,13 @@ from clew.loop.ir import (
     walk,
 )
 from clew.loop.primitives.common import primitive, rewrite_loops
-from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, check_lines, insert_shares, iterations
+from clew.loop.primitives.prefetch import (
+    CACHE_LINE_BYTES,
+    Step,
+    check_lines,
+    insert_shares,
+    iterations,
+)
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary
 from clew.te.walk import substitute
@@ -79,7 +85,7 @@ def overlap(
         work = _Work(found.index, own, loop, twice, simplifier)
         share = _Share(work, next_, following, turn, steps, lines, distance)
         body = twice.read(block(*rest), binary("mod", found.index, Imm(2, INDEX)))
-        body = insert_shares(body, at, Imm(0, INDEX), share, simplifier)
+        body = insert_shares(body, at, Step(), share, simplifier)
         first = work.of(Imm(0, INDEX), Imm(0, INDEX), own)
         return block(first, replace(found, body=body))
 
@@ -153,11 +159,11 @@ class _Share:
     lines: int
     distance: int
 
-    def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
+    def of(self, step: Step, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step."""
         loop = self.work.loop
         each = math.ceil(loop.extent / self.steps)
-        start = binary("mul", step, Imm(each, INDEX))
+        start = binary("mul", step.number, Imm(each, INDEX))
         if not simplifier.never_above(start, loop.extent - each):
             start = binary("min", start, Imm(loop.extent - each, INDEX))
         part = loop.index.part(loop.name, each)

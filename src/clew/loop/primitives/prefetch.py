@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from clew.ir.dims import Dim, dim_max, dim_min
+from clew.ir.dims import Dim, SymDim, dim_max, dim_min
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import (
@@ -31,6 +31,7 @@ from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
+_ZERO = Imm(0, INDEX)
 _MOST_OF_SIZE = 32  # lines of a share sized at run time; caches cannot keep up with more
 FEW_TILES = 4
 """Tiles that prefetch a range together if only a run knows how many there are."""
@@ -78,8 +79,7 @@ def prefetch(
 
         def share(steps: Dim) -> _Share:
             made = _Share(load.source, outer, stmt.stage, panel, steps)
-            if isinstance(made.each, int):
-                check_lines(made.each)
+            check_lines(made.each)
             return made
 
         body, skipped = found.body, frozenset[int]()
@@ -90,7 +90,7 @@ def prefetch(
             steps = least_iterations(body, at) * FEW_TILES
         placed = True
         if steps:
-            body = insert_shares(body, at, Imm(0, INDEX), share(steps), simplifier, skipped)
+            body = insert_shares(body, at, Step(), share(steps), simplifier, skipped)
         return replace(found, body=body)
 
     new = rewrite_loops(nest, ahead, rewrite)
@@ -118,7 +118,7 @@ def _with_small_tiles(
             return loop
         at = inner[-1].name
         each = share(least_iterations(loop.body, at))
-        small = replace(loop, body=insert_shares(loop.body, at, Imm(0, INDEX), each, simplifier))
+        small = replace(loop, body=insert_shares(loop.body, at, Step(), each, simplifier))
         done.add(id(small))
         return small
 
@@ -186,8 +186,35 @@ def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) ->
 class Share(Protocol):
     """Work that is added to each of some steps."""
 
-    def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
+    def of(self, step: Step, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """The number of a step, as a sum: of the first step of its tile, and of the step within the
+    tile, of which there are at least `count`. Loops inside the tile have known trip counts.
+    """
+
+    tile: Scalar = _ZERO
+    inside: Scalar = _ZERO
+    count: int = 1
+
+    @property
+    def number(self) -> Scalar:
+        """The number of the step."""
+        return binary("add", self.tile, self.inside)
+
+    def within(self, loop: For, each: Dim) -> Step:
+        """Returns the step in the body of a loop whose iterations have `each` steps."""
+        passed = binary("mul", loop.index, size(each))
+        if isinstance(loop.size, int):
+            return Step(self.tile, binary("add", self.inside, passed), self.count * loop.size)
+        return Step(binary("add", self.number, passed))
+
+    def after(self, steps: Dim) -> Step:
+        """Returns the step that follows `steps` more."""
+        return replace(self, inside=binary("add", self.inside, size(steps)))
 
 
 class _Share:
@@ -205,22 +232,30 @@ class _Share:
         elements = math.prod(buffer.numbers[axis + 1 :])
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
         self.lines = -(-elements // self.per_line)
-        self.each: Dim = (steps + (self.lines - 1)) // dim_max(steps, 1)
-        if not isinstance(self.each, int):
-            self.each = dim_min(self.each, min(_MOST_OF_SIZE, self.lines))
+        self.steps = steps
+        # The lines of a share; only a run knows them if only a run knows the steps.
+        self.each = -(-self.lines // max(steps, 1)) if isinstance(steps, int) else 0
 
-    def of(self, step: Scalar, simplifier: Simplifier) -> list[Stmt]:
+    def of(self, step: Step, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step."""
-        first = binary("mul", step, size(self.each))
-        if not isinstance(self.each, int):
-            first = binary("min", first, size(self.lines - self.each))
-            line = Index(f"{self.stage}.line", self.each)
-            place = simplifier.simplify(binary("add", first, line))
-            return [For(line, "serial", self._of_line(place))]
+        if not isinstance(self.steps, int):
+            return self._of_size(self.steps, step, simplifier)
+        first = binary("mul", step.number, Imm(self.each, INDEX))
         if not simplifier.never_above(first, self.lines - self.each):
             first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
         lines = range(min(self.each, self.lines))
         return [self._of_line(binary("add", first, Imm(n, INDEX))) for n in lines]
+
+    def _of_size(self, steps: SymDim, step: Step, simplifier: Simplifier) -> list[Stmt]:
+        """Returns the statements of one step if only a run knows how many there are."""
+        each = dim_min((steps + (self.lines - 1)) // dim_max(steps, 1), _MOST_OF_SIZE)
+        start = binary("mul", step.tile, size(each))
+        # Only the position of a tile has a bound, so that its steps add a stride to a pointer.
+        first = binary("min", start, size(dim_max(self.lines - step.count * each, 0)))
+        line = Index(f"{self.stage}.line", each)
+        place = binary("add", binary("add", first, binary("mul", step.inside, size(each))), line)
+        share = For(line, "serial", self._of_line(simplifier.simplify(place)))
+        return [If(binary("lt", simplifier.simplify(start), Imm(self.lines, INDEX)), share)]
 
     def _of_line(self, line: Scalar) -> Prefetch:
         """Returns the prefetch of a cache line of the panel."""
@@ -245,6 +280,13 @@ def check_lines(lines: int) -> None:
         )
 
 
+def is_at(loop: For, at: str) -> bool:
+    """Whether iterations of a loop are steps of the loop named `at`: it is this loop, or the outer
+    part of a copy of it that was split.
+    """
+    return loop.name in (at, f"{at}.o")
+
+
 def iterations(stmt: Stmt, at: str, skipped: Collection[int] = ()) -> Dim:
     """Returns the number of executions of the body of a loop named `at` in a statement, without
     those in the loops whose ids are `skipped`.
@@ -253,7 +295,7 @@ def iterations(stmt: Stmt, at: str, skipped: Collection[int] = ()) -> Dim:
         case For():
             if id(stmt) in skipped:
                 return 0
-            return stmt.size * (1 if stmt.name == at else iterations(stmt.body, at, skipped))
+            return stmt.size * (1 if is_at(stmt, at) else iterations(stmt.body, at, skipped))
         case If() | TileProduct():
             return iterations(stmt.body, at, skipped)
         case Block():
@@ -273,7 +315,7 @@ def least_iterations(stmt: Stmt, at: str, skipped: Collection[int] = ()) -> int:
         case For():
             if id(stmt) in skipped:
                 return 0
-            each = 1 if stmt.name == at else least_iterations(stmt.body, at, skipped)
+            each = 1 if is_at(stmt, at) else least_iterations(stmt.body, at, skipped)
             return each * (stmt.size if isinstance(stmt.size, int) else 1)
         case If() | TileProduct():
             return least_iterations(stmt.body, at, skipped)
@@ -292,7 +334,7 @@ def has_tiles(stmt: Stmt) -> bool:
 def insert_shares(
     stmt: Stmt,
     at: str,
-    step: Scalar,
+    step: Step,
     share: Share,
     simplifier: Simplifier,
     skipped: Collection[int] = (),
@@ -304,11 +346,11 @@ def insert_shares(
         case For():
             if id(stmt) in skipped:
                 return stmt
-            inner: Dim = 1 if stmt.name == at else iterations(stmt.body, at, skipped)
+            inner: Dim = 1 if is_at(stmt, at) else iterations(stmt.body, at, skipped)
             if not inner:
                 return stmt
-            here = binary("add", step, binary("mul", stmt.index, size(inner)))
-            if stmt.name == at:
+            here = step.within(stmt, inner)
+            if is_at(stmt, at):
                 return replace(stmt, body=block(*share.of(here, simplifier), stmt.body))
             body = insert_shares(stmt.body, at, here, share, simplifier, skipped)
             return replace(stmt, body=body)
@@ -319,6 +361,6 @@ def insert_shares(
             made: list[Stmt] = []
             for child in stmt.stmts:
                 made.append(insert_shares(child, at, step, share, simplifier, skipped))
-                step = binary("add", step, size(iterations(child, at, skipped)))
+                step = step.after(iterations(child, at, skipped))
             return block(*made)
     return stmt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from typing import Final
 
 from clew.ir.types import memory_bytes
 from clew.loop.ir import buffer_loads, loops
@@ -20,6 +21,9 @@ from clew.support.errors import ScheduleError
 
 # Reduction steps between two prefetches, where only a run knows how many tiles share them.
 _STEPS_OF_PREFETCH = 16
+STEPS_OF_IMAGES: Final = 4
+"""Reduction steps between two prefetches in convolutions, whose tiles are few if an image is small:
+shares must be large then, and no burst may be."""
 # With fewer rows, a panel is loaded for too little work.
 _LEAST_ROWS = 56
 
@@ -30,13 +34,15 @@ def register_tile(
     lanes: int,
     blocks: str | None = None,
     unroll: int = 0,
+    apart: int = _STEPS_OF_PREFETCH,
 ) -> list[str]:
     """Orders the loops of an anchor that was moved into registers: the reduction outside, its
     unrolled tile inside. Returns the reduction loops, outermost first.
 
     `blocks` names the axis over more vectors of the same pixel. It goes innermost, so that all uses
     of a broadcast follow each other. `unroll` is the number of reduction steps to unroll; with 0,
-    the tile's size determines it.
+    the tile's size determines it. `apart` is the number of reduction steps between two prefetches
+    if only a run knows how many tiles share them.
     """
     *others, column = info.axes
     if blocks is not None:
@@ -52,7 +58,7 @@ def register_tile(
         reduction[-1], inner = schedule.split(deepest, steps)
         schedule.unroll(inner)
     elif steps == 1 and not unroll and not _is_static(schedule):
-        reduction[-1] = _unroll_small_copies(schedule, deepest)
+        reduction[-1] = _unroll_small_copies(schedule, deepest, apart)
     for name in (*others, vector):
         schedule.unroll(name)
     schedule.vectorize(lane)
@@ -64,14 +70,14 @@ def _is_static(schedule: Schedule) -> bool:
     return all(isinstance(loop.size, int) for loop in loops(schedule.nest.body))
 
 
-def _unroll_small_copies(schedule: Schedule, reduction: str) -> str:
+def _unroll_small_copies(schedule: Schedule, reduction: str, apart: int) -> str:
     """Splits a reduction into chunks that all tiles share, and unrolls a few steps in tiles with
     few accumulators, such as those for remainders known only at run time. Returns the loop over
     chunks.
     """
     outer, inner = reduction, reduction
-    if schedule.is_multiple(reduction, _STEPS_OF_PREFETCH):
-        outer, inner = schedule.split(reduction, _STEPS_OF_PREFETCH)
+    if schedule.is_multiple(reduction, apart):
+        outer, inner = schedule.split(reduction, apart)
     if schedule.is_multiple(inner, FEW_UNROLLED):
         with contextlib.suppress(ScheduleError):
             _, few = schedule.split(inner, FEW_UNROLLED, inside=ENOUGH_ACCUMULATORS)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import Stmt, buffer_loads, loops, reads
+from clew.loop.ir import buffer_loads, loops, reads
 from clew.loop.primitives.prefetch import (
     CACHE_LINE_BYTES,
     has_tiles,
@@ -23,8 +22,6 @@ from clew.support.errors import ScheduleError
 _MOST_LINES = 8
 # Reduction steps between two requests, if a request at each step would be less than a line.
 _STEPS = 16
-# Fewest steps in an iteration for which a loop over lines, counted at run time, is cheap.
-_FEW_STEPS = 8
 
 
 def stream(
@@ -76,7 +73,7 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
     body = next(n for n in loops(schedule.nest.body) if n.name == panel).body
     known = isinstance(iterations(body, levels[-1]), int)
     if not known and not has_tiles(body):
-        return _level_of_size(body, levels)
+        return levels[-1]
     for name in levels:
         steps = least_iterations(body, name)
         if not steps or math.ceil(lines / steps) > _MOST_LINES:
@@ -87,19 +84,6 @@ def _level(schedule: Schedule, panel: str, levels: list[str], lines: int) -> str
             outer, _ = schedule.split(name, few)
             return outer
         return name
-    return levels[-1]
-
-
-def _level_of_size(body: Stmt, levels: Sequence[str]) -> str:
-    """Returns the innermost loop with enough steps in an iteration to hide a few requests, if the
-    iteration count is known only at run time; else the last. Outer loops have few iterations and
-    would not spread requests.
-    """
-    for name in reversed(levels):
-        copies = [loop for loop in loops(body) if loop.name == name]
-        inside = [[n.typical for n in loops(c.body) if n.kind == "serial"] for c in copies]
-        if any(math.prod(each) >= _FEW_STEPS for each in inside):
-            return name
     return levels[-1]
 
 

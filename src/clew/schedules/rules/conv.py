@@ -12,13 +12,14 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.dims import SymDim
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import BLOCKED_IMAGE, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.images import Image, blocked_image, reads_own_channels
-from clew.schedules.library.register_tile import register_tile, split_tiles, spread
+from clew.schedules.library.register_tile import STEPS_OF_IMAGES, register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
 from clew.schedules.rule import Rule, TailMatch, Work
@@ -34,6 +35,9 @@ _FEW_PANELS: Final = 4
 _VECTORS_OF_BLOCK: Final = 2
 # An image becomes one line only if that takes less than this share of the tiles of its lines.
 _GOOD_FIT: Final = 0.95
+# Lines of a register tile if only a run knows the size of the image. Small images then fill most of
+# a tile, and tiles of fewer columns have shorter remainders.
+_LINES_OF_FREE: Final = 2
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,8 @@ class Conv(Rule[Convolution]):
         columns = balanced(width, most)
         lines = balanced(height, max(1, most // columns))
         kept = _lines_in_cache(match.info, image, match.target, image.blocks // vectors)
+        if not flat and kept == image.height >= _LINES_OF_FREE and _is_free(image):
+            columns, lines = balanced(width, max(1, most // _LINES_OF_FREE)), _LINES_OF_FREE
         choices = [
             Choice("vectors", vectors, (1, 2, 3, 4), "blocks of channels in a register tile"),
             tile_size(
@@ -128,8 +134,9 @@ class Conv(Rule[Convolution]):
         ow_outer, ow_inner = split_tiles(schedule, ow if rows else down, columns)
         schedule.compute_at(match.anchor, ow_outer, "register")
         reduction = register_tile(
-            schedule, info, match.lanes, blocks=info.axes[1], unroll=settings["unroll"]
-        )
+            schedule, info, match.lanes, blocks=info.axes[1], unroll=settings["unroll"],
+            apart=STEPS_OF_IMAGES,
+        )  # fmt: skip
         with contextlib.suppress(ScheduleError):  # frames outside a clip; most have none
             schedule.skip_padding(match.anchor)
         vector, lane = schedule.split(ci, match.lanes, tail="guard")
@@ -144,6 +151,11 @@ class Conv(Rule[Convolution]):
         else:
             spread(schedule, [*outer, co_outer], tiles[0])
         return schedule
+
+
+def _is_free(image: Image) -> bool:
+    """Whether only a run knows the numbers of lines and of pixels in a line."""
+    return all(isinstance(extent, SymDim) for extent in image.shape[2:4])
 
 
 def _fits_better_flat(image: Image, most: int) -> bool:

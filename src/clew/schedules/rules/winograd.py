@@ -16,7 +16,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import ONE_RESULT
 from clew.schedules.library.images import Image, blocked_image
-from clew.schedules.library.register_tile import register_tile, split_tiles, spread
+from clew.schedules.library.register_tile import STEPS_OF_IMAGES, register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
 from clew.schedules.rule import Match, Rule, Work, stage_role
@@ -281,7 +281,9 @@ def _multiply(
     panel = schedule.fuse(schedule.fuse(i, j), panel)
     tiles, row = split_tiles(schedule, t, settings["rows"])
     schedule.compute_at(info.name, tiles, "register")
-    reduction = register_tile(schedule, info, lanes, blocks=info.axes[2], unroll=settings["unroll"])
+    reduction = register_tile(
+        schedule, info, lanes, blocks=info.axes[2], unroll=settings["unroll"], apart=STEPS_OF_IMAGES
+    )
     for name in (row, block):
         schedule.unroll(name)
     schedule.vectorize(oi)
