@@ -5,9 +5,9 @@
 Each model runs in a process of its own, whose cache is empty at first. There, clew runs alone at
 all sizes: builds, the first call and later ones, memory. Then clew and ONNX Runtime run in turns at
 each size, at some sizes beside a static build too, with new values on every call, and their outputs
-are compared. With `--warm N`, N more processes with the same cache run clew alone again. Each has
-only one first call at a size, which a shared machine may slow down; the limit is for the median of
-all processes.
+are compared. With `--warm N`, N more processes with the same cache run clew alone again. A process
+has only one first call at each size, which a shared machine may slow down, so the limit applies to
+the median over all processes.
 
 The limits are those of one build for all sizes. The script exits with 1 if outputs differ or a size
 fails, whatever the times.

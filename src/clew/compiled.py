@@ -76,10 +76,10 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     Calls may come from several threads at once. One build serves all sizes of a model with symbolic
     sizes, and all values of inputs that decide sizes (`inputs` marks these). For calls with sizes
-    of 0 that it does not serve, or with inputs that may have any rank, there is one such build for
-    each set of empty sizes and of ranks (a variant). Sizes and values have a build of their own if
-    that build is not valid for them (a negative value), if the values decide more than sizes, if
-    some kernel cannot take its sizes from a call, or if the model uses other backends.
+    of 0 that this build does not serve, or with inputs that may have any rank, there is one such
+    build for each set of empty sizes and of ranks (a variant). Sizes and values have a build of
+    their own if that build is not valid for them (a negative value), if the values decide more than
+    sizes, if some kernel cannot take its sizes from a call, or if the model uses other backends.
     `builds_made` counts builds. The programs of the last 32 sets of sizes are kept.
     """
 
@@ -108,7 +108,7 @@ class CompiledModel(ProfiledModel[Kernel]):
             or any(not i.is_static for i in self._inputs)
             or bool(self._by_value)
         )
-        # States grow from nothing, so the build for all sizes should serve a size of 0 as well.
+        # Growing states start empty, so the build for all sizes should serve a size of 0 as well.
         growing = growing_by_convention(self._inputs, self._outputs)
         if self._free is not None and self._serves_all and self._accepts_empty(growing):
             with suppress(ClewError):  # a build for size 0 alone may be possible
@@ -227,7 +227,7 @@ class CompiledModel(ProfiledModel[Kernel]):
                 self._variants.get(variant, self._compiled_variant)
 
     def _accepts_empty(self, names: Collection[str]) -> bool:
-        """Whether the user accepts size 0 for all of some names, of which there is at least one."""
+        """Whether there are names, and the ranges of sizes accept 0 for all of them."""
         return bool(names) and all(0 in self.options.sizes.of(name) for name in names)
 
     def _serves_empty(self, variant: Variant) -> bool:

@@ -1,4 +1,4 @@
-"""States that grow from nothing: one build serves all lengths, 0 included."""
+"""Growing states that start empty: one build serves all lengths, 0 included."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ READ: dict[str, tuple[list[Any], str, dict[str, Array]]] = {
     ),
     "multiplied": ([JOINED, node("MatMul", "present_k w", "y")], "present_k y", {"w": drawn(5, 9)}),
 }  # fmt: skip
-# Operators that read more of an empty state than each element.
+# Operators that do more than map the elements of an empty state.
 NOT_SERVED: dict[str, tuple[list[Any], str, dict[str, Array]]] = {
     "sum": ([JOINED, node("ReduceSum", "past_k axis", "y")], "present_k y", {"axis": ints(1)}),
     "maximum": ([JOINED, node("ReduceMax", "past_k axis", "y")], "present_k y", {"axis": ints(1)}),

@@ -13,7 +13,7 @@ from clew import te
 from clew.ir.dims import SymDim
 from clew.loop.affine import Simplifier
 from clew.loop.interpret import interpret
-from clew.loop.ir import Block, For, Nest, Prefetch, Stmt, walk
+from clew.loop.ir import Block, For, If, Nest, Prefetch, Stmt, walk
 from clew.loop.lower import lower
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule, Step
@@ -221,6 +221,11 @@ def requested(nest: Nest, sizes: Mapping[str, int], panel: int) -> list[int]:
             case Block():
                 for child in stmt.stmts:
                     visit(child, values)
+            case If():
+                holds = Simplifier().simplify(substitute(stmt.cond, values))
+                assert isinstance(holds, Imm)
+                if holds.value:
+                    visit(stmt.body, values)
             case Prefetch():
                 *_, place = [Simplifier().simplify(substitute(i, values)) for i in stmt.indices]
                 assert isinstance(place, Imm)
@@ -260,6 +265,22 @@ def test_the_share_of_a_prefetch_follows_from_the_sizes_of_a_run() -> None:
         (line,) = (s for s in walk(nest.body) if isinstance(s, For) and s.name == "out.line")
         asked.append(line.extent)
     assert asked == [32, 32, 22, 1, 1]  # of 64; at most 32 at once
+
+
+def test_tiles_of_any_number_share_a_prefetch() -> None:
+    """Tiles request the panel about once; those after its end request nothing."""
+    schedule = panels_of_any_rows()
+    schedule.split("out.i", 6, tail="shrink")
+    schedule.split("out.k", 16)
+    schedule.reorder("out.i.o", "out.k.o", "out.k.i", "out.i.i", "out.j")
+    schedule.prefetch("b", "out.p", "out.k.o")
+    for rows in (1, 5, 6, 7, 12, 18, 24, 60, 90, 200):
+        lines = requested(schedule.nest, {"n": rows}, panel=0)
+        assert sorted(set(lines)) == list(range(64)), rows
+        assert len(lines) <= 80, rows  # the last tile may repeat a part of a share
+    arrays = [np.ones((7, 64), np.float32), np.ones((4, 64, 16), np.float32)]
+    (result,) = interpret(at_sizes(schedule.finished(), {"n": 7}), arrays)
+    assert (result == 64).all()
 
 
 def test_overlap_computes_a_stage_one_iteration_early() -> None:

@@ -88,7 +88,7 @@ FROM_ZERO: dict[str, Dim] = {"z": Z, "8*z": 8 * Z, "z+1": Z + 1, "z+n": Z + N, "
 @pytest.mark.parametrize("tail", TAILS)
 @pytest.mark.parametrize("extent", FROM_ZERO)
 def test_a_size_may_be_0(extent: str, tail: str) -> None:
-    """Every iteration runs, unless code divides by a size that is 0; then it needs another size."""
+    """Every iteration runs. If code would divide by a size of 0, a need rules this size out."""
     size = FROM_ZERO[extent]
     for factor in FACTORS:
         schedule = Schedule(copied(size))

@@ -2,8 +2,8 @@
 
 A size of 0 makes values empty. Most operators and schedule rules do not expect this, so the values
 that they read and compute must have elements. Operators that only map elements are an exception:
-their loops run no iterations, and `loop.needs` proves that they read nothing of an empty operand.
-That is enough for states that grow from nothing, which a concatenation extends.
+loops over an empty value run no iterations, and `loop.needs` proves that nothing of an empty
+operand is read. This is enough for growing states that start empty, which a concatenation extends.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from clew.te.analysis import Kind
 def conditions_of(
     main: Function, binaries: Iterable[KernelBinary], imported: Function | None = None
 ) -> tuple[SymDim, ...]:
-    """Returns the dimensions that must be at least 0: what kernels need, that views show all of
-    their memory or a part of it, that loops run no negative number of times, and that values are
-    not empty where operators do not expect it. Operators of the imported graph with empty results
-    have no kernel, but their operands must fit as well.
+    """Returns the dimensions that must be at least 0: the needs of kernels, that views show all of
+    their memory or a part of it, that no trip count is negative, and that values are not empty
+    where operators do not expect it. Operators of the imported graph with empty results have no
+    kernel, but their operands must fit as well.
     """
     return tuple(dict.fromkeys(_conditions(main, binaries, imported)))
 
@@ -74,7 +74,7 @@ def _readers(main: Function) -> dict[int, list[Expr]]:
 
 
 def _may_be_empty(node: Expr, readers: dict[int, list[Expr]]) -> bool:
-    """Whether the operators that compute and read a value are right if it has no elements."""
+    """Whether the operators that compute and read a value remain correct if it is empty."""
     return (isinstance(node, Var) or _maps_elements(node)) and all(
         map(_maps_elements, readers.get(node.id, ()))
     )

@@ -105,7 +105,7 @@ class Addresses(ABC):
         # Names of the sizes that a call brings, and the argument that holds the first.
         self.sizes: Sequence[str] = ()
         self.first_size = 0
-        # What must be at least 0 so that no size is divided by 0; all functions of a kernel add.
+        # Must be at least 0, so that no divisor is 0; all functions of a kernel share this.
         self.needs: dict[SymDim, None] = {}
         self._bases: dict[int, str] = {}
         self._flat: dict[int, tuple[object, Linear]] = {}
@@ -250,8 +250,8 @@ class Addresses(ABC):
         return found
 
     def divides(self, expr: Binary) -> None:
-        """Notes the need that the size by which an index is divided is not 0. The division may be
-        emitted ahead of the loop that rules this out.
+        """Records the need that the size by which an index is divided is not 0. The division may be
+        emitted ahead of the loop that rules out 0.
         """
         if expr.op not in ("floordiv", "mod") or divisor(expr, expr.op) is not None:
             return

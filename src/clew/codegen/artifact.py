@@ -59,10 +59,10 @@ class EntryPoint:
     `begin` to `end`. A phase with neither is serial. A phase that `joins` may run concurrently with
     the phase before it.
 
-    `cost` is an estimate of the nanoseconds of one run on one core, and `repeated` of those that
-    each call spends on each piece before its lines. Costs and accesses determine threading and
-    chunks, and never affect the result. The costs of a template are those at typical sizes, and
-    grow with `work`.
+    `cost` is an estimate of the nanoseconds of one run on one core, and `repeated` one of the
+    nanoseconds that each call spends on each piece before its lines. Costs and accesses determine
+    threading and chunks, and never affect the result. The costs of a template are those at typical
+    sizes, and grow with `work`.
     """
 
     symbol: str
@@ -129,8 +129,8 @@ class EntryPoint:
 
 
 def _record(value: Any) -> Any:
-    """Returns a value of dataclasses, tuples and dimensions as JSON values, without empty work and
-    repeated costs.
+    """Returns a value of dataclasses, tuples and dimensions as JSON values; `work` and `repeated`
+    are left out if they are None or 0.
     """
     if isinstance(value, SymDim):
         return to_record(value)

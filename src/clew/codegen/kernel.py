@@ -55,7 +55,7 @@ _LEAST_PAST_CACHES_BYTES = 16
 @dataclass(frozen=True)
 class EmittedKernel:
     """A kernel's functions: entry points in order, memory sizes, and the module's text. `sizes`
-    names the sizes that a call brings; `needs` must be at least 0, since code divides by sizes.
+    names the sizes that a call brings; `needs` must be at least 0, so that no divisor is 0.
     """
 
     entries: tuple[EntryPoint, ...]
@@ -147,7 +147,7 @@ class _Layout:
                 offset = offset + lines * _CACHE_LINE_BYTES
         self.scratch_bytes = offset
         self.sizes = nest.sizes
-        # What must be at least 0 so that no function divides a size by 0.
+        # Must be at least 0, so that no function divides by 0.
         self.needs: dict[SymDim, None] = {}
 
 
@@ -317,7 +317,7 @@ class _Function:
         self.b.start(done)
 
     def _piece(self, loop: For) -> None:
-        """Emits an iteration of a parallel loop: what comes before its lines, and some lines."""
+        """Emits a piece: the statements before its lines, and the requested lines."""
         for stmt in before_lines(loop):
             self._statement(stmt)
         self._lines(parallel_lines(loop))

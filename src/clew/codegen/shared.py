@@ -54,8 +54,8 @@ def plan_of(expr: Scalar, least: int) -> Plan | None:
 
 
 def _has_no_other_element(load: Load) -> bool:
-    """Whether there may be no element to read instead of one that does not exist: in a register
-    tile, and in a buffer that may be empty.
+    """Whether a load may have no other element to read in place of one that does not exist: its
+    buffer is a register tile or may be empty.
     """
     buffer = load.source
     return buffer.scope == "register" or not all(at_least(dim, 1) for dim in buffer.shape)

@@ -211,7 +211,7 @@ class SymDim:
         return frozenset(atom.name for atom in self._named() if atom.least == 0)
 
     def _named(self) -> Iterator[Atom]:
-        """Yields the atoms of named sizes in this dimension, some of them repeatedly."""
+        """Yields the atoms of named sizes in this dimension, possibly more than once."""
         for monomial, _ in self.terms:
             for atom, _ in monomial:
                 if not atom.op:

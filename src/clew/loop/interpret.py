@@ -188,7 +188,7 @@ class _Run:
                 for each in memory.values():
                     each.written, each.read = {}, {}
             private = [m for m in memory.values() if m.private or m.shared]
-            # Each thread, or block, has its own; for lines, what the piece has set before them.
+            # Each thread, or block, has its own. Lines start with what their piece has set.
             before = [bytes(len(m.is_set)) if outermost else bytes(m.is_set) for m in private]
             for n in range(extent):
                 at[0] = n

@@ -2,8 +2,9 @@
 
 A model's file may name a size that its operators limit: a slice of 512 positions up to `seq` is
 valid for `seq` up to 512. Types do not state such limits, so each access is checked here. What does
-not hold for all sizes becomes a condition on them. So does a buffer that may be empty, unless its
-accesses are proven to be inside: clamped and checked indices rely on an element to read instead.
+not hold for all sizes becomes a condition on them. A buffer that may be empty must have elements,
+unless its accesses are proven to be inside: clamped and checked indices rely on an element to read
+instead.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def _of_empty(
         return
     simple = simplifier.simplify(index)
     if any(isinstance(node, Checked) for node in nodes(simple)):
-        holds = False  # it may become 0
+        holds = False  # an index out of range may become 0
     else:
         known = [fact for cond in conds for fact in _facts(cond, holds=True)]
         above = binary("sub", size(extent - 1), simple)
@@ -72,8 +73,8 @@ def _of_empty(
 
 
 def _is_nonnegative(expr: Scalar, known: Sequence[Scalar], simplifier: Simplifier) -> bool:
-    """Whether an index expression is at least 0: by its bounds, or because it is no less than a
-    known one.
+    """Whether an index expression is at least 0: by its bounds, or because it is no less than an
+    expression known to be.
     """
     rest = (expr, *(binary("sub", expr, fact) for fact in known))
     return any(simplifier.never_below(one, 0) for one in rest)
@@ -156,7 +157,7 @@ def _guarded_loads(
     """Yields the loads in an expression, each with the conditions of the branches around it."""
     stack: list[tuple[Scalar, tuple[Scalar, ...]]] = [(value, around)]
     seen: set[tuple[int, tuple[int, ...]]] = set()
-    inverse: dict[int, Scalar] = {}  # of conditions, one object each, because `seen` has their ids
+    inverse: dict[int, Scalar] = {}  # by id of a condition; kept, since `seen` has ids
     while stack:
         node, conds = stack.pop()
         key = id(node), tuple(map(id, conds))

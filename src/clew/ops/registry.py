@@ -272,8 +272,8 @@ class Op(Computed):
         return Attrs(bound)
 
     def infer(self, args: Sequence[Expr], attrs: Attrs, *, again: bool = False) -> Type:
-        """Returns the result type of a call; with `again`, it does not come from the cache, so the
-        operator states its assumptions (`ops.common.assumptions`).
+        """Returns the result type of a call. With `again`, it does not come from the cache, so the
+        operator records its assumptions (`ops.common.assumptions`).
 
         Errors: T010 for a wrong number of inputs, T014 for an input that is not a tensor, and the
         operator's own errors.

@@ -20,7 +20,7 @@ from clew.runtime.plan import BufferKind, BufferRef
 
 # More chunks balance better; fewer chunks have less overhead.
 _CHUNKS_PER_THREAD = 6
-# Chunks per thread with which threads are done at about the same time.
+# Chunks per thread that suffice for threads to finish at about the same time.
 _FAIR = 3
 # The number of preceding choices that affect a choice.
 _REMEMBERED = 4
@@ -182,9 +182,9 @@ def _parts_of_lines(entry: EntryPoint, parts: int) -> list[tuple[int, int]]:
 def _boxes(
     entry: EntryPoint, pieces: tuple[int, int], lines: tuple[int, int], most: int, threads: int
 ) -> list[Chunk]:
-    """Returns about `most` chunks of pieces and lines, in the order of a single chunk, for some
-    threads. If each chunk repeats work before its lines, there are no more parts of lines than give
-    all threads equal numbers of chunks, or `_FAIR` chunks each.
+    """Returns about `most` chunks of pieces and lines for a number of threads, in the order of a
+    single chunk. If each chunk repeats work before its lines, lines are divided into the fewest
+    parts that give all threads equal numbers of chunks, or `_FAIR` chunks each.
     """
     across = _ranges(pieces, most)
     parts = most // max(1, len(across))

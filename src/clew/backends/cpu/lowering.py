@@ -140,13 +140,11 @@ class KernelSource(Shown):
         return tuple((name, size) for name, size in self.expected if name in names)
 
     def _from_zero(self) -> set[str]:
-        """Returns the names of sizes of the function that may be 0, which its text does not
-        tell.
-        """
+        """Returns the names of the function's sizes that may be 0; its text does not show this."""
         return {name for dim in self._dims() for name in dim.from_zero}
 
     def _dims(self) -> set[SymDim]:
-        """Returns the dimensions in the function's types that are no numbers."""
+        """Returns the symbolic dimensions in the function's types."""
         if not self.is_sized:
             return set()
         types = (n.type for n in (*self.function.params, *post_order(self.function.body)))

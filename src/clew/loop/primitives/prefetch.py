@@ -50,7 +50,7 @@ def prefetch(
     range.
 
     If only a run knows the number of iterations, a loop prefetches each share, which is capped at
-    32 lines. In the loops of a matrix unit, shares are numbers instead: the first 4 tiles prefetch
+    32 lines; the last share may extend beyond the range. In the loops of a matrix unit, shares are numbers instead: the first 4 tiles prefetch
     the range, and the others repeat the last lines.
 
     With `tiles`, the loop over tiles around `at`, shares are numbers at all sizes: the first 4
@@ -192,8 +192,9 @@ class Share(Protocol):
 
 @dataclass(frozen=True)
 class Step:
-    """The number of a step, as a sum: of the first step of its tile, and of the step within the
-    tile, of which there are at least `count`. Loops inside the tile have known trip counts.
+    """The number of a step: the sum of the number of its tile's first step (`tile`) and its number
+    inside the tile (`inside`), which is less than `count`. Loops inside a tile have known trip
+    counts.
     """
 
     tile: Scalar = _ZERO
@@ -206,15 +207,18 @@ class Step:
         return binary("add", self.tile, self.inside)
 
     def within(self, loop: For, each: Dim) -> Step:
-        """Returns the step in the body of a loop whose iterations have `each` steps."""
+        """Returns the step in the body of a loop whose iterations have `each` steps each."""
         passed = binary("mul", loop.index, size(each))
-        if isinstance(loop.size, int):
-            return Step(self.tile, binary("add", self.inside, passed), self.count * loop.size)
+        if isinstance(loop.size, int) and isinstance(each, int):
+            most = self.count + (loop.size - 1) * each
+            return Step(self.tile, binary("add", self.inside, passed), most)
         return Step(binary("add", self.number, passed))
 
     def after(self, steps: Dim) -> Step:
-        """Returns the step that follows `steps` more."""
-        return replace(self, inside=binary("add", self.inside, size(steps)))
+        """Returns the step that is `steps` steps later."""
+        if isinstance(steps, int):
+            return Step(self.tile, binary("add", self.inside, size(steps)), self.count + steps)
+        return Step(binary("add", self.number, size(steps)))
 
 
 class _Share:
@@ -233,7 +237,7 @@ class _Share:
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
         self.lines = -(-elements // self.per_line)
         self.steps = steps
-        # The lines of a share; only a run knows them if only a run knows the steps.
+        # The lines of a share; 0 if only a run knows the number of steps, and thus of lines.
         self.each = -(-self.lines // max(steps, 1)) if isinstance(steps, int) else 0
 
     def of(self, step: Step, simplifier: Simplifier) -> list[Stmt]:
@@ -247,10 +251,10 @@ class _Share:
         return [self._of_line(binary("add", first, Imm(n, INDEX))) for n in lines]
 
     def _of_size(self, steps: SymDim, step: Step, simplifier: Simplifier) -> list[Stmt]:
-        """Returns the statements of one step if only a run knows how many there are."""
+        """Returns the statements of one step if only a run knows the number of steps."""
         each = dim_min((steps + (self.lines - 1)) // dim_max(steps, 1), _MOST_OF_SIZE)
         start = binary("mul", step.tile, size(each))
-        # Only the position of a tile has a bound, so that its steps add a stride to a pointer.
+        # Only the position of a tile is capped, so that its steps add a stride to a pointer.
         first = binary("min", start, size(dim_max(self.lines - step.count * each, 0)))
         line = Index(f"{self.stage}.line", each)
         place = binary("add", binary("add", first, binary("mul", step.inside, size(each))), line)
@@ -280,13 +284,6 @@ def check_lines(lines: int) -> None:
         )
 
 
-def is_at(loop: For, at: str) -> bool:
-    """Whether iterations of a loop are steps of the loop named `at`: it is this loop, or the outer
-    part of a copy of it that was split.
-    """
-    return loop.name in (at, f"{at}.o")
-
-
 def iterations(stmt: Stmt, at: str, skipped: Collection[int] = ()) -> Dim:
     """Returns the number of executions of the body of a loop named `at` in a statement, without
     those in the loops whose ids are `skipped`.
@@ -295,7 +292,7 @@ def iterations(stmt: Stmt, at: str, skipped: Collection[int] = ()) -> Dim:
         case For():
             if id(stmt) in skipped:
                 return 0
-            return stmt.size * (1 if is_at(stmt, at) else iterations(stmt.body, at, skipped))
+            return stmt.size * (1 if stmt.name == at else iterations(stmt.body, at, skipped))
         case If() | TileProduct():
             return iterations(stmt.body, at, skipped)
         case Block():
@@ -315,7 +312,7 @@ def least_iterations(stmt: Stmt, at: str, skipped: Collection[int] = ()) -> int:
         case For():
             if id(stmt) in skipped:
                 return 0
-            each = 1 if is_at(stmt, at) else least_iterations(stmt.body, at, skipped)
+            each = 1 if stmt.name == at else least_iterations(stmt.body, at, skipped)
             return each * (stmt.size if isinstance(stmt.size, int) else 1)
         case If() | TileProduct():
             return least_iterations(stmt.body, at, skipped)
@@ -346,11 +343,11 @@ def insert_shares(
         case For():
             if id(stmt) in skipped:
                 return stmt
-            inner: Dim = 1 if is_at(stmt, at) else iterations(stmt.body, at, skipped)
+            inner: Dim = 1 if stmt.name == at else iterations(stmt.body, at, skipped)
             if not inner:
                 return stmt
             here = step.within(stmt, inner)
-            if is_at(stmt, at):
+            if stmt.name == at:
                 return replace(stmt, body=block(*share.of(here, simplifier), stmt.body))
             body = insert_shares(stmt.body, at, here, share, simplifier, skipped)
             return replace(stmt, body=body)

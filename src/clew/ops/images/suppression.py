@@ -25,11 +25,11 @@ _GROUP: Final = 16
 _TOO_MANY: Final = 1 << 31
 """A number of boxes that no call has."""
 _FEW_ROWS: Final = 16384 // 3
-"""Up to this number of rows, computing all that may be kept takes less time than calling a kernel
-for those that are (`backends/cpu/rows.py`).
+"""Up to this number of rows, computing all that are possible takes less time than calling a kernel
+for the kept ones (`backends/cpu/rows.py`).
 """
 _FEW_OF_A_CLASS: Final = 512
-"""Up to this number of boxes of a class, listing as many takes little of the time to find them."""
+"""Up to this limit per class, listing that many boxes takes little time beside finding them."""
 
 
 _LIMITS: Final = (np.array(3), np.array(0.5))

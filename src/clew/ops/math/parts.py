@@ -29,7 +29,7 @@ from clew.te.expr import Bitcast, Index, unary
 Array = np.ndarray[Any, Any]
 MOST_PARTS = 3
 DATA_PARTS: Final = "data_parts"
-"""The role of the stage that splits the data of a product which does so itself."""
+"""The role of a stage that splits the data of a product in the product's own kernel."""
 TILE_DEPTH = tile_depth("bf16")
 # The bits of an f32 that a bf16 has as well.
 _HIGH_BITS = 0xFFFF0000
@@ -145,8 +145,8 @@ def split_parts(x: Tensor, *, parts: int = 3) -> Tensor:
 def parts_of_rows(
     x: Tensor, parts: int, start: int = 0, depth: Dim | None = None, role: str = ""
 ) -> Tensor:
-    """Returns the result of `split_parts` for the positions of K from `start` on, `depth` of them
-    (None: all). `role` is that of the stage.
+    """Returns the result of `split_parts` for `depth` positions of K (None: all) from `start` on.
+    `role` is that of the stage.
     """
     outer = x.shape[:-1]
     rows, deep = product(tuple(outer)), x.shape[-1] if depth is None else depth

@@ -105,8 +105,9 @@ def _room_types(count: Type) -> Type:
     ),
 )
 def first_rows(x: Array, count: Array) -> Array:
-    """The first `count` rows of `x`, which show its memory: an operator whose result is small even
-    if all of its elements are kept computes rows for all, and the count tells how many are valid.
+    """The first `count` rows of `x`, as a view of its memory. An operator whose result is small
+    even if all candidates are kept computes rows for all of them; `count` is the number of valid
+    rows.
 
     Errors: T102.
     """

@@ -189,14 +189,14 @@ def broadcast_to(x: Tensor, *, shape: tuple[int, ...], both: bool = False) -> Te
 
 
 def _to_both(x: Tensor, shape: Sequence[Dim]) -> Tensor:
-    """`x` broadcast to the shape to which its own and the given one broadcast. If both sizes of an
-    axis are symbolic, either may be 1, so the result's is a maximum (0 if one of them is 0).
+    """`x` and the given shape, broadcast to each other. If both sizes of an axis are symbolic,
+    either may be 1, so the result's size is their maximum (0 if one of them is 0).
 
     Two named sizes are usually equal, so the kernel assumes that `x` has the result's size; other
     sizes get a build of their own. A size computed from others (`min(1, n)`) may well be 1 in every
-    call, so the kernel multiplies the position by 0 if it is.
+    call; if it is, the kernel multiplies the position by 0.
 
-    Errors: T100 if they do not broadcast.
+    Errors: T100 if the shapes do not broadcast.
     """
     rank = max(x.rank, len(shape))
     own, given = (_led(dims, rank) for dims in (x.shape, shape))

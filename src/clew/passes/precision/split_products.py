@@ -40,9 +40,9 @@ class SplitProducts(Pass):
     but sums stay in tiles.
 
     If the number of rows is known only at run time, the layer becomes `nn.dense_by_rows`: an f32
-    product for fewer than `enough_rows` rows, and a product of parts from `enough_rows` rows up,
-    whose kernel splits the data band by band. Both forms of the weights are kept; together they
-    take 2.5 times the memory.
+    product for fewer than `enough_rows` rows, and a product of parts from `enough_rows` rows up.
+    Its kernel splits the data band by band. Both forms of the weights are kept; together they take
+    2.5 times the memory.
 
     A deep layer becomes several products, each added to the one before, so that the operands stay
     in the cache. If the number of rows is free, this is planned for at most `rows_of_band` rows. A
@@ -98,7 +98,7 @@ class _Splitter(Rewriter):
         return result
 
     def _split_of(self, data: Expr) -> Expr:
-        """Returns the parts of data, one call for all its readers."""
+        """Returns the parts of the data, from one call for all their readers."""
         found = self._split.get(data.id)
         if found is None:
             split = get_op("split_parts")(data, parts=self._options.parts)

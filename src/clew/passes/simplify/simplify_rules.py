@@ -44,8 +44,8 @@ def same_type_again(found: Match) -> Expr | None:
 
 @rule(is_op("broadcast_to")(_x))
 def nothing_repeated(found: Match) -> Expr | None:
-    """Removes a broadcast to its operand's type. If a wanted size may differ from the operand's, it
-    stays: its kernel has the condition that they fit.
+    """Removes a broadcast to its operand's type. It stays if a requested size may differ from the
+    operand's, since its kernel has the condition that the two fit.
     """
     shape = found[_x].tensor.shape
     pairs = zip(reversed(found.attrs.shape), reversed(shape), strict=False)

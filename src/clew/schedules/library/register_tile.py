@@ -22,8 +22,8 @@ from clew.support.errors import ScheduleError
 # Reduction steps between two prefetches, where only a run knows how many tiles share them.
 _STEPS_OF_PREFETCH = 16
 STEPS_OF_IMAGES: Final = 4
-"""Reduction steps between two prefetches in convolutions, whose tiles are few if an image is small:
-shares must be large then, and no burst may be."""
+"""Reduction steps between two prefetches in convolutions. A small image has few tiles, so larger
+steps would make each share a burst of requests."""
 # With fewer rows, a panel is loaded for too little work.
 _LEAST_ROWS = 56
 

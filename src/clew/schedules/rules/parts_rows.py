@@ -1,8 +1,8 @@
-"""Products of parts (bf16x3) on a matrix unit whose number of rows is known only at run time.
+"""Products of parts (bf16x3) on a matrix unit, of rows whose number is known only at run time.
 
-Rows are divided into bands. The kernel splits the data of a band into parts right before their
-products, and the parts stay in the second-level cache while panels of weights stream by. Rows
-beyond the last one, in its tile, repeat it and are not stored.
+Rows are divided into bands. The kernel splits the data of a band into parts right before it
+multiplies them, and the parts stay in the second-level cache while panels of weights stream by.
+Rows of the last tile that lie beyond the end repeat the last row and are not stored.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class PartsRows(Rule[RowsMatch]):
             stream(schedule, info, panel, [pairs, steps], match.target)
         _split(schedule, infos[match.split], band, match.target)
         schedule.parallel(band)
-        with contextlib.suppress(ScheduleError):  # loops over a batch may be around them
+        with contextlib.suppress(ScheduleError):  # loops over a batch may come between the two
             schedule.parallel(panel, repeat=True)
         return schedule
 
