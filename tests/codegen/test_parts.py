@@ -59,6 +59,19 @@ def test_native(size: tuple[tuple[int, ...], int, int], side: str, *, whole: boo
     assert np.abs(np.asarray(found[0]) - exact).max() <= 1e-6 * np.abs(exact).max()
 
 
+@pytest.mark.parametrize("whole", [False, True])
+def test_parts_in_memory_at_free_rows(*, whole: bool) -> None:
+    """No pass makes such products, but graphs may contain them."""
+    module, weight = network((SymDim.symbol("n"),), 64, 40, whole=whole)
+    model = clew.compile(module, threads=1, guard="end", specialize=False)
+    draw = np.random.default_rng(3)
+    for rows in (1, 16, 37):
+        x = draw.standard_normal((rows, 64)).astype(np.float32)
+        residual = draw.standard_normal((rows, 40)).astype(np.float32)
+        exact = np.maximum(x.astype(np.float64) @ weight.T.astype(np.float64) + residual, 0)
+        assert np.abs(np.asarray(model(x, residual)) - exact).max() <= 1e-6 * np.abs(exact).max()
+
+
 FREE = [(1, 1), (2, 1), (1, 15), (1, 16), (3, 11), (1, 63), (1, 64), (2, 32), (5, 13), (1, 97),
         (7, 29), (2, 500)]  # fmt: skip
 

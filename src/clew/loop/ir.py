@@ -448,8 +448,8 @@ def statements(stmt: Stmt) -> tuple[Stmt, ...]:
 
 def parallel_lines(stmt: Stmt) -> list[For]:
     """Returns the *lines* of a parallel loop: the parallel loops at the end of its body. There are
-    several if one loop was peeled into copies. The statements before them may write only to memory
-    of a thread's own: each thread that executes some of the lines runs them first.
+    several if one loop was peeled into copies. Each thread that executes some of the lines runs the
+    statements before them first. If these write to memory that threads share, there are no lines.
     """
     return _divided(stmt)[1]
 

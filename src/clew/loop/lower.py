@@ -18,7 +18,8 @@ from clew.te.walk import map_loads
 def lower(
     name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor], like: Nest | None = None
 ) -> Nest:
-    """Returns the nest of a computation. Sizes that only a run knows are at least 1.
+    """Returns the nest of a computation. Sizes that only a run knows are at least 1, or at least 0
+    if their atoms say so (`ir.dims`).
 
     With `like`, a nest with the same inputs and outputs, it has that nest's buffers for them.
 
@@ -26,9 +27,9 @@ def lower(
     one nest that stores its identity and one that accumulates; `lower_sequential` lowers sequential
     stages. Stage names must be unique.
 
-    No loop runs 0 times: a stage without elements has none, and a reduction over an empty axis only
-    stores its identity. A load of an empty stage or input is in a branch that is never taken; it
-    becomes 0.
+    No loop of known size runs 0 times: a stage without elements has none, and a reduction over an
+    empty axis only stores its identity. A load of an empty stage or input is in a branch that is
+    never taken; it becomes 0.
     """
     buffers: dict[int, Buffer] = {}
     for number, tensor in enumerate(inputs):

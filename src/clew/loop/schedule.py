@@ -206,7 +206,9 @@ class Schedule(Shown):
         )
 
     def parallel(self, loop: str, *, repeat: bool = False) -> Schedule:
-        """Distributes an outermost loop, or a loop directly inside it, over threads."""
+        """Distributes an outermost loop, or a loop directly inside it, over threads. With `repeat`,
+        each thread repeats what comes before the inner loop.
+        """
         return self.apply("parallel", loop=loop, **({"repeat": True} if repeat else {}))
 
     def bind(self, loop: str, axis: str) -> Schedule:

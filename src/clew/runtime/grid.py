@@ -99,8 +99,8 @@ def _has_lines(phase: Sequence[EntryPoint], threads: int) -> bool:
 def _price(
     use: Use, along: bool, shared: bool, written: dict[int, tuple[int, Access]], path: int
 ) -> float:
-    """Returns the approximate nanoseconds that a thread waits for operands: values that another
-    thread has written, and constants that several threads read.
+    """Returns the approximate nanoseconds that a thread loses: it waits for values that another
+    thread has written and for constants that several threads read, and repeats work on a piece.
     """
     if not shared:
         return 0.0

@@ -95,8 +95,8 @@ def canonical_store(stmt: Stmt) -> tuple[list[For], Store] | None:
 
 
 def check_kinds(nest: Nest) -> None:
-    """Checks that parallel loops are outermost (or the entire body of an outermost parallel loop)
-    and independent, that vector loops are innermost, and the device's grid (`check_grid`).
+    """Checks that parallel loops are outermost (or the lines of an outermost parallel loop) and
+    independent, that vector loops are innermost, and the device's grid (`check_grid`).
 
     Every primitive must preserve this.
 

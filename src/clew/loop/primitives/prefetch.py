@@ -50,8 +50,8 @@ def prefetch(
     range.
 
     If only a run knows the number of iterations, a loop prefetches each share, which is capped at
-    32 lines; the last share may extend beyond the range. In the loops of a matrix unit, shares are numbers instead: the first 4 tiles prefetch
-    the range, and the others repeat the last lines.
+    32 lines; the last share may extend beyond the range. In the loops of a matrix unit, shares are
+    numbers instead: the first 4 tiles prefetch the range, and the others repeat the last lines.
 
     With `tiles`, the loop over tiles around `at`, shares are numbers at all sizes: the first 4
     tiles prefetch the range, and all others repeat the last lines. Copies of this loop that have

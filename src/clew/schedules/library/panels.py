@@ -73,6 +73,11 @@ def rows_of_band(match: PartsMatch) -> int:
     return max(rows // unit, 1) * unit
 
 
+def has_static_rows(match: PartsMatch) -> bool:
+    """Whether the number of rows is known."""
+    return match.start.is_static(stage_infos(match.start)[match.anchor].axes[-2])
+
+
 @dataclass(frozen=True)
 class Panels:
     """The loops of columns in panels of two tiles; each panel covers all rows, or a band of them.

@@ -22,6 +22,7 @@ from clew.schedules.library.panels import (
     HIGH,
     PartsMatch,
     arrange_panels,
+    has_static_rows,
     match_parts,
     multiply_tiles,
     rows_of_band,
@@ -40,7 +41,8 @@ class Parts(Rule[PartsMatch]):
     demands = (REDUCES, TAILED, PRODUCTS, NARROW, TILE_UNIT, IN_PARTS, IN_TILES)
 
     def match(self, work: Work, target: Target) -> PartsMatch | None:
-        return match_parts(work, target)
+        found = match_parts(work, target)
+        return found if found is not None and has_static_rows(found) else None
 
     def choices(self, match: PartsMatch) -> Space:
         unit, band = HIGH * match.tile[0], rows_of_band(match)

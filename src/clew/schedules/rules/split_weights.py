@@ -31,6 +31,7 @@ from clew.schedules.library.panels import (
     WIDE,
     PartsMatch,
     arrange_panels,
+    has_static_rows,
     match_parts,
     rows_of_band,
     write_vectors,
@@ -91,7 +92,9 @@ class SplitWeights(Rule[WeightMatch]):
     def match(self, work: Work, target: Target) -> WeightMatch | None:
         found, pieces = match_parts(work, target), _operand(work, target)
         assert pieces is not None
-        return None if found is None else WeightMatch(**vars(found), pieces=pieces.name)
+        if found is None or not has_static_rows(found):
+            return None
+        return WeightMatch(**vars(found), pieces=pieces.name)
 
     def choices(self, match: WeightMatch) -> Space:
         unit, band = HIGH * match.tile[0], rows_of_band(match)

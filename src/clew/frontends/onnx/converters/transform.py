@@ -130,15 +130,6 @@ def expand(layer: Layer) -> Result:
     return call("broadcast_to", x, shape=tuple(a if b == 1 else b for a, b in pairs))
 
 
-def _is_computed(size: Dim, wanted: Dim) -> bool:
-    """Whether only the run tells which of two sizes is larger: one is computed from others
-    (`min(1, n)`). Two named sizes are mostly equal, and a kernel may assume that they are.
-    """
-    if isinstance(size, int) or isinstance(wanted, int) or size == wanted:
-        return False
-    return not all(str(d) in d.symbols for d in (size, wanted))
-
-
 def _led(shape: Sequence[Dim], rank: int) -> list[Dim]:
     return [1] * (rank - len(shape)) + list(shape)
 
