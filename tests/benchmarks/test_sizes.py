@@ -23,7 +23,7 @@ def at(n: int, **figures: float) -> AtSize:
 
 
 def result(*found: AtSize, builds: int = 1) -> sizes.Result:
-    return sizes.Result("m", 1, Served(0.5, builds, 90 * MIB, list(found)), None)
+    return sizes.Result("m", 1, Served(0.5, builds, 90 * MIB, list(found)), [])
 
 
 def line(made: sizes.Result, figure: str) -> sizes.Line:

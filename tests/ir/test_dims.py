@@ -26,6 +26,7 @@ from clew.ir.dims import (
     dim_max,
     dim_min,
     exact_quotient,
+    is_factor,
     numeric_part,
     substitute,
     typical,
@@ -296,3 +297,16 @@ def test_numeric_part() -> None:
 )
 def test_operands_of_divisions_have_parentheses_where_needed(dim: Dim, text: str) -> None:
     assert str(dim) == text
+
+
+def test_factors() -> None:
+    a, b, c = map(SymDim.symbol, "abc")
+    tiles = (a + b + 30) // 32 - (a + b - 1) // 32
+    for factor in (a, a + 3 - b, tiles, tiles * (a + 3 - b), 2 * a, a * a):
+        assert is_factor(factor, factor * (b - c) * a)
+        assert is_factor(factor, factor)
+        assert not is_factor(factor, factor * b + 1)
+        assert not is_factor(factor * (b + 1), factor * b)
+    assert is_factor(3, 6 * a + 9)
+    assert not is_factor(3, 6 * a + 8)
+    assert not is_factor(a, 12)

@@ -13,9 +13,9 @@ from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
 from clew.ir.dim_text import DIVISIONS
-from clew.ir.dims import Atom, Dim, SymDim, at_least, numeric_part
+from clew.ir.dims import Atom, Dim, SymDim, at_least, is_factor, numeric_part
 from clew.ir.types import memory_bytes
-from clew.loop.affine import Linear, Simplifier, divisor
+from clew.loop.affine import Linear, Simplifier, divisor, indices_in
 from clew.loop.ir import Buffer
 from clew.te.expr import (
     COMPARISONS,
@@ -251,12 +251,15 @@ class Addresses(ABC):
 
     def divides(self, expr: Binary) -> None:
         """Records the need that the size by which an index is divided is not 0. The division may be
-        emitted ahead of the loop that rules out 0.
+        emitted ahead of the loop that rules out 0, unless that is the loop of a variable in the
+        index: if loops are fused, the extent is a multiple of the size.
         """
         if expr.op not in ("floordiv", "mod") or divisor(expr, expr.op) is not None:
             return
         if isinstance(expr.b, Size):
-            self._needs_divisor(expr.b.dim)
+            dim = expr.b.dim
+            if not any(is_factor(dim, index.extent) for index in indices_in(expr.a)):
+                self._needs_divisor(dim)
 
     def _needs_divisor(self, dim: Dim) -> None:
         need = dim - 1

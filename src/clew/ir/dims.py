@@ -381,6 +381,41 @@ def exact_quotient(dim: Dim, by: Dim) -> Dim | None:
     return quotient if quotient * by == dim else None
 
 
+def is_factor(factor: Dim, dim: Dim) -> bool:
+    """Whether a dimension is the product of a factor and a polynomial, by long division."""
+    if isinstance(factor, int) or isinstance(dim, int):
+        return exact_quotient(dim, factor) is not None
+    leading, first = _leading(factor)
+    rest: Dim = dim
+    for _ in range(_MOST_STEPS):
+        if isinstance(rest, int):
+            return rest == 0
+        monomial, coefficient = _leading(rest)
+        powers = dict(monomial)
+        for atom, power in leading:
+            powers[atom] = powers.get(atom, 0) - power
+        if coefficient % first or min(powers.values()) < 0:
+            return False
+        part: Dim = coefficient // first
+        for atom, power in powers.items():
+            for _ in range(power):
+                part = part * _of_atom(atom)
+        rest = rest - part * factor
+    return False
+
+
+def _leading(dim: SymDim) -> tuple[_Monomial, int]:
+    """Returns the term of a dimension that comes first in an order that products preserve: by
+    total power, then by the powers of atoms in the order of their text.
+    """
+
+    def rank(term: tuple[_Monomial, int]) -> tuple[int, tuple[tuple[str, int], ...]]:
+        powers = sorted(((atom.text, power) for atom, power in term[0]), reverse=True)
+        return sum(power for _, power in powers), tuple(powers)
+
+    return max(dim.terms, key=rank)
+
+
 class Sizes:
     """Values of named sizes. Values of dimensions at these sizes are computed once."""
 
@@ -454,6 +489,7 @@ def ceil_div(dim: Dim, by: int) -> Dim:
 TYPICAL_SIZES: Final = (127, 8191, 131071)
 _TYPICAL_LEAST: Final = 32
 _MOST_FACTS: Final = 2  # combined in one proof
+_MOST_STEPS: Final = 32  # of a long division
 _FAR_BELOW: Final = -(1 << 62)
 
 
