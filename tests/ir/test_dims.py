@@ -230,8 +230,9 @@ def test_exact_quotients_have_no_remainder(
     quotient = exact_quotient(dim, by)
     if quotient is not None:
         for at, value in _values(plain, SIZES):
-            if by_at(at):
-                assert value_at(quotient, at) * by_at(at) == value, at
+            with contextlib.suppress(Undefined):  # the divisor has no value at these sizes
+                divided_by = by_at(at)
+                assert not divided_by or value_at(quotient, at) * divided_by == value, at
 
 
 def test_exact_quotients() -> None:
