@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import Final
 
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.ops.math.parts import DATA_PARTS
 from clew.schedules.demands import (
     IN_PARTS,
     IN_TILES,
@@ -38,6 +38,8 @@ from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 
+_DATA_PARTS: Final = "data_parts"
+
 
 def _operand(work: Work) -> StageInfo | None:
     """Returns the stage that splits the data, if only the products read it."""
@@ -45,7 +47,7 @@ def _operand(work: Work) -> StageInfo | None:
     if product is None:
         return None
     split = [i for i in work.infos.values() if i.store.buffer is product.a.source]
-    found = next((i for i in split if i.role == DATA_PARTS), None)
+    found = next((i for i in split if i.role == _DATA_PARTS), None)
     return found if found and found.readers == [work.reduction.name] else None
 
 
@@ -60,7 +62,7 @@ class PartsRows(Rule[RowsMatch]):
     """Products of parts in tiles of a matrix unit, with data that the same kernel splits."""
 
     name = "parts_rows"
-    takes = (DATA_PARTS,)
+    takes = (_DATA_PARTS,)
     demands = (
         REDUCES,
         TAILED,
