@@ -70,6 +70,7 @@ def text() -> str:
     """Returns the file."""
     head = [
         "// Written by tools/wire_types.py from src/clew/explorer/schema.py: do not edit.",
+        "// It is as long as that schema, which is one format.",
         "",
         f"export const VERSION = {schema.VERSION};",
         "",

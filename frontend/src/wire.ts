@@ -1,4 +1,5 @@
 // Written by tools/wire_types.py from src/clew/explorer/schema.py: do not edit.
+// It is as long as that schema, which is one format.
 
 export const VERSION = 1;
 

@@ -16,7 +16,7 @@ from clew.ir.dims import Dim, Expected, SymDim, at_least, substitute
 from clew.ir.expr import Call, Function
 from clew.ir.module import Module
 from clew.ir.size_names import attribute_names
-from clew.ir.types import TensorType, UnrankedType, leaves, sizes_in
+from clew.ir.types import UnrankedType, dims_in, leaves, sizes_in
 from clew.ir.visit import all_nodes, post_order
 from clew.ops.registry import Op
 from clew.passes.fusion.views import view_offsets
@@ -98,9 +98,7 @@ def build_at(
 
 def _from_zero(main: Function, conditions: Sequence[SymDim]) -> frozenset[str]:
     """Returns the names of sizes that may be 0; none if a condition rules this out."""
-    tensors = (leaf for p in main.params for leaf in leaves(p.type))
-    dims = (dim for leaf in tensors if isinstance(leaf, TensorType) for dim in leaf.shape)
-    names = {name for dim in dims if isinstance(dim, SymDim) for name in dim.from_zero}
+    names = {name for p in main.params for dim in dims_in(p.type) for name in dim.from_zero}
     zero: dict[str, Dim] = dict.fromkeys(names, 0)
     try:
         if any(at_least(-1 - substitute(condition, zero)) for condition in conditions):

@@ -1,4 +1,6 @@
-"""Division of a phase among threads: pieces, lines, and the data that several of them read."""
+"""Division of a kernel into phases, and of a phase among threads: pieces, lines, and the data that
+several threads read.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,35 @@ from clew.codegen.address import element_bytes
 from clew.codegen.artifact import Access, EntryPoint
 from clew.codegen.cost import cost_ns, iterations
 from clew.ir.dims import Dim, SymDim, product, typical
-from clew.loop.ir import Buffer, For, Stmt, Store, before_lines, parallel_lines, reads, walk
+from clew.loop.ir import (
+    Block,
+    Buffer,
+    For,
+    Stmt,
+    Store,
+    before_lines,
+    block,
+    parallel_lines,
+    reads,
+    walk,
+)
 from clew.machine.costs import Costs
 from clew.te.expr import Binary, Scalar
+
+
+def phases_of(body: Block) -> list[Stmt]:
+    """Returns a nest's phases: each parallel loop alone, and the serial statements in between."""
+    phases: list[Stmt] = []
+    for stmt in body.stmts:
+        if phases and not _is_parallel(stmt) and not _is_parallel(phases[-1]):
+            phases[-1] = block(phases[-1], stmt)
+        else:
+            phases.append(stmt)
+    return phases or [body]
+
+
+def _is_parallel(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind == "parallel"
 
 
 def entry_point(

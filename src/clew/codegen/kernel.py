@@ -15,7 +15,7 @@ from clew.codegen.address import Bound, LoopScope, element_bytes
 from clew.codegen.artifact import EntryPoint
 from clew.codegen.builder import Builder, ModuleBuilder, Value
 from clew.codegen.dot import emit_dot
-from clew.codegen.grid import entry_point
+from clew.codegen.grid import entry_point, phases_of
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
 from clew.codegen.registers import Register, unfit_register
@@ -37,7 +37,6 @@ from clew.loop.ir import (
     Store,
     TileProduct,
     before_lines,
-    block,
     parallel_lines,
     reads,
     walk,
@@ -96,7 +95,7 @@ def emit_kernel(
     module = ModuleBuilder(f"{symbol}.loops", triple, debug, features)
     layout = _Layout(nest)
     entries: list[EntryPoint] = []
-    phases = _phases(nest.body)
+    phases = phases_of(nest.body)
     for number, phase in enumerate(phases):
         name = symbol if len(phases) == 1 else f"{symbol}.{number}"
         module.add_function(_Function(nest, printed, layout, module, masks_cheap).emit(name, phase))
@@ -111,22 +110,6 @@ def emit_kernel(
         layout.sizes,
         tuple(layout.needs),
     )
-
-
-def _phases(body: Block) -> list[Stmt]:
-    """Returns the nest's phases: each parallel loop alone, and the serial statements in between."""
-    phases: list[Stmt] = []
-    for stmt in body.stmts:
-        alone = isinstance(stmt, For) and stmt.kind == "parallel"
-        if phases and not alone and not _is_parallel(phases[-1]):
-            phases[-1] = block(phases[-1], stmt)
-        else:
-            phases.append(stmt)
-    return phases or [body]
-
-
-def _is_parallel(stmt: Stmt) -> bool:
-    return isinstance(stmt, For) and stmt.kind == "parallel"
 
 
 class _Layout:

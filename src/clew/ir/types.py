@@ -264,14 +264,15 @@ def is_native(type_: Type) -> bool:
     return isinstance(type_, TupleType) and type_.is_native
 
 
+def dims_in(type_: Type) -> set[SymDim]:
+    """Returns the symbolic dimensions in a type."""
+    shapes = (getattr(leaf, "shape", ()) for leaf in leaves(type_))
+    return {dim for shape in shapes for dim in shape if isinstance(dim, SymDim)}
+
+
 def sizes_in(type_: Type) -> set[str]:
     """Returns the names of the sizes in a type."""
-    found: set[str] = set()
-    for leaf in leaves(type_):
-        for dim in getattr(leaf, "shape", ()):
-            if isinstance(dim, SymDim):
-                found |= dim.symbols
-    return found
+    return {name for dim in dims_in(type_) for name in dim.symbols}
 
 
 def unknown_sizes(type_: Type) -> set[str]:

@@ -213,6 +213,11 @@ def _joint(a: Dim, b: Dim) -> Dim | None:
     return b if isinstance(b, int) else a
 
 
+def led_by_ones(shape: Sequence[Dim], rank: int) -> list[Dim]:
+    """Returns a shape with axes of size 1 in front, up to a rank, as broadcasting adds them."""
+    return [1] * (rank - len(shape)) + list(shape)
+
+
 def broadcast_shapes(name: str, *shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     """Returns the shape that all shapes broadcast to, by NumPy's rules.
 

@@ -72,5 +72,9 @@ IN_TILES: Final = Demand(
     "data in tiles of the matrix unit",
     lambda work, target: parts_in_tiles(work.reduction, target),
 )
+PARTS_IN_TILES: Final = (
+    REDUCES, TAILED, PRODUCTS, NARROW, TILE_UNIT, IN_PARTS, IN_TILES,
+)  # fmt: skip
+"""What all rules for products of parts on a matrix unit demand."""
 ONE_RESULT: Final = Demand("one output", lambda work, target: len(work.outputs) == 1)
 NOT_EMPTY: Final = Demand("no empty stage", lambda work, target: not work.is_empty)

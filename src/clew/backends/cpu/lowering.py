@@ -25,7 +25,7 @@ from clew.codegen.objects import toolchain
 from clew.ir.dims import Dim, Expected, SymDim, expected_sizes, expecting, substitute
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.structural import structural_hash
-from clew.ir.types import TensorType, leaves
+from clew.ir.types import TensorType, dims_in, leaves
 from clew.ir.visit import post_order
 from clew.loop.either import either
 from clew.loop.in_place import in_place_pairs
@@ -147,9 +147,8 @@ class KernelSource(Shown):
         """Returns the symbolic dimensions in the function's types."""
         if not self.is_sized:
             return set()
-        types = (n.type for n in (*self.function.params, *post_order(self.function.body)))
-        shapes = (getattr(leaf, "shape", ()) for type_ in types for leaf in leaves(type_))
-        return {dim for shape in shapes for dim in shape if isinstance(dim, SymDim)}
+        nodes_ = (*self.function.params, *post_order(self.function.body))
+        return {dim for node in nodes_ for dim in dims_in(node.type)}
 
     def _user_code(self) -> list[str]:
         """Returns the function's computation as text if it involves a user's operator or schedule,

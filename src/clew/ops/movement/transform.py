@@ -22,6 +22,7 @@ from clew.ops.common import (
     f32,
     held_length,
     i64,
+    led_by_ones,
     tensor_type,
     text,
     unknown_tensor,
@@ -199,7 +200,7 @@ def _to_both(x: Tensor, shape: Sequence[Dim]) -> Tensor:
     Errors: T100 if the shapes do not broadcast.
     """
     rank = max(x.rank, len(shape))
-    own, given = (_led(dims, rank) for dims in (x.shape, shape))
+    own, given = (led_by_ones(dims, rank) for dims in (x.shape, shape))
     strides: dict[int, Dim] = {}
     for n, (size, want) in enumerate(zip(own, given, strict=True)):
         if size in (1, want) or not isinstance(want, SymDim):
@@ -221,10 +222,6 @@ def _to_both(x: Tensor, shape: Sequence[Dim]) -> Tensor:
         return x[tuple(moved[rank - x.rank :])]
 
     return te.compute(result, element, "broadcast_to")
-
-
-def _led(shape: Sequence[Dim], rank: int) -> list[Dim]:
-    return [1] * (rank - len(shape)) + list(shape)
 
 
 def _is_name(size: SymDim) -> bool:

@@ -11,6 +11,7 @@ from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.rule import TailMatch, Work
+from clew.schedules.space import Choice, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
 
 HIGH: Final = 2
@@ -52,7 +53,14 @@ def match_parts(work: Work, target: Target) -> PartsMatch | None:
     return PartsMatch(schedule, target, anchor, root, tile)
 
 
-def rows_of_band(match: PartsMatch) -> int:
+def band_size(match: PartsMatch) -> Choice:
+    """Returns the choice of the number of rows in a band."""
+    unit, band = HIGH * match.tile[0], _rows_of_band(match)
+    most = max(band, match.rows // unit * unit)
+    return tile_size("band", band, most, "rows that each panel of weights serves", unit)
+
+
+def _rows_of_band(match: PartsMatch) -> int:
     """Returns the number of data rows that stay in the second-level cache while panels of weights
     stream by, a multiple of two tiles. If there are several bands, their number is even, so that
     threads get equal shares.
@@ -71,6 +79,12 @@ def rows_of_band(match: PartsMatch) -> int:
         even = -(-whole // (bands + bands % 2) // unit_rows) * unit_rows
         rows = min(rows, even)
     return max(rows // unit, 1) * unit
+
+
+def splitting(work: Work, source: object, role: str) -> StageInfo | None:
+    """Returns the stage with this role that computes an operand, if only the products read it."""
+    found = [i for i in work.infos.values() if i.store.buffer is source and i.role == role]
+    return found[0] if found and found[0].readers == [work.reduction.name] else None
 
 
 def has_static_rows(match: PartsMatch) -> bool:

@@ -9,50 +9,36 @@ from __future__ import annotations
 
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.demands import (
-    IN_PARTS,
-    IN_TILES,
-    NARROW,
-    PRODUCTS,
-    REDUCES,
-    TAILED,
-    TILE_UNIT,
-)
+from clew.schedules.demands import PARTS_IN_TILES
 from clew.schedules.library.panels import (
     HIGH,
     PartsMatch,
     arrange_panels,
+    band_size,
     has_static_rows,
     match_parts,
     multiply_tiles,
-    rows_of_band,
     write_vectors,
 )
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.rule import Rule, Work
-from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.schedules.space import Settings, Space, flag
 
 
 class Parts(Rule[PartsMatch]):
     """Products of parts in tiles of a matrix unit."""
 
     name = "parts"
-    demands = (REDUCES, TAILED, PRODUCTS, NARROW, TILE_UNIT, IN_PARTS, IN_TILES)
+    demands = PARTS_IN_TILES
 
     def match(self, work: Work, target: Target) -> PartsMatch | None:
         found = match_parts(work, target)
         return found if found is not None and has_static_rows(found) else None
 
     def choices(self, match: PartsMatch) -> Space:
-        unit, band = HIGH * match.tile[0], rows_of_band(match)
-        return Space(
-            (
-                tile_size("band", band, max(band, match.rows // unit * unit),
-                          "rows that each panel of weights serves", unit),
-                flag("prefetch", True, "prefetch the next panel while one is in use"),
-            )
-        )  # fmt: skip
+        prefetch = flag("prefetch", True, "prefetch the next panel while one is in use")
+        return Space((band_size(match), prefetch))
 
     def schedule(self, match: PartsMatch, settings: Settings) -> Schedule:
         schedule, infos = match.begin()

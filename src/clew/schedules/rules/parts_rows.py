@@ -14,27 +14,20 @@ from typing import Final
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.demands import (
-    IN_PARTS,
-    IN_TILES,
-    NARROW,
-    PRODUCTS,
-    REDUCES,
-    TAILED,
-    TILE_UNIT,
-)
+from clew.schedules.demands import PARTS_IN_TILES
 from clew.schedules.library.panels import (
     HIGH,
     WIDE,
     PartsMatch,
+    band_size,
     match_parts,
     multiply_tiles,
-    rows_of_band,
+    splitting,
     write_vectors,
 )
 from clew.schedules.library.streaming import stream
 from clew.schedules.rule import Demand, Rule, Work
-from clew.schedules.space import Settings, Space, flag, tile_size
+from clew.schedules.space import Settings, Space, flag
 from clew.schedules.stages import StageInfo
 from clew.support.errors import ScheduleError
 
@@ -44,11 +37,7 @@ _DATA_PARTS: Final = "data_parts"
 def _operand(work: Work) -> StageInfo | None:
     """Returns the stage that splits the data, if only the products read it."""
     product = product_of(work.reduction.store)
-    if product is None:
-        return None
-    split = [i for i in work.infos.values() if i.store.buffer is product.a.source]
-    found = next((i for i in split if i.role == _DATA_PARTS), None)
-    return found if found and found.readers == [work.reduction.name] else None
+    return None if product is None else splitting(work, product.a.source, _DATA_PARTS)
 
 
 @dataclass(frozen=True)
@@ -64,13 +53,7 @@ class PartsRows(Rule[RowsMatch]):
     name = "parts_rows"
     takes = (_DATA_PARTS,)
     demands = (
-        REDUCES,
-        TAILED,
-        PRODUCTS,
-        NARROW,
-        TILE_UNIT,
-        IN_PARTS,
-        IN_TILES,
+        *PARTS_IN_TILES,
         Demand("unsplit data", lambda work, target: _operand(work) is not None),
     )
 
@@ -80,14 +63,8 @@ class PartsRows(Rule[RowsMatch]):
         return None if found is None else RowsMatch(**vars(found), split=split.name)
 
     def choices(self, match: RowsMatch) -> Space:
-        unit, band = HIGH * match.tile[0], rows_of_band(match)
-        return Space(
-            (
-                tile_size("band", band, max(band, match.rows // unit * unit),
-                          "rows that each panel of weights serves", unit),
-                flag("prefetch", True, "prefetch the next panel while one is in use"),
-            )
-        )  # fmt: skip
+        prefetch = flag("prefetch", True, "prefetch the next panel while one is in use")
+        return Space((band_size(match), prefetch))
 
     def schedule(self, match: RowsMatch, settings: Settings) -> Schedule:
         schedule, infos = match.begin()

@@ -17,28 +17,21 @@ from clew.loop.primitives.prefetch import CACHE_LINE_BYTES, iterations
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.demands import (
-    IN_PARTS,
-    IN_TILES,
-    NARROW,
-    PRODUCTS,
-    REDUCES,
-    TAILED,
-    TILE_UNIT,
-)
+from clew.schedules.demands import PARTS_IN_TILES
 from clew.schedules.library.panels import (
     HIGH,
     WIDE,
     PartsMatch,
     arrange_panels,
+    band_size,
     has_static_rows,
     match_parts,
-    rows_of_band,
+    splitting,
     write_vectors,
 )
 from clew.schedules.library.register_tile import spread
 from clew.schedules.rule import Demand, Rule, Work
-from clew.schedules.space import Choice, Settings, Space, flag, tile_size
+from clew.schedules.space import Choice, Settings, Space, flag
 from clew.schedules.stages import StageInfo
 
 _WEIGHT_PARTS: Final = "weight_parts"
@@ -55,15 +48,13 @@ _PAIR_BYTES: Final = 8
 
 def _operand(work: Work, target: Target) -> StageInfo | None:
     """Returns the stage that splits the weight, if only the products in tiles read it."""
-    anchor = work.reduction
-    product = product_of(anchor.store)
-    pieces = [i for i in work.infos.values() if product and i.store.buffer is product.b.source]
-    if product is None or len(pieces) != 1 or pieces[0].role != _WEIGHT_PARTS:
+    product = product_of(work.reduction.store)
+    if product is None:
         return None
     shape = target.tile_shape(product.a.dtype, product.b.dtype)
     panel = product.b.source.shape[-2:]
     fits = shape is not None and panel == (WIDE * shape[1], product.group)
-    return pieces[0] if fits and pieces[0].readers == [anchor.name] else None
+    return splitting(work, product.b.source, _WEIGHT_PARTS) if fits else None
 
 
 @dataclass(frozen=True)
@@ -79,13 +70,7 @@ class SplitWeights(Rule[WeightMatch]):
     name = "split_weights"
     takes = (_WEIGHT_PARTS,)
     demands = (
-        REDUCES,
-        TAILED,
-        PRODUCTS,
-        NARROW,
-        TILE_UNIT,
-        IN_PARTS,
-        IN_TILES,
+        *PARTS_IN_TILES,
         Demand("unsplit weights", lambda work, target: _operand(work, target) is not None),
     )
 
@@ -97,15 +82,13 @@ class SplitWeights(Rule[WeightMatch]):
         return WeightMatch(**vars(found), pieces=pieces.name)
 
     def choices(self, match: WeightMatch) -> Space:
-        unit, band = HIGH * match.tile[0], rows_of_band(match)
         (depth,) = (n.typical for n in match.info.loops if n.name == match.info.reduction_axes[-1])
         deep = depth // match.tile[2]
         steps = next(s for s in _STEPS if deep % s == 0)
         overlap = -(-match.rows // match.tile[0]) // HIGH <= _MOST_PAIRS and deep > steps
         return Space(
             (
-                tile_size("band", band, max(band, match.rows // unit * unit),
-                          "rows that each panel of weights serves", unit),
+                band_size(match),
                 Choice("steps", steps, tuple(s for s in (1, 2, 3, 4) if deep % s == 0),
                        "steps of the depth in a chunk"),
                 flag("overlap", overlap, "split the next chunk between products"),

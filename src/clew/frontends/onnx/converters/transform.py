@@ -14,6 +14,7 @@ from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy
+from clew.ops.common import led_by_ones
 from clew.ops.math.create import arange_size
 
 _MOST_JOINED: Final = 256
@@ -124,14 +125,10 @@ def expand(layer: Layer) -> Result:
     x, wanted = layer.input(0), layer.dims(1, "the shape")
     source = layer.type(0).shape
     rank = max(len(source), len(wanted))
-    pairs = list(zip(_led(source, rank), _led(wanted, rank), strict=True))
+    pairs = list(zip(led_by_ones(source, rank), led_by_ones(wanted, rank), strict=True))
     if any(isinstance(b, SymDim) and a not in (1, b) for a, b in pairs):
         return call("broadcast_to", x, shape=tuple(wanted), both=True)
     return call("broadcast_to", x, shape=tuple(a if b == 1 else b for a, b in pairs))
-
-
-def _led(shape: Sequence[Dim], rank: int) -> list[Dim]:
-    return [1] * (rank - len(shape)) + list(shape)
 
 
 @converter("Shape")
