@@ -227,9 +227,9 @@ def requested(nest: Nest, sizes: Mapping[str, int], panel: int) -> list[int]:
                 if holds.value:
                     visit(stmt.body, values)
             case Prefetch():
-                *_, place = [Simplifier().simplify(substitute(i, values)) for i in stmt.indices]
-                assert isinstance(place, Imm)
-                found.append(int(place.value) // 16)
+                at = [Simplifier().simplify(substitute(i, values)) for i in stmt.indices]
+                _, row, column = [int(i.value) for i in at if isinstance(i, Imm)]
+                found.append((row * 16 + column) // 16)
 
     visit(at_sizes(nest, sizes).body, {})
     return found
@@ -281,6 +281,29 @@ def test_tiles_of_any_number_share_a_prefetch() -> None:
     arrays = [np.ones((7, 64), np.float32), np.ones((4, 64, 16), np.float32)]
     (result,) = interpret(at_sizes(schedule.finished(), {"n": 7}), arrays)
     assert (result == 64).all()
+
+
+def test_only_the_lines_that_a_panel_reads_at_given_sizes_are_prefetched() -> None:
+    """Tiles read some rows of each panel. The first tile prefetches them, all others nothing."""
+    n, first, count = map(SymDim.symbol, ("n", "first", "count"))
+    a, b = te.placeholder((n, 64), "f32", "a"), te.placeholder((4, 64, 16), "f32", "b")
+    k, part = te.reduce_axis(count, "k"), te.reduce_axis(4, "part")
+    row = k * 4 + part + te.size(first)
+    out = te.compute((4, n, 16), lambda p, i, j: te.sum(a[i, row] * b[p, row, j], (k, part)), "out")
+    schedule = Schedule(lower("panels", [a, b], [out]))
+    schedule.reorder("out.p", "out.i", "out.k", "out.part", "out.j")
+    schedule.split("out.i", 6, tail="shrink")
+    schedule.reorder("out.i.o", "out.k", "out.part", "out.i.i", "out.j")
+    schedule.vectorize("out.j")
+    schedule.prefetch("b", "out.p", "out.k")
+    for rows in (1, 5, 6, 7, 20):
+        for start, blocks in ((0, 16), (24, 2), (60, 1)):
+            lines = requested(schedule.nest, {"n": rows, "first": start, "count": blocks}, panel=0)
+            assert lines == list(range(start, start + 4 * blocks)), rows
+    arrays = [np.ones((7, 64), np.float32), np.ones((4, 64, 16), np.float32)]
+    nest = at_sizes(schedule.finished(), {"n": 7, "first": 24, "count": 2})
+    (result,) = interpret(nest, arrays)
+    assert (result == 8).all()
 
 
 def test_overlap_computes_a_stage_one_iteration_early() -> None:

@@ -159,7 +159,7 @@ class _Share:
     lines: int
     distance: int
 
-    def of(self, step: Step, simplifier: Simplifier) -> list[Stmt]:
+    def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step."""
         loop = self.work.loop
         each = math.ceil(loop.extent / self.steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -28,6 +29,7 @@ from clew.loop.ir import (
 from clew.loop.primitives.common import primitive, replace_index, rewrite_loops
 from clew.support.errors import ScheduleError
 from clew.te.expr import INDEX, Imm, Index, Load, Scalar, binary, size
+from clew.te.walk import substitute
 
 CACHE_LINE_BYTES = 64
 _MOST_LINES = 1024
@@ -50,8 +52,11 @@ def prefetch(
     range.
 
     If only a run knows the number of iterations, a loop prefetches each share, which is capped at
-    32 lines; the last share may extend beyond the range. In the loops of a matrix unit, shares are
-    numbers instead: the first 4 tiles prefetch the range, and the others repeat the last lines.
+    32 lines; the last share may extend beyond the range. If only a run knows which parts of the
+    range are read, as by a convolution that leaves out taps in the padding, there are no shares:
+    the first tile prefetches the lines at its own positions in the next range. In the loops of a
+    matrix unit, shares are numbers: the first 4 tiles prefetch the range, and the others repeat the
+    last lines.
 
     With `tiles`, the loop over tiles around `at`, shares are numbers at all sizes: the first 4
     tiles prefetch the range, and all others repeat the last lines. Copies of this loop that have
@@ -76,8 +81,11 @@ def prefetch(
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
+        once = _steps_of_part(found.body, at, load, len(outer))
 
-        def share(steps: Dim) -> _Share:
+        def share(steps: Dim) -> Share:
+            if once is not None:
+                return _SamePlace(load.source, outer, stmt.stage, panel, once)
             made = _Share(load.source, outer, stmt.stage, panel, steps)
             check_lines(made.each)
             return made
@@ -183,11 +191,39 @@ def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) ->
     return [*outer, simplifier.rebuild(forms[0])]
 
 
+def _steps_of_part(body: Stmt, at: str, load: Load, axis: int) -> Dim | None:
+    """Returns the number of executions of the body of the loop `at` that read each position once,
+    if only a run knows which parts of a panel, the axes of `load` after `axis`, they read.
+    """
+    path = _path(body, at)
+    within = load.indices[axis + 1 :]
+    steps = [n for n in path if any(contains(i, n.index) for i in within)]
+    if all(isinstance(n.size, int) for n in steps):
+        return None
+    total: Dim = 1
+    for loop in steps:
+        total = total * loop.size
+    return total
+
+
+def _path(stmt: Stmt, at: str) -> list[For]:
+    """Returns the loops around the first loop of a name, and that loop; empty if there is none."""
+    match stmt:
+        case For():
+            inner = [] if stmt.name == at else _path(stmt.body, at)
+            return [stmt, *inner] if inner or stmt.name == at else []
+        case If() | TileProduct():
+            return _path(stmt.body, at)
+        case Block():
+            return next((found for child in stmt.stmts if (found := _path(child, at))), [])
+    return []
+
+
 class Share(Protocol):
     """Work that is added to each of some steps."""
 
-    def of(self, step: Step, simplifier: Simplifier) -> list[Stmt]:
-        """Returns the statements of one step."""
+    def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
+        """Returns the statements to add to one step, whose own work is `body`."""
 
 
 @dataclass(frozen=True)
@@ -221,27 +257,68 @@ class Step:
         return Step(binary("add", self.number, size(steps)))
 
 
-class _Share:
+class _Prefetches:
+    """Prefetches of the panel after `panel`, or of the last panel again."""
+
+    def __init__(self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar) -> None:
+        self.buffer = buffer
+        self.stage = stage
+        last = buffer.numbers[len(outer)] - 1
+        following = binary("min", binary("add", panel, Imm(1, INDEX)), Imm(last, INDEX))
+        self.panel: list[Scalar] = [*outer, following]
+        self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
+
+    def prefetch(self, *rest: Scalar) -> Prefetch:
+        """Returns the prefetch of a position in the panel."""
+        return Prefetch(self.buffer, (*self.panel, *rest), self.stage)
+
+
+class _SamePlace(_Prefetches):
+    """Each of the first `steps` steps prefetches the positions that it reads itself."""
+
+    def __init__(
+        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: Dim
+    ) -> None:
+        super().__init__(buffer, outer, stage, panel)
+        self.steps = steps
+
+    def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
+        """Returns the prefetches of one step."""
+        load = next(load for _, load in reads(body) if load.source.name == self.buffer.name)
+        within = load.indices[len(self.panel) :]
+        inner = [n for n in loops(body) if any(contains(i, n.index) for i in within)]
+        lines: list[Stmt] = []
+        for values in itertools.product(*map(self._starts, inner)):
+            known: dict[int, Scalar] = {
+                id(n.index): Imm(value, INDEX) for n, value in zip(inner, values, strict=True)
+            }
+            place = (simplifier.simplify(substitute(i, known)) for i in within)
+            lines.append(self.prefetch(*place))
+        check_lines(len(lines))
+        first = binary("lt", simplifier.simplify(step.number), size(self.steps))
+        return [If(first, block(*lines))]
+
+    def _starts(self, loop: For) -> range:
+        """Returns the iterations of a loop inside a step at which a cache line may begin."""
+        assert isinstance(loop.size, int)
+        return range(0, loop.size, self.per_line if loop.kind == "vector" else 1)
+
+
+class _Share(_Prefetches):
     """The share of each of `steps` steps in the prefetch of the next panel."""
 
     def __init__(
         self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: Dim
     ) -> None:
-        self.buffer = buffer
-        self.outer = outer
-        axis = self.axis = len(outer)
-        self.stage = stage
-        last = buffer.numbers[axis] - 1
-        self.next = binary("min", binary("add", panel, Imm(1, INDEX)), Imm(last, INDEX))
-        elements = math.prod(buffer.numbers[axis + 1 :])
-        self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
+        super().__init__(buffer, outer, stage, panel)
+        elements = math.prod(buffer.numbers[len(self.panel) :])
         self.lines = -(-elements // self.per_line)
         self.steps = steps
         # The lines of a share; 0 if only a run knows the number of steps, and thus of lines.
         self.each = -(-self.lines // max(steps, 1)) if isinstance(steps, int) else 0
 
-    def of(self, step: Step, simplifier: Simplifier) -> list[Stmt]:
-        """Returns the statements of one step."""
+    def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
+        """Returns the prefetches of one step."""
         if not isinstance(self.steps, int):
             return self._of_size(self.steps, step, simplifier)
         first = binary("mul", step.number, Imm(self.each, INDEX))
@@ -263,12 +340,10 @@ class _Share:
 
     def _of_line(self, line: Scalar) -> Prefetch:
         """Returns the prefetch of a cache line of the panel."""
-        outer: list[Scalar] = [*self.outer, self.next]
-        inner = len(self.buffer.shape) - self.axis - 1
+        inner = len(self.buffer.shape) - len(self.panel)
         place = binary("mul", line, Imm(self.per_line, INDEX))
         # The position within the panel counts from its start, over all of its axes.
-        rest = [Imm(0, INDEX)] * (inner - 1) + [place]
-        return Prefetch(self.buffer, (*outer, *rest), self.stage)
+        return self.prefetch(*[_ZERO] * (inner - 1), place)
 
 
 def check_lines(lines: int) -> None:
@@ -348,7 +423,7 @@ def insert_shares(
                 return stmt
             here = step.within(stmt, inner)
             if stmt.name == at:
-                return replace(stmt, body=block(*share.of(here, simplifier), stmt.body))
+                return replace(stmt, body=block(*share.of(here, stmt.body, simplifier), stmt.body))
             body = insert_shares(stmt.body, at, here, share, simplifier, skipped)
             return replace(stmt, body=body)
         case If() | TileProduct():
