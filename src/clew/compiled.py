@@ -7,14 +7,13 @@ a module of its own, and the choice of the build for a call is shared by all of 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from clew.backends.cpu.deferred_kernel import bind_sizes
 from clew.backends.options import Options
 from clew.build.all_sizes import SizedBuild, build_at, build_for_all_sizes
 from clew.build.build import build_module
@@ -31,9 +30,7 @@ from clew.graph_json import ExecutorGraph
 from clew.ir.deciding import deciding_params
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
-from clew.ir.types import (
-    TensorType,
-)
+from clew.ir.size_names import SizeReader
 from clew.kernel import Kernel, never_built
 from clew.loading import LoadedModel
 from clew.passes.name_values import named_values
@@ -57,6 +54,7 @@ from clew.runtime.variant import Variant, is_empty
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import in_force
 from clew.support.errors import ClewError, GraphTypeError, InputError, locate
+from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 from clew.support.rooms import room
 from clew.support.shown import counted
@@ -247,7 +245,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if self._sized is None and self._stored is not None and self._stored.serves(arrays):
             return None
         check_sizes(self._inputs, arrays, self.options.sizes)
-        with locate(inputs=described(self._inputs, arrays)):
+        with self._about_inputs(arrays):
             variant = Variant.of(self._inputs, arrays)
             if variant is None or self._serves_empty(variant):
                 return None
@@ -272,9 +270,8 @@ class CompiledModel(ProfiledModel[Kernel]):
             self._at_sizes.add(key)  # the variant saves it
             return build
         if isinstance(self._model, Module):
-            specialize = self._specialization(self._model, arrays)
             made = self._at(key, self._names_of(arrays)) if self._serves_all else None
-            return made or self._make(key, self._model, specialize)
+            return made or self._make(key, self._model, self._specialization(self._model, arrays))
         with bounds_in_force(self.options.bounds):
             module = self._model.module_for(dict(zip(self._input_names, arrays, strict=True)))
         found = {*self._by_value, *self._deciding(self._model), *deciding_params(module.main)}
@@ -403,13 +400,22 @@ class CompiledModel(ProfiledModel[Kernel]):
         with in_force(self.budgets):
             return build_module(self._free, quiet, self._cache, self._pool, alone).program
 
+    @cached_property
+    def _size_reader(self) -> SizeReader:
+        """Reads the sizes of the build for all sizes from inputs."""
+        assert self._free is not None
+        return SizeReader(self._free.main.params)
+
+    def _about_inputs(self, arrays: Sequence[Any]) -> AbstractContextManager[None]:
+        """Returns a context that adds the shapes of inputs to errors."""
+        return locate(inputs=lambda: described(self._inputs, arrays))
+
     def _names_of(self, arrays: Sequence[Any]) -> dict[str, int]:
         """Returns the values of all names, of sizes and of values.
 
         Errors: I042 if sizes contradict each other.
         """
-        assert self._free is not None
-        sizes = dict(self._specialization(self._free, arrays).sizes)
+        sizes = _sizes_from(self._size_reader, arrays)
         for number in self._by_value:
             sizes.update(self._inputs[number].named_values(arrays[number]))
         return sizes
@@ -427,7 +433,7 @@ class CompiledModel(ProfiledModel[Kernel]):
         if key in self._builds:
             return self._build_for(arrays).program
         if self._last_sizes is None or self._last_sizes[0] != key:
-            with locate(inputs=described(self._inputs, arrays)):
+            with self._about_inputs(arrays):
                 check_sizes(self._inputs, arrays, self.options.sizes)
                 sizes = self._names_of(arrays)
             if not stored.serves(arrays):
@@ -494,19 +500,14 @@ class CompiledModel(ProfiledModel[Kernel]):
         key = sizes_key(arrays, self._by_value)
         found = self._builds.get(key)
         if found is None:
-            with self._lock, locate(inputs=described(self._inputs, arrays)):
+            with self._lock, self._about_inputs(arrays):
                 found = self._builds.get(key) or self._make_for(key, arrays)
         self._last = found
         return found
 
     def _specialization(self, module: Module, arrays: Sequence[Array]) -> Specialize:
-        sizes: dict[str, int] = {}
-        for param, array in zip(module.main.params, arrays, strict=True):
-            if isinstance(param.type, TensorType):
-                try:
-                    bind_sizes(param, array.shape, sizes)
-                except GraphTypeError as error:
-                    raise InputError("I042", error.message) from error
+        """Errors: I042 if sizes contradict each other."""
+        sizes = _sizes_from(SizeReader(module.main.params), arrays)
         deciding = (n for n in self._by_value if decides_now(arrays[n]))
         values = tuple((self.input_names[n], arrays[n].copy()) for n in deciding)
         return Specialize(tuple(sizes.items()), values)
@@ -764,3 +765,11 @@ def _saved_uses(build: BuildTemplate) -> list[SavedUse]:
         )
         for use in build.uses
     ]
+
+
+def _sizes_from(reader: SizeReader, arrays: Sequence[Any]) -> dict[str, int]:
+    """Returns the sizes of checked inputs. Errors: I042 if they contradict each other."""
+    try:
+        return reader.read(arrays)
+    except GraphTypeError as error:
+        raise InputError("I042", error.message) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import Call, Expr, Var, While
 from clew.ir.types import TensorType, Type, leaves
+from clew.support.errors import GraphTypeError
 
 
 def names_in(nodes: Iterable[Expr]) -> set[str]:
@@ -48,6 +50,47 @@ def sizes_in(params: Sequence[Var], values: Mapping[str, Any] | Sequence[Any]) -
             if isinstance(dim, SymDim) and str(dim) in dim.symbols and not is_unknown(dim):
                 found.setdefault(str(dim), int(size))
     return found
+
+
+class SizeReader:
+    """Reads the named sizes in the types of parameters from the arguments of a call."""
+
+    def __init__(self, params: Sequence[Var]) -> None:
+        self._params = tuple(params)
+        tensors = [(n, p.type) for n, p in enumerate(params) if isinstance(p.type, TensorType)]
+        self._ranks = [(number, type_.rank) for number, type_ in tensors]
+        # Where each name occurs: the parameter and its axis.
+        self._places = [
+            (str(dim), number, axis)
+            for number, type_ in tensors
+            for axis, dim in enumerate(type_.shape)
+            if isinstance(dim, SymDim) and str(dim) in dim.symbols
+        ]
+
+    def read(
+        self, arguments: Sequence[Any], known: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, int]:
+        """Returns the sizes of a call's arguments, and those that are already known.
+
+        Errors: T030 if a size has two values, or the rank of an array differs.
+        """
+        for number, rank in self._ranks:
+            if len(arguments[number].shape) != rank:
+                param = self._params[number]
+                raise GraphTypeError(
+                    "T030",
+                    f"{param.name} has rank {len(arguments[number].shape)}, expected {param.type}",
+                )
+        sizes = dict(known)
+        for name, number, axis in self._places:
+            size = int(arguments[number].shape[axis])
+            bound = sizes.setdefault(name, size)
+            if bound != size:
+                param = self._params[number]
+                raise GraphTypeError(
+                    "T030", f"size {name} is {bound} in one input and {size} in {param.name}"
+                )
+        return sizes
 
 
 def _dims(types: Iterable[Type]) -> Iterator[Dim]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, TypeAlias
 
@@ -166,14 +166,21 @@ def hint_on(hint: str, surface: Surface) -> str:
 
 @contextmanager
 def locate(
-    *, layer: str = "", stage: str = "", pass_name: str = "", inputs: str = ""
+    *,
+    layer: str = "",
+    stage: str = "",
+    pass_name: str = "",
+    inputs: Callable[[], str] | None = None,
 ) -> Iterator[None]:
-    """Adds a place to every `ClewError` that leaves the block; inner places win."""
+    """Adds a place to every `ClewError` that leaves the block; inner places win. `inputs` returns
+    a description of the inputs.
+    """
     try:
         yield
     except ClewError as error:
         error.layer = error.layer or layer
         error.stage = error.stage or stage
         error.pass_name = error.pass_name or pass_name
-        error.inputs = error.inputs or inputs
+        if inputs is not None:
+            error.inputs = error.inputs or inputs()
         raise

@@ -23,6 +23,7 @@ from clew.ir.interpret import interpreted
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
+from clew.ir.size_names import SizeReader
 from clew.ir.types import TensorType, Type, leaves, substitute_type, to_numpy
 from clew.machine.target import Target
 from clew.ops.registry import Op
@@ -33,7 +34,7 @@ from clew.runtime.program import Program
 from clew.runtime.template import ProgramTemplate
 from clew.support.bounds import bounds_in_force
 from clew.support.budgets import MAX_DECIDING_ELEMENTS
-from clew.support.errors import ClewError, CompileError, GraphTypeError, locate
+from clew.support.errors import ClewError, CompileError, locate
 from clew.support.lazy import cached_property
 from clew.support.locks import Lock
 from clew.te.analysis import Kind
@@ -113,6 +114,7 @@ class DeferredKernel:
         self._deciding = deciding_params(function, _is_small)
         self._rows = rows_of(function, self._names, self._deciding)
         self._stand_ins = stand_ins(function)
+        self._sizes_of_arguments = SizeReader(function.params)
         self._is_light = _is_light(function, target)
         self._interpreted = interpreted(function)
         self._template = _Template(self, prepared)
@@ -310,9 +312,8 @@ class DeferredKernel:
 
         Errors: T030 if a size is bound to two values, or an array's rank differs.
         """
-        sizes = dict(zip(self._names, given, strict=True))
-        for param, array in zip(self.function.params, arrays, strict=True):
-            bind_sizes(param, array.shape, sizes)
+        known = dict(zip(self._names, given, strict=True))
+        sizes = self._sizes_of_arguments.read(arrays, known)
         return {**self._chosen_sizes(arrays), **sizes}
 
     def alone(self) -> tuple[Module, list[str]]:
@@ -394,24 +395,3 @@ def _is_small(type_: Type) -> bool:
     if not isinstance(type_, TensorType):
         return False
     return not isinstance(type_.size, int) or type_.size <= MAX_DECIDING_ELEMENTS
-
-
-def bind_sizes(param: Var, shape: Sequence[int], sizes: dict[str, int]) -> None:
-    """Binds the named sizes in a parameter's type to those of an array.
-
-    Errors: T030 if a size is bound to two values, or the array's rank differs.
-    """
-    type_ = param.type
-    assert isinstance(type_, TensorType)
-    if len(shape) != type_.rank:
-        raise GraphTypeError("T030", f"{param.name} has rank {len(shape)}, expected {type_}")
-    for dim, size in zip(type_.shape, shape, strict=True):
-        if isinstance(dim, int):
-            continue
-        names = dim.symbols
-        if str(dim) in names:
-            bound = sizes.setdefault(str(dim), int(size))
-            if bound != size:
-                raise GraphTypeError(
-                    "T030", f"size {dim} is {bound} in one input and {size} in {param.name}"
-                )

@@ -38,7 +38,7 @@ def at_fault(
         return
     given = described(inputs(), shapes or {}, values or {})
     try:
-        with locate(inputs=given):
+        with locate(inputs=lambda: given):
             yield
     except GraphTypeError as error:
         error.hint = error.hint or _DECLARED
