@@ -14,6 +14,7 @@ import zoo
 from clew.ir.dims import Sizes
 from clew.runtime.bound import Bound
 from clew.runtime.container import read_container, write_container
+from clew.runtime.context import Context
 from clew.runtime.segment import NativeSegment
 from clew.runtime.sized_segment import SizedSegment
 from clew.support.errors import ClewError
@@ -81,6 +82,36 @@ def test_the_plan_is_made_when_it_is_asked_for() -> None:
     wanted = template.template.at(Sizes({"b": 2, "s": 3, "past": 5}), threads=1)
     assert (plan.steps, plan.arena, plan.inputs) == (wanted.steps, wanted.arena, wanted.inputs)
     assert plan.constants is template.constants
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_tables_of_one_size_serve_others(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Results with tables that were bound to other sizes before are those with new ones."""
+    tables: list[Context] = []
+    new = Context.__init__
+
+    def noted(self: Context, *args: Any) -> None:
+        tables.append(self)
+        new(self, *args)
+
+    monkeypatch.setattr(Context, "__init__", noted)
+    sizes = [(b, s, past) for b in (1, 2) for s in (1, 40, 7) for past in (1, 70, 5, 33)]
+    model, alone = compiled("decoder", threads), compiled("decoder", threads)
+    (segment,) = sized(alone)
+    expected = []
+    for at in sizes:
+        expected.append(alone.run(feeds_of_decoder(*at)))
+        segment._memory._contexts.clear()  # so that each size makes its own
+    assert len(tables) == len(sizes)
+    tables.clear()
+    for _ in range(2):
+        for at, wanted in zip(sizes, expected, strict=True):
+            found = model.run(feeds_of_decoder(*at))
+            for name, value in wanted.items():
+                np.testing.assert_array_equal(found[name], value)
+        sizes.reverse()
+        expected.reverse()
+    assert len(tables) == 16
 
 
 def saved_text(tmp_path: Path) -> tuple[Any, list[np.ndarray], Path]:

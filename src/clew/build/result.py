@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from clew.backends.cpu.lowering import KernelBinary, KernelSource, operator_calls
@@ -121,8 +121,11 @@ class BuildTemplate(Shown):
         self, program: Program, segments: Sequence[NativeSegment], sizes: Mapping[str, int]
     ) -> Build:
         """Returns the build with the program for given sizes, and that program's segments."""
-        kept = {f.name: getattr(self, f.name) for f in fields(self)}
-        return Build(**{**kept, "program": program, "segments": segments, "sizes": dict(sizes)})
+        # Calls of new sizes come here, and `__init__` would take a tenth of what they need.
+        made = Build.__new__(Build)
+        changed = {"program": program, "segments": segments, "sizes": dict(sizes)}
+        made.__dict__.update(self.__dict__, **changed)
+        return made
 
 
 @dataclass(repr=False)

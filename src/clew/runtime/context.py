@@ -6,6 +6,7 @@ import bisect
 import ctypes
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,8 @@ _IDLE_ARENAS = 4
 # Idle memory is freed if it exceeds twice the largest need of this many recent calls by this many
 # bytes. The page faults of new memory took 1 % of the encoder's run that filled it (24 MiB).
 _RECENT_CALLS, _SPARE_BYTES = 32, 1 << 20
+# Contexts that the segments of a template keep before they use each other's.
+_CONTEXTS = 16
 
 
 class Constants(Shown):
@@ -111,8 +114,21 @@ class SharedMemory:
         self.constants = Constants(constants)
         self.resident = Resident(self.constants.arrays)
         self._idle: list[np.ndarray] = []
+        # The idle contexts of each segment that made one, in that order.
+        self._contexts: deque[deque[Context]] = deque()
         self._recent: deque[int] = deque(maxlen=_RECENT_CALLS)
         self._lock = Lock()
+
+    def share(self, idle: deque[Context]) -> Context | None:
+        """Returns a context for a segment whose idle contexts are `idle`: one that another segment,
+        which made its own long ago, does not use now. None if the segment should make one.
+        """
+        self._contexts.append(idle)
+        if len(self._contexts) <= _CONTEXTS:
+            return None
+        with suppress(IndexError):  # they are in use
+            return self._contexts.popleft().pop()
+        return None
 
     def take(self, size_bytes: int) -> np.ndarray:
         """Returns aligned memory of at least this size, which the caller owns until `give`."""
@@ -211,15 +227,14 @@ class Context(Shown):
 
     Before a call, `bases` must hold the addresses of its inputs, then of its outputs. Each phase of
     a step is a driver step; `first_entries` holds the first of each step. After a call, `records`
-    are zeros unless an index was out of range.
+    are zeros unless an index was out of range. Without control flow, `bind` has a context serve
+    other sizes of its layout, in a third of the time that a new one takes.
     """
 
     def __init__(self, bound: Bound, symbols: SymbolTable, places: Places):
         layout = bound.layout
         self._layout = layout
-        self._owners = places.owners
-        # Where its memory begins, if it is shared with other contexts.
-        self._base = places.base
+        self._functions = layout.functions(symbols)
         # The constants it was made for, since a segment may move them.
         self.constants: object = None
         n_inputs = len(bound.inputs)
@@ -228,14 +243,16 @@ class Context(Shown):
         self.records = bytearray(RECORD_BYTES * layout.n_records)
         self.loops = LoopTables(bound.loops)
         self.stacks = Stacks(bound.stacks, bound.outputs, self.loops, self.bases, n_inputs)
-        self._args = self._arguments(bound, places)
+        self._args = self._fixed_arguments(places)
         self._patches = layout.patches.copy()
         self._patches[:, native.PATCH_ADDRESS // 8] += address_of(self._args)
-        self._chunks = bound.chunks.rows.copy()
-        function = native.CHUNK_FUNCTION // 8
-        self._chunks[:, function] = layout.functions(symbols)[self._chunks[:, function]]
-        assert self._chunks.itemsize * self._chunks.shape[1] == native.CHUNK_BYTES
-        self._steps = self._driver_steps(bound, places)
+        self._steps = layout.steps.copy()
+        assert self._steps.itemsize * self._steps.shape[1] == native.STEP_BYTES
+        self._steps[:, native.STEP_ARGS // 8] += address_of(self._args)
+        self._has_scratch = False
+        self._chunks: np.ndarray = np.empty(0, np.int64)
+        self._counts: np.ndarray | None = None
+        self.bind(bound, places)
         self._lay_out_flow(bound)
         self.steps_address = address_of(self._steps)
         slice_ticks = int(_SLICE_NS / driver().ns_per_tick()) if bound.loops else 0
@@ -250,36 +267,55 @@ class Context(Shown):
         assert self._segment.nbytes == native.SEGMENT_BYTES
         self.segment_address = address_of(self._segment)
 
-    def _arguments(self, bound: Bound, places: Places) -> np.ndarray:
-        """Returns the table of arguments with the known ones; patches write the others."""
-        layout = bound.layout
-        args = np.zeros(layout.first_args[-1], np.int64)
-        for (slots, buffers, offsets), addresses in (
-            (layout.constants, places.constants),
-            (layout.arena, places.arena),
-        ):
-            args[slots] = np.asarray(addresses, np.int64)[buffers] + offsets
+    def bind(self, bound: Bound, places: Places) -> None:
+        """Has the next calls run at the sizes of `bound`, whose layout is that of the context, in
+        other memory. Constants stay where they are.
+        """
+        layout, args = bound.layout, self._args
+        self._owners = places.owners
+        # Where its memory begins, if it is shared with other contexts.
+        self._base = places.base
+        slots, buffers, offsets = layout.arena
+        args[slots] = np.asarray(places.arena, np.int64)[buffers] + offsets
         args[layout.size_slots] = bound.size_values
+        self._bind_chunks(bound)
+        if bound.scratch_stride_bytes or self._has_scratch:
+            self._bind_scratch(bound, places)
+
+    def _fixed_arguments(self, places: Places) -> np.ndarray:
+        """Returns the table of arguments with those that are the same at all sizes."""
+        layout = self._layout
+        args = np.zeros(layout.first_args[-1], np.int64)
+        slots, buffers, offsets = layout.constants
+        args[slots] = np.asarray(places.constants, np.int64)[buffers] + offsets
         if self.records:
             records = address_of(np.frombuffer(self.records, np.uint8))
             args[layout.record_slots] = records + RECORD_BYTES * np.arange(layout.n_records)
         return args
 
-    def _driver_steps(self, bound: Bound, places: Places) -> np.ndarray:
-        """Returns the table of driver steps, without the extra words of control flow."""
-        layout, counts = bound.layout, bound.chunks.counts
-        steps = layout.steps.copy()
-        assert steps.itemsize * steps.shape[1] == native.STEP_BYTES
-        steps[:, native.STEP_ARGS // 8] += address_of(self._args)
+    def _bind_chunks(self, bound: Bound) -> None:
+        """Writes the division of work to the tables of chunks and of driver steps."""
+        rows, counts = bound.chunks
+        function = native.CHUNK_FUNCTION // 8
+        if counts is self._counts:  # the same functions, with other ranges
+            self._chunks[:, function + 1 :] = rows[:, function + 1 :]
+            return
+        self._counts = counts
+        self._chunks = rows.copy()
+        self._chunks[:, function] = self._functions[rows[:, function]]
+        assert self._chunks.itemsize * self._chunks.shape[1] == native.CHUNK_BYTES
         begins = np.cumsum(counts) - counts
-        steps[:, native.STEP_TABLE // 8] = address_of(self._chunks) + native.CHUNK_BYTES * begins
-        steps[:, native.STEP_CHUNKS // 8] = counts
-        if bound.scratch_stride_bytes:
-            needed = np.array([*bound.scratch_bytes, 0], np.int64)  # control flow needs none
-            scratch = needed[layout.step_of] != 0
-            steps[scratch, native.STEP_SCRATCH // 8] = places.scratch
-            steps[scratch, native.STEP_SCRATCH_STRIDE // 8] = places.scratch_stride_bytes
-        return steps
+        table = address_of(self._chunks) + native.CHUNK_BYTES * begins
+        self._steps[:, native.STEP_TABLE // 8] = table
+        self._steps[:, native.STEP_CHUNKS // 8] = counts
+
+    def _bind_scratch(self, bound: Bound, places: Places) -> None:
+        """Writes addresses of scratch memory to the table of driver steps."""
+        self._has_scratch = bound.scratch_stride_bytes > 0
+        needed = np.array([*bound.scratch_bytes, 0], np.int64)  # control flow needs none
+        scratch = needed[bound.layout.step_of] != 0
+        self._steps[:, native.STEP_SCRATCH // 8] = scratch * places.scratch
+        self._steps[:, native.STEP_SCRATCH_STRIDE // 8] = scratch * places.scratch_stride_bytes
 
     def _lay_out_flow(self, bound: Bound) -> None:
         """Connects the tables of steps and of loops."""

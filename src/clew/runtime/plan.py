@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,14 @@ import numpy as np
 
 from clew.codegen.artifact import KernelCode
 from clew.codegen.driver import flow as native_flow
+from clew.support.lazy import cached_property
 
 Size = TypeVar("Size")
+
+
+@functools.cache
+def _itemsize(dtype: str) -> int:
+    return np.dtype(dtype).itemsize
 
 
 class BufferKind(enum.Enum):
@@ -57,9 +64,9 @@ class BufferSpec:
     @property
     def itemsize(self) -> int:
         """Bytes of one element."""
-        return np.dtype(self.dtype).itemsize
+        return _itemsize(self.dtype)
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
         """Bytes of the whole buffer, without padding; of a stack, those of a row."""
         return math.prod(self.shape) * self.itemsize

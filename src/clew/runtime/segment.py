@@ -318,15 +318,25 @@ class NativeSegment(Shown):
         try:
             context = self._idle.pop()
         except IndexError:
-            constants = self._constants
-            if memory is None:
-                places = plain_places(self._bound, constants, self.pool.threads)
-            else:
-                places = places_in(self._bound, constants, memory)
-            context = Context(self._bound, self._library, places)
-            context.constants = constants
+            return self._new_context(memory)
         if memory is not None:
             context.move_to(memory)
+        return context
+
+    def _new_context(self, memory: np.ndarray | None) -> Context:
+        """Returns a context for this size, with `memory` to work in if sizes share it."""
+        bound, constants = self._bound, self._constants
+        if memory is None:
+            places = plain_places(bound, constants, self.pool.threads)
+        else:
+            places = places_in(bound, constants, memory)
+        if self._memory is not None and not (bound.flows or bound.loops or bound.stacks):
+            shared = self._memory.share(self._idle)
+            if shared is not None and shared.constants is constants:
+                shared.bind(bound, places)
+                return shared
+        context = Context(bound, self._library, places)
+        context.constants = constants
         return context
 
     def _finish(self, context: Context, results: list[np.ndarray]) -> None:

@@ -131,10 +131,13 @@ class Numbers:
         phased = [phase for step in steps for phase in phases(step.code.entries)]
         entries = [entry for phase in phased for entry in phase]
         number = {symbol: n for n, symbol in enumerate(layout.symbols)}
-        self._functions = np.array([number[entry.symbol] for entry in entries], np.int64)
+        # A chunk for each entry point, and the chunks of each driver step.
+        self._rows = np.zeros((len(entries), 5), np.int64)
+        self._rows[:, 0] = [number[entry.symbol] for entry in entries]
         self._has_lines = np.array([bool(entry.lines) for entry in entries], bool)
         phase_of = [n for n, phase in enumerate(phased) for _ in phase]
         self._phase_of = np.array(phase_of, np.int64)
+        self._counts = np.bincount(self._phase_of, minlength=layout.n_steps)
         shapes = [spec.shape for spec in (*template.inputs, *template.outputs)]
         self._lists = DimLists(
             [SymDim.symbol(name) for step in steps for name in step.code.sizes],
@@ -177,8 +180,10 @@ class Numbers:
 
     def _chunks(self, grids: Sequence[int], lines: Sequence[int]) -> Chunks:
         """Returns a chunk with all of its work for each entry point that has any."""
-        rows = np.zeros((len(self._functions), 5), np.int64)
-        rows[:, 0], rows[:, 2], rows[:, 4] = self._functions, grids, lines
+        rows = self._rows.copy()
+        rows[:, 2], rows[:, 4] = grids, lines
+        if 0 not in grids and 0 not in lines:
+            return Chunks(rows, self._counts)
         is_empty = self._has_lines & (rows[:, 4] == 0)
         rows = rows[working := (rows[:, 2] != 0) & ~is_empty]
         counts = np.bincount(self._phase_of[working], minlength=self._layout.n_steps)
