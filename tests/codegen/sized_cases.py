@@ -169,6 +169,21 @@ def _embedding(g: Graph) -> Expr:
     )  # type: ignore[no-any-return]
 
 
+def _resized(*scales: float, blocked: bool = False, **attrs: Any) -> Make:
+    """An image resampled to the size of another one, which is added; or by scales."""
+
+    def make(g: Graph) -> Expr:
+        block = (16,) if blocked else ()
+        image = g.x(1, 3, "h", "w", *block)
+        if scales:
+            return g("resize", image, shape=(), scales=(1.0, 1.0, *scales), **attrs)  # type: ignore[no-any-return]
+        height, width = SymDim.symbol("p"), SymDim.symbol("q")
+        resized = g("resize", image, shape=(1, 3, height, width, *block), **attrs)
+        return g("add", resized, g.x(1, 3, "p", "q", *block))  # type: ignore[no-any-return]
+
+    return make
+
+
 CASES: dict[str, Make] = {
     "chain": _chain,
     "cast": _one("cast", ("m", "n"), dtypes="f32", dtype="f16"),
@@ -247,6 +262,17 @@ CASES: dict[str, Make] = {
     "resize": _one("resize", (1, 3, "h", "w"), shape=(1, 3, SymDim.symbol("h") * 2,
         SymDim.symbol("w") * 2), mode="nearest", scales=(1.0, 1.0, 2.0, 2.0)),
     "resize_linear": _one("resize", (1, 3, "h", "w"), shape=(1, 3, 9, 11), mode="linear"),
+    "resize_like": _resized(mode="nearest", coordinates="asymmetric", rounding="floor"),
+    "resize_like_nearest_half": _resized(mode="nearest"),
+    "resize_like_blocked": _resized(blocked=True, mode="nearest"),
+    "resize_like_linear": _resized(mode="linear"),
+    "resize_like_linear_corners": _resized(mode="linear", coordinates="align_corners"),
+    "resize_like_linear_blocked": _resized(blocked=True, mode="linear"),
+    "resize_like_cubic": _resized(mode="cubic", exclude_outside=True),
+    "concatenate_lines": _one("concatenate", (2, "h", "w"), (2, 3, "w"), axis=1),
+    "pad_wrap": _one("pad", (2, "h", "w"), pads=(0, 1, 1, 0, 1, 1), mode="wrap"),
+    "add_outer": _one("add", ("h", "w", 1, 16), ("h", 1, "w", 16)),
+    "transpose_back": _one("transpose", ("b", 3, "m", 16), axes=(0, 2, 1, 3)),
     "cumsum": _one("cumsum", ("m", "n"), axis=1),
     "cumsum_first": _one("cumsum", ("m", "n"), axis=0, exclusive=True),
     "top_k": _one("top_k_ranked", ("m", "n"), k=1, axis=-1),

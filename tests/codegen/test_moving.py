@@ -9,10 +9,13 @@ import pytest
 from guarded import run
 
 from clew import te
+from clew.codegen.kernel import emit_kernel
+from clew.ir.dims import Dim, SymDim
 from clew.ir.types import to_numpy
 from clew.loop.interpret import interpret
 from clew.loop.ir import Nest, Store, walk
 from clew.loop.lower import lower
+from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target, host, target_of
 from clew.runtime.guard import GuardSide
@@ -160,3 +163,28 @@ def test_a_run_may_be_one_element(first: int) -> None:
     for side in GuardSide:
         found = run(schedule.finished(), [array], host(), side, 1)
         np.testing.assert_array_equal(found, np.roll(array, -first, axis=1))
+
+
+def test_rows_whose_distance_only_a_run_knows_are_turned() -> None:
+    text = _emitted((SymDim.symbol("m"), SymDim.symbol("n")), (1, 0))
+    rows = text.count("load <4 x float>")
+    assert rows == 4 * 16  # whole tiles of 16 columns: four at a time, 16 rows each
+
+
+def test_lanes_at_different_distances_are_different_loads() -> None:
+    x = te.placeholder((16, 16, SymDim.symbol("n")), "f32", "x")
+    y = te.compute((16,), lambda j: x[j, 0, 0] - x[0, j, 0] * 2.0, "y")
+    target = target_of("cpu-avx512")
+    nest = schedule_kernel(lower("lanes", [x], [y]), target).schedule.nest
+    text = emit_kernel(nest, print_nest(nest), "lanes", target.triple).llvm
+    assert text.count("call <16 x float> @llvm.masked.gather") == 2
+
+
+def _emitted(shape: tuple[Dim, ...], order: tuple[int, ...]) -> str:
+    """Returns the LLVM text of a transpose with vectors of 16 lanes."""
+    x = te.placeholder(shape, "f32", "x")
+    sizes = tuple(shape[n] for n in order)
+    y = te.compute(sizes, lambda *i: x[tuple(i[order.index(n)] for n in range(len(i)))], "y")
+    target = target_of("cpu-avx512")
+    nest = schedule_kernel(lower("transpose", [x], [y]), target).schedule.nest
+    return emit_kernel(nest, print_nest(nest), "transpose", target.triple).llvm

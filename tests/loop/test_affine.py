@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clew.ir.dims import SymDim
 from clew.loop.affine import Simplifier
-from clew.te.expr import INDEX, Binary, Imm, Index, Scalar, Unary, select
+from clew.te.expr import INDEX, Binary, Imm, Index, Scalar, Size, Unary, binary, select, size
 
 _LOOPS = (Index("i", 1), Index("j", 3), Index("k", 8), Index("l", 5))
 _LEAVES = st.one_of(st.sampled_from(_LOOPS), st.integers(-9, 9).map(lambda n: Imm(n, INDEX)))
@@ -102,3 +103,17 @@ def test_split_and_fused_positions_become_what_they_were() -> None:
     fused = Index("f", 24)
     again = simplifier.linear((fused // 6) * 6 + fused % 6)
     assert simplifier.flatten(again).coefficient(fused) == 1
+
+
+def test_sizes_are_numbers_of_linear_forms() -> None:
+    simplifier = Simplifier()
+    n, m = SymDim.symbol("n"), SymDim.symbol("m")
+    assert isinstance(binary("mul", size(n), 2), Size)
+    rest = binary("sub", binary("add", size(n), size(m)), size(m))
+    assert isinstance(rest, Size)
+    assert rest.dim == n
+    index = Index("i", n)
+    whole = simplifier.canonical(Binary("add", Binary("mul", index, size(m)), size(m)), {})
+    form = simplifier.linear(whole)
+    assert form.const == m
+    assert form.coefficient(index) == m

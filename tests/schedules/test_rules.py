@@ -11,8 +11,11 @@ import pytest
 
 import clew
 from clew import schedules, te
+from clew.ir.dims import SymDim
 from clew.loop.interpret import interpret
+from clew.loop.ir import loops
 from clew.loop.lower import lower
+from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target, target_of
 from clew.ops.registry import get_op
@@ -175,3 +178,26 @@ def test_a_user_s_rule_takes_part_in_a_compilation() -> None:
     (reduced,) = clew.compile(clew.parse(MODULE.replace("nn.matmul(%x, %w)", "nn.relu(%x)")
         .replace("f32[12, 64],", "f32[12, 8],")), extend=[Twice()]).kernels  # fmt: skip
     assert reduced.rules == ("elementwise",)  # it is left to clew where the rule does not match
+
+
+@pytest.mark.parametrize(
+    ("op", "axes", "lines"),
+    [
+        ((0, 2, 1, 3), "i0+i1", "i2"),  # 2 heads of m positions each: divided by m per position
+        ((0, 1, 2, 3), "", ""),  # a copy walks through memory as one loop
+    ],
+)
+def test_an_axis_of_free_size_stays_a_loop_where_it_would_be_a_divisor(
+    op: tuple[int, ...], axes: str, lines: str
+) -> None:
+    batch, length = SymDim.symbol("b"), SymDim.symbol("m")
+    x = te.placeholder((batch, length, 2, 32), "f32", "x")
+    shape = tuple(x.shape[n] for n in op)
+    y = te.compute(shape, lambda *i: x[tuple(i[op.index(n)] for n in range(4))] * 2.0, "y")
+    nest = schedule_kernel(lower("copy", [x], [y]), target_of("cpu")).schedule.nest
+    parallel = [loop.name for loop in loops(nest.body) if loop.kind == "parallel"]
+    assert parallel == ([f"y.{axes}", f"y.{lines}"] if lines else parallel[:1])
+    text = print_nest(nest).text
+    inside = text[text.index("vector") :]
+    assert "% m" not in inside
+    assert "// m" not in inside

@@ -15,6 +15,7 @@ from clew.codegen.math import arith
 from clew.codegen.registers import Registers
 from clew.codegen.runs import read_runs, runs_of
 from clew.codegen.vectors import active_lanes, mask_lanes
+from clew.ir.dims import Dim
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer
 from clew.te.expr import INDEX, MOST_SHORT, Checked, Load
@@ -75,7 +76,7 @@ class Accesses(Registers):
         masked = self.mask is not None and lanes > 1
         key: tuple[object, ...] = (place.key, place.offset, place.step, lanes, id(buffer.root))
         if place.lane_parts or masked:
-            parts = [(id(a), *self.numbers(a)) for a, _ in place.lane_parts]
+            parts = [(id(a), c, *self.numbers(a)) for a, c in place.lane_parts]
             key = (*key, self.mask and self.mask.text, *parts)
         found = self.loads.get(key)
         if found is None:
@@ -108,12 +109,13 @@ class Accesses(Registers):
         a block.
         """
         active = active_lanes(self.mask, self.lanes)
-        if active is None or place.step <= 2:
+        step = self._distance(place)
+        if active is None or (isinstance(step, int) and step <= 2):
             return []  # stride 2 is faster from two vectors
         numbers = {key: b.const for key, b in self.bound.items() if b.const is not None}
         whole = self.simplifier.rebuild(form)
         inside = self.simplifier.within(whole, 0, expr.source.elements - 1)
-        beside = transpose.unrolled_beside(expr, form, place, numbers, inside)
+        beside = transpose.unrolled_beside(expr, form, numbers, inside)
         if beside is None:
             return []
         number, extent = beside
@@ -122,10 +124,17 @@ class Accesses(Registers):
         if number % width or columns < 2:
             return []
         pointer = self.pointer_at(expr.source, place)
-        found = transpose.turned(
-            self.b, expr.source, pointer, place.step, columns, self.lanes, active
-        )
+        apart = step if isinstance(step, int) else self.dim_value(step)
+        rows = transpose.rows_from(self.b, expr.source, pointer, apart, self.lanes)
+        found = transpose.turned(self.b, expr.source, rows, columns, active)
         return [self._from_memory(expr.source, value) for value in found]
+
+    def _distance(self, place: Place) -> Dim:
+        """Returns the distance between neighboring lanes in elements; 0 if it varies."""
+        if not place.lane_parts:
+            return place.step
+        (atom, distance), *others = place.lane_parts
+        return distance if atom is self.lane_index and not others and not place.step else 0
 
     def _from_memory(self, buffer: Buffer, value: Value) -> Value:
         """Returns a value in its register form: `bool` takes a byte in memory."""

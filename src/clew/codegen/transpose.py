@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clew.codegen.address import Place, element_bytes, stored_dtype
+from clew.codegen.address import element_bytes, memory_type, stored_dtype
 from clew.codegen.builder import Builder, Value
 from clew.codegen.lanes import literal
 from clew.loop.affine import Linear, contains
@@ -27,7 +27,7 @@ def columns_at_once(dtype: str, lanes: int) -> int:
 
 
 def unrolled_beside(
-    load: Load, form: Linear, place: Place, numbers: dict[int, int], inside: bool
+    load: Load, form: Linear, numbers: dict[int, int], inside: bool
 ) -> tuple[int, int] | None:
     """Returns the number and the extent of the unrolled loop whose next iterations read adjacent
     elements; None if there is none, or if a load would exceed the buffer.
@@ -35,7 +35,7 @@ def unrolled_beside(
     `numbers` are the current numbers of unrolled loops, by the id of their variables; `inside` says
     that the offset is within the buffer over all loops.
     """
-    if place.step < 2 or place.lane_parts or not inside or load.source.scope == "register":
+    if not inside or load.source.scope == "register":
         return None
     for atom, coefficient in form.terms:
         if not isinstance(atom, Index) or id(atom) not in numbers or coefficient != 1:
@@ -47,26 +47,37 @@ def unrolled_beside(
     return None
 
 
+def rows_from(
+    b: Builder, buffer: Buffer, pointer: str, step: int | Value, lanes: int
+) -> list[tuple[str, int]]:
+    """Returns the rows of lanes that are `step` elements apart, each as a pointer and an offset in
+    elements. If only a run knows the step, each pointer is computed from the one before.
+    """
+    if isinstance(step, int):
+        return [(pointer, n * step) for n in range(lanes)]
+    rows = [(pointer, 0)]
+    while len(rows) < lanes:
+        text = f"getelementptr {memory_type(buffer.dtype)}, ptr {rows[-1][0]}, {step.typed}"
+        rows.append((b.pointer(text), 0))
+    return rows
+
+
 def turned(
     b: Builder,
     buffer: Buffer,
-    pointer: str,
-    step: int,
+    places: Sequence[tuple[str, int]],
     columns: int,
-    lanes: int,
     active: Sequence[bool],
 ) -> list[Value]:
-    """Returns `columns` vectors: lane n of the m-th is the element at `pointer + n * step + m`, or
+    """Returns `columns` vectors: lane n of the m-th is element m of the row at the n-th place, or
     zero in inactive lanes.
     """
-    dtype = stored_dtype(buffer.dtype)
+    dtype, lanes = stored_dtype(buffer.dtype), len(places)
     width = columns_at_once(buffer.dtype, lanes)
     assert columns <= width
     rows = [
-        _piece(b, buffer, pointer, n * step, width, columns)
-        if active[n]
-        else literal(0, dtype, width)
-        for n in range(lanes)
+        _piece(b, buffer, *place, width, columns) if wanted else literal(0, dtype, width)
+        for place, wanted in zip(places, active, strict=True)
     ]
     # Vector n holds rows n, n + width, ...; it remains to transpose adjacent squares.
     vectors = [_joined(b, rows[n::width]) for n in range(width)]

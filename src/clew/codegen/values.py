@@ -11,10 +11,18 @@ from clew.codegen.indices import Indices
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
 from clew.codegen.math.vmath import intrinsic
+from clew.codegen.quotients import (
+    MOST,
+    Divisor,
+    divisor_of,
+    floor_quotient,
+    floor_remainder,
+)
 from clew.codegen.shared import Plan, plan_of, reads_in_reads
 from clew.codegen.vectors import literal_mask, mask_lanes
+from clew.ir.dims import SymDim
 from clew.ir.types import is_float
-from clew.loop.affine import Linear, Simplifier
+from clew.loop.affine import Linear, Simplifier, divisor
 from clew.loop.ir import buffer_loads
 from clew.te.expr import (
     INDEX,
@@ -54,6 +62,7 @@ class Values(Indices):
         super().__init__(builder, simplifier)
         self.lines = lines
         self.masks_cheap = masks_cheap
+        self._divisors: dict[tuple[SymDim, int], Divisor] = {}
         self._plans: dict[int, tuple[Scalar, Plan | None]] = {}
 
     # --- expressions ---
@@ -205,9 +214,12 @@ class Values(Indices):
                 key = (id(expr), *self.numbers(expr))
                 found = self._ahead(expr) or self.steps.get(key)
                 if found is None:
-                    self.divides(expr)
-                    a, b = self.load_value(expr.a), self.load_value(expr.b)
-                    found = self.steps[key] = self.binary(expr.op, a, b)
+                    found = self._divided(expr)
+                    if found is None:
+                        self.divides(expr)
+                        a, b = self.load_value(expr.a), self.load_value(expr.b)
+                        found = self.binary(expr.op, a, b)
+                    self.steps[key] = found
                 return found
         if self.leaves(expr).reads_memory:
             return self.value(expr)
@@ -216,6 +228,34 @@ class Values(Indices):
         found = self.value(expr)
         self.memo, self.shared = before
         return found
+
+    def _divided(self, expr: Binary) -> Value | None:
+        """Returns the value of a division of lanes by a size that only a run knows; None for other
+        expressions. That its operands are small enough becomes a need.
+        """
+        by = divisor(expr, expr.op) if expr.op in ("floordiv", "mod") else None
+        if not isinstance(by, SymDim) or not self.uses_lane(expr.a):
+            return None
+        low, high = self.simplifier.bounds(expr.a)
+        if isinstance(low, float) or isinstance(high, float):
+            return None
+        for need in (MOST - high, MOST + low, MOST - by):
+            if isinstance(need, SymDim):
+                self.needs[need] = None
+            elif need < 0:
+                return None
+        indices = self.broadcast(self.load_value(expr.a), self.lanes)
+        divide = floor_quotient if expr.op == "floordiv" else floor_remainder
+        return divide(self.b, indices, self._divisor(by))
+
+    def _divisor(self, by: SymDim) -> Divisor:
+        """Returns a divisor of lanes, computed at the start of the function."""
+        key = by, self.lanes
+        if key not in self._divisors:
+            size = self.dim_value(by)
+            with self.b.writing_to(self.scopes[0].place):
+                self._divisors[key] = divisor_of(self.b, size, self.lanes)
+        return self._divisors[key]
 
     # --- conditions ---
 

@@ -408,7 +408,7 @@ class Simplifier:
             new = over(node, tuple([images[id(c)] for c in node.children]))
             number = self.number(new)
             new = images[id(node)] = self._canonical.setdefault(number, new)
-            if new.dtype == INDEX and not isinstance(new, (Imm, Index, Binary, Unary)):
+            if new.dtype == INDEX and not isinstance(new, (Imm, Index, Size, Binary, Unary)):
                 self._atoms[number] = new
                 self._linear[id(new)] = (new, Linear(((new, 1),), 0))
                 self._simple[id(new)] = (new, new)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from clew.ir.dims import Dim, ceil_div
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, loops, reads, walk
 from clew.loop.schedule import Schedule
 from clew.support.errors import ScheduleError
@@ -20,6 +20,7 @@ from clew.te.expr import (
     Load,
     Scalar,
     Select,
+    Size,
     Unary,
     binary,
     size,
@@ -208,14 +209,47 @@ def offset_stride(
     buffer: Buffer, indices: tuple[Scalar, ...], index: Index, simplifier: Simplifier
 ) -> Dim | None:
     """Returns the stride of an access along a loop, in elements; None if it is not constant."""
-    total: Scalar = Imm(0, INDEX)
-    for position, step in zip(indices, buffer.strides, strict=True):
-        total = binary("add", total, binary("mul", position, size(step)))
-    form = simplifier.flatten(simplifier.linear(total))
+    form = _offset(buffer, indices, simplifier)
     others = [a for a, _ in form.terms if a is not index]
     if any(simplifier.uses(a, index) for a in others):
         return None
     return form.coefficient(index)
+
+
+def _offset(buffer: Buffer, indices: tuple[Scalar, ...], simplifier: Simplifier) -> Linear:
+    """Returns the offset of an access in its buffer, in elements."""
+    total: Scalar = Imm(0, INDEX)
+    for position, step in zip(indices, buffer.strides, strict=True):
+        total = binary("add", total, binary("mul", position, size(step)))
+    return simplifier.flatten(simplifier.linear(total))
+
+
+def divides_by_sizes(info: StageInfo, loop: str) -> bool:
+    """Whether the variable of a loop is divided by a size that only a run knows, in an address or
+    elsewhere.
+    """
+    simplifier = Simplifier()
+    index = next(n.index for n in info.loops if n.name == loop)
+    accesses = [(load.source, load.indices) for _, load in reads(info.store)]
+    accesses.append((info.store.buffer, info.store.indices))
+    stack: list[Scalar] = [info.store.value]
+    for buffer, indices in accesses:
+        stack += [atom for atom, _ in _offset(buffer, indices, simplifier).terms]
+    seen: set[int] = set()
+    while stack:
+        node = stack.pop()
+        if id(node) in seen or isinstance(node, Load):  # the addresses of loads are above
+            continue
+        seen.add(id(node))
+        if (
+            isinstance(node, Binary)
+            and node.op in ("floordiv", "mod")
+            and isinstance(node.b, Size)
+            and simplifier.uses(node.a, index)
+        ):
+            return True
+        stack.extend(node.children)
+    return False
 
 
 def lane_stride(load: Load, index: Index, lanes: int, simplifier: Simplifier) -> Dim | None:

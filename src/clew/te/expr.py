@@ -454,7 +454,9 @@ _FOLD: Final[dict[str, Any]] = {
 
 
 def binary(op: str, a: ScalarLike, b: ScalarLike) -> Scalar:
-    """Returns `op(a, b)`; index arithmetic on literals and with 0 and 1 is simplified."""
+    """Returns `op(a, b)`; index arithmetic on literals and sizes, and with 0 and 1, is
+    simplified.
+    """
     if not isinstance(a, Scalar):
         a = as_scalar(a, b.dtype if isinstance(b, Scalar) else INDEX)
     if not isinstance(b, Scalar):
@@ -476,6 +478,9 @@ def _simplify_index(op: str, a: Scalar, b: Scalar) -> Scalar | None:
         if op in ("floordiv", "mod") and b.value == 0:
             return None
         return Imm(_FOLD[op](a.value, b.value), "bool" if op in COMPARISONS else INDEX)
+    if isinstance(a, (Imm, Size)) and isinstance(b, (Imm, Size)) and op in ("add", "sub", "mul"):
+        left, right = (x.dim if isinstance(x, Size) else x.value for x in (a, b))
+        return size(_FOLD[op](left, right))
     if isinstance(b, Imm):
         value = b.value
         if value == 0 and op in ("add", "sub"):

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, dim_max
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.types import TensorType, Type, bits, is_integer, to_numpy
 from clew.ops.common import (
@@ -55,7 +55,7 @@ def _origin(
     if rule == "asymmetric":
         return i * down, up
     if rule == "align_corners":
-        return i * te.size(size - 1), te.maximum(te.size(out - 1), 1)
+        return i * te.size(size - 1), te.size(dim_max(out - 1, 1))
     place, over = (i * 2 + 1) * down - up, up * 2
     if rule == "half_pixel_symmetric":
         place = place + te.size(size) * up - te.size(out) * down

@@ -5,6 +5,7 @@ axis.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -22,7 +23,13 @@ from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
 from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import StageInfo, lane_stride, offset_stride, stage_infos
+from clew.schedules.stages import (
+    StageInfo,
+    divides_by_sizes,
+    lane_stride,
+    offset_stride,
+    stage_infos,
+)
 from clew.support.errors import ScheduleError
 
 _TILE: Final = 16
@@ -38,6 +45,7 @@ _LEAST_LANES: Final = 4
 class Elements(Match):
     """A stage whose axes are fused as far as all accesses allow.
 
+    `lines`, if any, is the axis that stays a loop inside the parallel one over the axes before it.
     `way` is the way to vectorize it: not at all (`scalar`), in lanes along the last axis (`lanes`),
     in tiles with an axis that an operand is contiguous along (`tiles`), or in vectors along two
     axes (`interleave`).
@@ -46,7 +54,7 @@ class Elements(Match):
     root: str
     axes: tuple[str, ...]
     way: Literal["scalar", "lanes", "tiles", "interleave"]
-    blocked: bool = False
+    lines: str = ""
     across: str = ""
     apart_bytes: int = 0
     selectors: tuple[str, ...] = ()
@@ -90,10 +98,13 @@ class Elementwise(Rule[Elements]):
         extent = schedule.extent(kept[-1])
         lanes = vector_factor(target, info.store.buffer.dtype, extent)
         lanes = _regular_lanes(info, kept[-1], lanes)
+        if blocked and not selectors:
+            lines = axes[2]
+        else:
+            lines = _line_axis(schedule, root, kept, selectors)
         return Elements(
-            schedule, target, root, kept, "lanes", blocked and not selectors,
-            selectors=selectors, lanes=lanes,
-        )  # fmt: skip
+            schedule, target, root, kept, "lanes", lines, selectors=selectors, lanes=lanes
+        )
 
     def choices(self, match: Elements) -> Space:
         if match.way == "tiles":
@@ -123,14 +134,17 @@ class Elementwise(Rule[Elements]):
 
 
 def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) -> None:
-    """Vectorizes the last axis. The others become one loop, or two for a blocked image."""
+    """Vectorizes the last axis. The others become one loop, or those before, at and after `lines`
+    one each.
+    """
     selectors, info = list(match.selectors), match.info
     if selectors:
         schedule.reorder(*axes, *selectors)
         schedule.partition(axes[0])  # whole parts need no checks
-    if match.blocked:
-        axes[:2] = [schedule.fuse(axes[0], axes[1])]
-    while len(axes) > 2 and not match.blocked:
+    apart = axes.index(match.lines) if match.lines else len(axes) - 1
+    while len(axes) > apart + 3:
+        axes[-3:-1] = [schedule.fuse(axes[-3], axes[-2])]
+    for _ in range(apart - 1):
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     if lanes > 1:
         outer, inner = schedule.split(axes[-1], lanes)
@@ -143,7 +157,7 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         axes[-1] = outer
     for name in selectors:
         schedule.unroll(name)
-    if match.blocked:
+    if match.lines:
         spread(schedule, [axes[0]], axes[1])
     elif schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
@@ -249,6 +263,26 @@ def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
         if over is None or under is None or over != under * b.size:
             return False
     return not _conditions_use(info, (a.index, b.index))
+
+
+def _line_axis(
+    schedule: Schedule, root: str, axes: tuple[str, ...], selectors: tuple[str, ...]
+) -> str:
+    """Returns the innermost axis, besides the last, for which a loop over it and the axes before
+    would divide by its size, which only a run knows; "" if there is none.
+
+    A number as a divisor becomes a multiplication. Other divisions take longer than a vector, so
+    they are left to the loop around the axis.
+    """
+    for before, axis in reversed([*itertools.pairwise(axes[:-1])]):
+        if not schedule.is_static(axis):
+            trial = schedule.copy()
+            if selectors:
+                trial.reorder(*axes, *selectors)
+            fused = trial.fuse(before, axis)
+            if divides_by_sizes(stage_infos(trial)[root], fused):
+                return axis
+    return ""
 
 
 def _conditions_use(info: StageInfo, indices: tuple[object, ...]) -> bool:
