@@ -146,7 +146,10 @@ class Schedule(Shown):
 
     def finished(self) -> Nest:
         """Returns the nest simplified for code generation."""
-        return simplified(self.nest, self._simplifier)
+        nest = simplified(self.nest, self._simplifier)
+        # What it has cached is larger than the nests, and hardly any schedule goes on from here.
+        self._simplifier = Simplifier()
+        return nest
 
     def extent(self, loop: str) -> int:
         """Returns a loop's number of iterations at typical sizes, the largest if it has copies; 0

@@ -24,6 +24,7 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.threads import ThreadPool
+from clew.support.collection import no_collections
 from clew.support.errors import CompileError, ScheduleError, UnsupportedError, locate
 
 _LAYERS_SHOWN = 3
@@ -87,7 +88,7 @@ class NativeKernels:
                 self.hits += 1
             else:
                 self.options.on_progress(f"kernel {number} of {len(calls)}, {use}")
-                with locate(layer=layers):
+                with locate(layer=layers), no_collections():
                     text = self._text(source)
                 if text is None:
                     continue
