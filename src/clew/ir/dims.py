@@ -662,19 +662,19 @@ def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
     with a positive coefficient becomes `(a - n + 1) / n`.
     """
     terms, divisor = dict(dim.terms), 1
-    settled: set[_Monomial] = set()
+    # The terms with a bound, in their order, and whether it has not been considered yet.
+    bounded = {monomial: True for monomial in terms if _has_bound(monomial)}
     while True:
         # The largest first: what its bound adds may cancel others.
-        rest = [m for m in terms if m not in settled and _has_bound(m)]
-        if not rest:
+        monomial = max((m for m, is_open in bounded.items() if is_open), key=_length, default=None)
+        if monomial is None:
             return terms, divisor
-        monomial = max(rest, key=_length)
         weight = terms[monomial]
         bound = _atom_bound(monomial, weight, linear) if weight else None
         if bound is None:
-            settled.add(monomial)
+            bounded[monomial] = False
             continue
-        del terms[monomial]
+        del terms[monomial], bounded[monomial]
         atom, value, by = bound
         if by > 1:
             terms = {other: c * by for other, c in terms.items()}
@@ -684,7 +684,8 @@ def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
             others = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
         for inner, c in _terms(value * others):
             terms[inner] = terms.get(inner, 0) + weight * c
-            settled.discard(inner)
+            if _has_bound(inner):
+                bounded[inner] = True
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -201,6 +201,10 @@ class Store:
         followed = None if own else self.variables
         return Inside(_NO_NAMES, _NO_KINDS, frozenset((self.stage,)), True, followed)
 
+    def reads_from(self, buffer: Buffer) -> bool:
+        """Whether it loads elements of a buffer."""
+        return any(load.source is buffer for load in self.loads)
+
     @cached_property
     def variables(self) -> frozenset[Index]:
         """The loop variables on which its position depends, not only through values that it reads.
@@ -453,11 +457,19 @@ def map_expressions(stmt: Stmt, rewrite: Callable[[Scalar], Scalar]) -> Stmt:
     return transform(stmt, lambda node: _rewritten(node, rewrite, anew=True))
 
 
-def update_expressions(stmt: Stmt, rewrite: Callable[[Scalar], Scalar]) -> Stmt:
+def update_expressions(
+    stmt: Stmt, rewrite: Callable[[Scalar], Scalar], reading: Buffer | None = None
+) -> Stmt:
     """Returns the statement with every expression in it rewritten, to be used in its place:
-    statements whose expressions stay the same are shared.
+    statements whose expressions stay the same are shared. With `reading`, stores that do not read
+    this buffer stay.
     """
-    return transform(stmt, lambda node: _rewritten(node, rewrite, anew=False))
+
+    def visit(node: Stmt) -> Stmt | None:
+        stays = reading is not None and isinstance(node, Store) and not node.reads_from(reading)
+        return None if stays else _rewritten(node, rewrite, anew=False)
+
+    return transform(stmt, visit)
 
 
 def _rewritten(stmt: Stmt, rewrite: Callable[[Scalar], Scalar], *, anew: bool) -> Stmt | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Simplifier, contains
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
     Block,
@@ -66,7 +66,8 @@ def _with_loops(stmt: Stmt, name: str, rewrite: Callable[[For], Stmt]) -> Stmt:
 
 def replace_index(stmt: Stmt, index: Index, value: Scalar) -> Stmt:
     """Returns the statement with a loop variable replaced."""
-    return map_expressions(stmt, lambda e: substitute(e, {id(index): value}))
+    values = {id(index): value}
+    return map_expressions(stmt, lambda e: substitute(e, values) if contains(e, index) else e)
 
 
 def stage_statements(nest: Nest, stage: str) -> list[Stmt]:

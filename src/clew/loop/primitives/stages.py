@@ -98,7 +98,8 @@ def inline(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
         return map_loads(expr, change)
 
     own = {id(s) for s in stage_statements(nest, stage)}
-    stmts = [update_expressions(s, expand) for s in nest.body.stmts if id(s) not in own]
+    read = store.buffer
+    stmts = [update_expressions(s, expand, read) for s in nest.body.stmts if id(s) not in own]
     return nest.with_body(block(*stmts))
 
 
@@ -157,7 +158,7 @@ def compute_at(
         )
     own = {id(s) for s in stage_statements(nest, stage)}
     rest = nest.with_body(block(*(s for s in nest.body.stmts if id(s) not in own)))
-    known = _facts_inside(rest.body)
+    known = _facts_inside(rest.body, loop)
 
     def rewrite(found: For) -> Stmt:
         found_loads = [load for _, load in reads(found.body) if load.source is buffer]
@@ -177,7 +178,7 @@ def compute_at(
             for loops_, store in nests
         ]
         body = update_expressions(
-            found.body, lambda e: _move_loads(e, buffer, local, region, simplifier)
+            found.body, lambda e: _move_loads(e, buffer, local, region, simplifier), buffer
         )
         return found.with_body(block(*produced, body))
 
@@ -294,12 +295,16 @@ def _only_of(expr: Scalar, inner: dict[int, Index]) -> bool:
     )
 
 
-def _facts_inside(stmt: Stmt, around: Facts = ()) -> dict[int, Facts]:
-    """Returns the facts that hold inside each loop of a statement, by the loop's id."""
+def _facts_inside(stmt: Stmt, name: str) -> dict[int, Facts]:
+    """Returns the facts that hold inside each loop of that name, by the loop's id, and inside the
+    loops around them.
+    """
     found: dict[int, Facts] = {}
-    pending: list[tuple[Stmt, Facts]] = [(stmt, around)]
+    pending: list[tuple[Stmt, Facts]] = [(stmt, ())]
     while pending:
         node, facts = pending.pop()
+        if name not in inside(node).names:
+            continue
         match node:
             case For():
                 found[id(node)] = facts = (*facts, *node.index.facts)
