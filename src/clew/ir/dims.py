@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import heapq
 import itertools
 import math
 import re
@@ -662,19 +663,21 @@ def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
     with a positive coefficient becomes `(a - n + 1) / n`.
     """
     terms, divisor = dict(dim.terms), 1
-    # The terms with a bound, in their order, and whether it has not been considered yet.
-    bounded = {monomial: True for monomial in terms if _has_bound(monomial)}
-    while True:
-        # The largest first: what its bound adds may cancel others.
-        monomial = max((m for m, is_open in bounded.items() if is_open), key=_length, default=None)
-        if monomial is None:
-            return terms, divisor
+    # Terms that may have a bound, the largest first: what its bound adds may cancel others. Of
+    # several, the earliest.
+    order = itertools.count()
+    places = {monomial: next(order) for monomial in terms if _has_bound(monomial)}
+    waiting = [(-_length(monomial), place, monomial) for monomial, place in places.items()]
+    heapq.heapify(waiting)
+    settled: set[_Monomial] = set()
+    while waiting:
+        monomial = heapq.heappop(waiting)[-1]
         weight = terms[monomial]
         bound = _atom_bound(monomial, weight, linear) if weight else None
         if bound is None:
-            bounded[monomial] = False
+            settled.add(monomial)
             continue
-        del terms[monomial], bounded[monomial]
+        del terms[monomial], places[monomial]
         atom, value, by = bound
         if by > 1:
             terms = {other: c * by for other, c in terms.items()}
@@ -684,8 +687,11 @@ def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
             others = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
         for inner, c in _terms(value * others):
             terms[inner] = terms.get(inner, 0) + weight * c
-            if _has_bound(inner):
-                bounded[inner] = True
+            if _has_bound(inner) and (inner in settled or inner not in places):
+                settled.discard(inner)
+                place = places.setdefault(inner, next(order))
+                heapq.heappush(waiting, (-_length(inner), place, inner))
+    return terms, divisor
 
 
 @functools.lru_cache(maxsize=1 << 14)
