@@ -203,6 +203,8 @@ class _Function:
             self._statement(phase)
         self.tiles.release()
         self.v.checks.report(len(self.layout.arguments) + len(self.layout.sizes))
+        # Without these reference cycles, no collection is needed to free what was computed.
+        del self.v.checks, self.tiles
 
     def _starts_lines(self, buffers: list[Buffer]) -> Value:
         """Returns whether buffers start at cache lines; memory of the user may not."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import heapq
 import itertools
 import math
 import re
@@ -34,12 +35,13 @@ class Atom:
     a named size may have in a call. The text does not show it.
     """
 
-    __slots__ = ("__weakref__", "args", "least", "name", "op", "text")
+    __slots__ = ("__weakref__", "_named", "args", "least", "name", "op", "text")
     name: str
     op: str
     args: tuple[Dim, ...]
     least: int
     text: str
+    _named: frozenset[Atom] | None
 
     def __new__(cls, name: str, op: str = "", args: tuple[Dim, ...] = (), least: int = 1) -> Atom:
         key = name, op, args, least
@@ -51,6 +53,7 @@ class Atom:
                     found = super().__new__(cls)
                     found.name, found.op, found.args, found.least = key
                     found.text = found._shown()  # once: it sorts terms, too
+                    found._named = None
                     _ATOMS[key] = found
         return found
 
@@ -76,6 +79,23 @@ class Atom:
         does not look like one.
         """
         return bool(self.op or _PLAIN_NAME.fullmatch(self.name))
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether an expression without this operation may bound it (`_atom_bound`)."""
+        return self.op in ("//", "min")
+
+    @property
+    def named(self) -> frozenset[Atom]:
+        """The named sizes in this atom, which may be the atom itself. An operation computes them
+        once: nested operations have many paths to few names.
+        """
+        if not self.op:
+            return frozenset((self,))
+        if self._named is None:
+            sizes = (arg.named for arg in self.args if isinstance(arg, SymDim))
+            self._named = frozenset[Atom]().union(*sizes)
+        return self._named
 
 
 _AtomKey: TypeAlias = "tuple[str, str, tuple[Dim, ...], int]"
@@ -203,22 +223,17 @@ class SymDim:
     @property
     def symbols(self) -> frozenset[str]:
         """Names of the sizes in this dimension."""
-        return frozenset(atom.name for atom in self._named())
+        return frozenset([atom.name for atom in self.named])
 
     @property
     def from_zero(self) -> frozenset[str]:
         """Names of the sizes in this dimension that may be 0."""
-        return frozenset(atom.name for atom in self._named() if atom.least == 0)
+        return frozenset([atom.name for atom in self.named if atom.least == 0])
 
-    def _named(self) -> Iterator[Atom]:
-        """Yields the atoms of named sizes in this dimension, possibly more than once."""
-        for monomial, _ in self.terms:
-            for atom, _ in monomial:
-                if not atom.op:
-                    yield atom
-                for arg in atom.args:
-                    if isinstance(arg, SymDim):
-                        yield from arg._named()
+    @property
+    def named(self) -> frozenset[Atom]:
+        """The atoms of named sizes in this dimension."""
+        return frozenset[Atom]().union(*(a.named for m, _ in self.terms for a, _ in m))
 
     def substitute(self, sizes: Mapping[str, Dim]) -> Dim:
         """Returns the dimension with named sizes replaced; an int if all are known."""
@@ -585,7 +600,7 @@ def _lowest(dim: Dim, size: int = 1) -> float:
     if isinstance(dim, int):
         return dim
     first = _lowest_of_terms(_bounded(dim, linear=False), size)
-    if first >= 0:
+    if first >= 0 or not any(map(_has_bound, (monomial for monomial, _ in dim.terms))):
         return first
     return max(first, _lowest_of_terms(_bounded(dim, linear=True), size))
 
@@ -596,19 +611,30 @@ def _lowest_of_terms(bounded: tuple[Mapping[_Monomial, int], int], size: int) ->
     total = 0
     shifted: dict[_Monomial, int] = {}
     for monomial, coefficient in terms.items():
-        for choice in itertools.product(*(range(p + 1) for _, p in monomial)):
-            weight = coefficient
-            for (atom, power), taken in zip(monomial, choice, strict=True):
-                base = _least_of(atom, size)
-                weight = weight * math.comb(power, taken) * base ** (power - taken)
-            key = tuple((a, t) for (a, _), t in zip(monomial, choice, strict=True) if t)
-            shifted[key] = shifted.get(key, 0) + weight
+        for key, weight in _shifted(monomial, size):
+            shifted[key] = shifted.get(key, 0) + coefficient * weight
     for key, weight in shifted.items():
         if not key:
             total = weight
         elif weight < 0:
             return -math.inf
     return -(-total // divisor)  # dimensions are whole numbers
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _shifted(monomial: _Monomial, size: int) -> tuple[tuple[_Monomial, int], ...]:
+    """Returns a product of atoms as a sum of products of the t by which atoms exceed their lower
+    bounds, without those whose coefficient is 0.
+    """
+    parts: list[tuple[_Monomial, int]] = []
+    for choice in itertools.product(*(range(p + 1) for _, p in monomial)):
+        weight = 1
+        for (atom, power), t in zip(monomial, choice, strict=True):
+            weight *= math.comb(power, t) * _least_of(atom, size) ** (power - t)
+        if weight:
+            taken = tuple((atom, t) for (atom, _), t in zip(monomial, choice, strict=True) if t)
+            parts.append((taken, weight))
+    return tuple(parts)
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -637,19 +663,21 @@ def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
     with a positive coefficient becomes `(a - n + 1) / n`.
     """
     terms, divisor = dict(dim.terms), 1
+    # Terms that may have a bound, the largest first: what its bound adds may cancel others. Of
+    # several, the earliest.
+    order = itertools.count()
+    places = {monomial: next(order) for monomial in terms if _has_bound(monomial)}
+    waiting = [(-_length(monomial), place, monomial) for monomial, place in places.items()]
+    heapq.heapify(waiting)
     settled: set[_Monomial] = set()
-    while True:
-        # The largest first: what its bound adds may cancel others.
-        rest = [m for m in terms if m not in settled]
-        if not rest:
-            return terms, divisor
-        monomial = max(rest, key=lambda m: sum(len(atom.text) for atom, _ in m))
+    while waiting:
+        monomial = heapq.heappop(waiting)[-1]
         weight = terms[monomial]
         bound = _atom_bound(monomial, weight, linear) if weight else None
         if bound is None:
             settled.add(monomial)
             continue
-        del terms[monomial]
+        del terms[monomial], places[monomial]
         atom, value, by = bound
         if by > 1:
             terms = {other: c * by for other, c in terms.items()}
@@ -659,7 +687,22 @@ def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
             others = SymDim({tuple((a, p) for a, p in monomial if a != atom): 1})
         for inner, c in _terms(value * others):
             terms[inner] = terms.get(inner, 0) + weight * c
-            settled.discard(inner)
+            if _has_bound(inner) and (inner in settled or inner not in places):
+                settled.discard(inner)
+                place = places.setdefault(inner, next(order))
+                heapq.heappush(waiting, (-_length(inner), place, inner))
+    return terms, divisor
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _has_bound(monomial: _Monomial) -> bool:
+    """Whether a product has an atom that `_atom_bound` may replace."""
+    return any(power == 1 and atom.is_bounded for atom, power in monomial)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _length(monomial: _Monomial) -> int:
+    return sum(len(atom.text) for atom, _ in monomial)
 
 
 def _atom_bound(monomial: _Monomial, weight: int, linear: bool) -> tuple[Atom, Dim, int] | None:
@@ -667,7 +710,7 @@ def _atom_bound(monomial: _Monomial, weight: int, linear: bool) -> tuple[Atom, D
     smaller; None if there is none.
     """
     for atom, power in monomial:
-        if power != 1 or atom.op not in ("//", "min"):
+        if power != 1 or not atom.is_bounded:
             continue
         others = [a for a, _ in monomial if a != atom]
         if not all(_least_of(a, 0) >= 0 for a in others):

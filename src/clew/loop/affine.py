@@ -218,7 +218,7 @@ class Simplifier:
         than literals are compared by identity.
         """
         known = self._numbers
-        for node in post_order(expr, known):
+        for node in post_order(expr, known) if id(expr) not in known else ():
             key = _key(node, [known[id(c)][1] for c in node.children])
             number = self._structures.setdefault(key, len(self._structures))
             known[id(node)] = (node, number)  # keeps it alive, so that its id is not reused
@@ -229,7 +229,7 @@ class Simplifier:
         expression.
         """
         known = self._uses.setdefault(id(index), (index, {}))[1]
-        for node in post_order(expr, known):
+        for node in post_order(expr, known) if id(expr) not in known else ():
             found = node is index or any(known[id(c)][1] for c in node.children)
             known[id(node)] = (node, found)
         return known[id(expr)][1]

@@ -28,9 +28,11 @@ schedule primitive returns a new nest. `stage` names the te stage that a stateme
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal, TypeAlias
+from dataclasses import dataclass, field, replace
+from operator import is_
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from clew.ir.dims import Dim, SymDim, product, typical
 from clew.ir.types import memory_bytes
@@ -38,6 +40,7 @@ from clew.support.errors import ScheduleError
 from clew.support.lazy import cached_property
 from clew.support.shown import Brief
 from clew.te.expr import Checked, Imm, Index, Load, Scalar, Size
+from clew.te.roles import IN_ORDER
 
 Kind: TypeAlias = Literal["serial", "parallel", "vector", "unroll", "dot", "block", "thread"]
 Scope: TypeAlias = Literal["input", "output", "workspace", "scratch", "register", "shared"]
@@ -108,7 +111,7 @@ class Buffer:
         return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}] {self.scope}"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class For:
     """A loop over `index`. `axis` is the grid axis of a block or thread loop."""
 
@@ -116,11 +119,21 @@ class For:
     kind: Kind
     body: Stmt
     axis: Axis = ""
+    _inside: Inside | None = field(default=None, init=False, repr=False)
 
-    @cached_property
-    def loop_names(self) -> frozenset[str]:
-        """The names of the loop and of those inside."""
-        return loop_names(self.body) | {self.index.name}
+    @property
+    def inside(self) -> Inside:
+        """What the loop contains, itself included; computed once."""
+        found = self._inside
+        if found is None:
+            index = self.index
+            found = _in_loop(inside(self.body), index.name, self.kind, index.role == IN_ORDER)
+            object.__setattr__(self, "_inside", found)
+        return found
+
+    def with_body(self, body: Stmt) -> For:
+        """Returns the loop with another body."""
+        return self if body is self.body else For(self.index, self.kind, body, self.axis)
 
     @property
     def name(self) -> str:
@@ -146,16 +159,21 @@ class For:
         return typical(self.index.extent)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, slots=True)
 class Block:
     """A sequence of statements."""
 
     stmts: tuple[Stmt, ...]
+    _inside: Inside | None = field(default=None, init=False, repr=False)
 
-    @cached_property
-    def loop_names(self) -> frozenset[str]:
-        """The names of the loops inside."""
-        return frozenset[str]().union(*map(loop_names, self.stmts))
+    @property
+    def inside(self) -> Inside:
+        """What the statements contain; computed once."""
+        found = self._inside
+        if found is None:
+            found = _in_all([inside(stmt) for stmt in self.stmts])
+            object.__setattr__(self, "_inside", found)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,19 +194,33 @@ class Store:
         """The loads of its indices and its value."""
         return _loads_of((*self.indices, self.value))
 
-    def follows(self, index: Index) -> bool:
-        """Whether each iteration of a loop writes elements of its own: a position depends on the
-        loop variable, and not only through a value that it reads.
+    @cached_property
+    def inside(self) -> Inside:
+        """What the statement contains."""
+        own = self.buffer.scope in ("register", "scratch")
+        followed = None if own else self.variables
+        return Inside(_NO_NAMES, _NO_KINDS, frozenset((self.stage,)), True, followed)
+
+    def reads_from(self, buffer: Buffer) -> bool:
+        """Whether it loads elements of a buffer."""
+        return any(load.source is buffer for load in self.loads)
+
+    @cached_property
+    def variables(self) -> frozenset[Index]:
+        """The loop variables on which its position depends, not only through values that it reads.
+        Each iteration of such a loop writes elements of its own.
         """
         stack, seen = list(self.indices), set[int]()
+        found: list[Index] = []
         while stack:
             node = stack.pop()
-            if node is index:
-                return True
-            if id(node) not in seen and not isinstance(node, Load):
-                seen.add(id(node))
-                stack.extend(node.children)
-        return False
+            if id(node) in seen or isinstance(node, Load):
+                continue
+            seen.add(id(node))
+            if isinstance(node, Index):
+                found.append(node)
+            stack.extend(node.children)
+        return frozenset(found)
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +274,7 @@ class Nest(Brief):
 
     def with_body(self, body: Stmt) -> Nest:
         """Returns the nest with another body."""
-        return replace(self, body=block(body))
+        return replace(self, body=body if isinstance(body, Block) else block(body))
 
     @property
     def temporaries(self) -> tuple[Buffer, ...]:
@@ -327,17 +359,59 @@ def single(stmts: Sequence[Stmt]) -> Stmt:
 EMPTY: Final = Block(())
 
 
-def loop_names(stmt: Stmt) -> frozenset[str]:
-    """Returns the names of the loops in a statement, itself included."""
-    match stmt:
-        case For() | Block():
-            return stmt.loop_names
-        case If() | TileProduct():
-            return loop_names(stmt.body)
-    return _NO_NAMES
+class Inside(NamedTuple):
+    """What a statement contains, itself included. Most statements are shared by several nests of a
+    schedule, so this is computed once for each of them.
+    """
+
+    names: frozenset[str]
+    """The names of loops."""
+    kinds: frozenset[Kind]
+    """The kinds of loops."""
+    stages: frozenset[str]
+    """The stages of stores."""
+    is_sound: bool
+    """Whether vector loops contain only dot loops, and iterations run in order where they must."""
+    followed: frozenset[Index] | None
+    """The loop variables that all stores follow (`Store.variables`), except those to memory of one
+    thread; None if there are no such stores.
+    """
 
 
 _NO_NAMES: Final = frozenset[str]()
+_NO_KINDS: Final = frozenset[Kind]()
+_NOTHING: Final = Inside(_NO_NAMES, _NO_KINDS, _NO_NAMES, True, None)
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def _in_loop(below: Inside, name: str, kind: Kind, is_in_order: bool) -> Inside:
+    """Returns what a loop contains. Most loops are copies of others, and share it."""
+    in_place = kind != "vector" or below.kinds <= {"dot"}
+    in_order = not is_in_order or kind in ("serial", "unroll")
+    is_sound = below.is_sound and in_place and in_order
+    names, kinds = below.names | {name}, below.kinds | {kind}
+    return Inside(names, kinds, below.stages, is_sound, below.followed)
+
+
+def _in_all(parts: Sequence[Inside]) -> Inside:
+    """Returns what several statements contain."""
+    if len(parts) == 1:
+        return parts[0]
+    followed = [part.followed for part in parts if part.followed is not None]
+    return Inside(
+        frozenset[str]().union(*[part.names for part in parts]),
+        frozenset[Kind]().union(*[part.kinds for part in parts]),
+        frozenset[str]().union(*[part.stages for part in parts]),
+        all(part.is_sound for part in parts),
+        followed[0].intersection(*followed[1:]) if followed else None,
+    )
+
+
+def inside(stmt: Stmt) -> Inside:
+    """Returns what a statement contains, itself included."""
+    if isinstance(stmt, (For, Block, Store)):
+        return stmt.inside
+    return inside(stmt.body) if isinstance(stmt, (If, TileProduct)) else _NOTHING
 
 
 def walk(stmt: Stmt) -> Iterator[Stmt]:
@@ -353,49 +427,70 @@ def walk(stmt: Stmt) -> Iterator[Stmt]:
                 stack.extend(reversed(node.stmts))
 
 
-def transform(
-    stmt: Stmt, visit: Callable[[Stmt], Stmt | None], only: Callable[[Stmt], bool] | None = None
-) -> Stmt:
-    """Returns the statement rebuilt bottom-up; `visit` may replace each node (None keeps it).
-    Statements for which `only` does not hold are kept as a whole.
-    """
-    if only is not None and not only(stmt):
-        return stmt
-    match stmt:
-        case For():
-            body = transform(stmt.body, visit, only)
-            new: Stmt = stmt if body is stmt.body else replace(stmt, body=body)
-        case If() | TileProduct():
-            body = transform(stmt.body, visit, only)
-            new = stmt if body is stmt.body else replace(stmt, body=body)
-        case Block():
-            stmts = [transform(s, visit, only) for s in stmt.stmts]
-            same = all(a is b for a, b in zip(stmts, stmt.stmts, strict=True))
-            new = stmt if same else block(*stmts)
-        case _:
-            new = stmt
+def transform(stmt: Stmt, visit: Callable[[Stmt], Stmt | None]) -> Stmt:
+    """Returns the statement rebuilt bottom-up; `visit` may replace each node (None keeps it)."""
+    new = over_children(stmt, lambda child: transform(child, visit))
     replaced = visit(new)
     return new if replaced is None else replaced
 
 
+def over_children(stmt: Stmt, change: Callable[[Stmt], Stmt]) -> Stmt:
+    """Returns the statement with each statement directly in it changed; the statement itself if
+    none changes.
+    """
+    if isinstance(stmt, For):
+        return stmt.with_body(change(stmt.body))
+    if isinstance(stmt, Block):
+        stmts = [change(s) for s in stmt.stmts]
+        same = all(map(is_, stmts, stmt.stmts))
+        return stmt if same else block(*stmts)
+    if isinstance(stmt, (If, TileProduct)):
+        body = change(stmt.body)
+        return stmt if body is stmt.body else replace(stmt, body=body)
+    return stmt
+
+
 def map_expressions(stmt: Stmt, rewrite: Callable[[Scalar], Scalar]) -> Stmt:
-    """Returns the statement with every expression in it rewritten."""
+    """Returns the statement with every expression in it rewritten. All statements are new objects,
+    so that the result may be placed beside the original.
+    """
+    return transform(stmt, lambda node: _rewritten(node, rewrite, anew=True))
+
+
+def update_expressions(
+    stmt: Stmt, rewrite: Callable[[Scalar], Scalar], reading: Buffer | None = None
+) -> Stmt:
+    """Returns the statement with every expression in it rewritten, to be used in its place:
+    statements whose expressions stay the same are shared. With `reading`, stores that do not read
+    this buffer stay.
+    """
 
     def visit(node: Stmt) -> Stmt | None:
-        match node:
-            case Store():
-                indices = tuple(rewrite(i) for i in node.indices)
-                return replace(node, indices=indices, value=rewrite(node.value))
-            case Prefetch():
-                return replace(node, indices=tuple(rewrite(i) for i in node.indices))
-            case If():
-                cond = rewrite(node.cond)
-                if isinstance(cond, Imm):
-                    return node.body if cond.value else EMPTY
-                return replace(node, cond=cond)
-        return None
+        stays = reading is not None and isinstance(node, Store) and not node.reads_from(reading)
+        return None if stays else _rewritten(node, rewrite, anew=False)
 
     return transform(stmt, visit)
+
+
+def _rewritten(stmt: Stmt, rewrite: Callable[[Scalar], Scalar], *, anew: bool) -> Stmt | None:
+    """Returns a statement, except those in it, with rewritten expressions; None if it stays."""
+    if isinstance(stmt, Store):
+        indices, value = tuple([rewrite(i) for i in stmt.indices]), rewrite(stmt.value)
+        if not anew and value is stmt.value and all(map(is_, indices, stmt.indices)):
+            return None
+        return Store(
+            stmt.buffer, indices, value, stmt.stage, stmt.combiner, nontemporal=stmt.nontemporal
+        )
+    if isinstance(stmt, Prefetch):
+        indices = tuple([rewrite(i) for i in stmt.indices])
+        same = not anew and all(map(is_, indices, stmt.indices))
+        return None if same else replace(stmt, indices=indices)
+    if isinstance(stmt, If):
+        cond = rewrite(stmt.cond)
+        if isinstance(cond, Imm):
+            return stmt.body if cond.value else EMPTY
+        return None if cond is stmt.cond and not anew else If(cond, stmt.body)
+    return None
 
 
 def buffer_loads(expr: Scalar, without: Container[int] = ()) -> Iterator[Load]:
@@ -485,5 +580,5 @@ def loops(stmt: Stmt) -> Iterator[For]:
                 stack.append(node.body)
             case If() | TileProduct():
                 stack.append(node.body)
-            case Block() if node.loop_names:
+            case Block() if node.inside.names:
                 stack.extend(s for s in reversed(node.stmts) if not isinstance(s, Store))

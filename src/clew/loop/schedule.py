@@ -12,6 +12,7 @@ s.steps  # the recorded steps; Schedule.replay(nest, steps) repeats them
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from clew.loop.primitives import prefetch as _prefetch  # noqa: F401
 from clew.loop.primitives import products as _products  # noqa: F401
 from clew.loop.primitives import shapes as _shapes  # noqa: F401
 from clew.loop.primitives import stages as _stages  # noqa: F401
-from clew.loop.primitives.common import PRIMITIVES, check_kinds, simplified
+from clew.loop.primitives.common import PRIMITIVES, Primitive, check_kinds, simplified
 from clew.loop.printer import print_nest
 from clew.support.errors import ScheduleError, TextError
 from clew.support.shown import Shown, counted
@@ -68,6 +69,12 @@ class Step:
                 hint="write one primitive per line, as in split(loop='mm.i', factor=12)",
             ) from None
         return Step(tree.func.id, args)
+
+
+@functools.lru_cache(maxsize=1 << 7)
+def _signature(function: Primitive) -> inspect.Signature:
+    """Returns the signature of a registered primitive."""
+    return inspect.signature(function)
 
 
 class Schedule(Shown):
@@ -109,7 +116,7 @@ class Schedule(Shown):
                 f"unknown primitive {name!r}",
                 hint=f"primitives: {', '.join(sorted(PRIMITIVES))}",
             )
-        signature = inspect.signature(function)
+        signature = _signature(function)
         try:
             signature.bind(self.nest, self._simplifier, **args)
         except TypeError as error:
@@ -146,7 +153,10 @@ class Schedule(Shown):
 
     def finished(self) -> Nest:
         """Returns the nest simplified for code generation."""
-        return simplified(self.nest, self._simplifier)
+        nest = simplified(self.nest, self._simplifier)
+        # What it has cached is larger than the nests, and hardly any schedule goes on from here.
+        self._simplifier = Simplifier()
+        return nest
 
     def extent(self, loop: str) -> int:
         """Returns a loop's number of iterations at typical sizes, the largest if it has copies; 0

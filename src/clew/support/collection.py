@@ -59,10 +59,11 @@ def no_collections() -> AbstractContextManager[None]:
 @contextmanager
 def collected_at_the_end() -> Iterator[None]:
     """As `rare_collections`. At the end, collects all objects if their number has grown by a
-    quarter, so that no later call does.
+    quarter, so that no later call does. This is done inside the context: it also resets the counts
+    of new objects, which would start another collection under the thresholds outside.
     """
     blocks = sys.getallocatedblocks()
     with rare_collections():
         yield
-    if gc.isenabled() and sys.getallocatedblocks() - blocks > _GROWN * blocks:
-        gc.collect()
+        if gc.isenabled() and sys.getallocatedblocks() - blocks > _GROWN * blocks:
+            gc.collect()

@@ -54,6 +54,8 @@ def map_loads(
     subexpressions by identity.
     """
     images: dict[int, Scalar] = dict(values or {})
+    if not expr.children and not isinstance(expr, Load):  # most indices are loop variables
+        return images.get(id(expr), expr)
     for node in post_order(expr, images):
         children = node.children
         if children:

@@ -24,6 +24,7 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.threads import ThreadPool
+from clew.support.collection import no_collections
 from clew.support.errors import CompileError, ScheduleError, UnsupportedError, locate
 
 _LAYERS_SHOWN = 3
@@ -64,6 +65,24 @@ class NativeKernels:
 
     def compile(self, calls: Sequence[Call]) -> None:
         """Compiles each called primitive function; equal functions share a kernel."""
+        with no_collections():
+            keys, waiting = self._submitted(calls)
+        for source, pending in waiting:
+            symbols = tuple(e.symbol for e in source.code.entries)
+            code = ObjectCode(source.key, pending.result(), symbols)
+            binary = KernelBinary(source.code, code, source.rules)
+            self.binaries[source.key] = binary
+            self.cache.put(source.key, binary.to_bytes())
+        self._library = self._linked([b.object for b in self.binaries.values()])
+        made = ((node, self.binaries.get(key)) for node, key in keys.items())
+        self.codes = {node: binary.code for node, binary in made if binary is not None}
+
+    def _submitted(
+        self, calls: Sequence[Call]
+    ) -> tuple[dict[int, str], list[tuple[KernelSource, PendingObject]]]:
+        """Returns the keys of the kernels, by the ids of functions, and the objects being compiled.
+        Kernels that the cache has are in `binaries` afterwards.
+        """
         waiting: list[tuple[KernelSource, PendingObject]] = []
         keys: dict[int, str] = {}
         for number, call in enumerate(calls, 1):
@@ -92,15 +111,7 @@ class NativeKernels:
                 if text is None:
                     continue
                 waiting.append((source, submit(text, self.options.target)))
-        for source, pending in waiting:
-            symbols = tuple(e.symbol for e in source.code.entries)
-            code = ObjectCode(source.key, pending.result(), symbols)
-            binary = KernelBinary(source.code, code, source.rules)
-            self.binaries[source.key] = binary
-            self.cache.put(source.key, binary.to_bytes())
-        self._library = self._linked([b.object for b in self.binaries.values()])
-        made = ((node, self.binaries.get(key)) for node, key in keys.items())
-        self.codes = {node: binary.code for node, binary in made if binary is not None}
+        return keys, waiting
 
     def _text(self, source: KernelSource) -> str | None:
         """Returns the LLVM text of a kernel. None if its sizes are known only in a run, and its

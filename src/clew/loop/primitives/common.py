@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Simplifier, contains
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
+    Block,
     For,
     If,
     Nest,
     Stmt,
     Store,
-    loop_names,
+    TileProduct,
+    inside,
     loops,
     map_expressions,
+    over_children,
     parallel_lines,
-    transform,
+    update_expressions,
     walk,
 )
 from clew.support.errors import ScheduleError
@@ -29,6 +32,8 @@ from clew.te.walk import substitute
 Primitive = Callable[..., Nest]
 F = TypeVar("F", bound=Primitive)
 PRIMITIVES: Final[dict[str, Primitive]] = {}
+# The kinds of loops whose iterations several threads share.
+_SPREAD: Final = ("parallel", "block", "thread")
 
 
 def primitive(function: F) -> F:
@@ -42,21 +47,27 @@ def rewrite_loops(nest: Nest, name: str, rewrite: Callable[[For], Stmt]) -> Nest
 
     Errors: S001 if there is no such loop.
     """
-    if name not in nest.body.loop_names:
+    if name not in nest.body.inside.names:
         names = dict.fromkeys(loop.name for loop in loops(nest.body))
         raise ScheduleError(
             "S001", f"{nest.name} has no loop {name!r}", hint=f"its loops are {', '.join(names)}"
         )
 
-    def visit(stmt: Stmt) -> Stmt | None:
-        return rewrite(stmt) if isinstance(stmt, For) and stmt.name == name else None
+    return nest.with_body(_with_loops(nest.body, name, rewrite))
 
-    return nest.with_body(transform(nest.body, visit, only=lambda s: name in loop_names(s)))
+
+def _with_loops(stmt: Stmt, name: str, rewrite: Callable[[For], Stmt]) -> Stmt:
+    """Returns the statement with every loop of that name rewritten, inner ones first."""
+    if name not in inside(stmt).names:
+        return stmt
+    new = over_children(stmt, lambda child: _with_loops(child, name, rewrite))
+    return rewrite(new) if isinstance(new, For) and new.name == name else new
 
 
 def replace_index(stmt: Stmt, index: Index, value: Scalar) -> Stmt:
     """Returns the statement with a loop variable replaced."""
-    return map_expressions(stmt, lambda e: substitute(e, {id(index): value}))
+    values = {id(index): value}
+    return map_expressions(stmt, lambda e: substitute(e, values) if contains(e, index) else e)
 
 
 def stage_statements(nest: Nest, stage: str) -> list[Stmt]:
@@ -75,8 +86,8 @@ def stage_statements(nest: Nest, stage: str) -> list[Stmt]:
 
 
 def _only_stage(stmt: Stmt) -> str | None:
-    names = {s.stage for s in walk(stmt) if isinstance(s, Store)}
-    return names.pop() if len(names) == 1 else None
+    names = inside(stmt).stages
+    return next(iter(names)) if len(names) == 1 else None
 
 
 def canonical_store(stmt: Stmt) -> tuple[list[For], Store] | None:
@@ -102,12 +113,12 @@ def check_kinds(nest: Nest) -> None:
 
     Errors: S007, S008, S009, S015 to S017.
     """
-    if any(loop.kind in ("block", "thread") for loop in loops(nest.body)):
+    if not nest.body.inside.kinds.isdisjoint(("block", "thread")):
         check_grid(nest)
     outermost = {id(s) for s in nest.body.stmts}
     outermost |= {id(n) for s in nest.body.stmts for n in parallel_lines(s)}
-    for loop in loops(nest.body):
-        if loop.kind == "vector" and any(inner.kind != "dot" for inner in loops(loop.body)):
+    for loop in _questionable(nest.body):
+        if loop.kind == "vector" and not inside(loop.body).kinds <= {"dot"}:
             raise ScheduleError(
                 "S007",
                 f"loop {loop.name} cannot be vectorized: it contains loops",
@@ -125,7 +136,7 @@ def check_kinds(nest: Nest) -> None:
                 f"the iterations of {loop.name} must run one after another",
                 hint="they write to data-dependent positions; schedule the loops around or inside",
             )
-        spread = loop.kind in ("parallel", "block", "thread")
+        spread = loop.kind in _SPREAD
         store = carries_dependence(loop) if spread else None
         if store is not None:
             raise ScheduleError(
@@ -135,18 +146,41 @@ def check_kinds(nest: Nest) -> None:
             )
 
 
+def _questionable(stmt: Stmt) -> Iterator[For]:
+    """Yields the loops in a statement, outermost first, without those in which no loop can break a
+    rule of `check_kinds`.
+    """
+    stack: list[Stmt] = [stmt]
+    while stack:
+        node = stack.pop()
+        found = inside(node)
+        if found.is_sound and found.kinds.isdisjoint(_SPREAD):
+            continue
+        match node:
+            case For():
+                yield node
+                stack.append(node.body)
+            case If() | TileProduct():
+                stack.append(node.body)
+            case Block():
+                stack.extend(reversed(node.stmts))
+
+
 def carries_dependence(loop: For) -> Store | None:
     """Returns a store to an element that several iterations access, or None.
 
     Buffers private to the body (registers, per-thread scratch) do not count if the body writes them
     before it reads them, which `compute_at` establishes.
     """
+    followed = inside(loop.body).followed
+    if loop.size == 1 or followed is None or loop.index in followed:
+        return None
     own = ("register", "scratch", "shared") if loop.kind == "block" else ("register", "scratch")
-    for stmt in walk(loop.body) if loop.size != 1 else ():
+    for stmt in walk(loop.body):
         if (
             isinstance(stmt, Store)
             and stmt.buffer.scope not in own
-            and not stmt.follows(loop.index)
+            and loop.index not in stmt.variables
         ):
             return stmt
     return None
@@ -154,7 +188,7 @@ def carries_dependence(loop: For) -> Store | None:
 
 def simplified(nest: Nest, simplifier: Simplifier) -> Nest:
     """Returns the nest with index arithmetic simplified and decided conditions resolved."""
-    return nest.with_body(map_expressions(nest.body, simplifier.simplify))
+    return nest.with_body(update_expressions(nest.body, simplifier.simplify))
 
 
 def perfect_chain(outer: For, wanted: set[str]) -> tuple[list[For], list[If], Stmt]:
@@ -187,7 +221,7 @@ def wrap(loops_: list[For], guards: list[If], body: Stmt) -> Stmt:
     for guard in reversed(guards):
         body = replace(guard, body=body)
     for loop in reversed(loops_):
-        body = replace(loop, body=body)
+        body = loop.with_body(body)
     return body
 
 

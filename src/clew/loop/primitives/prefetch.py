@@ -22,6 +22,7 @@ from clew.loop.ir import (
     Store,
     TileProduct,
     block,
+    inside,
     loops,
     reads,
     walk,
@@ -363,6 +364,8 @@ def iterations(stmt: Stmt, at: str, skipped: Collection[int] = ()) -> Dim:
     """Returns the number of executions of the body of a loop named `at` in a statement, without
     those in the loops whose ids are `skipped`.
     """
+    if at not in inside(stmt).names:
+        return 0
     match stmt:
         case For():
             if id(stmt) in skipped:

@@ -21,10 +21,11 @@ from clew.loop.ir import (
     TileProduct,
     block,
     buffer_loads,
+    inside,
     loops,
-    map_expressions,
     reads,
     transform,
+    update_expressions,
     walk,
 )
 from clew.loop.primitives.common import (
@@ -57,7 +58,8 @@ def _untouched(nest: Nest, stage: str) -> list[tuple[list[For], Store]]:
     Errors: S002, S020.
     """
     found = [canonical_store(s) for s in stage_statements(nest, stage)]
-    stores = [s for s in walk(nest.body) if isinstance(s, Store) and s.stage == stage]
+    parts = [s for s in nest.body.stmts if stage in inside(s).stages]
+    stores = [s for p in parts for s in walk(p) if isinstance(s, Store) and s.stage == stage]
     if any(f is None for f in found) or len(stores) != len(found):
         raise ScheduleError(
             "S020",
@@ -96,7 +98,8 @@ def inline(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
         return map_loads(expr, change)
 
     own = {id(s) for s in stage_statements(nest, stage)}
-    stmts = [map_expressions(s, expand) for s in nest.body.stmts if id(s) not in own]
+    read = store.buffer
+    stmts = [update_expressions(s, expand, read) for s in nest.body.stmts if id(s) not in own]
     return nest.with_body(block(*stmts))
 
 
@@ -155,7 +158,7 @@ def compute_at(
         )
     own = {id(s) for s in stage_statements(nest, stage)}
     rest = nest.with_body(block(*(s for s in nest.body.stmts if id(s) not in own)))
-    known = _facts_inside(rest.body)
+    known = _facts_inside(rest.body, loop)
 
     def rewrite(found: For) -> Stmt:
         found_loads = [load for _, load in reads(found.body) if load.source is buffer]
@@ -174,10 +177,10 @@ def compute_at(
             _produce(loops_, store, local, region, facts, simplifier, beyond=beyond)
             for loops_, store in nests
         ]
-        body = map_expressions(
-            found.body, lambda e: _move_loads(e, buffer, local, region, simplifier)
+        body = update_expressions(
+            found.body, lambda e: _move_loads(e, buffer, local, region, simplifier), buffer
         )
-        return replace(found, body=block(*produced, body))
+        return found.with_body(block(*produced, body))
 
     new = rewrite_loops(rest, loop, rewrite)
     outside = next((s for s, load in reads(new.body) if load.source is buffer), None)
@@ -292,12 +295,16 @@ def _only_of(expr: Scalar, inner: dict[int, Index]) -> bool:
     )
 
 
-def _facts_inside(stmt: Stmt, around: Facts = ()) -> dict[int, Facts]:
-    """Returns the facts that hold inside each loop of a statement, by the loop's id."""
+def _facts_inside(stmt: Stmt, name: str) -> dict[int, Facts]:
+    """Returns the facts that hold inside each loop of that name, by the loop's id, and inside the
+    loops around them.
+    """
     found: dict[int, Facts] = {}
-    pending: list[tuple[Stmt, Facts]] = [(stmt, around)]
+    pending: list[tuple[Stmt, Facts]] = [(stmt, ())]
     while pending:
         node, facts = pending.pop()
+        if name not in inside(node).names:
+            continue
         match node:
             case For():
                 found[id(node)] = facts = (*facts, *node.index.facts)
@@ -386,7 +393,7 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
     """
     nests = _untouched(nest, stage)
     buffer, name = nests[0][1].buffer, f"{stage}@out"
-    if any(isinstance(s, Store) and s.stage == name for s in walk(nest.body)):
+    if name in nest.body.inside.stages:
         raise ScheduleError("S024", f"stage {stage!r} of {nest.name} is already copied out")
     own = {id(s) for s in stage_statements(nest, stage)}
     temporary = Buffer(f"{buffer.name}.acc", buffer.shape, buffer.dtype, "workspace")
@@ -442,7 +449,7 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
         if len(stores) == 1 and not any(contains(i, stmt.index) for i in ours[0].indices):
             return _factored(stmt, ours[0], lanes)
         body = _rfactor_in(stmt.body, stage, lanes)
-        return stmt if body is stmt.body else replace(stmt, body=body)
+        return stmt.with_body(body)
     if isinstance(stmt, If):
         body = _rfactor_in(stmt.body, stage, lanes)
         return stmt if body is stmt.body else replace(stmt, body=body)
