@@ -15,7 +15,6 @@ from clew.ir.dims import (
     Dim,
     Sizes,
     SymDim,
-    typical,
 )
 from clew.support.bounds import Places
 from clew.support.shown import Brief
@@ -62,7 +61,7 @@ class EntryPoint:
     `cost` is an estimate of the nanoseconds of one run on one core, and `repeated` one of the
     nanoseconds that each call spends on each piece before its lines. Costs and accesses determine
     threading and chunks, and never affect the result. The costs of a template are those at typical
-    sizes, and grow with `work`.
+    sizes; `cost_fs` and `repeated_fs` are femtoseconds at any sizes.
     """
 
     symbol: str
@@ -72,8 +71,9 @@ class EntryPoint:
     reads: tuple[Access, ...] = ()
     writes: tuple[Access, ...] = ()
     joins: bool = False
-    work: SymDim | None = None
+    cost_fs: SymDim | None = None
     repeated: float = 0.0
+    repeated_fs: SymDim | None = None
 
     @property
     def n_pieces(self) -> int:
@@ -102,13 +102,13 @@ class EntryPoint:
             grid = 0
         if not is_shared:
             return EntryPoint(self.symbol, grid, self.cost, lines, (), (), self.joins)
-        grown = 1.0
-        if self.work is not None:
-            grown = sizes.value(self.work) / max(1, typical(self.work))
+        cost, repeated = (
+            number if dim is None else sizes.value(dim) / 1e6
+            for number, dim in ((self.cost, self.cost_fs), (self.repeated, self.repeated_fs))
+        )
         reads, writes = (tuple(a.at(sizes) for a in part) for part in (self.reads, self.writes))
         return EntryPoint(
-            self.symbol, grid, self.cost * grown, lines, reads, writes, self.joins,
-            repeated=self.repeated * grown,
+            self.symbol, grid, cost, lines, reads, writes, self.joins, repeated=repeated
         )  # fmt: skip
 
     def to_record(self) -> dict[str, Any]:
@@ -122,15 +122,19 @@ class EntryPoint:
         reads, writes = (
             tuple(Access.of_record(access) for access in record[key]) for key in ("reads", "writes")
         )
-        work = record.get("work")
         known = {"repeated": 0.0, **record, "lines": lines, "reads": reads, "writes": writes}
-        known["grid"], known["work"] = of_record(record["grid"]), work and of_record(work)
+        known["grid"] = of_record(record["grid"])
+        for key in ("cost_fs", "repeated_fs"):
+            known[key] = of_record(record[key]) if key in record else None
         return cls(**{f.name: known[f.name] for f in fields(cls)})
 
 
+_OPTIONAL: Final = ("cost_fs", "repeated", "repeated_fs")
+
+
 def _record(value: Any) -> Any:
-    """Returns a value of dataclasses, tuples and dimensions as JSON values; `work` and `repeated`
-    are left out if they are None or 0.
+    """Returns a value of dataclasses, tuples and dimensions as JSON values; costs are left out if
+    they are None or 0.
     """
     if isinstance(value, SymDim):
         return to_record(value)
@@ -138,7 +142,7 @@ def _record(value: Any) -> Any:
         return [_record(v) for v in value]
     if is_dataclass(value) and not isinstance(value, type):
         found = {f.name: getattr(value, f.name) for f in fields(value)}
-        return {k: _record(v) for k, v in found.items() if v or k not in ("work", "repeated")}
+        return {k: _record(v) for k, v in found.items() if v or k not in _OPTIONAL}
     return value
 
 

@@ -4,83 +4,80 @@ chunks, and never affect results.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import Final, TypeAlias
 
 from clew.codegen.address import element_bytes
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, dim_max, dim_min, typical
 from clew.loop.ir import Block, Buffer, For, If, Stmt, Store, TileProduct, buffer_loads
 from clew.machine.costs import Costs
 from clew.te.expr import INDEX, Binary, Inlined, Intrinsic, Scalar
 
+_FS_PER_NS: Final = 1_000_000
 
-def cost_ns(stmt: Stmt, costs: Costs) -> float:
-    """Returns an estimate of the nanoseconds of one run on one core: of its arithmetic, or of
-    moving its operands if that takes longer. Sizes that only a run knows are typical ones.
+
+def cost_fs(stmt: Stmt, costs: Costs) -> Dim:
+    """Returns an estimate of the femtoseconds of one run on one core: of its arithmetic, or of
+    moving its operands if that takes longer. It grows with sizes that only a run knows.
     """
-    traffic = _Traffic()
-    arithmetic = _arithmetic(stmt, 1, 1, traffic, costs)
-    return costs.ns(max(arithmetic, traffic.size_bytes * costs.phase_byte))
+    arithmetic, accessed = _work(stmt, 1, costs)
+    moved: Dim = 0
+    for buffer, size_bytes in accessed.values():
+        moved = moved + dim_min(buffer.size_bytes, size_bytes)
+    return dim_max(arithmetic, moved * _fs(costs.phase_byte, costs))
 
 
-def iterations(stmt: Stmt) -> Dim:
-    """Returns the number of stores that a run performs, in vectors. A cost grows with it."""
+def ns_of(cost: Dim) -> float:
+    """Returns the nanoseconds of a cost in femtoseconds, at typical sizes."""
+    return typical(cost) / _FS_PER_NS
+
+
+def _fs(cycles: float, costs: Costs) -> int:
+    return round(costs.ns(cycles) * _FS_PER_NS)
+
+
+# For each buffer, by the id of its root: the bytes that are accessed.
+_Accessed: TypeAlias = "dict[int, tuple[Buffer, Dim]]"
+
+
+def _work(stmt: Stmt, lanes: int, costs: Costs, speedup: float = 1.0) -> tuple[Dim, _Accessed]:
+    """Returns the femtoseconds of a statement's arithmetic in vectors of `lanes`, and its accesses.
+    Matrix units divide its time by `speedup`.
+    """
     match stmt:
         case Block():
             total: Dim = 0
+            found: _Accessed = {}
             for inner in stmt.stmts:
-                total = total + iterations(inner)
-            return total
-        case For(kind="vector" | "dot"):
-            return iterations(stmt.body)
-        case For():
-            return stmt.size * iterations(stmt.body)
-        case TileProduct() | If():
-            return iterations(stmt.body)
-        case Store():
-            return 1
-    return 0
-
-
-@dataclass
-class _Traffic:
-    """The accessed bytes of each buffer, at most its size."""
-
-    buffers: dict[int, tuple[Buffer, int]] = field(default_factory=dict)
-
-    def add(self, buffer: Buffer, count: int) -> None:
-        """Records `count` accesses of elements."""
-        if buffer.scope in ("input", "output", "workspace"):
-            before = self.buffers.get(id(buffer.root), (buffer, 0))[1]
-            self.buffers[id(buffer.root)] = buffer, before + count * element_bytes(buffer.dtype)
-
-    @property
-    def size_bytes(self) -> int:
-        """Bytes of all buffers."""
-        return sum(min(b.typical_bytes, accessed) for b, accessed in self.buffers.values())
-
-
-def _arithmetic(stmt: Stmt, times: int, lanes: int, traffic: _Traffic, costs: Costs) -> float:
-    """Returns the cycles of `times` runs of a statement on `lanes` lanes, and adds its traffic."""
-    match stmt:
-        case Block():
-            return sum(_arithmetic(s, times, lanes, traffic, costs) for s in stmt.stmts)
+                cost, accessed = _work(inner, lanes, costs, speedup)
+                total = total + cost
+                _add(found, accessed)
+            return total, found
         case For(kind="vector"):
-            return _arithmetic(stmt.body, times, stmt.extent, traffic, costs)
-        case For(kind="dot"):
-            return _arithmetic(stmt.body, times, lanes, traffic, costs)
+            return _work(stmt.body, stmt.extent, costs, speedup)
+        case For(kind="dot") | If():
+            return _work(stmt.body, lanes, costs, speedup)
         case For():
-            return _arithmetic(stmt.body, times * stmt.typical, lanes, traffic, costs)
+            cost, accessed = _work(stmt.body, lanes, costs, speedup)
+            times = {key: (buffer, stmt.size * n) for key, (buffer, n) in accessed.items()}
+            return stmt.size * cost, times
         case TileProduct():
-            return _arithmetic(stmt.body, times, lanes, traffic, costs) / costs.tile_speedup
-        case If():
-            return _arithmetic(stmt.body, times, lanes, traffic, costs)
+            return _work(stmt.body, lanes, costs, costs.tile_speedup)
         case Store():
-            traffic.add(stmt.buffer, times * lanes)
-            for load in buffer_loads(stmt.value):
-                if isinstance(load.source, Buffer):
-                    traffic.add(load.source, times * lanes)
-            return times * _store_cycles(stmt, costs)
-    return 0.0
+            found = {}
+            loads = [x.source for x in buffer_loads(stmt.value) if isinstance(x.source, Buffer)]
+            for buffer in (stmt.buffer, *loads):
+                if buffer.scope in ("input", "output", "workspace"):
+                    size_bytes = lanes * element_bytes(buffer.dtype)
+                    _add(found, {id(buffer.root): (buffer, size_bytes)})
+            return _fs(_store_cycles(stmt, costs) / speedup, costs), found
+    return 0, {}
+
+
+def _add(found: _Accessed, more: _Accessed) -> None:
+    """Adds accesses to those already found."""
+    for key, (buffer, size_bytes) in more.items():
+        known, before = found.get(key, (buffer, 0))
+        found[key] = known, before + size_bytes
 
 
 def _store_cycles(stmt: Store, costs: Costs) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from clew.codegen.address import element_bytes
 from clew.codegen.artifact import Access, EntryPoint
-from clew.codegen.cost import cost_ns, iterations
+from clew.codegen.cost import cost_fs, ns_of
 from clew.ir.dims import Dim, SymDim, product, typical
 from clew.loop.ir import (
     Block,
@@ -47,25 +47,28 @@ def entry_point(
     """Returns the entry point of a phase that follows `before` (None: the first phase). `arguments`
     are the numbers of buffers by their identity.
     """
-    cost = cost_ns(phase, costs)
-    done = iterations(phase)
-    work = done if isinstance(done, SymDim) else None
+    cost = cost_fs(phase, costs)
+    cost_ns, sized = ns_of(cost), cost if isinstance(cost, SymDim) else None
     if not isinstance(phase, For) or phase.kind != "parallel":
-        return EntryPoint(symbol, 1, cost, work=work)
+        return EntryPoint(symbol, 1, cost_ns, cost_fs=sized)
     lines = parallel_lines(phase)
+    repeated: Dim = 0
+    for stmt in before_lines(phase):
+        repeated = repeated + cost_fs(stmt, costs)
     along = {id(phase.index)}, {id(n.index) for n in lines}
     stores = [s for s in walk(phase) if isinstance(s, Store)]
     read = [(load.source, load.indices) for _, load in reads(phase)]
     return EntryPoint(
         symbol,
         phase.size,
-        cost,
-        tuple((n.size, cost_ns(n.body, costs)) for n in lines),
+        cost_ns,
+        tuple((n.size, ns_of(cost_fs(n.body, costs))) for n in lines),
         _accesses(read, along, arguments),
         _accesses([(s.buffer, s.indices) for s in stores], along, arguments),
         before is not None and _independent(before, phase),
-        work,
-        sum(cost_ns(stmt, costs) for stmt in before_lines(phase)),
+        sized,
+        ns_of(repeated),
+        repeated if isinstance(repeated, SymDim) else None,
     )
 
 
