@@ -34,7 +34,7 @@ from clew.loop.primitives import loops as loop_primitives
 from clew.loop.primitives.common import PRIMITIVES, rewrite_loops
 from clew.passes.base import PassContext
 from clew.passes.simplify import fold_constant
-from clew.runtime import grid, memory
+from clew.runtime import division, memory
 from harness.report import console
 
 TINY = (
@@ -216,12 +216,13 @@ def overlap() -> Iterator[Planted]:
 @contextmanager
 def share() -> Iterator[Planted]:
     """With several threads, skips the last piece of a kernel's work."""
-    right = grid._ranges
+    right = division._evenly
 
-    def ranges(whole: tuple[int, int], most: int) -> list[tuple[int, int]]:
-        return right(whole, most)[:-1] if most > 1 else right(whole, most)
+    def short(count: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        size, parts = right(count, most)
+        return size, parts - (most > 1)
 
-    with patch.object(grid, "_ranges", ranges):
+    with patch.object(division, "_evenly", short):
         yield Planted("threads", {"threads": 2})
 
 

@@ -27,7 +27,7 @@ from clew.loop.primitives import common
 from clew.loop.primitives import loops as loop_primitives
 from clew.loop.primitives.common import PRIMITIVES, rewrite_loops
 from clew.ops.registry import register_op
-from clew.runtime import grid, memory
+from clew.runtime import division, memory
 from clew.runtime.cache import Cache
 from clew.te.tensor import Tensor
 
@@ -112,12 +112,13 @@ def test_buffers_that_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_piece_of_work_that_no_thread_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = grid._ranges
+    right = division._evenly
 
-    def short(whole: tuple[int, int], most: int) -> list[tuple[int, int]]:
-        return right(whole, most)[:-1] if most > 1 else right(whole, most)
+    def short(count: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        size, parts = right(count, most)
+        return size, parts - (most > 1)
 
-    monkeypatch.setattr(grid, "_ranges", short)
+    monkeypatch.setattr(division, "_evenly", short)
     body = """  %0 = nn.matmul(%x, @w)  // mm:MatMul#0
   %1 = nn.relu(%0)  // act:Relu#0
   %2 = (%1,)

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 SIZES: dict[str, list[dict[str, int]]] = {
     "decoder": [{"b": b, "s": s, "past": p} for b, s, p in ((1, 1, 1), (2, 9, 30), (3, 64, 7))],
     "detector_free": [{"height": h, "width": w} for h, w in ((64, 64), (65, 96), (128, 70))],
+    "encoder_small_free": [{"batch": b, "sequence": s} for b, s in ((1, 1), (2, 80), (4, 200))],
 }
 
 
@@ -59,7 +60,8 @@ def check_same(found: Bound, wanted: Bound) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "threads"), [("decoder", 1), ("decoder", 2), ("detector_free", 1)]
+    ("name", "threads"),
+    [("decoder", 1), ("decoder", 2), ("detector_free", 1), ("encoder_small_free", 2)],
 )
 def test_numbers_of_a_run_are_those_of_the_plan(name: str, threads: int) -> None:
     for segment in sized(compiled(name, threads)):

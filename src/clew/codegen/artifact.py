@@ -103,7 +103,7 @@ class EntryPoint:
         if not is_shared:
             return EntryPoint(self.symbol, grid, self.cost, lines, (), (), self.joins)
         cost, repeated = (
-            number if dim is None else sizes.value(dim) / 1e6
+            number if dim is None else sizes.value(dim) / FS_PER_NS
             for number, dim in ((self.cost, self.cost_fs), (self.repeated, self.repeated_fs))
         )
         reads, writes = (tuple(a.at(sizes) for a in part) for part in (self.reads, self.writes))
@@ -129,6 +129,8 @@ class EntryPoint:
         return cls(**{f.name: known[f.name] for f in fields(cls)})
 
 
+FS_PER_NS: Final = 1_000_000
+"""Costs in nanoseconds are numbers, those that grow with sizes are femtoseconds."""
 _OPTIONAL: Final = ("cost_fs", "repeated", "repeated_fs")
 
 

@@ -4,15 +4,14 @@ chunks, and never affect results.
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from clew.codegen.address import element_bytes
+from clew.codegen.artifact import FS_PER_NS
 from clew.ir.dims import Dim, dim_max, dim_min, typical
 from clew.loop.ir import Block, Buffer, For, If, Stmt, Store, TileProduct, buffer_loads
 from clew.machine.costs import Costs
 from clew.te.expr import INDEX, Binary, Inlined, Intrinsic, Scalar
-
-_FS_PER_NS: Final = 1_000_000
 
 
 def cost_fs(stmt: Stmt, costs: Costs) -> Dim:
@@ -28,11 +27,11 @@ def cost_fs(stmt: Stmt, costs: Costs) -> Dim:
 
 def ns_of(cost: Dim) -> float:
     """Returns the nanoseconds of a cost in femtoseconds, at typical sizes."""
-    return typical(cost) / _FS_PER_NS
+    return typical(cost) / FS_PER_NS
 
 
 def _fs(cycles: float, costs: Costs) -> int:
-    return round(costs.ns(cycles) * _FS_PER_NS)
+    return round(costs.ns(cycles) * FS_PER_NS)
 
 
 # For each buffer, by the id of its root: the bytes that are accessed.

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from clew.runtime.grid import Use, choose_cuts, phases, split
+from clew.runtime.division import Division, Work, divide
+from clew.runtime.grid import Use, choose_cuts, phases
 from clew.runtime.layout import Layout
 from clew.runtime.memory import round_up
 from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step
@@ -104,13 +105,25 @@ class Bound:
 
 def _divided(steps: Sequence[Step], layout: Layout, threads: int) -> Chunks:
     """Returns the division of the work of steps among threads."""
-    uses = [Use(tuple(phase), s.args) for s in steps for phase in phases(s.code.entries)]
-    cuts = choose_cuts(uses, threads)
+    uses = uses_of(steps)
+    along = choose_cuts(uses, threads)
+    entries = [entry for use in uses for entry in use.phase]
+    work = Work.of([use.phase for use in uses])
+    divided = divide(work, [entry.line_costs for entry in entries], threads, along)
     number = {symbol: n for n, symbol in enumerate(layout.symbols)}
-    tables = [
-        [(number[chunk.symbol], *chunk.ranges) for chunk in split(use.phase, threads, cut)]
-        for use, cut in zip(uses, cuts, strict=True)
-    ]
+    return chunks_of(divided, np.array([number[e.symbol] for e in entries], np.int64), layout)
+
+
+def uses_of(steps: Sequence[Step]) -> list[Use]:
+    """Returns the phases of steps in order."""
+    return [Use(tuple(phase), s.args) for s in steps for phase in phases(s.code.entries)]
+
+
+def chunks_of(divided: Division, functions: np.ndarray, layout: Layout) -> Chunks:
+    """Returns a division as tables of a layout. `functions` holds, for each entry point, the number
+    of its function among the layout's symbols.
+    """
+    divided.rows[:, 0] = functions[divided.rows[:, 0]]
     counts = np.zeros(layout.n_steps, np.int64)
-    counts[layout.step_of >= 0] = list(map(len, tables))
-    return Chunks(np.array([row for t in tables for row in t], np.int64).reshape(-1, 5), counts)
+    counts[layout.step_of >= 0] = divided.counts
+    return Chunks(divided.rows, counts)

@@ -8,20 +8,15 @@ every phase.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from clew.codegen.artifact import Access, EntryPoint
-from clew.codegen.driver import driver as native
 from clew.machine.costs import DEFAULTS
+from clew.runtime.division import Work, are_shared, divide
 from clew.runtime.plan import BufferKind, BufferRef
 
-# More chunks balance better; fewer chunks have less overhead.
-_CHUNKS_PER_THREAD = 6
-# Chunks per thread that suffice for threads to finish at about the same time.
-_FAIR = 3
 # The number of preceding choices that affect a choice.
 _REMEMBERED = 4
 
@@ -130,84 +125,11 @@ def _run(access: Access, along: bool) -> int:
 
 def is_shared(phase: Sequence[EntryPoint], threads: int) -> bool:
     """Whether threads share a phase: it has parts, and enough work."""
-    if threads == 1 or sum([entry.cost for entry in phase]) < DEFAULTS.serial_below:
-        return False
-    return len(phase) > 1 or phase[0].n_pieces * phase[0].n_lines > 1
+    return bool(are_shared(Work.of([phase]), threads, 1)[0])
 
 
 def split(phase: Sequence[EntryPoint], threads: int, along: bool = False) -> list[Chunk]:
-    """Returns the chunks of entry points that may run concurrently; the caller takes them from the
-    front, and workers from the back. With `along`, each thread takes some lines of all pieces, if
-    there are lines, rather than all lines of some pieces.
-    """
-    if not is_shared(phase, threads):
-        return [  # a function does at least one line
-            Chunk(entry.symbol, 0, entry.n_pieces, 0, entry.n_lines)
-            for entry in phase
-            if entry.n_pieces
-        ]
-    cost = sum(entry.cost for entry in phase)
-    most = min(threads * _CHUNKS_PER_THREAD, int(cost / DEFAULTS.least_chunk))
-    by_thread: list[list[Chunk]] = [[] for _ in range(threads)]
-    for entry in phase:
-        share = max(1, round(most * entry.cost / cost))
-        if along and entry.n_lines >= threads:
-            for own, part in zip(by_thread, _parts_of_lines(entry, threads), strict=True):
-                own += _boxes(entry, (0, entry.n_pieces), part, -(-share // threads), 1)
-        else:
-            by_thread[0] += _boxes(entry, (0, entry.n_pieces), (0, entry.n_lines), share, threads)
-    return _in_order(by_thread)
-
-
-def _in_order(by_thread: list[list[Chunk]]) -> list[Chunk]:
-    """Returns the caller's chunks, then those of the workers, who begin at the end."""
-    own, *others = by_thread
-    turns = max(map(len, others))
-    theirs = [chunks[n] for n in range(turns) for chunks in others if n < len(chunks)]
-    return own + theirs[::-1]
-
-
-def _parts_of_lines(entry: EntryPoint, parts: int) -> list[tuple[int, int]]:
-    """Returns the lines in order, divided into parts of about equal cost."""
-    costs = [cost for count, cost in entry.line_costs for _ in range(count)]
-    total, done, cuts = sum(costs), 0.0, [0]
-    for line, cost in enumerate(costs):
-        if len(cuts) < parts and done + cost / 2 >= total * len(cuts) / parts and line:
-            cuts.append(line)
-        done += cost
-    cuts += [len(costs)] * (parts + 1 - len(cuts))
-    return list(itertools.pairwise(cuts))
-
-
-def _boxes(
-    entry: EntryPoint, pieces: tuple[int, int], lines: tuple[int, int], most: int, threads: int
-) -> list[Chunk]:
-    """Returns about `most` chunks of pieces and lines for a number of threads, in the order of a
-    single chunk. If each chunk repeats work before its lines, lines are divided into the fewest
-    parts that give all threads equal numbers of chunks, or `_FAIR` chunks each.
-    """
-    across = _ranges(pieces, most)
-    parts = most // max(1, len(across))
-    if entry.repeated and across:
-        count = len(across)
-        parts = next(n for n in range(1, threads + 1) if _is_fair(n * count, threads))
-    along = _ranges(lines, parts)
-    return [_box(entry, a, b) for a in across for b in along]
-
-
-def _is_fair(chunks: int, threads: int) -> bool:
-    return chunks % threads == 0 or chunks >= _FAIR * threads
-
-
-def _ranges(whole: tuple[int, int], most: int) -> list[tuple[int, int]]:
-    """Returns a range in about `most` parts; rather a few more, smaller ones than fewer."""
-    start, stop = whole
-    if stop <= start:
-        return []
-    size = max(1, (stop - start) // max(1, min(most, native.MAX_CHUNKS // 2)))
-    size = max(size, -(-(stop - start) // (native.MAX_CHUNKS // 2)))
-    return [(n, min(n + size, stop)) for n in range(start, stop, size)]
-
-
-def _box(entry: EntryPoint, pieces: tuple[int, int], lines: tuple[int, int]) -> Chunk:
-    return Chunk(entry.symbol, *pieces, *lines)
+    """Returns the chunks of a phase; see `divide`."""
+    work = Work.of([phase])
+    found = divide(work, [entry.line_costs for entry in phase], threads, [along])
+    return [Chunk(phase[number].symbol, *ranges) for number, *ranges in found.rows.tolist()]

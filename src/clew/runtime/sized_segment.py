@@ -1,25 +1,27 @@
 """Segments whose plans depend on sizes, and how they get their numbers.
 
-One thread runs whole kernels one after the other, so without control flow a run needs few numbers
-at given sizes: those that kernels take, grids, and sizes of buffers. One generated function returns
-them, and the plan is made only if it is asked for. Control flow, and the division of work among
-threads, need the plan.
+Without control flow, a run needs few numbers at given sizes: those that kernels take, grids, sizes
+of buffers and, for several threads, costs. One generated function returns them, and the plan is
+made only if it is asked for, or to decide which phases are divided along their lines. That decision
+is the same for all sizes whose binary logarithms are.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Final
 
 import numpy as np
 
-from clew.codegen.artifact import EntryPoint
+from clew.codegen.artifact import FS_PER_NS, EntryPoint
 from clew.ir.dim_code import DimLists
 from clew.ir.dims import Dim, Sizes, SymDim
-from clew.runtime.bound import Bound, Chunks
+from clew.runtime.bound import Bound, Chunks, chunks_of, uses_of
 from clew.runtime.context import SharedMemory
+from clew.runtime.division import Work, divide
 from clew.runtime.flow import check_flow, check_stacks
-from clew.runtime.grid import phases
+from clew.runtime.grid import choose_cuts, phases
 from clew.runtime.guard import GuardSide
 from clew.runtime.layout import Layout, SymbolTable
 from clew.runtime.memory import limits_of
@@ -30,6 +32,8 @@ from clew.runtime.segment_template import SegmentTemplate
 from clew.runtime.threads import ThreadPool
 from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
+
+_KEPT_CHOICES: Final = 256
 
 
 class SizedSegment(Shown):
@@ -105,9 +109,9 @@ class SizedSegment(Shown):
         """The numbers of a run, if it needs no more."""
         template = self.template
         is_plain = not (template.order or template.loops or template.copied)
-        if not is_plain or self.threads > 1 or any(o.is_stack for o in template.outputs):
+        if not is_plain or any(o.is_stack for o in template.outputs):
             return None
-        return Numbers(template, self._layout)
+        return Numbers(template, self._layout, self.threads)
 
     def _check(self, plan: SegmentPlan) -> None:
         """Asserts that steps of the plan stay inside its buffers on every path. Its arena needs no
@@ -122,11 +126,12 @@ class SizedSegment(Shown):
 
 
 class Numbers:
-    """The numbers of a template's run on one thread, without control flow."""
+    """The numbers of a template's run without control flow."""
 
-    def __init__(self, template: SegmentTemplate, layout: Layout) -> None:
+    def __init__(self, template: SegmentTemplate, layout: Layout, threads: int) -> None:
         self._template = template
         self._layout = layout
+        self._threads = threads
         steps = template.steps
         phased = [phase for step in steps for phase in phases(step.code.entries)]
         entries = [entry for phase in phased for entry in phase]
@@ -138,6 +143,10 @@ class Numbers:
         phase_of = [n for n, phase in enumerate(phased) for _ in phase]
         self._phase_of = np.array(phase_of, np.int64)
         self._counts = np.bincount(self._phase_of, minlength=layout.n_steps)
+        self._line_costs = [[cost for _, cost in entry.lines] for entry in entries]
+        # By the binary logarithms of sizes: whether each phase is divided along its lines.
+        self._along: dict[tuple[int, ...], list[bool]] = {}
+        several = entries if threads > 1 else []  # only they need costs
         shapes = [spec.shape for spec in (*template.inputs, *template.outputs)]
         self._lists = DimLists(
             [SymDim.symbol(name) for step in steps for name in step.code.sizes],
@@ -145,6 +154,9 @@ class Numbers:
             [_lines(entry) for entry in entries],
             [step.code.scratch_bytes for step in steps],
             template.arena_bytes,
+            [_cost(entry.cost_fs, entry.cost) for entry in several],
+            [_cost(entry.repeated_fs, entry.repeated) for entry in several],
+            [count for entry in several for count, _ in entry.lines],
             *shapes,
         )
 
@@ -155,7 +167,8 @@ class Numbers:
         Errors: C140 for too much memory, ZeroDivisionError for a size that is divided by 0.
         """
         template = self._template
-        sizes, grids, lines, scratch_bytes, arena_bytes, *shapes = self._lists.at(by_name)
+        found = self._lists.at(by_name)
+        sizes, grids, lines, scratch_bytes, arena_bytes, costs, repeated, groups, *shapes = found
         specs = [
             BufferSpec(spec.name, tuple(shape), spec.dtype)
             for spec, shape in zip((*template.inputs, *template.outputs), shapes, strict=True)
@@ -173,9 +186,11 @@ class Numbers:
             total,
             scratch_bytes,
             sizes,
-            lambda: self._chunks(grids, lines),
+            partial(self._divided, by_name, grids, lines, costs, repeated, groups)
+            if self._threads > 1
+            else partial(self._chunks, grids, lines),
         )
-        bound.check_memory(threads=1)
+        bound.check_memory(self._threads)
         return bound
 
     def _chunks(self, grids: Sequence[int], lines: Sequence[int]) -> Chunks:
@@ -188,6 +203,47 @@ class Numbers:
         rows = rows[working := (rows[:, 2] != 0) & ~is_empty]
         counts = np.bincount(self._phase_of[working], minlength=self._layout.n_steps)
         return Chunks(rows, counts)
+
+    def _divided(
+        self,
+        by_name: Mapping[str, int],
+        grids: Sequence[int],
+        lines: Sequence[int],
+        costs: Sequence[int],
+        repeated: Sequence[int],
+        groups: Sequence[int],
+    ) -> Chunks:
+        """Returns the division of work among threads, given the numbers of entry points: pieces,
+        lines, femtoseconds of a run and of work that calls repeat, and lines of each group.
+        """
+        pieces, n_lines = np.array(grids, np.int64), np.array(lines, np.int64)
+        pieces[self._has_lines & (n_lines == 0)] = 0
+        n_lines = np.maximum(n_lines, 1)
+        nanoseconds = np.array(costs, np.float64) / FS_PER_NS
+        work = Work(self._phase_of, nanoseconds, pieces, n_lines, np.array(repeated, np.int64) > 0)
+        counts = iter(groups)
+        line_costs = [[(next(counts), cost) for cost in own] for own in self._line_costs]
+        along = self._along_lines(by_name, n_lines)
+        divided = divide(work, line_costs, self._threads, along)
+        return chunks_of(divided, self._rows[:, 0], self._layout)
+
+    def _along_lines(self, by_name: Mapping[str, int], lines: np.ndarray) -> list[bool]:
+        """Returns, for each phase, whether it is divided along its lines."""
+        if not (lines >= self._threads).any():
+            return [False] * len(self._counts)
+        key = tuple([size.bit_length() for size in by_name.values()])
+        found = self._along.get(key)
+        if found is None:
+            steps = self._template.at(Sizes(by_name), self._threads).steps
+            if len(self._along) >= _KEPT_CHOICES:
+                self._along.clear()
+            found = self._along[key] = choose_cuts(uses_of(steps), self._threads)
+        return found
+
+
+def _cost(sized: SymDim | None, nanoseconds: float) -> Dim:
+    """Returns a cost in femtoseconds."""
+    return round(nanoseconds * FS_PER_NS) if sized is None else sized
 
 
 def _lines(entry: EntryPoint) -> Dim:

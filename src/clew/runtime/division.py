@@ -1,0 +1,195 @@
+"""Division of the work of phases into chunks, the ranges of pieces and lines that a thread takes.
+
+A program with sizes of its own for each call divides all its phases in each call with new sizes, so
+this is computed for all entry points at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from clew.codegen.artifact import EntryPoint
+from clew.codegen.driver import driver as native
+from clew.machine.costs import DEFAULTS
+
+# More chunks balance better; fewer chunks have less overhead.
+_CHUNKS_PER_THREAD: Final = 6
+# Chunks per thread that suffice for threads to finish at about the same time.
+_FAIR: Final = 3
+_MOST_CHUNKS: Final = native.MAX_CHUNKS // 2
+
+LineCosts = Sequence[tuple[int, float]]
+
+
+class Work(NamedTuple):
+    """What decides the division of entry points: arrays with an element for each, in order. `phase`
+    counts phases from 0, `cost` is in nanoseconds, and `repeats` says whether each call repeats
+    work on a piece before its lines.
+    """
+
+    phase: np.ndarray
+    cost: np.ndarray
+    pieces: np.ndarray
+    lines: np.ndarray
+    repeats: np.ndarray
+
+    @staticmethod
+    def of(phases: Sequence[Sequence[EntryPoint]]) -> Work:
+        """Returns the work of phases at known sizes."""
+        entries = [entry for phase in phases for entry in phase]
+        return Work(
+            np.repeat(np.arange(len(phases)), list(map(len, phases))),
+            np.array([entry.cost for entry in entries], np.float64),
+            np.array([entry.n_pieces for entry in entries], np.int64),
+            np.array([entry.n_lines for entry in entries], np.int64),
+            np.array([entry.repeated > 0 for entry in entries], bool),
+        )
+
+
+class Division(NamedTuple):
+    """The chunks of all phases in order: `rows` is i64[n, 5], for each the number of its entry
+    point, then the ranges of pieces and of lines. `counts` is i64[phases], the number of chunks of
+    each phase.
+    """
+
+    rows: np.ndarray
+    counts: np.ndarray
+
+
+class _Parts(NamedTuple):
+    """What is divided further into chunks: arrays with an element for each part of an entry point.
+
+    A part has all pieces, `lines` lines from `first` on, and about `share` chunks. It belongs to
+    `thread`, or to all threads (0). `team` is the number of threads that divide it.
+    """
+
+    entry: np.ndarray
+    thread: np.ndarray
+    first: np.ndarray
+    lines: np.ndarray
+    share: np.ndarray
+    team: np.ndarray
+
+
+def are_shared(work: Work, threads: int, n_phases: int) -> np.ndarray:
+    """Returns, for each phase, whether threads share it: it has parts, and enough work."""
+    if threads == 1:
+        return np.zeros(n_phases, bool)
+    entries = np.bincount(work.phase, minlength=n_phases)
+    parts = np.bincount(work.phase, work.pieces * work.lines, n_phases)
+    cost = np.bincount(work.phase, work.cost, n_phases)
+    shared: np.ndarray = (cost >= DEFAULTS.serial_below) & ((entries > 1) | (parts > 1))
+    return shared
+
+
+def divide(
+    work: Work, line_costs: Sequence[LineCosts], threads: int, along: Sequence[bool]
+) -> Division:
+    """Returns the chunks of phases; the caller takes those of a phase from the front, and workers
+    from the back.
+
+    In phases that are `along`, each thread takes some lines of all pieces, if there are lines,
+    rather than all lines of some pieces. For this, `line_costs` holds the number and the cost of
+    each group of equal lines, by entry point.
+    """
+    n_phases = len(along)
+    shared = are_shared(work, threads, n_phases)
+    cost = np.bincount(work.phase, work.cost, n_phases)
+    most = np.minimum(threads * _CHUNKS_PER_THREAD, (cost / DEFAULTS.least_chunk).astype(np.int64))
+    own = shared[work.phase]
+    part = work.cost / np.where(own, cost[work.phase], 1.0)
+    share = np.maximum(1, np.rint(most[work.phase] * part)).astype(np.int64)
+    share[~own] = 1
+    numbers = np.arange(len(work.phase))
+    zeros = np.zeros_like(numbers)
+    parts = _Parts(numbers, zeros, zeros, work.lines, share, zeros + threads)
+    cut = own & np.asarray(along, bool)[work.phase] & (work.lines >= threads)
+    if cut.any():
+        parts = _by_lines(parts, np.flatnonzero(cut), line_costs, threads)
+    rows, thread = _chunks(work, parts, own)
+    phase = work.phase[rows[:, 0]]
+    if cut.any():
+        rows = rows[_in_order(phase, thread)]
+    return Division(rows, np.bincount(phase, minlength=n_phases))
+
+
+def _by_lines(
+    parts: _Parts, cut: np.ndarray, line_costs: Sequence[LineCosts], threads: int
+) -> _Parts:
+    """Returns the parts with entry points in `cut` divided among threads, along their lines."""
+    times = np.ones_like(parts.entry)
+    times[cut] = threads
+    found = _Parts(*(np.repeat(array, times) for array in parts))
+    begins = np.cumsum(times) - times
+    for number in cut.tolist():
+        mine = slice(begins[number], begins[number] + threads)
+        cuts = _cuts_of_lines(line_costs[number], threads)
+        found.first[mine], found.lines[mine] = cuts[:-1], np.diff(cuts)
+        found.thread[mine] = np.arange(threads)
+        found.share[mine] = -(-found.share[mine] // threads)
+        found.team[mine] = 1
+    return found
+
+
+def _cuts_of_lines(groups: LineCosts, parts: int) -> np.ndarray:
+    """Returns the ends of parts of about equal cost, before and after each."""
+    costs = np.repeat([cost for _, cost in groups], [count for count, _ in groups])
+    done = np.cumsum(costs)
+    middles = done - costs / 2
+    cuts = [0]
+    for part in range(1, parts):
+        cut = int(np.searchsorted(middles, done[-1] * part / parts))
+        cuts.append(min(max(cut, cuts[-1] + 1), len(costs)))
+    return np.array([*cuts, len(costs)])
+
+
+def _chunks(work: Work, parts: _Parts, shared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns rows of chunks in the order of their parts, and the thread of each."""
+    pieces = work.pieces[parts.entry]
+    size, across = _evenly(pieces, parts.share)
+    along = parts.share // np.maximum(1, across)
+    for number in np.flatnonzero(work.repeats[parts.entry] & shared[parts.entry] & (across > 0)):
+        team, count = int(parts.team[number]), int(across[number])
+        along[number] = next(n for n in range(1, team + 1) if _is_fair(n * count, team))
+    n_lines, beside = _evenly(parts.lines, along)
+    times = across * beside
+    part = np.repeat(np.arange(len(times)), times)
+    within = np.arange(len(part)) - np.repeat(np.cumsum(times) - times, times)
+    piece, line = np.divmod(within, beside[part])
+    rows = np.empty((len(part), 5), np.int64)
+    rows[:, 0] = parts.entry[part]
+    rows[:, 1] = begin = piece * size[part]
+    rows[:, 2] = np.minimum(begin + size[part], pieces[part])
+    rows[:, 3] = first = line * n_lines[part]
+    rows[:, 4] = np.minimum(first + n_lines[part], parts.lines[part])
+    rows[:, 3:] += parts.first[part, None]
+    return rows, parts.thread[part]
+
+
+def _evenly(count: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the size and the number of about `most` equal parts; rather a few more, smaller ones
+    than fewer.
+    """
+    size = np.maximum(1, count // np.maximum(1, np.minimum(most, _MOST_CHUNKS)))
+    size = np.maximum(size, -(-count // _MOST_CHUNKS))
+    return size, -(-count // size)
+
+
+def _is_fair(chunks: int, threads: int) -> bool:
+    return chunks % threads == 0 or chunks >= _FAIR * threads
+
+
+def _in_order(phase: np.ndarray, thread: np.ndarray) -> np.ndarray:
+    """Returns the order of chunks: in each phase the caller's, then those of the workers, who begin
+    at the end and take turns.
+    """
+    order = np.lexsort((thread, phase))
+    same = (np.diff(phase[order], prepend=-1) == 0) & (np.diff(thread[order], prepend=-1) == 0)
+    turn = np.empty_like(order)  # the number of a chunk among those of its thread
+    places = np.arange(len(order))
+    turn[order] = places - np.maximum.accumulate(np.where(same, 0, places))
+    back = np.where(thread > 0, -1, 1)
+    return np.lexsort((back * thread, back * turn, thread > 0, phase))
