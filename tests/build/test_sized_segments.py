@@ -88,7 +88,7 @@ def test_the_plan_is_made_when_it_is_asked_for() -> None:
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_tables_of_one_size_serve_others(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Results with tables that were bound to other sizes before are those with new ones."""
+    """Tables that were bound to other sizes before give the same results as new tables."""
     tables: list[Context] = []
     new = Context.__init__
 

@@ -170,7 +170,7 @@ def _embedding(g: Graph) -> Expr:
 
 
 def _resized(*scales: float, blocked: bool = False, **attrs: Any) -> Make:
-    """An image resampled to the size of another one, which is added; or by scales."""
+    """An image resampled by scales, or to the size of another image, which is then added."""
 
     def make(g: Graph) -> Expr:
         block = (16,) if blocked else ()

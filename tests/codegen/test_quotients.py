@@ -23,7 +23,7 @@ DIVISORS = (
 
 
 def indices_for(divisor: int) -> np.ndarray:
-    """Returns indices around multiples of a divisor, the largest ones among them, and others."""
+    """Returns indices around multiples of a divisor, including the largest, and random ones."""
     rng = np.random.default_rng(divisor)
     most = MOST // divisor
     factors = np.concatenate([[0, 1, 2, most - 1, most], rng.integers(0, most + 1, 500)])

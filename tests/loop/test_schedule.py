@@ -284,7 +284,7 @@ def test_tiles_of_any_number_share_a_prefetch() -> None:
 
 
 def test_only_the_lines_that_a_panel_reads_at_given_sizes_are_prefetched() -> None:
-    """Tiles read some rows of each panel. The first tile prefetches them, all others nothing."""
+    """Tiles read some rows of each panel. The first tile prefetches them, the others nothing."""
     n, first, count = map(SymDim.symbol, ("n", "first", "count"))
     a, b = te.placeholder((n, 64), "f32", "a"), te.placeholder((4, 64, 16), "f32", "b")
     k, part = te.reduce_axis(count, "k"), te.reduce_axis(4, "part")

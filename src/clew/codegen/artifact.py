@@ -61,7 +61,7 @@ class EntryPoint:
     `cost` is an estimate of the nanoseconds of one run on one core, and `repeated` one of the
     nanoseconds that each call spends on each piece before its lines. Costs and accesses determine
     threading and chunks, and never affect the result. The costs of a template are those at typical
-    sizes; `cost_fs` and `repeated_fs` are femtoseconds at any sizes.
+    sizes; `cost_fs` and `repeated_fs`, in femtoseconds, give them as functions of sizes.
     """
 
     symbol: str
@@ -130,13 +130,13 @@ class EntryPoint:
 
 
 FS_PER_NS: Final = 1_000_000
-"""Costs in nanoseconds are numbers, those that grow with sizes are femtoseconds."""
+"""Costs at given sizes are numbers of nanoseconds; functions of sizes are in femtoseconds."""
 _OPTIONAL: Final = ("cost_fs", "repeated", "repeated_fs")
 
 
 def _record(value: Any) -> Any:
-    """Returns a value of dataclasses, tuples and dimensions as JSON values; costs are left out if
-    they are None or 0.
+    """Returns a value of dataclasses, tuples and dimensions as JSON values. Costs in `_OPTIONAL`
+    are left out if they are None or 0.
     """
     if isinstance(value, SymDim):
         return to_record(value)

@@ -15,8 +15,8 @@ from clew.te.expr import INDEX, Binary, Inlined, Intrinsic, Scalar
 
 
 def cost_fs(stmt: Stmt, costs: Costs) -> Dim:
-    """Returns an estimate of the femtoseconds of one run on one core: of its arithmetic, or of
-    moving its operands if that takes longer. It grows with sizes that only a run knows.
+    """Returns an estimate of the femtoseconds of one run on one core: the time of its arithmetic or
+    that of moving its operands, whichever is longer. It is a function of the free sizes.
     """
     arithmetic, accessed = _work(stmt, 1, costs)
     moved: Dim = 0
@@ -26,7 +26,7 @@ def cost_fs(stmt: Stmt, costs: Costs) -> Dim:
 
 
 def ns_of(cost: Dim) -> float:
-    """Returns the nanoseconds of a cost in femtoseconds, at typical sizes."""
+    """Returns a cost, which is in femtoseconds, as nanoseconds at typical sizes."""
     return typical(cost) / FS_PER_NS
 
 
@@ -34,13 +34,13 @@ def _fs(cycles: float, costs: Costs) -> int:
     return round(costs.ns(cycles) * FS_PER_NS)
 
 
-# For each buffer, by the id of its root: the bytes that are accessed.
+# The bytes accessed in each buffer, by the id of its root.
 _Accessed: TypeAlias = "dict[int, tuple[Buffer, Dim]]"
 
 
 def _work(stmt: Stmt, lanes: int, costs: Costs, speedup: float = 1.0) -> tuple[Dim, _Accessed]:
-    """Returns the femtoseconds of a statement's arithmetic in vectors of `lanes`, and its accesses.
-    Matrix units divide its time by `speedup`.
+    """Returns the femtoseconds of a statement's arithmetic, and its accesses. Each store processes
+    `lanes` elements. Time is divided by `speedup`, which matrix units provide.
     """
     match stmt:
         case Block():

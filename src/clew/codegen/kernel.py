@@ -203,7 +203,7 @@ class _Function:
             self._statement(phase)
         self.tiles.release()
         self.v.checks.report(len(self.layout.arguments) + len(self.layout.sizes))
-        # Without these reference cycles, no collection is needed to free what was computed.
+        # These are in reference cycles, which only a garbage collection would free.
         del self.v.checks, self.tiles
 
     def _starts_lines(self, buffers: list[Buffer]) -> Value:

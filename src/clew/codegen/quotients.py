@@ -1,14 +1,15 @@
 """Division of vectors of indices by sizes that only a run knows.
 
-No CPU divides vectors of integers, so LLVM divides lane by lane, each for as long as several
-vectors take. Instead, lanes are multiplied by the divisor's reciprocal in `f64`, which is exact for
-the indices and divisors up to `MOST`:
+None of the target CPUs has a division of integer vectors, so LLVM divides lane by lane. The
+division of one lane takes as long as other operations on several vectors. Instead, lanes are
+multiplied by the divisor's reciprocal in `f64`. The result is exact for indices and divisors up to
+`MOST`:
 
     n // d = round((n + 1/2) / d - 1/2)
 
-The rounded value differs from the nearest tie by at least 1 / (2 * d). The four roundings of the
-computation (of the reciprocal, the product, the constant part and the sum) are off by less than
-(3 * |n| / d + 1) * 2^-53 in total, which is smaller for numbers up to `MOST`.
+The value to round differs from the nearest tie by at least 1 / (2 * d). The total error of the four
+floating-point roundings (of the reciprocal, the product, the constant part and the sum) is less
+than (3 * |n| / d + 1) * 2^-53, which is smaller than that for numbers up to `MOST`.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from clew.te.expr import INDEX
 
 MOST: Final = 1 << 49
 """The largest absolute value of an index, and the largest divisor."""
-# Added to a number, it leaves an integer in the lowest bits, rounded to nearest. Two instructions
-# thus convert between integers and floats, which AVX2 has no instructions for.
+# Adding it to a number rounds the number to the nearest integer, which is then in the lowest bits.
+# A conversion between `i64` and `f64` thus takes two instructions; AVX2 has no instruction for it.
 _ROUNDER: Final = 1.5 * 2.0**52
 _ROUNDER_BITS: Final = 0x4338000000000000
 
 
 @dataclass(frozen=True)
 class Divisor:
-    """A divisor as a float, its reciprocal, and what to add to a product with that."""
+    """A divisor as a float, its reciprocal, and the number to add to products with the latter."""
 
     number: Value
     reciprocal: Value
@@ -39,7 +40,7 @@ class Divisor:
 
 
 def divisor_of(b: Builder, size: Value, lanes: int) -> Divisor:
-    """Returns a divisor, in all lanes. If it is 0, quotients are undefined, as nothing traps."""
+    """Returns a divisor in all lanes. If it is 0, quotients are undefined, and nothing traps."""
     number = b.value(f"sitofp {size.typed} to double", "f64")
     reciprocal = b.value(f"fdiv double {literal(1.0, 'f64').text}, {number.text}", "f64")
     half = literal(0.5, "f64")

@@ -230,8 +230,9 @@ class Values(Indices):
         return found
 
     def _divided(self, expr: Binary) -> Value | None:
-        """Returns the value of a division of lanes by a size that only a run knows; None for other
-        expressions. That its operands are small enough becomes a need.
+        """Returns the value of a division of lanes by a size that only a run knows. None for other
+        expressions, and for operands without bounds or beyond `MOST`. Where the bounds of operands
+        depend on sizes, `needs` states that they are at most `MOST`.
         """
         by = divisor(expr, expr.op) if expr.op in ("floordiv", "mod") else None
         if not isinstance(by, SymDim) or not self.uses_lane(expr.a):

@@ -87,8 +87,8 @@ class Atom:
 
     @property
     def named(self) -> frozenset[Atom]:
-        """The named sizes in this atom, which may be the atom itself. An operation computes them
-        once: nested operations have many paths to few names.
+        """The named sizes in this atom, which may be the atom itself. They are computed once for
+        each operation, since nested operations lead to few names along many paths.
         """
         if not self.op:
             return frozenset((self,))
@@ -623,8 +623,8 @@ def _lowest_of_terms(bounded: tuple[Mapping[_Monomial, int], int], size: int) ->
 
 @functools.lru_cache(maxsize=1 << 14)
 def _shifted(monomial: _Monomial, size: int) -> tuple[tuple[_Monomial, int], ...]:
-    """Returns a product of atoms as a sum of products of the t by which atoms exceed their lower
-    bounds, without those whose coefficient is 0.
+    """Returns a product of atoms, expanded in the amounts t by which atoms exceed their lower
+    bounds: products of these amounts, with coefficients other than 0.
     """
     parts: list[tuple[_Monomial, int]] = []
     for choice in itertools.product(*(range(p + 1) for _, p in monomial)):
@@ -663,8 +663,8 @@ def _bounded(dim: SymDim, *, linear: bool) -> tuple[dict[_Monomial, int], int]:
     with a positive coefficient becomes `(a - n + 1) / n`.
     """
     terms, divisor = dict(dim.terms), 1
-    # Terms that may have a bound, the largest first: what its bound adds may cancel others. Of
-    # several, the earliest.
+    # Terms that may have a bound, the longest first, since the terms of its bound may cancel
+    # others. Terms of equal length are in the order in which they were added.
     order = itertools.count()
     places = {monomial: next(order) for monomial in terms if _has_bound(monomial)}
     waiting = [(-_length(monomial), place, monomial) for monomial, place in places.items()]

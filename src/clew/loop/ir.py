@@ -207,8 +207,8 @@ class Store:
 
     @cached_property
     def variables(self) -> frozenset[Index]:
-        """The loop variables on which its position depends, not only through values that it reads.
-        Each iteration of such a loop writes elements of its own.
+        """The loop variables on which its position depends, other than only through values that it
+        reads. Each iteration of such a loop writes elements of its own.
         """
         stack, seen = list(self.indices), set[int]()
         found: list[Index] = []
@@ -360,8 +360,8 @@ EMPTY: Final = Block(())
 
 
 class Inside(NamedTuple):
-    """What a statement contains, itself included. Most statements are shared by several nests of a
-    schedule, so this is computed once for each of them.
+    """What a statement contains, itself included. It is computed once for each statement, since the
+    nests of a schedule share most statements.
     """
 
     names: frozenset[str]
@@ -373,8 +373,8 @@ class Inside(NamedTuple):
     is_sound: bool
     """Whether vector loops contain only dot loops, and iterations run in order where they must."""
     followed: frozenset[Index] | None
-    """The loop variables that all stores follow (`Store.variables`), except those to memory of one
-    thread; None if there are no such stores.
+    """The loop variables on which the positions of all stores depend (`Store.variables`). Stores to
+    registers and scratch memory do not count; None if there are no others.
     """
 
 
@@ -385,7 +385,7 @@ _NOTHING: Final = Inside(_NO_NAMES, _NO_KINDS, _NO_NAMES, True, None)
 
 @functools.lru_cache(maxsize=1 << 12)
 def _in_loop(below: Inside, name: str, kind: Kind, is_in_order: bool) -> Inside:
-    """Returns what a loop contains. Most loops are copies of others, and share it."""
+    """Returns what a loop contains. Most loops are copies of others, and share the result."""
     in_place = kind != "vector" or below.kinds <= {"dot"}
     in_order = not is_in_order or kind in ("serial", "unroll")
     is_sound = below.is_sound and in_place and in_order
@@ -460,9 +460,9 @@ def map_expressions(stmt: Stmt, rewrite: Callable[[Scalar], Scalar]) -> Stmt:
 def update_expressions(
     stmt: Stmt, rewrite: Callable[[Scalar], Scalar], reading: Buffer | None = None
 ) -> Stmt:
-    """Returns the statement with every expression in it rewritten, to be used in its place:
-    statements whose expressions stay the same are shared. With `reading`, stores that do not read
-    this buffer stay.
+    """Returns the statement with every expression in it rewritten. The result must replace the
+    original, because both share the statements whose expressions stay the same. With `reading`,
+    stores that do not read this buffer are kept.
     """
 
     def visit(node: Stmt) -> Stmt | None:
@@ -473,7 +473,7 @@ def update_expressions(
 
 
 def _rewritten(stmt: Stmt, rewrite: Callable[[Scalar], Scalar], *, anew: bool) -> Stmt | None:
-    """Returns a statement, except those in it, with rewritten expressions; None if it stays."""
+    """Returns a statement with its own expressions rewritten, not those inside; None to keep it."""
     if isinstance(stmt, Store):
         indices, value = tuple([rewrite(i) for i in stmt.indices]), rewrite(stmt.value)
         if not anew and value is stmt.value and all(map(is_, indices, stmt.indices)):

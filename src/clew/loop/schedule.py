@@ -154,7 +154,7 @@ class Schedule(Shown):
     def finished(self) -> Nest:
         """Returns the nest simplified for code generation."""
         nest = simplified(self.nest, self._simplifier)
-        # What it has cached is larger than the nests, and hardly any schedule goes on from here.
+        # The simplifier's caches are larger than the nests, and few schedules continue from here.
         self._simplifier = Simplifier()
         return nest
 

@@ -22,8 +22,8 @@ from clew.support.lazy import cached_property
 class Chunks(NamedTuple):
     """The division of work: `rows` is i64[n, 5], for each chunk the number of its function among
     the layout's symbols, then the ranges of the grid and of the lines. `counts` is i64[steps], the
-    number of chunks of each driver step. Divisions of a layout that have the same array `counts`
-    differ in ranges only.
+    number of chunks of each driver step. Divisions of a layout that share one array `counts` differ
+    only in ranges.
     """
 
     rows: np.ndarray

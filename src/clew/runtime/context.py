@@ -114,19 +114,19 @@ class SharedMemory:
         self.constants = Constants(constants)
         self.resident = Resident(self.constants.arrays)
         self._idle: list[np.ndarray] = []
-        # The idle contexts of each segment that made one, in that order.
+        # The idle contexts of each segment that called `share`, the oldest first.
         self._contexts: deque[deque[Context]] = deque()
         self._recent: deque[int] = deque(maxlen=_RECENT_CALLS)
         self._lock = Lock()
 
     def share(self, idle: deque[Context]) -> Context | None:
-        """Returns a context for a segment whose idle contexts are `idle`: one that another segment,
-        which made its own long ago, does not use now. None if the segment should make one.
+        """Returns an idle context of the segment that called this longest ago, for a segment whose
+        own idle contexts are `idle`. None if that segment should make a new context.
         """
         self._contexts.append(idle)
         if len(self._contexts) <= _CONTEXTS:
             return None
-        with suppress(IndexError):  # they are in use
+        with suppress(IndexError):  # none is idle
             return self._contexts.popleft().pop()
         return None
 
@@ -227,8 +227,8 @@ class Context(Shown):
 
     Before a call, `bases` must hold the addresses of its inputs, then of its outputs. Each phase of
     a step is a driver step; `first_entries` holds the first of each step. After a call, `records`
-    are zeros unless an index was out of range. Without control flow, `bind` has a context serve
-    other sizes of its layout, in a third of the time that a new one takes.
+    are zeros unless an index was out of range. Without control flow, `bind` prepares a context for
+    other sizes of its layout, in a third of the time that a new context takes.
     """
 
     def __init__(self, bound: Bound, symbols: SymbolTable, places: Places):
@@ -268,8 +268,8 @@ class Context(Shown):
         self.segment_address = address_of(self._segment)
 
     def bind(self, bound: Bound, places: Places) -> None:
-        """Has the next calls run at the sizes of `bound`, whose layout is that of the context, in
-        other memory. Constants stay where they are.
+        """Prepares the context for calls at the sizes of `bound`, which has the same layout, and in
+        the memory of `places`. Constants stay where they are.
         """
         layout, args = bound.layout, self._args
         self._owners = places.owners

@@ -1,7 +1,7 @@
 """Division of the work of phases into chunks, the ranges of pieces and lines that a thread takes.
 
-A program with sizes of its own for each call divides all its phases in each call with new sizes, so
-this is computed for all entry points at once.
+A program with free sizes divides its phases again in each call with new sizes, so the division is
+computed for all entry points at once.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ LineCosts = Sequence[tuple[int, float]]
 
 
 class Work(NamedTuple):
-    """What decides the division of entry points: arrays with an element for each, in order. `phase`
-    counts phases from 0, `cost` is in nanoseconds, and `repeats` says whether each call repeats
-    work on a piece before its lines.
+    """The facts that determine a division: arrays with one element for each entry point, in order.
+    `phase` counts phases from 0, `cost` is in nanoseconds, and `repeats` says whether each call
+    repeats work on a piece before its lines.
     """
 
     phase: np.ndarray
@@ -50,9 +50,9 @@ class Work(NamedTuple):
 
 
 class Division(NamedTuple):
-    """The chunks of all phases in order: `rows` is i64[n, 5], for each the number of its entry
-    point, then the ranges of pieces and of lines. `counts` is i64[phases], the number of chunks of
-    each phase.
+    """The chunks of all phases in order. `rows` is i64[n, 5]: for each chunk, the number of its
+    entry point, then the ranges of pieces and of lines. `counts` is i64[phases], the number of
+    chunks of each phase.
     """
 
     rows: np.ndarray
@@ -60,10 +60,10 @@ class Division(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """What is divided further into chunks: arrays with an element for each part of an entry point.
+    """Parts of entry points, to divide further into chunks: arrays with one element for each part.
 
-    A part has all pieces, `lines` lines from `first` on, and about `share` chunks. It belongs to
-    `thread`, or to all threads (0). `team` is the number of threads that divide it.
+    A part has all pieces, `lines` lines from `first` on, and about `share` chunks. `team` is the
+    number of threads that share it, all or one. `thread` is that one, or 0 for all.
     """
 
     entry: np.ndarray
@@ -91,9 +91,9 @@ def divide(
     """Returns the chunks of phases; the caller takes those of a phase from the front, and workers
     from the back.
 
-    In phases that are `along`, each thread takes some lines of all pieces, if there are lines,
-    rather than all lines of some pieces. For this, `line_costs` holds the number and the cost of
-    each group of equal lines, by entry point.
+    In phases for which `along` is true, each thread takes some lines of all pieces rather than all
+    lines of some pieces, if there are as many lines as threads. For this, `line_costs` holds the
+    number and the cost of the lines in each group of equal lines, by entry point.
     """
     n_phases = len(along)
     shared = are_shared(work, threads, n_phases)
@@ -119,7 +119,7 @@ def divide(
 def _by_lines(
     parts: _Parts, cut: np.ndarray, line_costs: Sequence[LineCosts], threads: int
 ) -> _Parts:
-    """Returns the parts with entry points in `cut` divided among threads, along their lines."""
+    """Returns the parts; those of entry points in `cut` are divided by lines, one per thread."""
     times = np.ones_like(parts.entry)
     times[cut] = threads
     found = _Parts(*(np.repeat(array, times) for array in parts))
@@ -135,7 +135,7 @@ def _by_lines(
 
 
 def _cuts_of_lines(groups: LineCosts, parts: int) -> np.ndarray:
-    """Returns the ends of parts of about equal cost, before and after each."""
+    """Returns the boundaries of `parts` ranges of lines of about equal cost, both ends included."""
     costs = np.repeat([cost for _, cost in groups], [count for count, _ in groups])
     done = np.cumsum(costs)
     middles = done - costs / 2
@@ -147,7 +147,10 @@ def _cuts_of_lines(groups: LineCosts, parts: int) -> np.ndarray:
 
 
 def _chunks(work: Work, parts: _Parts, shared: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns rows of chunks in the order of their parts, and the thread of each."""
+    """Returns rows of chunks in the order of their parts, and the thread of each. If each chunk
+    repeats work before its lines, lines are divided into the fewest parts that give all threads
+    equal numbers of chunks, or `_FAIR` chunks each.
+    """
     pieces = work.pieces[parts.entry]
     size, across = _evenly(pieces, parts.share)
     along = parts.share // np.maximum(1, across)
@@ -170,8 +173,8 @@ def _chunks(work: Work, parts: _Parts, shared: np.ndarray) -> tuple[np.ndarray, 
 
 
 def _evenly(count: np.ndarray, most: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the size and the number of about `most` equal parts; rather a few more, smaller ones
-    than fewer.
+    """Returns the size and the number of about `most` equal parts. A few more, smaller parts are
+    preferred to fewer.
     """
     size = np.maximum(1, count // np.maximum(1, np.minimum(most, _MOST_CHUNKS)))
     size = np.maximum(size, -(-count // _MOST_CHUNKS))
@@ -183,8 +186,8 @@ def _is_fair(chunks: int, threads: int) -> bool:
 
 
 def _in_order(phase: np.ndarray, thread: np.ndarray) -> np.ndarray:
-    """Returns the order of chunks: in each phase the caller's, then those of the workers, who begin
-    at the end and take turns.
+    """Returns the order of chunks: in each phase those of the caller, then those of the workers,
+    which start at the end and take turns.
     """
     order = np.lexsort((thread, phase))
     same = (np.diff(phase[order], prepend=-1) == 0) & (np.diff(thread[order], prepend=-1) == 0)

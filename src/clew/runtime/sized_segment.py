@@ -1,9 +1,9 @@
 """Segments whose plans depend on sizes, and how they get their numbers.
 
 Without control flow, a run needs few numbers at given sizes: those that kernels take, grids, sizes
-of buffers and, for several threads, costs. One generated function returns them, and the plan is
-made only if it is asked for, or to decide which phases are divided along their lines. That decision
-is the same for all sizes whose binary logarithms are.
+of buffers and, for several threads, costs. One generated function returns them. The plan is made
+only if it is asked for, or to decide which phases are divided along their lines. All sizes with
+equal bit lengths share that decision.
 """
 
 from __future__ import annotations
@@ -144,9 +144,9 @@ class Numbers:
         self._phase_of = np.array(phase_of, np.int64)
         self._counts = np.bincount(self._phase_of, minlength=layout.n_steps)
         self._line_costs = [[cost for _, cost in entry.lines] for entry in entries]
-        # By the binary logarithms of sizes: whether each phase is divided along its lines.
+        # Whether each phase is divided along its lines, by the bit lengths of sizes.
         self._along: dict[tuple[int, ...], list[bool]] = {}
-        several = entries if threads > 1 else []  # only they need costs
+        several = entries if threads > 1 else []  # one thread needs no costs
         shapes = [spec.shape for spec in (*template.inputs, *template.outputs)]
         self._lists = DimLists(
             [SymDim.symbol(name) for step in steps for name in step.code.sizes],
@@ -213,8 +213,9 @@ class Numbers:
         repeated: Sequence[int],
         groups: Sequence[int],
     ) -> Chunks:
-        """Returns the division of work among threads, given the numbers of entry points: pieces,
-        lines, femtoseconds of a run and of work that calls repeat, and lines of each group.
+        """Returns the division of work among threads. The arguments hold, for each entry point, the
+        pieces, the lines, the femtoseconds of a run and of the work that calls repeat, and the
+        lines of each group.
         """
         pieces, n_lines = np.array(grids, np.int64), np.array(lines, np.int64)
         pieces[self._has_lines & (n_lines == 0)] = 0

@@ -238,7 +238,7 @@ def divides_by_sizes(info: StageInfo, loop: str) -> bool:
     seen: set[int] = set()
     while stack:
         node = stack.pop()
-        if id(node) in seen or isinstance(node, Load):  # the addresses of loads are above
+        if id(node) in seen or isinstance(node, Load):  # addresses of loads are in the stack
             continue
         seen.add(id(node))
         if (

@@ -59,8 +59,9 @@ def no_collections() -> AbstractContextManager[None]:
 @contextmanager
 def collected_at_the_end() -> Iterator[None]:
     """As `rare_collections`. At the end, collects all objects if their number has grown by a
-    quarter, so that no later call does. This is done inside the context: it also resets the counts
-    of new objects, which would start another collection under the thresholds outside.
+    quarter, so that no later call does. The collection runs inside the context, because it also
+    resets the counts of new objects. Otherwise, these would start another collection as soon as the
+    context restores the thresholds.
     """
     blocks = sys.getallocatedblocks()
     with rare_collections():

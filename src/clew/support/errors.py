@@ -173,7 +173,7 @@ def locate(
     inputs: Callable[[], str] | None = None,
 ) -> Iterator[None]:
     """Adds a place to every `ClewError` that leaves the block; inner places win. `inputs` returns
-    a description of the inputs.
+    a description of the inputs, and is called only for an error.
     """
     try:
         yield

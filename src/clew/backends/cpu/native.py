@@ -81,7 +81,7 @@ class NativeKernels:
         self, calls: Sequence[Call]
     ) -> tuple[dict[int, str], list[tuple[KernelSource, PendingObject]]]:
         """Returns the keys of the kernels, by the ids of functions, and the objects being compiled.
-        Kernels that the cache has are in `binaries` afterwards.
+        Adds the kernels found in the cache to `binaries`.
         """
         waiting: list[tuple[KernelSource, PendingObject]] = []
         keys: dict[int, str] = {}

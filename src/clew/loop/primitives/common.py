@@ -147,8 +147,8 @@ def check_kinds(nest: Nest) -> None:
 
 
 def _questionable(stmt: Stmt) -> Iterator[For]:
-    """Yields the loops in a statement, outermost first, without those in which no loop can break a
-    rule of `check_kinds`.
+    """Yields the loops in a statement, outermost first. Leaves out statements in which no loop can
+    break a rule of `check_kinds`.
     """
     stack: list[Stmt] = [stmt]
     while stack:

@@ -53,13 +53,15 @@ def prefetch(
     range.
 
     If only a run knows the number of iterations, a loop prefetches each share, which is capped at
-    32 lines; the last share may extend beyond the range. If only a run knows which parts of the
-    range are read, as by a convolution that leaves out taps in the padding, there are no shares:
-    the first tile prefetches the lines at its own positions in the next range. In the loops of a
-    matrix unit, shares are numbers: the first 4 tiles prefetch the range, and the others repeat the
-    last lines.
+    32 lines; the last share may extend beyond the range. In the loops of a matrix unit, each share
+    is a fixed number of lines: the first 4 tiles prefetch the range, and the others repeat the last
+    lines.
 
-    With `tiles`, the loop over tiles around `at`, shares are numbers at all sizes: the first 4
+    If only a run knows which parts of the range are read, as in a convolution that skips taps in
+    the padding, there are no shares: the first tile prefetches the lines at its own positions in
+    the next range.
+
+    With `tiles`, the loop over tiles around `at`, shares are fixed at all sizes: the first 4
     tiles prefetch the range, and all others repeat the last lines. Copies of this loop that have
     fewer iterations at typical sizes are for remainders. There, each tile prefetches the whole
     range, in shares at its innermost loop, and so does a copy for fewer than 4 tiles, which is
@@ -193,8 +195,9 @@ def _panel(loads: list[Load], loop: For, buffer: str, simplifier: Simplifier) ->
 
 
 def _steps_of_part(body: Stmt, at: str, load: Load, axis: int) -> Dim | None:
-    """Returns the number of executions of the body of the loop `at` that read each position once,
-    if only a run knows which parts of a panel, the axes of `load` after `axis`, they read.
+    """Returns the number of executions of the body of the loop `at` that together read each
+    position once. A panel is the axes of `load` after `axis`. None unless only a run knows which
+    parts of a panel are read.
     """
     path = _path(body, at)
     within = load.indices[axis + 1 :]
@@ -208,7 +211,7 @@ def _steps_of_part(body: Stmt, at: str, load: Load, axis: int) -> Dim | None:
 
 
 def _path(stmt: Stmt, at: str) -> list[For]:
-    """Returns the loops around the first loop of a name, and that loop; empty if there is none."""
+    """Returns the first loop named `at`, after the loops around it; empty if there is none."""
     match stmt:
         case For():
             inner = [] if stmt.name == at else _path(stmt.body, at)
@@ -259,7 +262,7 @@ class Step:
 
 
 class _Prefetches:
-    """Prefetches of the panel after `panel`, or of the last panel again."""
+    """Prefetches of the panel after `panel`; after the last panel, that panel is repeated."""
 
     def __init__(self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar) -> None:
         self.buffer = buffer
@@ -275,7 +278,7 @@ class _Prefetches:
 
 
 class _SamePlace(_Prefetches):
-    """Each of the first `steps` steps prefetches the positions that it reads itself."""
+    """Each of the first `steps` steps prefetches its own positions in the next panel."""
 
     def __init__(
         self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: Dim

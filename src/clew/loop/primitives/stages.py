@@ -296,8 +296,8 @@ def _only_of(expr: Scalar, inner: dict[int, Index]) -> bool:
 
 
 def _facts_inside(stmt: Stmt, name: str) -> dict[int, Facts]:
-    """Returns the facts that hold inside each loop of that name, by the loop's id, and inside the
-    loops around them.
+    """Returns the facts that hold inside each loop of that name and inside each loop around one, by
+    the loop's id.
     """
     found: dict[int, Facts] = {}
     pending: list[tuple[Stmt, Facts]] = [(stmt, ())]

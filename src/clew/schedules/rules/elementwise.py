@@ -45,7 +45,7 @@ _LEAST_LANES: Final = 4
 class Elements(Match):
     """A stage whose axes are fused as far as all accesses allow.
 
-    `lines`, if any, is the axis that stays a loop inside the parallel one over the axes before it.
+    `lines`, if any, is an axis that stays a separate loop inside the loop over the axes before it.
     `way` is the way to vectorize it: not at all (`scalar`), in lanes along the last axis (`lanes`),
     in tiles with an axis that an operand is contiguous along (`tiles`), or in vectors along two
     axes (`interleave`).
@@ -134,8 +134,8 @@ class Elementwise(Rule[Elements]):
 
 
 def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) -> None:
-    """Vectorizes the last axis. The others become one loop, or those before, at and after `lines`
-    one each.
+    """Vectorizes the last axis. The others become one loop. If `lines` is set, it stays a loop, and
+    the axes before it and those after it become one loop each.
     """
     selectors, info = list(match.selectors), match.info
     if selectors:
@@ -268,11 +268,11 @@ def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
 def _line_axis(
     schedule: Schedule, root: str, axes: tuple[str, ...], selectors: tuple[str, ...]
 ) -> str:
-    """Returns the innermost axis, besides the last, for which a loop over it and the axes before
-    would divide by its size, which only a run knows; "" if there is none.
+    """Returns the innermost axis, except the last, that has a free size and whose fusion with the
+    axis before it would add divisions by a free size; "" if there is none.
 
-    A number as a divisor becomes a multiplication. Other divisions take longer than a vector, so
-    they are left to the loop around the axis.
+    Division by a constant becomes a multiplication. Other divisions take longer than the load and
+    store of a vector, so they are left to the loop around the axis.
     """
     for before, axis in reversed([*itertools.pairwise(axes[:-1])]):
         if not schedule.is_static(axis):
