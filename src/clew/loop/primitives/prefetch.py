@@ -84,7 +84,8 @@ def prefetch(
             raise ScheduleError("S012", f"loop {at} is not inside loop {ahead}")
         stmt, load = load_of[0]
         assert isinstance(stmt, Store)
-        once = _steps_of_part(found.body, at, load, len(outer))
+        tiled = has_tiles(found.body)
+        once = None if tiled else _steps_of_part(found.body, at, load, len(outer))
 
         def share(steps: Dim) -> Share:
             if once is not None:
@@ -97,7 +98,7 @@ def prefetch(
         if not isinstance(steps, int) and tiles:
             body, skipped = _with_small_tiles(found.body, tiles, buffer, share, simplifier)
             steps = least_iterations(body, at, skipped) * FEW_TILES
-        elif not isinstance(steps, int) and has_tiles(body):  # they contain no loops over lines
+        elif not isinstance(steps, int) and tiled:  # they contain no loops over lines
             steps = least_iterations(body, at) * FEW_TILES
         placed = True
         if steps:
