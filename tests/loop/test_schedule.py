@@ -197,6 +197,16 @@ def test_prefetch_asks_for_a_share_of_the_next_panel_each_step() -> None:
     assert same(interpret(schedule.finished(), arrays), expected)
 
 
+def test_prefetch_of_panels_of_one_element() -> None:
+    """A loop over the last axis of a row."""
+    nest, arrays, expected = plain("moved", 1, 20)
+    schedule = Schedule(nest)
+    schedule.prefetch("x", "turned.i", "turned.j")
+    (asked,) = (s for s in walk(schedule.nest.body) if isinstance(s, Prefetch))
+    assert len(asked.indices) == 2
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
 def panels_of_any_rows() -> Schedule:
     """Returns a product with four panels of 64 lines."""
     n = SymDim.symbol("n")

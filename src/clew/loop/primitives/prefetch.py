@@ -346,6 +346,8 @@ class _Share(_Prefetches):
     def _of_line(self, line: Scalar) -> Prefetch:
         """Returns the prefetch of a cache line of the panel."""
         inner = len(self.buffer.shape) - len(self.panel)
+        if not inner:  # a panel is one element
+            return self.prefetch()
         place = binary("mul", line, Imm(self.per_line, INDEX))
         # The position within the panel counts from its start, over all of its axes.
         return self.prefetch(*[_ZERO] * (inner - 1), place)
