@@ -136,6 +136,14 @@ define void @write_at_grid(ptr %args, ptr %scratch, i64 %begin, i64 %end) {
   ret void
 }
 
+; out[-1] = 1.0
+define void @write_before(ptr %args, ptr %scratch, i64 %begin, i64 %end) {
+  %out = load ptr, ptr %args
+  %oi = getelementptr float, ptr %out, i64 -1
+  store float 1.0, ptr %oi
+  ret void
+}
+
 ; out[0] = a[-1]
 define void @read_before(ptr %args, ptr %scratch, i64 %begin, i64 %end) {
   %op = getelementptr ptr, ptr %args, i64 1
