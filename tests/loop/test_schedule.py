@@ -246,20 +246,32 @@ def requested(nest: Nest, sizes: Mapping[str, int], panel: int) -> list[int]:
 
 
 def test_tiles_prefetch_the_whole_panel_at_all_sizes() -> None:
-    """Few tiles prefetch it each; the first four of many share the work."""
+    """The only tile prefetches all of it, two tiles a half each, and the first four of many a
+    quarter each. Others repeat lines.
+    """
     schedule = panels_of_any_rows()
     schedule.split("out.i", 6, tail="shrink")
-    schedule.split("out.k", 16)
+    schedule.split("out.k", 4)
+    schedule.reorder("out.i.o", "out.k.o", "out.k.i", "out.i.i", "out.j")
+    for name in ("out.k.i", "out.i.i"):
+        schedule.unroll(name)
+    schedule.vectorize("out.j")
     schedule.prefetch("b", "out.p", "out.k.o", "out.i.o")
     panel = list(range(64))
-    for rows in (1, 5, 6, 7, 12, 18):
+    for rows in (1, 2, 3, 4, 5, 6, 24, 60, 90):
         lines = requested(schedule.nest, {"n": rows}, panel=0)
         assert lines[:64] == panel, rows
-        assert len(lines) % 64 == 0, rows
+    for rows in (7, 11, 12, 13, 18):
+        lines = requested(schedule.nest, {"n": rows}, panel=0)
+        first, second = lines[:64], lines[64:128]
+        assert sorted(set(first)) == panel[:32], rows
+        assert sorted(set(second)) == panel[32:], rows
+        assert set(lines[128:]) <= set(panel[32:]), rows
+    for rows in range(1, 41):
+        assert set(requested(schedule.nest, {"n": rows}, panel=0)) == set(panel), rows
     for rows in (24, 60, 90):
         lines = requested(schedule.nest, {"n": rows}, panel=0)
-        assert lines[:64] == panel, rows
-        assert set(lines[64:]) <= {63}, rows
+        assert set(lines[64:]) <= set(panel[32:]), rows
     arrays = [np.ones((7, 64), np.float32), np.ones((4, 64, 16), np.float32)]
     (result,) = interpret(at_sizes(schedule.finished(), {"n": 7}), arrays)
     assert (result == 64).all()

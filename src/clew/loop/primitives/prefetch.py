@@ -63,10 +63,11 @@ def prefetch(
 
     With `tiles`, the loop over tiles around `at`, shares are fixed at all sizes: the first 4
     tiles prefetch the range, and all others repeat the last lines. Copies of this loop that have
-    fewer iterations at typical sizes are for remainders. There, each tile prefetches the whole
-    range, in shares at its innermost loop, and so does a copy for fewer than 4 tiles, which is
-    added. This is for tiles that each range meets once: a remainder that runs for every line of an
-    image would prefetch the range every time.
+    fewer iterations at typical sizes are for remainders. There, the only tile prefetches the whole
+    range, in shares at its innermost loop, or the first two of several prefetch a half each. So do
+    the tiles of a copy for fewer than 4 tiles, which is added. This is for tiles that each range
+    meets once: a remainder that runs for every line of an image would prefetch the range every
+    time.
 
     Errors: S001; S011 if `buffer` is not read in contiguous ranges, one per iteration of `ahead`;
     S012 if `at` is not inside `ahead`; S033 for shares of more than 1024 lines.
@@ -96,7 +97,13 @@ def prefetch(
 
         body, skipped = found.body, frozenset[int]()
         if not isinstance(steps, int) and tiles:
-            body, skipped = _with_small_tiles(found.body, tiles, buffer, share, simplifier)
+
+            def half(steps: int, tile: Scalar, alone: Dim) -> Share:
+                if once is not None:
+                    return share(steps)
+                return _Half(load.source, outer, stmt.stage, panel, steps, tile, alone)
+
+            body, skipped = _with_small_tiles(found.body, tiles, buffer, half, simplifier)
             steps = least_iterations(body, at, skipped) * FEW_TILES
         elif not isinstance(steps, int) and tiled:  # they contain no loops over lines
             steps = least_iterations(body, at) * FEW_TILES
@@ -115,35 +122,48 @@ def _with_small_tiles(
     body: Stmt,
     tiles: str,
     buffer: str,
-    share: Callable[[Dim], Share],
+    share: Callable[[int, Scalar, Dim], Share],
     simplifier: Simplifier,
 ) -> tuple[Stmt, frozenset[int]]:
-    """Returns a statement in which each tile of the loops named `tiles` that have few iterations
-    prefetches the whole range, and the ids of these loops. A loop that usually has more iterations
-    becomes two: one for few, and one for more.
+    """Returns a statement in which the first two tiles of the loops named `tiles` that have few
+    iterations share the prefetch of the range, or the only one prefetches it, and the ids of these
+    loops. A loop that usually has more iterations becomes two: one for few, and one for more.
+
+    `share` receives the number of steps of a tile, the number of the tile, and 1 if there is no
+    other tile, else 0.
     """
     done: set[int] = set()
+    total = iterations(body, tiles)
+    alone = 1 - dim_min(total // 2, 1)
+    before: Dim = 0
 
-    def whole(loop: For) -> For:
+    def few(loop: For) -> For:
         inner = [n for n in loops(loop.body) if n.kind == "serial" and _reads(n, buffer)]
         if not inner:
             return loop
         at = inner[-1].name
-        each = share(least_iterations(loop.body, at))
+        tile = binary("add", size(before), loop.index)
+        each = share(least_iterations(loop.body, at), tile, alone)
         small = replace(loop, body=insert_shares(loop.body, at, Step(), each, simplifier))
         done.add(id(small))
         return small
 
+    def divided(stmt: For, times: int) -> Stmt:
+        if times < FEW_TILES:
+            return few(stmt)
+        enough = dim_min(stmt.size // FEW_TILES, 1)
+        return block(few(_times(stmt, 1 - enough)), _times(stmt, enough))
+
     def visit(stmt: Stmt, times: int) -> Stmt:
+        nonlocal before
         match stmt:
             case For():
                 times *= stmt.typical
                 if stmt.name != tiles:
                     return replace(stmt, body=visit(stmt.body, times))
-                if times < FEW_TILES:
-                    return whole(stmt)
-                enough = dim_min(stmt.size // FEW_TILES, 1)
-                return block(whole(_times(stmt, 1 - enough)), _times(stmt, enough))
+                found = divided(stmt, times)
+                before = before + stmt.size
+                return found
             case If():
                 return replace(stmt, body=visit(stmt.body, times))
             case Block():
@@ -272,10 +292,55 @@ class _Prefetches:
         following = binary("min", binary("add", panel, Imm(1, INDEX)), Imm(last, INDEX))
         self.panel: list[Scalar] = [*outer, following]
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
+        self.lines = -(-math.prod(buffer.numbers[len(self.panel) :]) // self.per_line)
 
     def prefetch(self, *rest: Scalar) -> Prefetch:
         """Returns the prefetch of a position in the panel."""
         return Prefetch(self.buffer, (*self.panel, *rest), self.stage)
+
+    def of_line(self, line: Scalar) -> Prefetch:
+        """Returns the prefetch of a cache line of the panel."""
+        inner = len(self.buffer.shape) - len(self.panel)
+        if not inner:  # a panel is one element
+            return self.prefetch()
+        place = binary("mul", line, Imm(self.per_line, INDEX))
+        # The position within the panel counts from its start, over all of its axes.
+        return self.prefetch(*[_ZERO] * (inner - 1), place)
+
+
+class _Half(_Prefetches):
+    """The share of each of a tile's `steps` steps in the prefetch of the next panel: all of it by a
+    tile that is alone, and one half each by the first two tiles of several. The others repeat the
+    second half. Requests that a tile need not make repeat others, since a branch in each step would
+    take longer.
+    """
+
+    def __init__(
+        self,
+        buffer: Buffer,
+        outer: list[Scalar],
+        stage: str,
+        panel: Scalar,
+        steps: int,
+        tile: Scalar,
+        alone: Dim,
+    ) -> None:
+        super().__init__(buffer, outer, stage, panel)
+        self.steps, self.tile, self.alone = steps, tile, alone
+        self.each = -(-self.lines // max(steps, 1))
+        check_lines(self.each)
+
+    def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
+        """Returns the prefetches of one step."""
+        half = -(-self.each // 2)
+        stride = half + self.alone * (self.each - half)
+        start = max(self.lines - self.steps * half, 0)  # of the second half
+        second = binary("mul", binary("min", self.tile, Imm(1, INDEX)), Imm(start, INDEX))
+        first = binary("add", second, binary("mul", step.number, size(stride)))
+        if self.steps * self.each > self.lines:
+            first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
+        offsets = [n if n < half else n - half + self.alone * half for n in range(self.each)]
+        return [self.of_line(binary("add", first, size(n))) for n in offsets]
 
 
 class _SamePlace(_Prefetches):
@@ -316,8 +381,6 @@ class _Share(_Prefetches):
         self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: Dim
     ) -> None:
         super().__init__(buffer, outer, stage, panel)
-        elements = math.prod(buffer.numbers[len(self.panel) :])
-        self.lines = -(-elements // self.per_line)
         self.steps = steps
         # The lines of a share; 0 if only a run knows the number of steps, and thus of lines.
         self.each = -(-self.lines // max(steps, 1)) if isinstance(steps, int) else 0
@@ -330,7 +393,7 @@ class _Share(_Prefetches):
         if not simplifier.never_above(first, self.lines - self.each):
             first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
         lines = range(min(self.each, self.lines))
-        return [self._of_line(binary("add", first, Imm(n, INDEX))) for n in lines]
+        return [self.of_line(binary("add", first, Imm(n, INDEX))) for n in lines]
 
     def _of_size(self, steps: SymDim, step: Step, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step if only a run knows the number of steps."""
@@ -340,17 +403,8 @@ class _Share(_Prefetches):
         first = binary("min", start, size(dim_max(self.lines - step.count * each, 0)))
         line = Index(f"{self.stage}.line", each)
         place = binary("add", binary("add", first, binary("mul", step.inside, size(each))), line)
-        share = For(line, "serial", self._of_line(simplifier.simplify(place)))
+        share = For(line, "serial", self.of_line(simplifier.simplify(place)))
         return [If(binary("lt", simplifier.simplify(start), Imm(self.lines, INDEX)), share)]
-
-    def _of_line(self, line: Scalar) -> Prefetch:
-        """Returns the prefetch of a cache line of the panel."""
-        inner = len(self.buffer.shape) - len(self.panel)
-        if not inner:  # a panel is one element
-            return self.prefetch()
-        place = binary("mul", line, Imm(self.per_line, INDEX))
-        # The position within the panel counts from its start, over all of its axes.
-        return self.prefetch(*[_ZERO] * (inner - 1), place)
 
 
 def check_lines(lines: int) -> None:
