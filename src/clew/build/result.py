@@ -121,7 +121,7 @@ class BuildTemplate(Shown):
         self, program: Program, segments: Sequence[NativeSegment], sizes: Mapping[str, int]
     ) -> Build:
         """Returns the build with the program for given sizes, and that program's segments."""
-        # Each call with new sizes comes here; `__init__` would take a tenth of its time.
+        # Each call with new sizes comes here, and a dataclass collects its fields slowly.
         made = Build.__new__(Build)
         changed = {"program": program, "segments": segments, "sizes": dict(sizes)}
         made.__dict__.update(self.__dict__, **changed)

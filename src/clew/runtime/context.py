@@ -228,7 +228,7 @@ class Context(Shown):
     Before a call, `bases` must hold the addresses of its inputs, then of its outputs. Each phase of
     a step is a driver step; `first_entries` holds the first of each step. After a call, `records`
     are zeros unless an index was out of range. Without control flow, `bind` prepares a context for
-    other sizes of its layout, in a third of the time that a new context takes.
+    other sizes of its layout, which takes less time than a new context.
     """
 
     def __init__(self, bound: Bound, symbols: SymbolTable, places: Places):

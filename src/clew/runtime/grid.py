@@ -30,11 +30,6 @@ class Chunk(NamedTuple):
     first: int
     last: int
 
-    @property
-    def ranges(self) -> tuple[int, int, int, int]:
-        """The arguments of the function after its memory."""
-        return self.begin, self.end, self.first, self.last
-
 
 def phases(entries: Sequence[EntryPoint]) -> list[list[EntryPoint]]:
     """Returns the entry points of a kernel in order, grouped by those that may run concurrently."""

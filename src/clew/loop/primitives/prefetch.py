@@ -88,20 +88,18 @@ def prefetch(
         tiled = has_tiles(found.body)
         once = None if tiled else _steps_of_part(found.body, at, load, len(outer))
 
+        following = _NextPanel(load.source, outer, stmt.stage, panel)
+
         def share(steps: Dim) -> Share:
-            if once is not None:
-                return _SamePlace(load.source, outer, stmt.stage, panel, once)
-            made = _Share(load.source, outer, stmt.stage, panel, steps)
-            check_lines(made.each)
-            return made
+            return _Share(following, steps) if once is None else _SamePlace(following, once)
 
         body, skipped = found.body, frozenset[int]()
         if not isinstance(steps, int) and tiles:
 
             def half(steps: int, tile: Scalar, alone: Dim) -> Share:
                 if once is not None:
-                    return share(steps)
-                return _Half(load.source, outer, stmt.stage, panel, steps, tile, alone)
+                    return _SamePlace(following, once)
+                return _Half(following, steps, tile, alone)
 
             body, skipped = _with_small_tiles(found.body, tiles, buffer, half, simplifier)
             steps = least_iterations(body, at, skipped) * FEW_TILES
@@ -282,7 +280,7 @@ class Step:
         return Step(binary("add", self.number, size(steps)))
 
 
-class _Prefetches:
+class _NextPanel:
     """Prefetches of the panel after `panel`; after the last panel, that panel is repeated."""
 
     def __init__(self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar) -> None:
@@ -290,72 +288,64 @@ class _Prefetches:
         self.stage = stage
         last = buffer.numbers[len(outer)] - 1
         following = binary("min", binary("add", panel, Imm(1, INDEX)), Imm(last, INDEX))
-        self.panel: list[Scalar] = [*outer, following]
+        self.position: list[Scalar] = [*outer, following]
         self.per_line = max(1, CACHE_LINE_BYTES // memory_bytes(buffer.dtype))
-        self.lines = -(-math.prod(buffer.numbers[len(self.panel) :]) // self.per_line)
+        self.lines = -(-math.prod(buffer.numbers[len(self.position) :]) // self.per_line)
 
     def prefetch(self, *rest: Scalar) -> Prefetch:
         """Returns the prefetch of a position in the panel."""
-        return Prefetch(self.buffer, (*self.panel, *rest), self.stage)
+        return Prefetch(self.buffer, (*self.position, *rest), self.stage)
 
     def of_line(self, line: Scalar) -> Prefetch:
         """Returns the prefetch of a cache line of the panel."""
-        inner = len(self.buffer.shape) - len(self.panel)
+        inner = len(self.buffer.shape) - len(self.position)
         if not inner:  # a panel is one element
             return self.prefetch()
         place = binary("mul", line, Imm(self.per_line, INDEX))
         # The position within the panel counts from its start, over all of its axes.
         return self.prefetch(*[_ZERO] * (inner - 1), place)
 
+    def lines_each(self, steps: int) -> int:
+        """Returns the lines of each of `steps` equal shares. Errors: S033."""
+        each = -(-self.lines // max(steps, 1))
+        check_lines(each)
+        return each
 
-class _Half(_Prefetches):
+
+class _Half:
     """The share of each of a tile's `steps` steps in the prefetch of the next panel: all of it by a
     tile that is alone, and one half each by the first two tiles of several. The others repeat the
     second half. Requests that a tile need not make repeat others, since a branch in each step would
     take longer.
     """
 
-    def __init__(
-        self,
-        buffer: Buffer,
-        outer: list[Scalar],
-        stage: str,
-        panel: Scalar,
-        steps: int,
-        tile: Scalar,
-        alone: Dim,
-    ) -> None:
-        super().__init__(buffer, outer, stage, panel)
-        self.steps, self.tile, self.alone = steps, tile, alone
-        self.each = -(-self.lines // max(steps, 1))
-        check_lines(self.each)
+    def __init__(self, panel: _NextPanel, steps: int, tile: Scalar, alone: Dim) -> None:
+        self.panel, self.steps, self.tile, self.alone = panel, steps, tile, alone
+        self.each = panel.lines_each(steps)
 
     def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
         """Returns the prefetches of one step."""
         half = -(-self.each // 2)
         stride = half + self.alone * (self.each - half)
-        start = max(self.lines - self.steps * half, 0)  # of the second half
+        start = max(self.panel.lines - self.steps * half, 0)  # of the second half
         second = binary("mul", binary("min", self.tile, Imm(1, INDEX)), Imm(start, INDEX))
         first = binary("add", second, binary("mul", step.number, size(stride)))
-        if self.steps * self.each > self.lines:
-            first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
+        if self.steps * self.each > self.panel.lines:
+            first = binary("min", first, Imm(max(self.panel.lines - self.each, 0), INDEX))
         offsets = [n if n < half else n - half + self.alone * half for n in range(self.each)]
-        return [self.of_line(binary("add", first, size(n))) for n in offsets]
+        return [self.panel.of_line(binary("add", first, size(n))) for n in offsets]
 
 
-class _SamePlace(_Prefetches):
+class _SamePlace:
     """Each of the first `steps` steps prefetches its own positions in the next panel."""
 
-    def __init__(
-        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: Dim
-    ) -> None:
-        super().__init__(buffer, outer, stage, panel)
-        self.steps = steps
+    def __init__(self, panel: _NextPanel, steps: Dim) -> None:
+        self.panel, self.steps = panel, steps
 
     def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
         """Returns the prefetches of one step."""
-        load = next(load for _, load in reads(body) if load.source.name == self.buffer.name)
-        within = load.indices[len(self.panel) :]
+        load = next(load for _, load in reads(body) if load.source.name == self.panel.buffer.name)
+        within = load.indices[len(self.panel.position) :]
         inner = [n for n in loops(body) if any(contains(i, n.index) for i in within)]
         lines: list[Stmt] = []
         for values in itertools.product(*map(self._starts, inner)):
@@ -363,7 +353,7 @@ class _SamePlace(_Prefetches):
                 id(n.index): Imm(value, INDEX) for n, value in zip(inner, values, strict=True)
             }
             place = (simplifier.simplify(substitute(i, known)) for i in within)
-            lines.append(self.prefetch(*place))
+            lines.append(self.panel.prefetch(*place))
         check_lines(len(lines))
         first = binary("lt", simplifier.simplify(step.number), size(self.steps))
         return [If(first, block(*lines))]
@@ -371,40 +361,37 @@ class _SamePlace(_Prefetches):
     def _starts(self, loop: For) -> range:
         """Returns the iterations of a loop inside a step at which a cache line may begin."""
         assert isinstance(loop.size, int)
-        return range(0, loop.size, self.per_line if loop.kind == "vector" else 1)
+        return range(0, loop.size, self.panel.per_line if loop.kind == "vector" else 1)
 
 
-class _Share(_Prefetches):
+class _Share:
     """The share of each of `steps` steps in the prefetch of the next panel."""
 
-    def __init__(
-        self, buffer: Buffer, outer: list[Scalar], stage: str, panel: Scalar, steps: Dim
-    ) -> None:
-        super().__init__(buffer, outer, stage, panel)
-        self.steps = steps
+    def __init__(self, panel: _NextPanel, steps: Dim) -> None:
+        self.panel, self.steps = panel, steps
         # The lines of a share; 0 if only a run knows the number of steps, and thus of lines.
-        self.each = -(-self.lines // max(steps, 1)) if isinstance(steps, int) else 0
+        self.each = panel.lines_each(steps) if isinstance(steps, int) else 0
 
     def of(self, step: Step, body: Stmt, simplifier: Simplifier) -> list[Stmt]:
         """Returns the prefetches of one step."""
         if not isinstance(self.steps, int):
             return self._of_size(self.steps, step, simplifier)
         first = binary("mul", step.number, Imm(self.each, INDEX))
-        if not simplifier.never_above(first, self.lines - self.each):
-            first = binary("min", first, Imm(max(self.lines - self.each, 0), INDEX))
-        lines = range(min(self.each, self.lines))
-        return [self.of_line(binary("add", first, Imm(n, INDEX))) for n in lines]
+        if not simplifier.never_above(first, self.panel.lines - self.each):
+            first = binary("min", first, Imm(max(self.panel.lines - self.each, 0), INDEX))
+        lines = range(min(self.each, self.panel.lines))
+        return [self.panel.of_line(binary("add", first, Imm(n, INDEX))) for n in lines]
 
     def _of_size(self, steps: SymDim, step: Step, simplifier: Simplifier) -> list[Stmt]:
         """Returns the statements of one step if only a run knows the number of steps."""
-        each = dim_min((steps + (self.lines - 1)) // dim_max(steps, 1), _MOST_OF_SIZE)
+        each = dim_min((steps + (self.panel.lines - 1)) // dim_max(steps, 1), _MOST_OF_SIZE)
         start = binary("mul", step.tile, size(each))
         # Only the position of a tile is capped, so that its steps add a stride to a pointer.
-        first = binary("min", start, size(dim_max(self.lines - step.count * each, 0)))
-        line = Index(f"{self.stage}.line", each)
+        first = binary("min", start, size(dim_max(self.panel.lines - step.count * each, 0)))
+        line = Index(f"{self.panel.stage}.line", each)
         place = binary("add", binary("add", first, binary("mul", step.inside, size(each))), line)
-        share = For(line, "serial", self.of_line(simplifier.simplify(place)))
-        return [If(binary("lt", simplifier.simplify(start), Imm(self.lines, INDEX)), share)]
+        share = For(line, "serial", self.panel.of_line(simplifier.simplify(place)))
+        return [If(binary("lt", simplifier.simplify(start), Imm(self.panel.lines, INDEX)), share)]
 
 
 def check_lines(lines: int) -> None:
