@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from clew.backends.regions import value_type
+from clew.ir.dims import Dim
 from clew.ir.types import TensorType, Type
 from clew.runtime.program import Copy, Instruction
 from clew.runtime.spaces import HOST, MemorySpace
@@ -20,7 +21,7 @@ class Builder(Protocol):
         """Returns the type of a slot's value."""
         ...
 
-    def root(self, slot: int) -> tuple[int, int]:
+    def root(self, slot: int) -> tuple[int, Dim]:
         """Returns the slot that owns the memory of a slot's value, and its first element there."""
         ...
 

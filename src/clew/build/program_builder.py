@@ -80,7 +80,7 @@ class ProgramBuilder:
         # The first slot of each field of a tuple, by node.
         self._starts: dict[int, list[int]] = {}
         # For a slot in the memory of another: that slot, and the first element there.
-        self.views: dict[int, tuple[int, int]] = {}
+        self.views: dict[int, tuple[int, Dim]] = {}
         # For a slot that kernels write: the segment of the kernels.
         self.made_in: dict[int, int] = {}
         self.constants: dict[int, np.ndarray[Any, Any]] = {}
@@ -291,12 +291,12 @@ class ProgramBuilder:
             starts = self._starts[node.value.id] = [0, *accumulate(counts)]
         return self.slots[node.value.id][starts[node.index] : starts[node.index + 1]]
 
-    def root(self, slot: int) -> tuple[int, int]:
+    def root(self, slot: int) -> tuple[int, Dim]:
         """Returns the slot that owns the memory of a slot's value, and its first element there."""
-        offset = 0
+        offset: Dim = 0
         while slot in self.views:
             slot, further = self.views[slot]
-            offset += further
+            offset = offset + further
         return slot, offset
 
     def _fills(self, node: Call) -> bool:
@@ -387,7 +387,7 @@ class ProgramBuilder:
         views: dict[int, list[int]] = {}
         for slot in wanted & self.views.keys():
             root, offset = self.root(slot)
-            views.setdefault(root, []).append(-1 if offset else slot)
+            views.setdefault(root, []).append(slot if offset == 0 else -1)
         return {
             root: found[0]
             for root, found in views.items()

@@ -268,7 +268,12 @@ def _flow(flow: Flow) -> dict[str, Any]:
 
 
 def _refs(args: Sequence[BufferRef]) -> list[list[Any]]:
-    return [[ref.kind.value, ref.index, ref.offset_bytes] for ref in args]
+    return [_ref(ref) for ref in args]
+
+
+def _ref(ref: BufferRef) -> list[Any]:
+    place: list[Any] = [ref.kind.value, ref.index, ref.offset_bytes]
+    return place if isinstance(ref.sized_bytes, int) else [*place, to_record(ref.sized_bytes)]
 
 
 def _program(writer: _Writer, program: Program, numbers: Mapping[int, int]) -> dict[str, Any]:
@@ -308,7 +313,8 @@ def _instruction(
 ) -> dict[str, Any]:
     if isinstance(instruction, View):
         shape = [to_record(dim) for dim in instruction.shape]
-        return {"do": "view", **asdict(instruction), "shape": shape}
+        offset = to_record(instruction.offset)
+        return {"do": "view", **asdict(instruction), "shape": shape, "offset": offset}
     ends = {"inputs": instruction.inputs, "outputs": instruction.outputs}
     match instruction:
         case RunSegment(segment=segment):

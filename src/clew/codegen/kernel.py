@@ -101,7 +101,7 @@ def emit_kernel(
         module.add_function(_Function(nest, printed, layout, module, masks_cheap).emit(name, phase))
         before = phases[number - 1] if number else None
         entries.append(entry_point(name, phase, layout.arguments, before, costs))
-    workspace = tuple(b.size_bytes for b in layout.workspace)
+    workspace = tuple(b.size_bytes * b.used for b in layout.workspace)
     return EmittedKernel(
         tuple(entries),
         layout.scratch_bytes,
@@ -126,7 +126,7 @@ class _Layout:
         for buffer in temporaries:
             if buffer.scope == "scratch":
                 self.scratch[id(buffer)] = offset
-                lines = ceil_div(buffer.size_bytes, _CACHE_LINE_BYTES)
+                lines = ceil_div(buffer.size_bytes, _CACHE_LINE_BYTES) * buffer.used
                 offset = offset + lines * _CACHE_LINE_BYTES
         self.scratch_bytes = offset
         self.sizes = nest.sizes

@@ -165,7 +165,7 @@ class _Writer:
             attrs["segment"], attrs["step"] = node.use.segment, node.use.step
         elif node.op == VIEW:
             offsets = view_offsets(node.operators[0])
-            attrs["offsets_elems"] = list(offsets or ())
+            attrs["offsets_elems"] = [self.build.settled(offset) for offset in offsets or ()]
         elif (number := single_number(expr)) is not None:
             attrs["value"] = plain(number)
         elif isinstance(expr, While):

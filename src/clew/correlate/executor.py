@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from clew.backends.cpu.lowering import operator_calls
 from clew.build.result import Build, KernelUse
 from clew.graph_json import KERNEL
+from clew.ir.dims import Dim
 from clew.ir.expr import (
     Call,
     Constant,
@@ -285,17 +286,17 @@ class _GraphReader:
             if source.op == PARAM and source.storage[entry.output].segment < 0:
                 source.storage[entry.output] = place
 
-    def _view(self, call: Call, offsets: Sequence[int]) -> None:
+    def _view(self, call: Call, offsets: Sequence[Dim]) -> None:
         (source,) = self._of(call.args[0])
-        place = self._storage(source)
+        place, settled = self._storage(source), self._reader.build.settled
         size = _element_bytes(call.args[0].type)
-        places = [place.at(offset * size) for offset in offsets]
+        places = [place.at(settled(offset) * size) for offset in offsets]
         self._add(VIEW, _short(call), call, call.args, places, [call])
 
-    def _join(self, call: Call, offsets: Sequence[int]) -> None:
+    def _join(self, call: Call, offsets: Sequence[Dim]) -> None:
         """Adds a concatenation whose parts are computed in place: it begins at the first."""
         first = self._storage(self._of(call.args[0])[0])
-        place = first.at(-offsets[0] * _element_bytes(call.type))
+        place = first.at(-self._reader.build.settled(offsets[0]) * _element_bytes(call.type))
         self._add(JOIN, _short(call), call, call.args, [place], [call])
 
 

@@ -28,25 +28,32 @@ def either(nests: Sequence[tuple[Nest, Dim]]) -> Nest:
     dimension is 1. The dimensions of the others are 0.
 
     All nests use the memory of the first one's inputs and outputs, but their schedules may view it
-    in other shapes. The outermost loops of nests that are not selected have no iterations.
+    in other shapes. The outermost loops of nests that are not selected have no iterations, and
+    their temporaries need no memory.
     """
     first = nests[0][0]
     if len(nests) == 1:
         return first
-    alike = [(_in_memory_of(first, nest), where) for nest, where in nests]
+    alike = [(_beside(first, nest, where), where) for nest, where in nests]
     body = block(*(stmt for nest, where in alike for stmt in _times(nest.body, where)))
     return replace(first, body=body)
 
 
-def _in_memory_of(first: Nest, nest: Nest) -> Nest:
-    """Returns a nest that uses the inputs and outputs of the first one as views in its own
-    shapes.
+def _beside(first: Nest, nest: Nest, where: Dim) -> Nest:
+    """Returns a nest that uses the inputs and outputs of the first one as views in its own shapes,
+    and its temporaries only if `where` is 1.
     """
-    if nest.inputs == first.inputs and nest.outputs == first.outputs:
-        return nest
-    pairs = zip((*nest.inputs, *nest.outputs), (*first.inputs, *first.outputs), strict=True)
+    given = (*nest.inputs, *nest.outputs)
+    pairs = zip(given, (*first.inputs, *first.outputs), strict=True)
     # Each with the buffer that it replaces, which must stay alive to keep its id.
-    views = {id(own): (own, replace(own, memory=other.root)) for own, other in pairs}
+    views = {
+        id(own): (own, replace(own, memory=other.root)) for own, other in pairs if own is not other
+    }
+    for own in nest.temporaries:
+        if own.scope in ("workspace", "scratch"):
+            views[id(own)] = own, replace(own, used=where)
+    if not views:
+        return nest
 
     def seen(buffer: Buffer) -> Buffer:
         if id(buffer) not in views:

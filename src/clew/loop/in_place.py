@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from clew.ir.dims import Dim, at_least
+from clew.loop import bounds
 from clew.loop.affine import Linear, Simplifier
-from clew.loop.ir import Buffer, For, Nest, Store, reads, walk
+from clew.loop.ir import Block, Buffer, For, If, Nest, Stmt, Store, TileProduct, reads, walk
 from clew.loop.needs import guarded_stores
-from clew.te.expr import INDEX, Binary, Imm, Load, Scalar, binary, conjuncts, size
+from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary, conjuncts, size
 from clew.te.walk import nodes
 
 
 def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
     """Returns pairs of an input and an output, by position, that may use the same memory.
 
-    They have the same size and dtype. The input is read only where an element of that output is
-    written, at the same position, and nothing reads the output or accumulates into it. In any order
-    of the loops, an element is thus read before it is overwritten, and by the same thread.
+    They have the same size and dtype, and nothing reads the output or accumulates into it. Each read
+    of the input comes before its element is overwritten, and is done by the same thread, in any
+    order of the loops: the element is read only where that of the output is written, or each
+    iteration of the loops around both reads a part of the input before it writes the same part of
+    the output, as normalizations do.
     """
     if any(isinstance(s, For) and s.index.repeats for s in walk(nest.body)):
         return ()  # a shifted tile reads some elements again after they were overwritten
@@ -28,24 +34,96 @@ def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
     loads = [(stmt, load) for stmt, load in reads(nest.body)]
     spoiled = {id(s.buffer.root) for s in stores if s.combiner}
     spoiled |= {id(load.source.root) for _, load in loads}
+    around = dict(_loops_around(nest.body))
     found: list[tuple[int, int]] = []
     for target, output in enumerate(nest.outputs):
         if id(output) in spoiled:
             continue
+        writes = [store for store in stores if store.buffer.root is output]
         for source, given in enumerate(nest.inputs):
             if given.dtype != output.dtype or given.size_bytes != output.size_bytes:
                 continue
             uses = [(stmt, load) for stmt, load in loads if load.source.root is given]
             if uses and all(
-                isinstance(stmt, Store)
-                and stmt.buffer.root is output
-                and not _in_indices(stmt, load)
-                and _flat(load.source, load.indices, simplifier)
-                == _flat(stmt.buffer, stmt.indices, simplifier)
+                _is_replaced(stmt, load, output, simplifier)
+                or all(_is_before(stmt, load, write, around, simplifier) for write in writes)
                 for stmt, load in uses
             ):
                 found.append((source, target))
     return tuple(found)
+
+
+def _is_replaced(stmt: Stmt, load: Load, output: Buffer, simplifier: Simplifier) -> bool:
+    """Whether a statement overwrites the element that it reads."""
+    return (
+        isinstance(stmt, Store)
+        and stmt.buffer.root is output
+        and not _in_indices(stmt, load)
+        and _flat(load.source, load.indices, simplifier)
+        == _flat(stmt.buffer, stmt.indices, simplifier)
+    )
+
+
+def _is_before(
+    stmt: Stmt,
+    load: Load,
+    write: Store,
+    around: Mapping[int, tuple[int, tuple[For, ...]]],
+    simplifier: Simplifier,
+) -> bool:
+    """Whether a statement reads an element before `write` overwrites it, if all threads that share
+    a loop around both take different iterations. Each iteration then works on its own part of the
+    memory.
+    """
+    (reads_at, outer), (writes_at, other) = around[id(stmt)], around[id(write)]
+    both = [a for a, b in zip(outer, other, strict=False) if a is b]
+    apart = (*outer[len(both) :], *other[len(both) :])
+    if not both or reads_at >= writes_at or any(loop.kind == "parallel" for loop in apart):
+        return False
+    read = _flat(load.source, load.indices, simplifier)
+    written = _flat(write.buffer, write.indices, simplifier)
+    for loop in both:
+        if loop.size == 1:
+            continue
+        part = read.coefficient(loop.index)
+        if written.coefficient(loop.index) != part:
+            return False
+        read, written = _without(read, loop.index), _without(written, loop.index)
+        if not all(_is_within(rest, part, loop.index, simplifier) for rest in (read, written)):
+            return False
+    return True
+
+
+def _without(form: Linear, index: Index) -> Linear:
+    return replace(form, terms=tuple(term for term in form.terms if term[0] is not index))
+
+
+def _is_within(rest: Linear, part: Dim, index: Index, simplifier: Simplifier) -> bool:
+    """Whether positions do not depend on a loop and are from 0 to less than `part`."""
+    if rest.depends_on(index):
+        return False
+    low, high = simplifier.range_of(rest)
+    facts = simplifier.facts(rest)
+    return at_least(low, 0, facts) and at_least(bounds.difference(part, high), 1, facts)
+
+
+def _loops_around(body: Stmt) -> Iterator[tuple[int, tuple[int, tuple[For, ...]]]]:
+    """Yields the id of each statement with its position in the text and the loops around it, the
+    outermost first.
+    """
+    stack: list[tuple[Stmt, tuple[For, ...]]] = [(body, ())]
+    for position in itertools.count():
+        if not stack:
+            return
+        stmt, loops = stack.pop()
+        yield id(stmt), (position, loops)
+        match stmt:
+            case For():
+                stack.append((stmt.body, (*loops, stmt)))
+            case If() | TileProduct():
+                stack.append((stmt.body, loops))
+            case Block():
+                stack += [(s, loops) for s in reversed(stmt.stmts)]
 
 
 def _repeats(store: Store, guards: Sequence[Scalar], simplifier: Simplifier) -> bool:

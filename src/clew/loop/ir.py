@@ -55,6 +55,9 @@ class Buffer:
     `scratch` belongs to one thread, and `shared` to the threads of one block. `register` is a tile
     that is never in memory: after unrolling, every index into it must be a literal, except for the
     vector lane. A buffer with `memory` set is another view of that buffer.
+
+    `used` is 1 at sizes at which statements use the buffer, and 0 at others, at which it needs no
+    memory.
     """
 
     name: str
@@ -63,6 +66,7 @@ class Buffer:
     scope: Scope
     memory: Buffer | None = None
     role: str = ""
+    used: Dim = 1
 
     @property
     def root(self) -> Buffer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from clew.ir.dims import Dim
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.types import TensorType
 from clew.ops.signature import Signature
@@ -66,7 +67,7 @@ class Computed:
             return Kind.OPAQUE
         return self._read_off(kind_of, types, attrs)
 
-    def view_offsets(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[int, ...] | None:
+    def view_offsets(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[Dim, ...] | None:
         """Returns, for each result, the element offset at which it lies in the input's memory;
         `None` if one of them is no view (`te.analysis.view_offset`).
         """

@@ -292,7 +292,7 @@ class BuildReader:
         spaces: Mapping[int, MemorySpace],
     ) -> Instruction:
         if record["do"] == "view":
-            shape, offset = tuple(map(of_record, record["shape"])), record["offset"]
+            shape, offset = tuple(map(of_record, record["shape"])), of_record(record["offset"])
             return View(record["source"], record["target"], shape, offset)
         reads, writes = tuple(record["inputs"]), tuple(record["outputs"])
         match record["do"]:
@@ -326,7 +326,10 @@ class BuildReader:
 
 
 def _refs(records: Sequence[Any]) -> tuple[BufferRef, ...]:
-    return tuple(BufferRef(BufferKind(kind), index, at) for kind, index, at in records)
+    return tuple(
+        BufferRef(BufferKind(kind), index, at, *map(of_record, sized))
+        for kind, index, at, *sized in records
+    )
 
 
 def _flow(record: Json) -> Flow:

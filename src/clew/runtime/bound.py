@@ -36,6 +36,7 @@ class Bound:
 
     `arena` holds the offset of each arena buffer, `scratch_bytes` the memory that a thread needs
     for each step, and `size_values` the sizes that kernels take, in the order of their slots.
+    `distances` holds the bytes that sizes add to the positions of the layout's `sized` references.
     `stacks` and `flows` hold the plan's stacks that grow, and its control flow by position.
     `make_chunks` divides the work.
     """
@@ -51,6 +52,7 @@ class Bound:
     loops: tuple[LoopPlan, ...] = ()
     stacks: dict[int, tuple[int, ...]] = field(default_factory=dict)
     flows: dict[int, Flow] = field(default_factory=dict)
+    distances: Sequence[int] = ()
 
     @staticmethod
     def of(plan: SegmentPlan, threads: int, layout: Layout | None = None) -> Bound:
@@ -70,6 +72,7 @@ class Bound:
             plan.loops,
             plan.stacks,
             {place: entry for place, entry in enumerate(plan.order) if isinstance(entry, Flow)},
+            distances_of(plan, layout),
         )
 
     @cached_property
@@ -101,6 +104,17 @@ class Bound:
                 f"{budgets.allocated_bytes}",
                 hint="use a machine with more memory, or smaller inputs",
             )
+
+
+def distances_of(plan: SegmentPlan, layout: Layout) -> list[int]:
+    """Returns the bytes that a plan's sizes add to the positions of `layout.sized`."""
+    if not layout.sized:
+        return []
+    entries = plan.entries
+    return [
+        entries[sized.entry].args[sized.number].offset_bytes - sized.ref.offset_bytes
+        for sized in layout.sized
+    ]
 
 
 def _divided(steps: Sequence[Step], layout: Layout, threads: int) -> Chunks:

@@ -277,6 +277,11 @@ class Context(Shown):
         self._base = places.base
         slots, buffers, offsets = layout.arena
         args[slots] = np.asarray(places.arena, np.int64)[buffers] + offsets
+        for slot, sized in layout.sized_slots:
+            args[slot] += bound.distances[sized]
+        for row, sized in layout.sized_patches:
+            offset = layout.patches[row, native.PATCH_OFFSET // 8] + bound.distances[sized]
+            self._patches[row, native.PATCH_OFFSET // 8] = offset
         args[layout.size_slots] = bound.size_values
         self._bind_chunks(bound)
         if bound.scratch_stride_bytes or self._has_scratch:
@@ -326,8 +331,9 @@ class Context(Shown):
             if entry.kind is FlowKind.TEST:
                 first = args_address + 8 * layout.first_args[place]
                 self.loops.note_test(entry.loop, first)
-        for slot, ref in layout.moved:
-            self.loops.add_patch(args_address + 8 * slot, ref)
+        for slot, ref, sized in layout.moved:
+            distance = 0 if sized < 0 else bound.distances[sized]
+            self.loops.add_patch(args_address + 8 * slot, ref.beyond(distance))
         self.loops.lay_out()
 
     @property
@@ -374,7 +380,8 @@ class Context(Shown):
         """
         begin, end = self._layout.first_args[place : place + 2]
         slots = self._args[begin:end]
-        for number, base, offset in self._layout.bases.get(place, ()):
+        for number, row in self._layout.bases.get(place, ()):
+            _, base, offset = self._patches[row]
             slots[number] = self.bases[base] + offset
         return [int(a) for a in slots]
 

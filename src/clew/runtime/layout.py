@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -21,6 +21,14 @@ class SymbolTable(Protocol):
     def address(self, symbol: str) -> int:
         """Returns the address of a function."""
         ...
+
+
+class SizedRef(NamedTuple):
+    """An argument of an entry whose position depends on sizes."""
+
+    entry: int
+    number: int
+    ref: BufferRef
 
 
 class Layout:
@@ -73,10 +81,15 @@ class Layout:
         constants: _Rows = []
         arena: _Rows = []
         patches: _Rows = []
-        # References to moving buffers, by slot.
-        self.moved: list[tuple[int, BufferRef]] = []
-        # By entry: the arguments that differ in each call, as number, base and offset.
-        self.bases: dict[int, _Rows] = {}
+        # References whose position depends on sizes: their entry and number there.
+        self.sized: list[SizedRef] = []
+        # Slots of arena buffers, and rows of `patches`, each with a number in `sized`.
+        self.sized_slots: list[tuple[int, int]] = []
+        self.sized_patches: list[tuple[int, int]] = []
+        # References to moving buffers, by slot, each with a number in `sized` or -1.
+        self.moved: list[tuple[int, BufferRef, int]] = []
+        # By entry: the arguments that differ in each call, as number and row of `patches`.
+        self.bases: dict[int, list[tuple[int, int]]] = {}
         for place, entry in enumerate(self.entries):
             for number, ref in enumerate(entry.args):
                 slot, offset = self.first_args[place] + number, ref.offset_bytes
@@ -84,17 +97,32 @@ class Layout:
                     constants.append((slot, ref.index, offset))
                 elif ref.kind is BufferKind.ARENA:
                     arena.append((slot, ref.index, offset))
+                    self._note_size(self.sized_slots, slot, place, number, ref)
                 elif ref.kind is BufferKind.MOVING:
-                    self.moved.append((slot, ref))
+                    sized = self._note_size([], slot, place, number, ref)
+                    self.moved.append((slot, ref, sized))
                 else:
                     output = ref.kind is BufferKind.OUTPUT
                     base = ref.index + self.n_inputs * output
+                    self.bases.setdefault(place, []).append((number, len(patches)))
+                    self._note_size(self.sized_patches, len(patches), place, number, ref)
                     patches.append((slot, base, offset))
-                    self.bases.setdefault(place, []).append((number, base, offset))
         # Columns: slots, numbers of the buffers, offsets in bytes.
         self.constants, self.arena = _table(constants).T, _table(arena).T
         # Rows: address in the table of arguments, base, offset in bytes.
         self.patches = _table(patches) * (8, 1, 1)
+
+    def _note_size(
+        self, places: list[tuple[int, int]], at: int, place: int, number: int, ref: BufferRef
+    ) -> int:
+        """Adds a reference to `sized` if its position depends on sizes, and where that is needed to
+        `places`. Returns its number; -1 if it was not added.
+        """
+        if isinstance(ref.sized_bytes, int):
+            return -1
+        places.append((at, len(self.sized)))
+        self.sized.append(SizedRef(place, number, ref))
+        return len(self.sized) - 1
 
     def _lay_out_steps(self) -> None:
         sizes: list[int] = []

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 import ctypes
 import itertools
 import mmap
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from clew.ir.dims import Dim, Sizes, typical
+from clew.ir.dims import TYPICAL_SIZES, Dim, Sizes, SymDim, expected_sizes
 from clew.runtime.flow import check_flow, check_stacks
 from clew.runtime.plan import (
     ArenaBuffer,
@@ -27,6 +28,7 @@ from clew.runtime.plan import (
 )
 from clew.runtime.references import References
 from clew.support.arrays import ALIGNMENT_BYTES
+from clew.support.errors import GraphTypeError
 from clew.support.lazy import cached_property
 
 HUGE_PAGE_BYTES = 2 << 20
@@ -152,7 +154,8 @@ class ArenaTemplate:
     """The arena of a segment for all sizes: the size of each buffer, the order in which they are
     placed, and, for each, the buffers placed before it that are live at the same time.
 
-    Each buffer is placed in the first gap between those. The order is that of typical sizes.
+    Each buffer is placed in the first gap between those. The order is the one of some orders that
+    takes least memory at a few sizes.
     """
 
     sizes: tuple[Dim, ...]
@@ -162,23 +165,21 @@ class ArenaTemplate:
     @staticmethod
     def of(entries: Sequence[Step | Flow], sizes: Sequence[Dim]) -> ArenaTemplate:
         """Returns the arena of a segment's entries, given the sizes of its buffers in bytes."""
-        spans = arena_lifetimes(entries, [typical(size) for size in sizes])
-        filled = [n for n, span in enumerate(spans) if span.size_bytes]
-        order = sorted(filled, key=lambda n: (-spans[n].size_bytes, spans[n].first_step, n))
-        placed: list[int] = []
-        beside: list[tuple[int, ...]] = []
-        for number in order:
-            own = spans[number]
-            beside.append(
-                tuple(
-                    other
-                    for other in placed
-                    if spans[other].first_step <= own.last_step
-                    and spans[other].last_step >= own.first_step
-                )
-            )
-            placed.append(number)
-        return ArenaTemplate(tuple(sizes), tuple(order), tuple(beside))
+        spans = arena_lifetimes(entries, [1 if isinstance(s, SymDim) else s for s in sizes])
+        tried = [
+            [replace(span, size_bytes=size if span.size_bytes else 0) for span, size in both]
+            for both in (list(zip(spans, at, strict=True)) for at in _some_sizes(sizes))
+        ]
+        least = [max(1, most_alive_bytes(lifetimes)) for lifetimes in tried]
+        found: list[tuple[float, ArenaTemplate]] = []
+        for order in _orders(spans, tried):
+            made = ArenaTemplate(tuple(sizes), order, _beside(spans, order))
+            totals = [made.offsets([span.size_bytes for span in each])[1] for each in tried]
+            cost = sum(total / low for total, low in zip(totals, least, strict=True))
+            found.append((cost, made))
+            if totals == least:
+                break
+        return min(found, key=lambda pair: pair[0])[1]
 
     def at(self, sizes: Sizes) -> tuple[tuple[ArenaBuffer, ...], int]:
         """Returns the buffers at given sizes, and the bytes of the arena."""
@@ -212,6 +213,51 @@ class ArenaTemplate:
             (number, _picker(others))
             for number, others in zip(self.order, self.beside, strict=True)
         ]
+
+
+def _some_sizes(sizes: Sequence[Dim]) -> list[list[int]]:
+    """Returns the sizes of buffers in bytes where all free sizes are small, larger, and large."""
+    names = {name for size in sizes if isinstance(size, SymDim) for name in size.symbols}
+    expected = {name: size for name, size in expected_sizes() if name in names}
+    found: list[list[int]] = []
+    for number in TYPICAL_SIZES if names else TYPICAL_SIZES[:1]:
+        with contextlib.suppress(GraphTypeError):  # a divisor may be 0 at small sizes
+            at = Sizes({**dict.fromkeys(names, number), **expected})
+            found.append([max(0, at.value(size)) for size in sizes])
+    return found
+
+
+def _orders(
+    spans: Sequence[Lifetime], tried: Sequence[Sequence[Lifetime]]
+) -> Iterator[tuple[int, ...]]:
+    """Yields orders in which to place buffers: by size, then by size times steps, largest first, for
+    each of the `tried` sizes.
+    """
+    filled = [n for n, span in enumerate(spans) if span.size_bytes]
+    seen: set[tuple[int, ...]] = set()
+    for steps_of in (lambda _: 1, _steps):
+        for at in tried:
+            keys = {n: (-at[n].size_bytes * steps_of(at[n]), at[n].first_step, n) for n in filled}
+            order = tuple(sorted(filled, key=keys.__getitem__))
+            if order not in seen:
+                seen.add(order)
+                yield order
+
+
+def _beside(spans: Sequence[Lifetime], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Returns, for each buffer of an order, those before it that are live at the same time."""
+    found: list[tuple[int, ...]] = []
+    for place, number in enumerate(order):
+        first, last = spans[number].first_step, spans[number].last_step
+        before = (spans[other] for other in order[:place])
+        found.append(
+            tuple(
+                other
+                for other, span in zip(order, before, strict=False)
+                if span.first_step <= last and span.last_step >= first
+            )
+        )
+    return tuple(found)
 
 
 def _picker(places: tuple[int, ...]) -> Callable[[list[Any]], tuple[Any, ...]]:

@@ -6,7 +6,7 @@ import enum
 import functools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import ml_dtypes  # noqa: F401  (registers the dtype name "bfloat16" with NumPy)
@@ -14,6 +14,7 @@ import numpy as np
 
 from clew.codegen.artifact import KernelCode
 from clew.codegen.driver import flow as native_flow
+from clew.ir.dims import Dim, Sizes
 from clew.support.lazy import cached_property
 
 Size = TypeVar("Size")
@@ -40,12 +41,26 @@ class BufferRef:
     """A position in a buffer.
 
     `index` is the number of an input, output, constant, arena buffer (see `SegmentPlan.arena`) or
-    moving buffer (see `LoopPlan`); `offset_bytes` counts from the buffer's start.
+    moving buffer (see `LoopPlan`); `offset_bytes` counts from the buffer's start. In a template,
+    `sized_bytes` is the part of the distance that depends on sizes; in a plan, it is 0.
     """
 
     kind: BufferKind
     index: int
     offset_bytes: int = 0
+    sized_bytes: Dim = 0
+
+    def beyond(self, distance_bytes: Dim) -> BufferRef:
+        """Returns the position at a distance after this one."""
+        if isinstance(distance_bytes, int):
+            return replace(self, offset_bytes=self.offset_bytes + distance_bytes)
+        return replace(self, sized_bytes=self.sized_bytes + distance_bytes)
+
+    def at(self, sizes: Sizes) -> BufferRef:
+        """Returns the position at given sizes."""
+        if isinstance(self.sized_bytes, int):
+            return self
+        return BufferRef(self.kind, self.index, self.offset_bytes + sizes.value(self.sized_bytes))
 
 
 @dataclass(frozen=True)

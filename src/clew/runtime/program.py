@@ -101,13 +101,14 @@ class View:
     source: int
     target: int
     shape: tuple[Dim, ...]
-    offset: int = 0
+    offset: Dim = 0
 
     @property
-    def numbers(self) -> tuple[int, ...]:
-        """The shape as numbers."""
-        assert all(isinstance(d, int) for d in self.shape), "a view at unknown sizes"
-        return self.shape  # type: ignore[return-value]
+    def numbers(self) -> tuple[tuple[int, ...], int]:
+        """The shape and the offset as numbers."""
+        dims = (*self.shape, self.offset)
+        assert all(isinstance(d, int) for d in dims), "a view at unknown sizes"
+        return self.shape, self.offset  # type: ignore[return-value]
 
     @property
     def inputs(self) -> tuple[int, ...]:
@@ -351,10 +352,10 @@ def _copy(copy: Copy, value: Any) -> Any:
 
 
 def _view(source: Array, view: View) -> Array:
-    shape = view.numbers
+    shape, offset = view.numbers
     count = math.prod(shape)
     if count != source.size:
-        source = source.reshape(-1)[view.offset : view.offset + count]
+        source = source.reshape(-1)[offset : offset + count]
     return source.reshape(shape)
 
 

@@ -17,6 +17,7 @@ class References:
     def __init__(self, entries: Iterable[Step | Flow], counts: Mapping[BufferKind, int]) -> None:
         """Asserts that all buffers exist, of which `counts` has the number of each kind."""
         self._furthest: dict[BufferKind, dict[int, tuple[BufferRef, str]]] = {}
+        self._sized: list[tuple[BufferRef, str]] = []
         for entry in entries:
             label = entry.kind.name if isinstance(entry, Flow) else entry.label
             assert isinstance(entry, Flow) or entry.code.entries, f"{label}: no entry points"
@@ -24,12 +25,24 @@ class References:
                 exists = 0 <= ref.index < counts[ref.kind]
                 assert exists, f"{label}: no {ref.kind.value} {ref.index}"
                 assert ref.offset_bytes >= 0, f"{label}: {ref} is outside"
+                if not isinstance(ref.sized_bytes, int):
+                    self._sized.append((ref, label))
+                    continue
                 of_kind = self._furthest.setdefault(ref.kind, {})
                 known = of_kind.get(ref.index)
                 if known is None or known[0].offset_bytes < ref.offset_bytes:
                     of_kind[ref.index] = ref, label
 
-    def check(self, kind: BufferKind, sizes_bytes: Sequence[int]) -> None:
-        """Asserts that all positions in buffers of this kind and these sizes are inside."""
+    def check(
+        self, kind: BufferKind, sizes_bytes: Sequence[int], distances: Sequence[int] = ()
+    ) -> None:
+        """Asserts that all positions in buffers of this kind and these sizes are inside.
+
+        `distances` holds the bytes that sizes add to positions, in the order of the entries.
+        """
         for index, (ref, label) in self._furthest.get(kind, {}).items():
             assert ref.offset_bytes <= sizes_bytes[index], f"{label}: {ref} is outside"
+        for number, (ref, label) in enumerate(self._sized):
+            if ref.kind is kind:
+                position = ref.offset_bytes + distances[number]
+                assert 0 <= position <= sizes_bytes[ref.index], f"{label}: {ref} is outside"

@@ -11,7 +11,7 @@ import numpy as np
 from clew.codegen.artifact import KernelCode
 from clew.ir.dims import Dim, Sizes
 from clew.runtime.memory import ArenaTemplate
-from clew.runtime.plan import BufferSpec, Flow, LoopPlan, SegmentPlan, Step, moving_of
+from clew.runtime.plan import BufferRef, BufferSpec, Flow, LoopPlan, SegmentPlan, Step, moving_of
 from clew.support.budgets import check_kernel_operations, current
 from clew.support.lazy import cached_property
 
@@ -128,10 +128,13 @@ class SegmentTemplate:
             if code.sizes:
                 if code.key not in known:
                     known[code.key] = code.at(sizes, is_shared=threads > 1)
-                step = Step(known[code.key], step.args, step.label, step.checked)
-            steps.append(step)
+                code = known[code.key]
+            steps.append(Step(code, _at(step.args, sizes), step.label, step.checked))
         arena, total = self.arena.at(sizes)
-        order = list(self.order)
+        order = [
+            replace(entry, args=_at(entry.args, sizes)) if isinstance(entry, Flow) else entry
+            for entry in self.order
+        ]
         for place, size in self.copied.items():
             copy = order[place]
             assert isinstance(copy, Flow)
@@ -146,3 +149,8 @@ class SegmentTemplate:
             tuple(order),
             tuple([loop.at(sizes) for loop in self.loops]),
         )
+
+
+def _at(args: tuple[BufferRef, ...], sizes: Sizes) -> tuple[BufferRef, ...]:
+    """Returns references at given sizes."""
+    return tuple([ref.at(sizes) for ref in args])

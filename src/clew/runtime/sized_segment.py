@@ -17,7 +17,7 @@ import numpy as np
 from clew.codegen.artifact import FS_PER_NS, EntryPoint
 from clew.ir.dim_code import DimLists
 from clew.ir.dims import Dim, Sizes, SymDim
-from clew.runtime.bound import Bound, Chunks, chunks_of, uses_of
+from clew.runtime.bound import Bound, Chunks, chunks_of, distances_of, uses_of
 from clew.runtime.context import SharedMemory
 from clew.runtime.division import Work, divide
 from clew.runtime.flow import check_flow, check_stacks
@@ -118,8 +118,9 @@ class SizedSegment(Shown):
         check, since `ArenaTemplate` placed the buffers.
         """
         limits = limits_of(plan)
+        distances = distances_of(plan, self._layout)
         for kind, sizes_bytes in limits.items():
-            self._references.check(kind, sizes_bytes)
+            self._references.check(kind, sizes_bytes, distances)
         if plan.order:
             check_flow(plan, limits)
         check_stacks(plan)
@@ -157,6 +158,7 @@ class Numbers:
             [_cost(entry.cost_fs, entry.cost) for entry in several],
             [_cost(entry.repeated_fs, entry.repeated) for entry in several],
             [count for entry in several for count, _ in entry.lines],
+            [sized.ref.sized_bytes for sized in layout.sized],
             *shapes,
         )
 
@@ -168,15 +170,16 @@ class Numbers:
         """
         template = self._template
         found = self._lists.at(by_name)
-        sizes, grids, lines, scratch_bytes, arena_bytes, costs, repeated, groups, *shapes = found
+        sizes, grids, lines, scratch_bytes, arena_bytes, costs, repeated, groups, *rest = found
+        distances, *shapes = rest
         specs = [
             BufferSpec(spec.name, tuple(shape), spec.dtype)
             for spec, shape in zip((*template.inputs, *template.outputs), shapes, strict=True)
         ]
         inputs, outputs = specs[: len(template.inputs)], specs[len(template.inputs) :]
-        references.check(BufferKind.INPUT, [spec.size_bytes for spec in inputs])
-        references.check(BufferKind.OUTPUT, [spec.size_bytes for spec in outputs])
-        references.check(BufferKind.ARENA, arena_bytes)
+        references.check(BufferKind.INPUT, [spec.size_bytes for spec in inputs], distances)
+        references.check(BufferKind.OUTPUT, [spec.size_bytes for spec in outputs], distances)
+        references.check(BufferKind.ARENA, arena_bytes, distances)
         offsets, total = template.arena.offsets(arena_bytes)
         bound = Bound(
             self._layout,
@@ -189,6 +192,7 @@ class Numbers:
             partial(self._divided, by_name, grids, lines, costs, repeated, groups)
             if self._threads > 1
             else partial(self._chunks, grids, lines),
+            distances=distances,
         )
         bound.check_memory(self._threads)
         return bound

@@ -109,7 +109,8 @@ class ProgramTemplate(Shown):
                     at = self._at_sizes.get(id(before.function))
                     return before if at is None else replace(before, function=at(sizes.by_name))
                 case View():
-                    return replace(before, shape=tuple(sizes.value(d) for d in before.shape))
+                    shape = tuple(sizes.value(d) for d in before.shape)
+                    return replace(before, shape=shape, offset=sizes.value(before.offset))
                 case Branch():
                     then, orelse = (
                         self._program_at(p, sizes, made) for p in (before.then, before.orelse)

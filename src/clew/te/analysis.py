@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
-from clew.ir.dims import Dim, dim_min, product
+from clew.ir.dims import Dim, SymDim, dim_min, is_unknown, product
 from clew.ir.types import memory_bytes
 from clew.support.walk import post_order
 from clew.te.expr import (
@@ -133,21 +133,25 @@ def _depends_on_place(body: Scalar) -> bool:
     return any(isinstance(node, Index) for node in inside)
 
 
-def view_offset(tensor: Tensor) -> int | None:
+def view_offset(tensor: Tensor) -> Dim | None:
     """Returns the offset, in elements, at which a tensor lies contiguously in its input's memory.
 
-    `None` unless all its elements are there, contiguous and in order. Both tensors are stored with
-    the last axis innermost; axes of one element do not count.
+    `None` unless all its elements are there, contiguous and in order, at all sizes. Both tensors
+    are stored with the last axis innermost; axes of one element do not count.
     """
     load = _only_load(tensor)
     places = [] if load is None else [linear_form(index) for index in load.indices]
     if load is None or None in places or not _in_order(tensor, load, places):
         return None
     steps = zip(places, _strides(load.source.shape), strict=True)
-    return sum(place[1] * step for place, step in steps if place is not None)
+    offset: Dim = 0
+    for place, step in steps:
+        assert place is not None
+        offset = offset + place[1] * step
+    return offset
 
 
-def view_offsets(outputs: Sequence[Tensor]) -> tuple[int, ...] | None:
+def view_offsets(outputs: Sequence[Tensor]) -> tuple[Dim, ...] | None:
     """Returns the `view_offset` of each result; `None` if a result has none."""
     found = [view_offset(t) for t in outputs]
     known = [n for n in found if n is not None]
@@ -166,25 +170,28 @@ def is_chosen_piece(tensor: Tensor) -> bool:
 
 
 def _only_load(tensor: Tensor) -> Load | None:
-    """Returns the load of an input that is a tensor's whole body, if all sizes are numbers."""
+    """Returns the load of an input that is a tensor's whole body, unless a size is 0 or depends on
+    values of the run.
+    """
     body = tensor.body
     while isinstance(body, Inlined):
         body = body.value
     if not isinstance(body, Load) or body.source.body is not None:
         return None
     sizes = (*tensor.shape, *body.source.shape)
-    return body if all(isinstance(d, int) and d > 0 for d in sizes) else None
+    known = (not is_unknown(d) if isinstance(d, SymDim) else d > 0 for d in sizes)
+    return body if all(known) else None
 
 
 def _in_order(tensor: Tensor, load: Load, places: Sequence[_Form]) -> bool:
     """Whether the elements that a load reads are contiguous and in the tensor's order."""
-    found = dict.fromkeys(map(id, tensor.axes), 0)
+    found: dict[int, Dim] = dict.fromkeys(map(id, tensor.axes), 0)
     for place, stride in zip(places, _strides(load.source.shape), strict=True):
         assert place is not None
         for key, factor in place[0].items():
             if key not in found:
                 return False
-            found[key] += factor * stride
+            found[key] = found[key] + factor * stride
     axes = zip(tensor.axes, _strides(tensor.shape), strict=True)
     return all(axis.extent == 1 or found[id(axis)] == stride for axis, stride in axes)
 
@@ -194,12 +201,12 @@ def _reads_any(index: Scalar, axes: Sequence[Index]) -> bool:
     return any(id(node) in own for node in nodes(index))
 
 
-def _strides(shape: Sequence[Dim]) -> list[int]:
-    steps, step = [], 1
+def _strides(shape: Sequence[Dim]) -> list[Dim]:
+    steps: list[Dim] = []
+    step: Dim = 1
     for extent in reversed(shape):
-        assert isinstance(extent, int)
         steps.append(step)
-        step *= extent
+        step = step * extent
     return steps[::-1]
 
 

@@ -59,7 +59,7 @@ class Slots(Protocol):
         """Returns the bytes of a slot's value."""
         ...
 
-    def root(self, slot: int) -> tuple[int, int]:
+    def root(self, slot: int) -> tuple[int, Dim]:
         """Returns the slot that owns the memory of a slot's value, and its first element there."""
         ...
 
@@ -168,8 +168,7 @@ class SegmentWriter:
                 scope.refs[slot] = BufferRef(BufferKind.INPUT, len(self.inputs))
                 self.inputs.append(slot)
         ref = scope.refs[slot]
-        at = ref.offset_bytes + offset * to_numpy(builder.tensor(slot).dtype).itemsize
-        return replace(ref, offset_bytes=at)
+        return ref.beyond(offset * to_numpy(builder.tensor(slot).dtype).itemsize)
 
     # --- the nodes of a group ---
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
-from clew.ir.dims import SymDim
+from clew.ir.dims import Dim, Facts, SymDim, ceil_div, dim_max, dim_min, typical
 from clew.loop.affine import Simplifier, contains
 from clew.loop.ir import (
     Block,
@@ -45,6 +46,10 @@ from clew.te.expr import (
 )
 from clew.te.interpret import identity_of
 from clew.te.walk import nodes, substitute
+
+
+# A range of iterations without conditions is worth its code if it has more of them than others.
+_WORTHWHILE: Final = 3
 
 
 @primitive
@@ -231,7 +236,8 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     for i in 1: if ...: s; for i in n - 2: s; for i in 1: if ...: s
     ```
 
-    A loop without such a range, or of a size that only a run knows, stays unchanged.
+    A loop without such a range stays unchanged; so does one of a size that only a run knows, if the
+    range has few iterations at typical sizes.
 
     Errors: S001; S006 for a loop that is vectorized or parallel.
     """
@@ -242,7 +248,7 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
                 "S006", f"loop {loop} is already {found.kind}", hint="partition it first"
             )
         if isinstance(found.size, SymDim):
-            return found
+            return _by_size(found, simplifier)
         first, last = _decided(found, simplifier)
         if first > last or (first == 0 and last == found.extent - 1):
             return found
@@ -253,17 +259,59 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
 
 
 def _part(loop: For, start: int, stop: int, simplifier: Simplifier) -> For:
-    index = loop.index.part(loop.name, stop - start)
-    value = simplifier.simplify(binary("add", index, Imm(start, INDEX)))
+    return _piece(loop, start, stop - start, simplifier)
+
+
+def _piece(
+    loop: For, start: Dim, extent: Dim, simplifier: Simplifier, facts: Facts = ()
+) -> For:
+    index = loop.index.part(loop.name, extent, facts)
+    value = simplifier.simplify(binary("add", index, size(start)))
     return For(index, loop.kind, replace_index(loop.body, loop.index, value))
 
 
+def _by_size(loop: For, simplifier: Simplifier) -> Stmt:
+    """Returns the pieces of a loop of a free size. Each may have no iterations at some sizes."""
+    first: Dim = 0
+    stop: Dim = loop.size
+    for cond in _conditions(loop.body, loop.index):
+        found = _margin(cond, loop.index, simplifier)
+        if found is None:
+            return loop
+        step, needed = found
+        if step > 0:
+            first = dim_max(first, ceil_div(needed, step))
+        else:
+            stop = dim_min(stop, (-1 * needed) // -step + 1)
+    between = dim_max(stop - first, 0)
+    if typical(between) < _WORTHWHILE:
+        return loop
+    before = dim_min(first, loop.size)
+    runs = stop - first - between  # is 0 if the middle part has iterations
+    pieces = [
+        _piece(loop, 0, before, simplifier),
+        _piece(loop, first, between, simplifier, (runs,) if isinstance(runs, SymDim) else ()),
+        _piece(loop, before + between, loop.size - before - between, simplifier),
+    ]
+    return single([piece for piece in pieces if piece.size != 0])
+
+
 def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
-    """Returns the first and last iteration in which all conditions on the loop variable hold."""
+    """Returns the first and last iteration in which all conditions on the loop variable hold; an
+    empty range if that is unknown.
+    """
     first, last = 0, loop.extent - 1
     for cond in _conditions(loop.body, loop.index):
-        low, high = _holds(cond, loop.index, simplifier)
-        first, last = max(first, low), min(last, high)
+        found = _margin(cond, loop.index, simplifier)
+        if found is None:
+            return 1, 0
+        step, needed = found
+        if not isinstance(needed, int):
+            return 1, 0
+        if step > 0:
+            first = max(first, -(-needed // step))
+        else:
+            last = min(last, needed // step)
     return first, last
 
 
@@ -292,24 +340,19 @@ def _compares_values(cond: Scalar) -> bool:
     return isinstance(cond, Binary) and cond.op in COMPARISONS and cond.a.dtype != INDEX
 
 
-def _holds(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, int]:
-    """Returns the first and last value of a loop variable for which a condition certainly holds; an
-    empty range if that is unknown.
+def _margin(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, Dim] | None:
+    """Returns a factor other than 0 and a bound: the condition certainly holds where the factor
+    times the loop variable is at least the bound. None if there is no such bound.
     """
-    never = (1, 0)
     if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):
-        return never
+        return None
     a, b = (cond.a, cond.b) if cond.op in ("ge", "gt") else (cond.b, cond.a)
     margin = simplifier.linear(binary("sub", a, b))  # holds where this is >= 0, or > 0
     step = margin.coefficient(index)
     rest = replace(margin, terms=tuple(t for t in margin.terms if t[0] is not index))
-    if not step or rest.depends_on(index):
-        return never
+    if not step or rest.depends_on(index) or not isinstance(step, int):
+        return None
     low, _ = simplifier.range_of(rest)
-    if not isinstance(low, int) or not isinstance(step, int):
-        return never
-    needed = int(cond.op in ("gt", "lt")) - int(low)  # step * index >= needed
-    assert isinstance(index.extent, int)
-    if step > 0:
-        return max(0, -(-needed // step)), index.extent - 1
-    return 0, needed // step
+    if not isinstance(low, (int, SymDim)):
+        return None
+    return step, int(cond.op in ("gt", "lt")) - low

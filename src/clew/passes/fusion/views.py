@@ -28,7 +28,7 @@ def is_view(call: Call) -> bool:
     return is_reshape(call) or view_offsets(call) is not None
 
 
-def view_offsets(call: Call) -> tuple[int, ...] | None:
+def view_offsets(call: Call) -> tuple[Dim, ...] | None:
     """Returns, for each result, the element offset in the argument's memory at which it begins;
     `None` if a kernel must compute the results.
     """
@@ -41,7 +41,7 @@ def view_offsets(call: Call) -> tuple[int, ...] | None:
     return call.op.view_offsets([call.args[0].tensor], call.attrs)
 
 
-def part_offsets(call: Expr) -> tuple[int, ...] | None:
+def part_offsets(call: Expr) -> tuple[Dim, ...] | None:
     """Returns, for each argument, the element offset in the result's memory at which it begins, if
     each argument is contiguous there; `None` if not, or if the call is no concatenation.
     """
@@ -55,11 +55,9 @@ def part_offsets(call: Expr) -> tuple[int, ...] | None:
     axis = call.attrs.axis % len(shape)
     if product(shape[:axis]) != 1 or 0 in shape:
         return None
-    offsets: list[int] = []
+    offsets: list[Dim] = []
     at: Dim = 0
     for arg in call.args:
-        if not isinstance(at, int):
-            return None
         offsets.append(at)
         at = at + arg.tensor.size
     return tuple(offsets)
