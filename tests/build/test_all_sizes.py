@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,46 @@ def heads() -> bytes:
     return made(nodes, {"x": ["b", "s"]}, ["y"], zero=np.array(0), last=np.array([1]))
 
 
+def joined() -> bytes:
+    """Concatenations along the channels of images of free sizes, whose parts lie at free offsets:
+    one is a part of another, and one is copied. The halves of a split are read and are results.
+    """
+    conv = partial(helper.make_node, "Conv", kernel_shape=[3, 3], pads=[1] * 4)
+    nodes = [
+        conv(["x", "w0"], ["a"]),
+        helper.make_node("Relu", ["a"], ["b"]),
+        conv(["b", "w1"], ["c"]),
+        helper.make_node("Concat", ["b", "c"], ["d"], axis=1),
+        conv(["d", "w2"], ["e"]),
+        helper.make_node("Concat", ["d", "e", "x"], ["f"], axis=1),
+        helper.make_node("Split", ["f", "sizes"], ["g", "h"], axis=1),
+        conv(["h", "w3"], ["i"]),
+        helper.make_node("Relu", ["g"], ["j"]),
+    ]
+    weights = {
+        "w0": drawn(16, 3, 3, 3) / 5,
+        "w1": drawn(32, 16, 3, 3) / 12,
+        "w2": drawn(16, 48, 3, 3) / 20,
+        "w3": drawn(8, 35, 3, 3) / 17,
+    }
+    sizes = np.array([32, 35])
+    return made(nodes, {"x": [1, 3, "h", "w"]}, ["f", "h", "i", "j"], sizes=sizes, **weights)
+
+
+def sliced() -> bytes:
+    """Rows of a value of free width, which are views of it, joined with others below them."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Softmax", ["a"], ["p"], axis=1),
+        helper.make_node("Split", ["p", "sizes"], ["b", "c"], axis=0),
+        helper.make_node("Softmax", ["c"], ["d"], axis=1),
+        helper.make_node("Sqrt", ["b"], ["e"]),
+        helper.make_node("Concat", ["d", "e", "z"], ["y"], axis=0),
+    ]
+    inputs = {"x": [8, "n"], "z": ["m", "n"]}
+    return made(nodes, inputs, ["y", "b"], sizes=np.array([3, 5]))
+
+
 def feeds_of_images(n: int, h: int, w: int) -> Feeds:
     return {"x": drawn(n, 3, h, w)}
 
@@ -121,6 +162,12 @@ MODELS: dict[str, tuple[Callable[[], bytes], Callable[..., Feeds], list[tuple[in
     ]),
     "decoder": (decoder, feeds_of_decoder, [
         (1, 1, 1), (1, 1, 7), (2, 1, 31), (1, 5, 16), (3, 1, 100), (1, 1, 64), (1, 9, 65),
+    ]),
+    "joined": (joined, lambda h, w: {"x": drawn(1, 3, h, w)}, [
+        (32, 48), (1, 1), (5, 70), (33, 47), (8, 2), (64, 65),
+    ]),
+    "sliced": (sliced, lambda m, n: {"x": drawn(8, n), "z": drawn(m, n, seed=1)}, [
+        (1, 48), (3, 1), (70, 33), (7, 200),
     ]),
     "positions": (positions, lambda b, s: {"x": drawn(b, s, 8)}, [
         (1, 1), (2, 7), (1, 511), (3, 64), (1, 512), (5, 13),
@@ -188,6 +235,14 @@ def test_one_build_computes_what_the_runtime_does(name: str) -> None:
     assert builds(model) == 1
 
 
+def test_parts_of_free_sizes_lie_in_their_concatenations() -> None:
+    model = compiled(joined())
+    model.run({"x": drawn(1, 3, 24, 40)})
+    labels = [s.label for segment in model.build.segments for s in segment.plan.steps]
+    assert not any("concatenate" in label or "slice" in label for label in labels)
+    assert sum(label == "copy" for label in labels) == 1  # the input
+
+
 def test_winograd_convolutions() -> None:
     data = tiled()
     model = compiled(data, cache=False)
@@ -210,7 +265,7 @@ def test_a_build_for_the_sizes_alone_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("side", GuardSide)
-@pytest.mark.parametrize("name", ["images", "decoder", "bert"])
+@pytest.mark.parametrize("name", ["images", "decoder", "bert", "joined", "sliced"])
 def test_two_threads_behind_guard_pages(name: str, side: GuardSide) -> None:
     make, feeds, sizes = MODELS[name]
     data = make()
@@ -384,7 +439,7 @@ np.savez(folder + "/results.npz", **results)
 
 
 @pytest.mark.parametrize("how", ["saved", "stored"])
-@pytest.mark.parametrize("name", ["images", "decoder", "bert"])
+@pytest.mark.parametrize("name", ["images", "decoder", "bert", "joined"])
 def test_another_process_runs_it_at_other_sizes(
     name: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

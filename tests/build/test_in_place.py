@@ -10,12 +10,15 @@ import numpy as np
 import pytest
 
 import clew
+from clew import te
 from clew.compiled import CompiledModel
+from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, If, Tuple, TupleGetItem, Var
 from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.loop.in_place import in_place_pairs
+from clew.loop.lower import lower
 from clew.loop.schedule import Schedule
 from clew.ops.registry import get_op
 from clew.runtime.guard import GuardSide
@@ -336,3 +339,51 @@ def test_tiles_that_compute_rows_twice_read_no_result(
     assert in_place_pairs(plain.finished()) == ((0, 0),)
     plain.split("exp.i0", factor, tail=tail)
     assert in_place_pairs(plain.finished()) == pairs
+
+
+def normalized(reads_all: bool = False) -> Any:
+    """Rows minus their mean; or minus the mean of all rows, of which other iterations read."""
+    m, n = SymDim.symbol("m"), SymDim.symbol("n")
+    x = te.placeholder((m, n), "f32", "x")
+    k = te.reduce_axis(n, "k")
+    over = te.reduce_axis(m, "r")
+    if reads_all:
+        total = te.compute((m,), lambda i: te.sum(te.sum(x[over, k], k), over), "total")
+    else:
+        total = te.compute((m,), lambda i: te.sum(x[i, k], k), "total")
+    schedule = Schedule(
+        lower("rows", [x], [te.compute((m, n), lambda i, j: x[i, j] - total[i], "out")])
+    )
+    return schedule
+
+
+def test_a_row_is_read_before_it_is_overwritten() -> None:
+    schedule = normalized()
+    assert in_place_pairs(schedule.finished()) == ()  # all sums are read, then all rows
+    schedule.compute_at("total", "out.i")
+    assert in_place_pairs(schedule.finished()) == ((0, 0),)
+    schedule.parallel("out.i")
+    assert in_place_pairs(schedule.finished()) == ((0, 0),)
+    threads = normalized()
+    threads.compute_at("total", "out.i", "scratch")
+    threads.parallel("out.i")
+    threads.parallel("out.j", repeat=True)
+    assert in_place_pairs(threads.finished()) == ()
+
+
+def test_rows_that_later_iterations_read_are_not_overwritten() -> None:
+    schedule = normalized()
+    schedule.compute_at("total", "out.j")
+    assert in_place_pairs(schedule.finished()) == ()
+
+
+def test_normalizations_run_in_place_at_free_sizes() -> None:
+    rows, width = SymDim.symbol("m"), SymDim.symbol("n")
+    x = Var("x", TensorType((rows, width), "f32"))
+    y = exp(get_op("nn.softmax")(relu(x), axis=1))
+    compiled = clew.compile(module_of([x], y), cache=False, threads=2, guard=GuardSide.END)
+    for m, n in ((1, 1), (3, 17), (40, 129)):
+        feed = np.random.default_rng(m).standard_normal((m, n)).astype(np.float32)
+        found = compiled.run({"x": feed})["y0"]
+        e = np.exp(np.maximum(feed, 0) - np.maximum(feed, 0).max(1, keepdims=True))
+        np.testing.assert_allclose(found, np.exp(e / e.sum(1, keepdims=True)), rtol=1e-5)

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from clew import te
-from clew.ir.dims import Dim, SymDim, dim_max, dim_min
+from clew.codegen.kernel import emit_kernel
+from clew.ir.dims import Dim, SymDim, dim_max, dim_min, value_at
 from clew.loop.either import either
 from clew.loop.interpret import interpret
 from clew.loop.ir import Nest
 from clew.loop.lower import lower
+from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
 from clew.loop.sizes import at_sizes
+from clew.machine.target import host
 
 N = SymDim.symbol("n")
 M = SymDim.symbol("m")
@@ -84,3 +87,16 @@ def test_ways_use_the_memory_of_the_first() -> None:
     for m, n in ((1, 3), (5, 9)):
         x, found = run(nest, m, n)
         np.testing.assert_array_equal(found, x * (2.0 if m * n >= 12 else 3.0))
+
+
+def test_temporaries_need_no_memory_at_sizes_of_another_way() -> None:
+    first, second = scaled(2.0), scaled(3.0, scaled(2.0))
+    nest = either([(first, LARGE), (second, 1 - LARGE)])
+    kept, other = (b for b in nest.temporaries if b.scope == "workspace")
+    for n, used in ((3, (0, 1)), (12, (1, 0))):
+        assert (
+            value_at(kept.used, {"m": 1, "n": n}),
+            value_at(other.used, {"m": 1, "n": n}),
+        ) == used
+    made = emit_kernel(nest, print_nest(nest), "scaled", host().triple)
+    assert [value_at(size, {"m": 1, "n": 12}) for size in made.workspace_bytes] == [48, 0]

@@ -6,6 +6,7 @@ import itertools
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from visits import writes
 
@@ -13,11 +14,13 @@ from clew import te
 from clew.codegen.kernel import emit_kernel
 from clew.ir.dims import Dim, SymDim, value_at
 from clew.loop.in_place import in_place_pairs
+from clew.loop.interpret import interpret
 from clew.loop.ir import For, Nest, loops
 from clew.loop.lower import lower
 from clew.loop.primitives.loops import TAILS
 from clew.loop.printer import print_nest
 from clew.loop.schedule import Schedule
+from clew.loop.sizes import at_sizes
 from clew.machine.target import host
 from clew.support.errors import ScheduleError
 
@@ -219,11 +222,32 @@ def test_what_needs_numbers_is_refused(steps: Any, code: str) -> None:
         assert str(schedule) == before
 
 
-def test_loops_that_are_not_numbers_are_not_partitioned() -> None:
+def test_loops_without_conditions_are_not_partitioned() -> None:
     schedule = Schedule(copied(N))
     before = str(schedule)
     schedule.partition("out.i")
     assert str(schedule) == before
+
+
+@pytest.mark.parametrize("vector", [1, 4])
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (0, 3), (5, 0), (2, 9)])
+def test_partition_of_a_free_size(before: int, after: int, vector: int) -> None:
+    x = te.placeholder((N,), "f32", "x")
+    padded = te.compute(
+        (N + before + after,),
+        lambda i: te.select(te.all_of(i >= before, i < te.size(N + before)), x[i - before], 7.0),
+        "out",
+    )
+    schedule = Schedule(lower("padded", [x], [padded]))
+    whole = schedule.split("out.i", vector)[0] if vector > 1 else "out.i"
+    schedule.partition(whole)
+    loops = print_nest(schedule.finished()).text.split(f"for {whole} in")[1:]
+    assert sum("select" not in text and "x[" in text for text in loops) == 1
+    for n in (1, 2, 3, 5, 8, 17, 40):
+        given = np.arange(n, dtype=np.float32)
+        wanted = np.pad(given, (before, after), constant_values=7)
+        (found,) = interpret(at_sizes(schedule.finished(), {"n": n}), [given])
+        np.testing.assert_array_equal(found, wanted)
 
 
 @pytest.mark.parametrize("tail", TAILS)

@@ -18,11 +18,11 @@ from clew.te.walk import nodes
 def in_place_pairs(nest: Nest) -> tuple[tuple[int, int], ...]:
     """Returns pairs of an input and an output, by position, that may use the same memory.
 
-    They have the same size and dtype, and nothing reads the output or accumulates into it. Each read
-    of the input comes before its element is overwritten, and is done by the same thread, in any
-    order of the loops: the element is read only where that of the output is written, or each
-    iteration of the loops around both reads a part of the input before it writes the same part of
-    the output, as normalizations do.
+    They have the same size and dtype, and nothing reads the output or accumulates into it. In any
+    order of the loops, an element of the input is read before it is overwritten, and by the same
+    thread: it is read only where that of the output is written, or each iteration of the loops
+    around both reads a part of the input before it writes the same part of the output, as
+    normalizations do.
     """
     if any(isinstance(s, For) and s.index.repeats for s in walk(nest.body)):
         return ()  # a shifted tile reads some elements again after they were overwritten

@@ -230,8 +230,8 @@ def _some_sizes(sizes: Sequence[Dim]) -> list[list[int]]:
 def _orders(
     spans: Sequence[Lifetime], tried: Sequence[Sequence[Lifetime]]
 ) -> Iterator[tuple[int, ...]]:
-    """Yields orders in which to place buffers: by size, then by size times steps, largest first, for
-    each of the `tried` sizes.
+    """Yields orders in which to place buffers, for each of the `tried` sizes: by size, then by size
+    times steps, largest first.
     """
     filled = [n for n, span in enumerate(spans) if span.size_bytes]
     seen: set[tuple[int, ...]] = set()

@@ -47,7 +47,6 @@ from clew.te.expr import (
 from clew.te.interpret import identity_of
 from clew.te.walk import nodes, substitute
 
-
 # A range of iterations without conditions is worth its code if it has more of them than others.
 _WORTHWHILE: Final = 3
 
@@ -262,9 +261,7 @@ def _part(loop: For, start: int, stop: int, simplifier: Simplifier) -> For:
     return _piece(loop, start, stop - start, simplifier)
 
 
-def _piece(
-    loop: For, start: Dim, extent: Dim, simplifier: Simplifier, facts: Facts = ()
-) -> For:
+def _piece(loop: For, start: Dim, extent: Dim, simplifier: Simplifier, facts: Facts = ()) -> For:
     index = loop.index.part(loop.name, extent, facts)
     value = simplifier.simplify(binary("add", index, size(start)))
     return For(index, loop.kind, replace_index(loop.body, loop.index, value))

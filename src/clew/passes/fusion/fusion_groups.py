@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from clew.cost.locality import is_small_piece
-from clew.ir.dims import Dim, exact_quotient, is_unknown, product
+from clew.ir.dims import Dim, exact_quotient, is_unknown, product, typical
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.types import TensorType, bits
 from clew.ir.visit import post_order
@@ -465,7 +465,7 @@ def _is_chosen(call: Call, target: Target | None) -> bool:
     made = call.op.computed([a.tensor for a in call.args], call.attrs)
     if len(made) != 1 or not is_chosen_piece(made[0]):
         return False
-    return is_small_piece(call.tensor.size_bytes, target)
+    return is_small_piece(typical(call.tensor.memory_bytes), target)
 
 
 def stays_inside(arg: Expr, user: Kind) -> bool:
