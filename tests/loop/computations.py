@@ -144,7 +144,7 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
         st.sampled_from(
             ["split", "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "hoist",
              "inline", "compute_at", "compute_at", "cache_write", "rfactor", "prefetch",
-             "partition", "skip_padding", "share_guards", "flatten", "overlap",
+             "partition", "check_whole", "skip_padding", "share_guards", "flatten", "overlap",
              "widen"]
         )
     )  # fmt: skip

@@ -124,6 +124,18 @@ def test_partition_asks_at_the_edges_only() -> None:
     assert same(interpret(schedule.finished(), arrays), expected)
 
 
+def test_whole_tiles_are_checked_once() -> None:
+    nest, arrays, expected = plain("windows", 9, 10)
+    schedule = Schedule(nest)
+    schedule.inline("padded")
+    schedule.check_whole("slid.v")
+    text = print_nest(schedule.finished()).text
+    inside, border = text.split("for slid.v in")[-1].split("if not(")
+    assert "select" in border
+    assert "select" not in inside
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
 def test_neighbors_under_one_condition_share_it() -> None:
     nest, arrays, expected = plain("windows", 7, 6)
     schedule = Schedule(nest)

@@ -252,6 +252,10 @@ class Schedule(Shown):
         """Splits a loop where the conditions on it begin and cease to hold."""
         return self.apply("partition", loop=loop)
 
+    def check_whole(self, loop: str) -> Schedule:
+        """See `primitives.check_whole`."""
+        return self.apply("check_whole", loop=loop)
+
     def widen(self, loop: str, by: int) -> Schedule:
         """Appends `by` iterations that do nothing to a loop."""
         return self.apply("widen", loop=loop, by=by)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from clew.ir.dims import Dim, Facts, SymDim, ceil_div, dim_max, dim_min, typical
-from clew.loop.affine import Simplifier, contains
+from clew.ir.dims import Dim, Facts, SymDim, at_least, ceil_div, dim_max, dim_min, typical
+from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.ir import (
     Block,
     For,
@@ -16,6 +17,7 @@ from clew.loop.ir import (
     Store,
     block,
     expressions,
+    map_expressions,
     single,
     transform,
     walk,
@@ -43,6 +45,7 @@ from clew.te.expr import (
     conjuncts,
     select,
     size,
+    unary,
 )
 from clew.te.interpret import identity_of
 from clew.te.walk import nodes, substitute
@@ -257,6 +260,91 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     return rewrite_loops(nest, loop, rewrite)
 
 
+@primitive
+def check_whole(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
+    """Checks once in each iteration of a loop whether all conditions below it hold, for all
+    iterations of inner loops. If so, nothing inside is checked.
+
+    ```
+    for i in n: for j in 6: s(select(4 * i + j < m, x, 0))      becomes
+    for i in n: { if 4 * i + 5 < m: for j in 6: s(x);
+                  if not 4 * i + 5 < m: for j in 6: s(select(4 * i + j < m, x, 0)) }
+    ```
+
+    A loop without such conditions stays unchanged.
+
+    Errors: S001.
+    """
+
+    def rewrite(found: For) -> Stmt:
+        inner = [s.index for s in walk(found.body) if isinstance(s, For)]
+        tightest: dict[object, Linear] = {}
+        decided: set[int] = set()
+        for cond in _positions_compared(found.body):
+            margin = _least_margin(cond, inner, simplifier)
+            if margin is None or not margin.terms:
+                continue
+            decided.add(id(cond))
+            key = frozenset((id(atom), coefficient) for atom, coefficient in margin.terms)
+            known = tightest.get(key)
+            if known is None or at_least(known.const - margin.const, 0):
+                tightest[key] = margin
+            elif not at_least(margin.const - known.const, 0):
+                return found  # sizes decide which is the tightest
+        if not tightest:
+            return found
+        whole = all_of(*(binary("ge", simplifier.rebuild(m), 0) for m in tightest.values()))
+        free = _without_conditions(found.body, decided)
+        return replace(found, body=block(If(whole, free), If(unary("not", whole), found.body)))
+
+    return rewrite_loops(nest, loop, rewrite)
+
+
+def _least_margin(cond: Scalar, inner: Sequence[Index], simplifier: Simplifier) -> Linear | None:
+    """Returns a form that is at least 0 if and only if a condition holds in all iterations of inner
+    loops; None if there is no such form.
+    """
+    if not isinstance(cond, Binary) or cond.op not in ("lt", "le", "gt", "ge"):
+        return None
+    a, b = (cond.a, cond.b) if cond.op in ("ge", "gt") else (cond.b, cond.a)
+    margin = simplifier.linear(binary("sub", a, b))
+    low: Dim = margin.const - int(cond.op in ("gt", "lt"))
+    outer: list[tuple[Scalar, Dim]] = []
+    for atom, coefficient in margin.terms:
+        if isinstance(atom, Index) and atom in inner:
+            if not isinstance(coefficient, int):
+                return None
+            low = low + min(coefficient, 0) * (atom.extent - 1)
+        elif any(contains(atom, index) for index in inner):
+            return None
+        else:
+            outer.append((atom, coefficient))
+    return Linear(tuple(outer), low)
+
+
+def _without_conditions(body: Stmt, decided: Collection[int]) -> Stmt:
+    """Returns a copy of a statement in which conditions that hold are not checked."""
+
+    def left(cond: Scalar) -> Scalar:
+        return all_of(*(c for c in conjuncts(cond) if id(c) not in decided))
+
+    def rewritten(expr: Scalar) -> Scalar:
+        chosen = {
+            id(node): select(left(node.cond), node.a, node.b)
+            for node in nodes(expr)
+            if isinstance(node, Select) and any(id(c) in decided for c in conjuncts(node.cond))
+        }
+        return substitute(expr, chosen)
+
+    def visit(stmt: Stmt) -> Stmt | None:
+        if not isinstance(stmt, If):
+            return None
+        rest = left(stmt.cond)
+        return stmt.body if isinstance(rest, Imm) else replace(stmt, cond=rest)
+
+    return map_expressions(transform(body, visit), rewritten)
+
+
 def _part(loop: For, start: int, stop: int, simplifier: Simplifier) -> For:
     return _piece(loop, start, stop - start, simplifier)
 
@@ -314,6 +402,11 @@ def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
 
 def _conditions(body: Stmt, index: Index) -> list[Scalar]:
     """Returns the comparisons below a loop that depend on its variable, in guards and selects."""
+    return [c for c in _positions_compared(body) if contains(c, index)]
+
+
+def _positions_compared(body: Stmt) -> list[Scalar]:
+    """Returns the comparisons of positions in guards and selects of a statement."""
     found: dict[int, Scalar] = {}
     seen: set[int] = set()
     stack: list[Scalar] = []
@@ -330,7 +423,7 @@ def _conditions(body: Stmt, index: Index) -> list[Scalar]:
             found.update((id(c), c) for c in conjuncts(node.cond))
         stack.extend(node.children)
     # Comparisons of values, rather than positions, are evaluated everywhere.
-    return [c for c in found.values() if contains(c, index) and not _compares_values(c)]
+    return [c for c in found.values() if not _compares_values(c)]
 
 
 def _compares_values(cond: Scalar) -> bool:

@@ -112,7 +112,7 @@ def spread(schedule: Schedule, outer: list[str], lines: str = "") -> None:
         schedule.parallel(name)
 
 
-def split_bands(schedule: Schedule, axes: list[str], rows: int) -> tuple[list[str], str]:
+def split_bands(schedule: Schedule, axes: list[str], rows: int, tail: str) -> tuple[list[str], str]:
     """Splits rows (the second-to-last axis) into bands of `rows`. Returns the loops outside a band,
     outermost first, and the loop over the rows of a band.
     """
@@ -120,7 +120,7 @@ def split_bands(schedule: Schedule, axes: list[str], rows: int) -> tuple[list[st
     if rows >= schedule.extent(row):
         return batch, row
     schedule.reorder(row, *batch, column)  # outermost: bands may differ in height
-    band, row = schedule.split(row, rows, tail="balance")
+    band, row = schedule.split(row, rows, tail=tail)
     return [band, *batch], row
 
 

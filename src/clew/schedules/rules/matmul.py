@@ -111,7 +111,9 @@ class Matmul(Rule[Product]):
             outer, row = schedule.split(row, match.together)
             batch.append(outer)
         elif row:
-            batch, row = split_bands(schedule, [*batch, row, columns], settings["band"])
+            # Rows that ran twice would not let a result take the memory of what is added to it.
+            axes = [*batch, row, columns]
+            batch, row = split_bands(schedule, axes, settings["band"], "once")
         # Columns go outermost before they are split, so that a peeled last panel is a nest beside
         # the main one.
         rows = [row] if row else []

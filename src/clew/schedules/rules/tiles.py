@@ -221,7 +221,7 @@ def _rows(
     Returns the loops that threads share, the loop over panels of weights, and the loops inside it.
     """
     column = axes[-1]
-    batch, row = split_bands(schedule, axes, band)
+    batch, row = split_bands(schedule, axes, band, "balance")
     schedule.reorder(column, *batch, row)
     panel, inner = schedule.split(column, _TILES_WIDE * tile[1])
     schedule.reorder(*batch, panel, row, inner)

@@ -320,4 +320,6 @@ def _transform(schedule: Schedule, stages: Stages) -> list[str]:
         stages.data_tiles,
     ):
         schedule.vectorize(info.axes[4])
+    if stages.is_free:  # checks of each pixel take a divided position; most tiles have no padding
+        schedule.check_whole(column)
     return [cb, *rows]
