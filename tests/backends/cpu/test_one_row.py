@@ -17,6 +17,7 @@ from clew.runtime.guard import GuardSide
 RNG = np.random.default_rng(3)
 WEIGHT = RNG.standard_normal((64, 96)).astype(np.float32)
 BIAS = RNG.standard_normal(96).astype(np.float32)
+WINDOW = RNG.standard_normal((64, 1, 10)).astype(np.float32)
 
 
 def dense(shape: list[Any]) -> bytes:
@@ -69,3 +70,32 @@ def test_rows_behind_guard_pages(side: GuardSide, threads: int) -> None:
     for batch, rows in ((1, 1), (1, 2), (2, 1), (1, 7), (3, 13), (1, 1)):
         x = RNG.standard_normal((batch, rows, 64)).astype(np.float32)
         np.testing.assert_allclose(model(x), x @ WEIGHT + BIAS, rtol=1e-4, atol=1e-4)
+
+
+def frames() -> bytes:
+    """Returns a product of the frames of a signal, as a file: one of each 4 samples after 10."""
+    nodes = [
+        helper.make_node("Conv", ["s", "f"], ["c"], strides=[4], kernel_shape=[10]),
+        helper.make_node("Transpose", ["c"], ["x"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "w"], ["z"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "frames",
+        [helper.make_tensor_value_info("s", TensorProto.FLOAT, ["batch", 1, "samples"])],
+        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(WINDOW, "f"), numpy_helper.from_array(WEIGHT, "w")],
+    )
+    opset = [helper.make_opsetid("", 20)]
+    data: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    return data
+
+
+def test_rows_that_follow_from_a_length() -> None:
+    model = clew.compile(frames(), guard=GuardSide.END, specialize=False)
+    (use,) = (use for use in model.template.uses if "dense" in use.name)
+    assert len(use.source.ways) == 2
+    for batch, samples in ((1, 10), (1, 13), (1, 14), (2, 10), (3, 33), (1, 11)):
+        signal = RNG.standard_normal((batch, 1, samples)).astype(np.float32)
+        alone = clew.compile(frames(), inputs={"s": signal.shape})
+        np.testing.assert_allclose(model(signal), alone(signal), rtol=1e-4, atol=1e-4)

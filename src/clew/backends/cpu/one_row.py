@@ -6,12 +6,18 @@ several rows: wider tiles, which read more streams of weights at once.
 
 from __future__ import annotations
 
+import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from clew.ir.dims import Dim, SymDim, dim_min, product
+from clew.ir.dims import Dim, SymDim, dim_max, dim_min, product, value_at
 from clew.loop.ir import Nest, Store, buffer_loads, walk
+from clew.support.errors import GraphTypeError
 from clew.te.expr import Binary
 from clew.te.walk import nodes
+
+_LARGEST: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -32,11 +38,53 @@ class OneRow:
         rows = product(tuple(leading))
         if not isinstance(rows, SymDim) or not isinstance(columns, int):
             return None
-        if rows != product(tuple(map(SymDim.symbol, rows.symbols))) or rows.symbols != {
-            *nest.sizes
-        }:
+        free = [dim for dim in leading if isinstance(dim, SymDim)]
+        sizes = _where_all_are_1(free)
+        if sizes is None or sizes.keys() != {*nest.sizes}:
             return None
-        return OneRow(dict.fromkeys(rows.symbols, 1), 1 - dim_min(rows - 1, 1))
+        only = all(dim == SymDim.symbol(name) for dim in free for name in dim.symbols)
+        if not only and any(not _follows(dim, [*free, rows]) for dim in nest.dims):
+            return None
+        return OneRow(sizes, _is_positive(rows) - _is_positive(rows - 1))
+
+
+def _where_all_are_1(dims: Sequence[SymDim]) -> dict[str, int] | None:
+    """Returns the least sizes at which all dimensions are 1; None if they are not found: each is
+    expected to have a size of its own, and to grow with it.
+    """
+    found: dict[str, int] = {}
+    for dim in dims:
+        names = [name for name in dim.symbols if name not in found]
+        if len(names) != 1 or len(dim.symbols) != 1:
+            return None
+        (name,) = names
+        at = bisect.bisect_left(range(_LARGEST), 1, 1, key=lambda n: _value(dim, name, n))
+        if at == _LARGEST or _value(dim, name, at) != 1:
+            return None
+        found[name] = at
+    return found
+
+
+def _value(dim: SymDim, name: str, size: int) -> int:
+    try:
+        return value_at(dim, {name: size})
+    except GraphTypeError:  # a division by 0
+        return 0
+
+
+def _follows(dim: SymDim, rows: Sequence[SymDim]) -> bool:
+    """Whether a dimension has one value wherever all of `rows` are 1."""
+    for known in rows:
+        monomial, coefficient = next(term for term in known.terms if term[0])
+        times = dict(dim.terms).get(monomial, 0) // coefficient
+        if isinstance(dim - known * times, int):
+            return True
+    return False
+
+
+def _is_positive(dim: Dim) -> Dim:
+    """Returns a dimension that is 1 where another is at least 1, else 0."""
+    return dim_max(dim_min(dim, 1), 0)
 
 
 def _multiplies(nest: Nest) -> bool:
