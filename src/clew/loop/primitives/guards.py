@@ -236,7 +236,8 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     ```
 
     A loop without such a range stays unchanged; so does one of a size that only a run knows, if the
-    range has few iterations at typical sizes.
+    range has few iterations at typical sizes. At such a size, the parts before and after the range
+    may overlap; where selects have conditions, the overlap becomes another part.
 
     Errors: S001; S006 for a loop that is vectorized or parallel.
     """
@@ -271,7 +272,8 @@ def _by_size(loop: For, simplifier: Simplifier) -> Stmt:
     """Returns the pieces of a loop of a free size. Each may have no iterations at some sizes."""
     first: Dim = 0
     stop: Dim = loop.size
-    for cond in _conditions(loop.body, loop.index):
+    guards, selects = _conditions(loop.body, loop.index)
+    for cond in (*guards, *selects):
         found = _margin(cond, loop.index, simplifier)
         if found is None:
             return loop
@@ -285,12 +287,27 @@ def _by_size(loop: For, simplifier: Simplifier) -> Stmt:
         return loop
     before = dim_min(first, loop.size)
     runs = stop - first - between  # is 0 if the middle part has iterations
+    middle = _piece(loop, first, between, simplifier, _facts(runs))
+    if not selects or first == 0 or stop == loop.size:
+        end = first + between  # the last part has iterations only if `first` is less than the size
+        rest = loop.size - before - between
+        pieces = [_piece(loop, 0, before, simplifier), middle, _piece(loop, end, rest, simplifier)]
+        return single([piece for piece in pieces if piece.size != 0])
+    # Selects are evaluated for each element, so the outer parts keep only the conditions that may
+    # fail there, unless they overlap.
+    whole = dim_max(stop, 0)
+    left, right = dim_min(first, whole), dim_max(before, whole)
     pieces = [
-        _piece(loop, 0, before, simplifier),
-        _piece(loop, first, between, simplifier, (runs,) if isinstance(runs, SymDim) else ()),
-        _piece(loop, before + between, loop.size - before - between, simplifier),
+        _piece(loop, 0, left, simplifier, _facts(stop - left)),
+        _piece(loop, left, before - left, simplifier),
+        middle,
+        _piece(loop, right, loop.size - right, simplifier, _facts(right - first)),
     ]
     return single([piece for piece in pieces if piece.size != 0])
+
+
+def _facts(*dims: Dim) -> Facts:
+    return tuple(dim for dim in dims if isinstance(dim, SymDim))
 
 
 def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
@@ -298,7 +315,8 @@ def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
     empty range if that is unknown.
     """
     first, last = 0, loop.extent - 1
-    for cond in _conditions(loop.body, loop.index):
+    guards, selects = _conditions(loop.body, loop.index)
+    for cond in (*guards, *selects):
         found = _margin(cond, loop.index, simplifier)
         if found is None:
             return 1, 0
@@ -312,14 +330,17 @@ def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
     return first, last
 
 
-def _conditions(body: Stmt, index: Index) -> list[Scalar]:
-    """Returns the comparisons below a loop that depend on its variable, in guards and selects."""
-    found: dict[int, Scalar] = {}
+def _conditions(body: Stmt, index: Index) -> tuple[list[Scalar], list[Scalar]]:
+    """Returns the comparisons below a loop that depend on its variable: those in guards, and those
+    that are only in selects.
+    """
+    guards: dict[int, Scalar] = {}
+    selects: dict[int, Scalar] = {}
     seen: set[int] = set()
     stack: list[Scalar] = []
     for stmt in walk(body):
         if isinstance(stmt, If):
-            found.update((id(c), c) for c in conjuncts(stmt.cond))
+            guards.update((id(c), c) for c in conjuncts(stmt.cond))
         stack.extend(expressions(stmt))
     while stack:
         node = stack.pop()
@@ -327,10 +348,14 @@ def _conditions(body: Stmt, index: Index) -> list[Scalar]:
             continue
         seen.add(id(node))
         if isinstance(node, Select):
-            found.update((id(c), c) for c in conjuncts(node.cond))
+            selects.update((id(c), c) for c in conjuncts(node.cond) if id(c) not in guards)
         stack.extend(node.children)
-    # Comparisons of values, rather than positions, are evaluated everywhere.
-    return [c for c in found.values() if contains(c, index) and not _compares_values(c)]
+
+    def moving(conds: dict[int, Scalar]) -> list[Scalar]:
+        # Comparisons of values, rather than positions, are evaluated everywhere.
+        return [c for c in conds.values() if contains(c, index) and not _compares_values(c)]
+
+    return moving(guards), moving(selects)
 
 
 def _compares_values(cond: Scalar) -> bool:
