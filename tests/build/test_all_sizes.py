@@ -21,6 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 import zoo
+from clew.machine.needs import check_machine, needs_of
+from clew.machine.target import target_of
 from clew.runtime.guard import GuardSide
 from clew.runtime.model import KEPT_SIZES
 from clew.support.errors import ClewError
@@ -30,6 +32,7 @@ pytestmark = pytest.mark.usefixtures("shared_kernels")
 Array = np.ndarray[Any, Any]
 Feeds = dict[str, Array]
 I64 = TensorProto.INT64
+TARGETS = ("cpu", "cpu-avx2", "cpu-avx512")
 BERT = "bert_tiny_dynamic"
 
 
@@ -62,6 +65,27 @@ def tiled() -> bytes:
     """A convolution that is computed by Winograd's method."""
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
     return made([node], {"x": ["n", 32, "h", "width"]}, ["y"], w=drawn(32, 32, 3, 3) / 17)
+
+
+def bordered() -> bytes:
+    """Windows whose borders move with the size of the image, and sums over images and lines."""
+    pool = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["largest"], strides=[2, 2], **pool),
+        helper.make_node("AveragePool", ["x"], ["mean"], **pool),
+        helper.make_node("AveragePool", ["x"], ["wide"], kernel_shape=[1, 5], pads=[0, 2, 0, 2],
+                         strides=[1, 3], count_include_pad=1),
+        helper.make_node("Conv", ["x", "w"], ["dilated"], pads=[2, 3, 2, 3], dilations=[2, 3]),
+        helper.make_node("InstanceNormalization", ["x", "scale", "bias"], ["normal"]),
+        helper.make_node("Softmax", ["x"], ["share"], axis=3),
+        helper.make_node("ReduceMax", ["x", "axes"], ["most"], keepdims=0),
+        helper.make_node("GlobalAveragePool", ["dilated"], ["total"]),
+    ]  # fmt: skip
+    outputs = ["largest", "mean", "wide", "dilated", "normal", "share", "most", "total"]
+    return made(
+        nodes, {"x": ["n", 32, "h", "width"]}, outputs, w=drawn(32, 32, 3, 3) / 17,
+        scale=drawn(32), bias=drawn(32), axes=np.array([2, 3]),
+    )  # fmt: skip
 
 
 def positions() -> bytes:
@@ -250,6 +274,23 @@ def test_winograd_convolutions() -> None:
         feeds = {"x": drawn(n, 32, h, w)}
         close(model.run(feeds), reference(data, feeds))
     assert model.builds_made == 1
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("threads", "side"), [(1, GuardSide.END), (2, GuardSide.START)])
+def test_borders_of_images(target: str, threads: int, side: GuardSide) -> None:
+    described = target_of(target)
+    try:
+        check_machine(needs_of(described.triple, described.cpu, described.features))
+    except ClewError:
+        pytest.skip(f"this machine cannot run {target}")
+    data = bordered()
+    model = compiled(data, threads=threads, target=target, guard=side)
+    sizes = [(1, 1), (2, 3), (9, 7), (1, 31), (16, 16), (31, 33), (64, 17), (7, 97), (33, 130)]
+    for n, (h, w) in enumerate(sizes, 1):
+        feeds = {"x": drawn(1 + n % 2, 32, h, w)}
+        close(model.run(feeds), reference(data, feeds))
+    assert builds(model) == 1
 
 
 @pytest.mark.parametrize("name", ["images", "decoder"])

@@ -241,13 +241,48 @@ def test_partition_of_a_free_size(before: int, after: int, vector: int) -> None:
     schedule = Schedule(lower("padded", [x], [padded]))
     whole = schedule.split("out.i", vector)[0] if vector > 1 else "out.i"
     schedule.partition(whole)
-    loops = print_nest(schedule.finished()).text.split(f"for {whole} in")[1:]
-    assert sum("select" not in text and "x[" in text for text in loops) == 1
+    pieces = print_nest(schedule.finished()).text.split(f"for {whole} in")[1:]
+    assert sum("select" not in text and "x[" in text for text in pieces) == 1
+    if before and after:  # both ends are compared in an overlap and in a remainder of the vectors
+        assert sum("&" in text for text in pieces) in ((1, 2) if vector > 1 else (0,))
+        assert sum("select" in text and "&" not in text for text in pieces) == 2 * (vector > 1)
     for n in (1, 2, 3, 5, 8, 17, 40):
         given = np.arange(n, dtype=np.float32)
         wanted = np.pad(given, (before, after), constant_values=7)
         (found,) = interpret(at_sizes(schedule.finished(), {"n": n}), [given])
         np.testing.assert_array_equal(found, wanted)
+
+
+def test_guards_of_a_free_size_are_partitioned_in_three() -> None:
+    x = te.placeholder((N,), "f32", "x")
+    k = te.reduce_axis(3, "k")
+    padded = te.compute(
+        (N + 2,),
+        lambda i: te.select(te.all_of(i >= 1, i < te.size(N + 1)), x[i - 1], 0.0),
+        "padded",
+    )
+    sums = te.compute((N,), lambda i: te.sum(padded[i + k], k), "sums")
+    schedule = Schedule(lower("slid", [x], [sums]))
+    schedule.inline("padded").skip_padding("sums").partition("sums.i")
+    stmt = schedule.nest.body.stmts[-3:]
+    assert [loop.name for loop in stmt if isinstance(loop, For)] == ["sums.i"] * 3
+    for n in (1, 2, 3, 8, 21):
+        given = np.arange(n, dtype=np.float32)
+        wide = np.pad(given, 1)
+        (found,) = interpret(at_sizes(schedule.finished(), {"n": n}), [given])
+        np.testing.assert_array_equal(found, wide[:-2] + wide[1:-1] + wide[2:])
+
+
+def test_remainders_of_a_free_size_share_partial_results() -> None:
+    schedule = Schedule(rows(3, N))
+    schedule.split("total.k", 8)
+    parts, lane = schedule.split("total.k.i", 4, tail="guard")
+    schedule.rfactor("total", parts, lane)
+    assert [b.name for b in schedule.finished().temporaries].count("total.rf") == 1
+    for n in SIZES:
+        given = np.arange(3 * n, dtype=np.float32).reshape(3, n)
+        (found,) = interpret(at_sizes(schedule.finished(), {"n": n}), [given])
+        np.testing.assert_array_equal(found, given.sum(1) * 2)
 
 
 @pytest.mark.parametrize("tail", TAILS)

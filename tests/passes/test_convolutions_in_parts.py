@@ -94,8 +94,9 @@ FREE = SymDim.symbol("height"), SymDim.symbol("width")
         (1, {}, True),
         (1, {"strides": (2, 2)}, True),
         (3, {"strides": (2, 2), "padding": (1, 1, 1, 1)}, True),
-        (3, {"padding": (2, 2, 2, 2), "dilation": (2, 2)}, True),
+        (3, {"strides": (2, 2), "padding": (2, 2, 2, 2), "dilation": (2, 2)}, True),
         (3, {"padding": (1, 1, 1, 1)}, False),  # Winograd's
+        (3, {"padding": (2, 2, 2, 2), "dilation": (2, 2)}, False),  # Winograd's
     ],
 )
 def test_free_sizes(kit: Any, taps: int, attrs: dict[str, Any], *, split: bool) -> None:

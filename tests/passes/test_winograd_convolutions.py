@@ -55,10 +55,20 @@ def test_as_many_images_as_a_run_has(kit: Any) -> None:
     assert only(after).op_name == "nn.conv2d_by_size"
 
 
-def test_dilated_windows_on_free_sizes_stay_direct(kit: Any) -> None:
+@pytest.mark.parametrize(
+    ("dilation", "padding"),
+    [((2, 2), (2, 2, 2, 2)), ((2, 3), (4, 1, 0, 5)), ((1, 4), (1, 4, 1, 6))],
+)
+def test_dilated_windows_on_free_sizes(
+    kit: Any, dilation: tuple[int, ...], padding: tuple[int, ...]
+) -> None:
     size = SymDim.symbol("h"), SymDim.symbol("w")
-    after = transformed(kit, network(kit, 64, 64, size, dilation=(2, 2), padding=(2, 2, 2, 2)))
-    assert only(after).op_name == "nn.conv2d"
+    given = network(kit, 64, 64, size, dilation=dilation, padding=padding)
+    after = transformed(kit, given)
+    found = only(after)
+    assert (found.op_name, found.attrs.tiles) == ("nn.conv2d_by_size", (4, 2))
+    assert {"space_to_batch", "batch_to_space"} <= set(kit.op_names(after))
+    assert "pad" not in kit.op_names(after)
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ class Accesses(Registers):
         super().__init__(builder, simplifier)
         self.loads: dict[tuple[object, ...], Value] = {}
         self.anywhere = False
+        # Masked loads are as fast as unmasked ones.
+        self.masks_cheap = False
 
     @abstractmethod
     def index_sum(self, form: Linear) -> Value:
@@ -150,7 +152,7 @@ class Accesses(Registers):
         stored = stored_dtype(buffer.dtype)
         if lanes == 1:
             value = self._read_one(element, stored, pointer, size)
-        elif not place.lane_parts and place.step == 2 and active_lanes(self.mask, lanes):
+        elif not place.lane_parts and place.step == 2 and self._loads_every_other(lanes):
             value = vectors.load_every_other(self.b, stored, pointer, size, lanes, self.mask)
         elif place.lane_parts or place.step != 1:
             offsets = self._known_offsets(place)
@@ -163,6 +165,11 @@ class Accesses(Registers):
         else:
             value = self.masked_load(stored, pointer, size)
         return self._from_memory(buffer, value)
+
+    def _loads_every_other(self, lanes: int) -> bool:
+        """Whether lanes that are two elements apart are loaded as two vectors."""
+        known = active_lanes(self.mask, lanes) is not None
+        return known or (self.masks_cheap and bool(self.sizes))
 
     def _known_offsets(self, place: Place) -> list[int | None]:
         """Returns each lane's offset from the pointer, None for inactive lanes; [] if only a run

@@ -22,7 +22,7 @@ from clew.codegen.registers import Register, unfit_register
 from clew.codegen.tiles import Tiles
 from clew.codegen.values import Values
 from clew.codegen.vectors import literal_mask
-from clew.ir.dims import Dim, SymDim, at_least, ceil_div, exact_quotient
+from clew.ir.dims import Dim, SymDim, at_least, at_most, ceil_div, exact_quotient
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.grid import first_of_grid
@@ -278,14 +278,21 @@ class _Function:
             self._maybe(loop, literal(0, INDEX), self.v.dim_value(loop.size))
 
     def _maybe(self, loop: For, begin: Value, end: Value) -> None:
-        """Emits a loop that may run no iterations; register tiles keep their values then."""
+        """Emits a loop that may run no iterations; register tiles keep their values then. The
+        variable of a loop that runs at most once is a number.
+        """
         v, b = self.v, self.b
         run, done, before_block = b.label("run"), b.label("done"), b.block
         b.branch_if(arith.binary(b, "lt", begin, end), run, done)
         b.start(run)
         before = dict(v.registers)
         with v.isolated():
-            self._serial(loop, begin, end)
+            if at_most(loop.size, 1):
+                v.bound[id(loop.index)] = Bound(const=0)
+                self._statement(loop.body)
+                del v.bound[id(loop.index)]
+            else:
+                self._serial(loop, begin, end)
         self.tiles.forget()
         self._join(before, before_block, done)
 

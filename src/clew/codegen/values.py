@@ -8,6 +8,7 @@ from typing import Final
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.indices import Indices
+from clew.codegen.lane_masks import lanes_at_least_zero
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
 from clew.codegen.math.vmath import intrinsic
@@ -25,6 +26,7 @@ from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier, divisor
 from clew.loop.ir import buffer_loads
 from clew.te.expr import (
+    COMPARISONS,
     INDEX,
     Binary,
     Bitcast,
@@ -39,6 +41,7 @@ from clew.te.expr import (
     Select,
     Size,
     Unary,
+    binary,
     shared_parts,
 )
 
@@ -142,7 +145,8 @@ class Values(Indices):
             case Select():
                 return self._select(expr)
             case Binary():
-                return arith.binary(self.b, expr.op, *self._aligned(expr.a, expr.b))
+                mask = self._lanes_where(expr) if expr.op in COMPARISONS else None
+                return mask or arith.binary(self.b, expr.op, *self._aligned(expr.a, expr.b))
             case Unary():
                 return arith.unary(self.b, expr.op, self.value(expr.a))
             case Intrinsic():
@@ -259,6 +263,24 @@ class Values(Indices):
         return self._divisors[key]
 
     # --- conditions ---
+
+    def _lanes_where(self, cond: Binary) -> Value | None:
+        """Returns the mask of a comparison of positions that are evenly spaced over the lanes; None
+        for other comparisons, and in kernels without free sizes.
+        """
+        index = self.lane_index
+        if index is None or not self.sizes or cond.a.dtype != INDEX or cond.op in ("eq", "ne"):
+            return None
+        if not self.uses_lane(cond) or self.leaves(cond).reads_memory:
+            return None
+        greater, less = (cond.a, cond.b) if cond.op in ("ge", "gt") else (cond.b, cond.a)
+        margin = self.simplifier.linear(binary("sub", greater, less))
+        step = margin.coefficient(index)
+        terms = tuple(t for t in margin.terms if t[0] is not index)
+        if not isinstance(step, int) or not step or any(self.uses_lane(a) for a, _ in terms):
+            return None
+        rest = self.index_sum(Linear(terms, margin.const - (cond.op in ("gt", "lt"))))
+        return lanes_at_least_zero(self.b, step, rest, self.lanes)
 
     def _select(self, expr: Select) -> Value:
         known = self.lanes_where(expr.cond, self.lanes)

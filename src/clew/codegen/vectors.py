@@ -51,18 +51,23 @@ def load_every_other(
     b: Builder, stored: str, pointer: str, size: int, lanes: int, mask: Value | None
 ) -> Value:
     """Returns lanes that are two elements apart, from two adjacent vectors; reads nothing beyond
-    the last of them. Asserts that the mask is known.
+    the last of them.
     """
     active = active_lanes(mask, lanes)
-    assert active is not None
     # Lane n is element 2n of the first vector, or 2n - (lanes - 1) of one that starts there.
     half = lanes // 2
     places = [2 * n if n < half else lanes + 2 * n - (lanes - 1) for n in range(lanes)]
     parts: list[Value] = []
     for number, start in enumerate((0, lanes - 1)):
-        wanted = {p - number * lanes for p, on in zip(places, active, strict=True) if on}
         at = _at(b, stored, pointer, start) if start else pointer
-        part = None if mask is None else literal_mask([n in wanted for n in range(lanes)])
+        lane_of = {p - number * lanes: lane for lane, p in enumerate(places)}
+        part = mask
+        if mask is not None and active is not None:
+            wanted = {p for p, lane in lane_of.items() if active[lane]}
+            part = literal_mask([n in wanted for n in range(lanes)])
+        elif mask is not None:
+            nothing = literal(False, "bool", lanes)
+            part = _in_order(b, mask, nothing, [lane_of.get(n, lanes) for n in range(lanes)])
         parts.append(load_vector(b, stored, at, size, lanes, part))
     return _in_order(b, parts[0], parts[1], places)
 

@@ -558,6 +558,16 @@ def at_least(dim: Dim | float, low: int = 0, facts: Facts = ()) -> bool:
     return _at_least(dim - low, facts)
 
 
+def at_most(dim: Dim, high: int) -> bool:
+    """Whether a dimension is certainly at most `high`."""
+    if isinstance(dim, SymDim) and len(dim.terms) == 1:
+        ((monomial, coefficient),) = dim.terms
+        ((atom, power), *others) = monomial
+        if atom.op == "min" and coefficient == power == 1 and not others:
+            return any(at_most(side, high) for side in atom.args)
+    return at_least(high - dim)
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def _at_least(dim: Dim, facts: Facts) -> bool:
     if _lowest(dim) >= 0:

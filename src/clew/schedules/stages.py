@@ -271,3 +271,33 @@ def largest_load(info: StageInfo) -> Load | None:
     """Returns the load of the largest buffer that a stage reads."""
     found = [load for _, load in reads(info.store)]
     return max(found, key=lambda x: x.source.typical_bytes, default=None)
+
+
+def walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
+    """Whether two nested loops are equivalent to a single loop for every access."""
+    simplifier = Simplifier()
+    by_name = {n.name: n for n in info.loops}
+    a, b = by_name[outer], by_name[inner]
+    accesses = [(load.source, load.indices) for _, load in reads(info.store)]
+    accesses.append((info.store.buffer, info.store.indices))
+    for buffer, indices in accesses:
+        over = offset_stride(buffer, indices, a.index, simplifier)
+        under = offset_stride(buffer, indices, b.index, simplifier)
+        if over is None or under is None or over != under * b.size:
+            return False
+    return not conditions_use(info, (a.index, b.index))
+
+
+def conditions_use(info: StageInfo, indices: tuple[object, ...]) -> bool:
+    """Whether a value depends on one of the loop variables other than through addresses."""
+    wanted = {id(i) for i in indices}
+    seen: set[int] = set()
+    stack = [info.store.value]
+    while stack:
+        node = stack.pop()
+        if id(node) in wanted:
+            return True
+        if id(node) not in seen and type(node).__name__ != "Load":
+            seen.add(id(node))
+            stack.extend(node.children)
+    return False

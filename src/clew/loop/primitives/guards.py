@@ -239,7 +239,8 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     ```
 
     A loop without such a range stays unchanged; so does one of a size that only a run knows, if the
-    range has few iterations at typical sizes.
+    range has few iterations at typical sizes. At such a size, the parts before and after the range
+    may overlap; where selects have conditions, the overlap becomes another part.
 
     Errors: S001; S006 for a loop that is vectorized or parallel.
     """
@@ -280,7 +281,8 @@ def check_whole(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
         inner = [s.index for s in walk(found.body) if isinstance(s, For)]
         tightest: dict[object, Linear] = {}
         decided: set[int] = set()
-        for cond in _positions_compared(found.body):
+        guards, selects = _positions_compared(found.body)
+        for cond in (*guards, *selects):
             margin = _least_margin(cond, inner, simplifier)
             if margin is None or not margin.terms:
                 continue
@@ -359,7 +361,8 @@ def _by_size(loop: For, simplifier: Simplifier) -> Stmt:
     """Returns the pieces of a loop of a free size. Each may have no iterations at some sizes."""
     first: Dim = 0
     stop: Dim = loop.size
-    for cond in _conditions(loop.body, loop.index):
+    guards, selects = _conditions(loop.body, loop.index)
+    for cond in (*guards, *selects):
         found = _margin(cond, loop.index, simplifier)
         if found is None:
             return loop
@@ -373,12 +376,27 @@ def _by_size(loop: For, simplifier: Simplifier) -> Stmt:
         return loop
     before = dim_min(first, loop.size)
     runs = stop - first - between  # is 0 if the middle part has iterations
+    middle = _piece(loop, first, between, simplifier, _facts(runs))
+    if not selects or first == 0 or stop == loop.size:
+        end = first + between  # the last part has iterations only if `first` is less than the size
+        rest = loop.size - before - between
+        pieces = [_piece(loop, 0, before, simplifier), middle, _piece(loop, end, rest, simplifier)]
+        return single([piece for piece in pieces if piece.size != 0])
+    # Selects are evaluated for each element, so the outer parts keep only the conditions that may
+    # fail there, unless they overlap.
+    whole = dim_max(stop, 0)
+    left, right = dim_min(first, whole), dim_max(before, whole)
     pieces = [
-        _piece(loop, 0, before, simplifier),
-        _piece(loop, first, between, simplifier, (runs,) if isinstance(runs, SymDim) else ()),
-        _piece(loop, before + between, loop.size - before - between, simplifier),
+        _piece(loop, 0, left, simplifier, _facts(stop - left)),
+        _piece(loop, left, before - left, simplifier),
+        middle,
+        _piece(loop, right, loop.size - right, simplifier, _facts(right - first)),
     ]
     return single([piece for piece in pieces if piece.size != 0])
+
+
+def _facts(*dims: Dim) -> Facts:
+    return tuple(dim for dim in dims if isinstance(dim, SymDim))
 
 
 def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
@@ -386,7 +404,8 @@ def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
     empty range if that is unknown.
     """
     first, last = 0, loop.extent - 1
-    for cond in _conditions(loop.body, loop.index):
+    guards, selects = _conditions(loop.body, loop.index)
+    for cond in (*guards, *selects):
         found = _margin(cond, loop.index, simplifier)
         if found is None:
             return 1, 0
@@ -400,19 +419,25 @@ def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
     return first, last
 
 
-def _conditions(body: Stmt, index: Index) -> list[Scalar]:
-    """Returns the comparisons below a loop that depend on its variable, in guards and selects."""
-    return [c for c in _positions_compared(body) if contains(c, index)]
+def _conditions(body: Stmt, index: Index) -> tuple[list[Scalar], list[Scalar]]:
+    """Returns the comparisons below a loop that depend on its variable: those in guards, and those
+    that are only in selects.
+    """
+    guards, selects = _positions_compared(body)
+    return [c for c in guards if contains(c, index)], [c for c in selects if contains(c, index)]
 
 
-def _positions_compared(body: Stmt) -> list[Scalar]:
-    """Returns the comparisons of positions in guards and selects of a statement."""
-    found: dict[int, Scalar] = {}
+def _positions_compared(body: Stmt) -> tuple[list[Scalar], list[Scalar]]:
+    """Returns the comparisons of positions in a statement: those in guards, and those that are only
+    in selects.
+    """
+    guards: dict[int, Scalar] = {}
+    selects: dict[int, Scalar] = {}
     seen: set[int] = set()
     stack: list[Scalar] = []
     for stmt in walk(body):
         if isinstance(stmt, If):
-            found.update((id(c), c) for c in conjuncts(stmt.cond))
+            guards.update((id(c), c) for c in conjuncts(stmt.cond))
         stack.extend(expressions(stmt))
     while stack:
         node = stack.pop()
@@ -420,10 +445,11 @@ def _positions_compared(body: Stmt) -> list[Scalar]:
             continue
         seen.add(id(node))
         if isinstance(node, Select):
-            found.update((id(c), c) for c in conjuncts(node.cond))
+            selects.update((id(c), c) for c in conjuncts(node.cond) if id(c) not in guards)
         stack.extend(node.children)
     # Comparisons of values, rather than positions, are evaluated everywhere.
-    return [c for c in found.values() if not _compares_values(c)]
+    kept = [[c for c in found.values() if not _compares_values(c)] for found in (guards, selects)]
+    return kept[0], kept[1]
 
 
 def _compares_values(cond: Scalar) -> bool:

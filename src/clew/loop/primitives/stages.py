@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from clew.ir.dims import Dim, Facts, at_least, exact_quotient
+from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
 from clew.loop.affine import Linear, Simplifier, contains, indices_in
 from clew.loop.bounds import Bound, below_all, negated
 from clew.loop.grid import check_grid
@@ -425,7 +425,8 @@ def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str,
     """Splits a reduction over the innermost loops `lanes` into that many partial results.
 
     Partial results are in registers; a loop `<stage>.rf` combines them at the end. To reduce along
-    vectors, vectorize the last of `lanes` and `<stage>.rf<n>`.
+    vectors, vectorize the last of `lanes` and `<stage>.rf<n>`. If the stage reduces a number of
+    elements that only a run knows, the main part and the remainder have the same partial results.
 
     Errors: S001; S025 if a loop of `lanes` is not a reduction loop of the stage.
     """
@@ -447,7 +448,7 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
         if not ours:
             return stmt
         if len(stores) == 1 and not any(contains(i, stmt.index) for i in ours[0].indices):
-            return _factored(stmt, ours[0], lanes)
+            return _factored((stmt,), lanes) or stmt
         body = _rfactor_in(stmt.body, stage, lanes)
         return stmt.with_body(body)
     if isinstance(stmt, If):
@@ -456,6 +457,9 @@ def _rfactor_in(stmt: Stmt, stage: str, lanes: tuple[str, ...]) -> Stmt:
     stmts = getattr(stmt, "stmts", None)
     if stmts is None:
         return stmt
+    together = _factored(stmts, lanes) if _has_free_copies(stmts, stage) else None
+    if together is not None:
+        return together
     new = [_rfactor_in(s, stage, lanes) for s in stmts]
     return stmt if all(a is b for a, b in zip(new, stmts, strict=True)) else block(*new)
 
@@ -466,14 +470,34 @@ def _nested(axes: Sequence[Index], inner: Stmt) -> Stmt:
     return inner
 
 
-def _factored(outer: For, store: Store, lanes: tuple[str, ...]) -> Stmt:
+def _has_free_copies(stmts: Sequence[Stmt], stage: str) -> bool:
+    """Whether statements are copies of one reduction loop of a stage, of which one has a free
+    size.
+    """
+    copies = [s for s in stmts if isinstance(s, For)]
+    if not stmts or len(copies) < len(stmts) or len({loop.name for loop in copies}) > 1:
+        return False
+    stores = [s for loop in copies for s in walk(loop.body) if isinstance(s, Store)]
+    return any(isinstance(loop.size, SymDim) for loop in copies) and all(
+        s.stage == stage
+        and s.combiner
+        and not any(contains(i, loop.index) for loop in copies for i in s.indices)
+        for s in stores
+    )
+
+
+def _factored(copies: Sequence[Stmt], lanes: tuple[str, ...]) -> Stmt | None:
+    """Returns copies of a reduction loop with their partial results; None if the loops `lanes` are
+    not inside, or not reduction loops.
+    """
     # Copies of one loop (main part, peeled remainder) share a partial result if their extents are
     # equal; a shorter remainder uses the first of its lanes.
-    inside = list(loops(outer))
+    inside = [loop for copy in copies for loop in loops(copy)]
+    store = next(s for copy in copies for s in walk(copy) if isinstance(s, Store))
     found = {name: [n for n in inside if n.name == name] for name in lanes}
     spatial = any(contains(i, n.index) for n in inside for i in store.indices)
     if spatial or not all(found.values()):
-        return outer  # the result is written once, after all of these loops
+        return None  # the result is written once, after all of these loops
     extents = [max(n.extent for n in found[name]) for name in lanes]
     partial = Buffer(f"{store.buffer.name}.rf", tuple(extents), store.buffer.dtype, "register")
     identity = Imm(identity_of(store.combiner, store.buffer.dtype), store.buffer.dtype)
@@ -507,4 +531,4 @@ def _factored(outer: For, store: Store, lanes: tuple[str, ...]) -> Stmt:
         return block(*(descend(s) for s in getattr(stmt, "stmts", ())))
 
     around: list[For] = []
-    return block(over(final=False), descend(outer), over(final=True))
+    return block(over(final=False), *map(descend, copies), over(final=True))

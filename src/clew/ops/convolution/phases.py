@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from clew import te
+from clew.ir.dims import Dim
 from clew.ops.common import f32
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
@@ -95,7 +96,7 @@ def _space_to_batch_reference(
         Sample(f32(4, 3, 4, 6), block=(2, 2), size=(8,), error="T107"),
     ),
 )
-def batch_to_space(x: Tensor, *, block: tuple[int, int], size: tuple[int, ...]) -> Tensor:
+def batch_to_space(x: Tensor, *, block: tuple[int, int], size: tuple[Dim, ...]) -> Tensor:
     """Inverse of `space_to_batch`: images of `size` (height, width) from a batch of phases.
 
     Errors: T102, T107.
@@ -106,7 +107,8 @@ def batch_to_space(x: Tensor, *, block: tuple[int, int], size: tuple[int, ...]) 
     batch, lines, columns = x.shape[0], x.shape[_LINES], x.shape[_COLUMNS]
     most = lines * block[0], columns * block[1]
     fits = len(size) == 2 and all(
-        s >= 0 and not (isinstance(m, int) and s > m) for s, m in zip(size, most, strict=True)
+        not any(isinstance(n, int) and n < 0 for n in (s, m - s))
+        for s, m in zip(size, most, strict=True)
     )
     if not fits or (isinstance(batch, int) and batch % phases):
         raise GraphTypeError("T107", f"{name}: {x.type} has no phases {block} of images of {size}")

@@ -10,12 +10,12 @@ from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.machine.target import Target
-from clew.ops.registry import Op
+from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.convolution.conv_by_size import by_size
 from clew.passes.convolution.conv_in_parts import in_parts
 from clew.passes.convolution.convolutions import Algorithm, plain_weight
-from clew.passes.convolution.winograd import direct_cycles, winograd
+from clew.passes.convolution.winograd import direct_cycles, on_phases, winograd
 from clew.support.errors import InputError
 
 WINOGRAD, BF16X3 = "winograd", "bf16x3"
@@ -38,8 +38,7 @@ class SelectConvAlgorithm(Pass):
 
     With free sizes, a kernel contains the direct algorithm and the one that is expected to be
     fastest at typical sizes (Winograd's with all tile sizes); the sizes of a run select one
-    (`nn.conv2d_by_size`). Winograd's algorithm is not used for dilated convolutions of images of
-    free size.
+    (`nn.conv2d_by_size`). For a dilated convolution, both compute every d-th line and column.
 
     Padding becomes part of the transform or of the split image, so the `pad` before the convolution
     is removed unless something else reads it.
@@ -132,10 +131,11 @@ class _Selector(Rewriter):
         options = self._options
         if conv.op_name != "nn.conv2d":
             return None  # `nn.conv3d_frames`
-        has_tiles = selected in in_f32 and conv.attrs.dilation == (1, 1)
-        if selected in in_f32 and not has_tiles:
-            return None
-        return by_size(
+        has_tiles = selected in in_f32
+        dilation, size = conv.attrs.dilation, conv.tensor.shape[2:4]
+        if has_tiles and dilation != (1, 1):
+            conv = on_phases(conv)
+        found = by_size(
             conv,
             weight,
             self._target,
@@ -144,6 +144,9 @@ class _Selector(Rewriter):
             parts=options.parts if selected in in_bf16 else 0,
             min_gain_of_parts=options.min_gain_of_parts,
         )
+        if has_tiles and dilation != (1, 1):
+            return get_op("batch_to_space")(found, block=dilation, size=size)
+        return found
 
     def _select(self, in_f32: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:
         """Returns the fastest algorithm, subject to the required gains. The first in `in_f32` is

@@ -35,9 +35,9 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
     if parse_layout(conv.attrs.data_layout).factor("C") != target.vector_lanes(conv.tensor.dtype):
         return
     layer, dilation = layer_of(conv, weight), conv.attrs.dilation[-2:]
-    if dilation != (1, 1) and numbers(conv.tensor.shape[2:4]) is None:
-        return  # `space_to_batch` requires static image sizes
     if conv.op_name == _OF_FRAMES:
+        if dilation != (1, 1) and numbers(conv.tensor.shape[2:4]) is None:
+            return  # clips of free size have no kernel with several algorithms
         depth = weight.tensor.concrete[2]
         layer = replace(layer, inner=layer.inner * depth, taps=WINDOW * WINDOW)
     for tile in tiles:
@@ -84,6 +84,23 @@ def _transformed(conv: Call, weight: Constant, tile: int) -> Expr:
     phases = get_op("space_to_batch")(data, block=dilation, padding=padding)
     found = get_op("nn.conv2d_winograd")(phases, transformed, tile=tile)
     return get_op("batch_to_space")(found, block=dilation, size=conv.tensor.shape[2:4])
+
+
+def on_phases(conv: Call) -> Call:
+    """Returns a dilated convolution as one without dilation, of a batch of every d-th line and
+    column.
+    """
+    data, padding = unpadded(conv.args[0])
+    attrs = conv.attrs
+    phases = get_op("space_to_batch")(data, block=attrs.dilation, padding=padding)
+    return get_op("nn.conv2d")(
+        phases,
+        conv.args[1],
+        strides=attrs.strides,
+        channels=attrs.channels,
+        data_layout=attrs.data_layout,
+        weight_layout=attrs.weight_layout,
+    )
 
 
 def _weight(conv: Call) -> Constant | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from clew.loop.affine import Simplifier
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.stages import StageInfo, lane_stride, largest_load
+from clew.schedules.stages import StageInfo, lane_stride, largest_load, walks_as_one
+from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Load
 
 _MOST_COLUMNS: Final = 4  # in vectors of a reduction that keeps them in registers
@@ -27,6 +29,7 @@ def reduce_in_vectors(
     if load is None or schedule.extent(deepest) < 2:
         return
     index = next(n.index for n in info.loops if n.name == deepest)
+    deepest = joined(schedule, info, info.reduction_axes)
     extent = schedule.extent(deepest)
     width = _regular_lanes(load, index, min(lanes, extent))
     if width < 2:
@@ -44,6 +47,26 @@ def reduce_in_vectors(
     schedule.rfactor(info.name, lane)
     schedule.vectorize(lane)
     schedule.vectorize(f"{info.name}.rf0")
+
+
+def joined(
+    schedule: Schedule, info: StageInfo, axes: Sequence[str], names: Sequence[str] = ()
+) -> str:
+    """Fuses the last of a stage's axes where sizes are free and all accesses walk them as one, such
+    as the lines of an image. Only the joined axis then has a remainder, and not each line. Returns
+    the name of the last axis. `names` are those of the loops to fuse, if not the stage's own.
+    """
+    pairs = list(zip(axes, names or axes, strict=True))
+    (inner, last), outer = pairs[-1], pairs[:-1]
+    for axis, name in reversed(outer):
+        free = not (schedule.is_static(name) and schedule.is_static(last))
+        if not free or not walks_as_one(info, axis, inner):
+            break
+        try:
+            last, inner = schedule.fuse(name, last), axis
+        except ScheduleError:  # other loops may be between them
+            break
+    return last
 
 
 def _regular_lanes(load: Load, index: Index, most: int) -> int:

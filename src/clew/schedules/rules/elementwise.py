@@ -25,10 +25,11 @@ from clew.schedules.rule import Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import (
     StageInfo,
+    conditions_use,
     divides_by_sizes,
     lane_stride,
-    offset_stride,
     stage_infos,
+    walks_as_one,
 )
 from clew.support.errors import ScheduleError
 
@@ -82,7 +83,7 @@ class Elementwise(Rule[Elements]):
         vector = target.vector_lanes(info.store.buffer.dtype)
         blocked = image is not None and 1 < image.lanes <= vector
         least = _LINES_APART if blocked else 1  # the image's lines stay separate
-        while len(axes) > least and _walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
+        while len(axes) > least and walks_as_one(stage_infos(schedule)[root], axes[-2], axes[-1]):
             axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
         info = stage_infos(schedule)[root]
         if interleave.applies(info, axes, target):
@@ -150,7 +151,7 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         outer, inner = schedule.split(axes[-1], lanes)
         if selectors:
             schedule.reorder(outer, *selectors, inner)
-        elif len(axes) > 1 and _conditions_use(info, tuple(n.index for n in info.loops[-1:])):
+        elif len(axes) > 1 and conditions_use(info, tuple(n.index for n in info.loops[-1:])):
             with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
                 schedule.partition(outer)  # vectors on one side of a border need no checks
         schedule.vectorize(inner)
@@ -247,22 +248,7 @@ def _selects(info: StageInfo, axis: str) -> bool:
     loop = next(n for n in info.loops if n.name == axis)
     inputs = [load for _, load in reads(info.store)]
     used = any(contains(i, loop.index) for load in inputs for i in load.indices)
-    return loop.typical <= _MOST_CHOICES and not used and _conditions_use(info, (loop.index,))
-
-
-def _walks_as_one(info: StageInfo, outer: str, inner: str) -> bool:
-    """Whether two nested loops are equivalent to a single loop for every access."""
-    simplifier = Simplifier()
-    by_name = {n.name: n for n in info.loops}
-    a, b = by_name[outer], by_name[inner]
-    accesses = [(load.source, load.indices) for _, load in reads(info.store)]
-    accesses.append((info.store.buffer, info.store.indices))
-    for buffer, indices in accesses:
-        over = offset_stride(buffer, indices, a.index, simplifier)
-        under = offset_stride(buffer, indices, b.index, simplifier)
-        if over is None or under is None or over != under * b.size:
-            return False
-    return not _conditions_use(info, (a.index, b.index))
+    return loop.typical <= _MOST_CHOICES and not used and conditions_use(info, (loop.index,))
 
 
 def _line_axis(
@@ -283,18 +269,3 @@ def _line_axis(
             if divides_by_sizes(stage_infos(trial)[root], fused):
                 return axis
     return ""
-
-
-def _conditions_use(info: StageInfo, indices: tuple[object, ...]) -> bool:
-    """Whether a value depends on one of the loop variables other than through addresses."""
-    wanted = {id(i) for i in indices}
-    seen: set[int] = set()
-    stack = [info.store.value]
-    while stack:
-        node = stack.pop()
-        if id(node) in wanted:
-            return True
-        if id(node) not in seen and type(node).__name__ != "Load":
-            seen.add(id(node))
-            stack.extend(node.children)
-    return False

@@ -17,6 +17,7 @@ from clew.schedules.library.register_tile import spread
 from clew.schedules.library.row_vectors import (
     PARTIAL_VECTORS,
     down_columns,
+    joined,
     reduce_in_vectors,
     split_columns,
     sums_columns,
@@ -71,11 +72,14 @@ class Rows(Rule[RowStages]):
             elif infos[member].is_reduction:
                 reduce_in_vectors(schedule, infos[member], target, settings["partial"])
             else:
-                vectorize_last(schedule, infos[member].axes[-1:], target, infos[member])
+                own = infos[member].axes
+                last = [joined(schedule, infos[member], own[shared:])] if own[shared:] else own[-1:]
+                vectorize_last(schedule, last, target, infos[member])
         if root in columns:  # registers are copied out one by one
             split_columns(schedule, inside[-1], target.vector_lanes(info.store.buffer.dtype))
         else:
-            vectorize_last(schedule, inside[-1:], target, info)
+            last = [joined(schedule, info, info.axes[shared:], inside)] if inside else []
+            vectorize_last(schedule, last, target, info)
         if not info.is_reduction:
             write_past_caches(schedule, info, target)
         if row:

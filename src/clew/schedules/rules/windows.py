@@ -22,7 +22,7 @@ from clew.machine.target import Target
 from clew.schedules.demands import IMAGE, OWN_CHANNELS, REDUCES, TAILED, WINDOWS
 from clew.schedules.library.images import Image, image_of
 from clew.schedules.library.register_tile import split_tiles, spread
-from clew.schedules.library.tile_sizes import MOST_ROWS, window_tile
+from clew.schedules.library.tile_sizes import MOST_ROWS, balanced, window_tile
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stride
@@ -32,6 +32,8 @@ from clew.te.expr import Load
 MOST_UNROLLED: Final = 256
 """The most products of a tile to unroll completely; with more, the lines of taps are a loop."""
 _VECTORS_OF_BLOCK: Final = 2
+# Lines of a tile if lines have a free length. Each number of lines up to this takes its own code.
+_LINES_OF_FREE_WIDTH: Final = 3
 
 
 def _slides(work: Work, target: Target) -> bool:
@@ -92,6 +94,8 @@ class Windows(Rule[Sliding]):
         lines, columns = window_tile(
             match.target, image.height if match.shared else 1, match.across
         )
+        if not image.lane and match.shared and not match.start.is_static(image.pixel):
+            lines = balanced(image.height, _LINES_OF_FREE_WIDTH)
         taps = 1
         for loop in match.info.loops:
             taps *= loop.typical if loop.name in match.info.reduction_axes else 1

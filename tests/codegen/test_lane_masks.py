@@ -1,0 +1,53 @@
+"""Masks of lanes from one comparison: equal to the comparison of all positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from clew.codegen.builder import Builder, Value
+from clew.codegen.lane_masks import lanes_at_least_zero
+from clew.codegen.vectors import load_every_other
+
+FAR = 2**62
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16, 32, 64])
+@pytest.mark.parametrize("step", [1, 2, 3, 7, 1000, 2**26, -1, -2, -5, -(2**40)])
+def test_lanes_at_least_zero(
+    compile_lanes: Callable[..., Callable[..., np.ndarray]], step: int, lanes: int
+) -> None:
+    def emit(b: Builder, args: Sequence[Value]) -> Value:
+        rest = b.value(f"extractelement {args[0].typed}, i64 0", "i64")
+        mask = lanes_at_least_zero(b, step, rest, lanes)
+        return b.value(f"zext {mask.typed} to <{lanes} x i64>", "i64", lanes)
+
+    run = compile_lanes(emit, ["i64"], lanes)
+    near = [k * step + d for k in range(-lanes - 1, lanes + 2) for d in (-1, 0, 1)]
+    for rest in (*near, FAR, -FAR, 2**31, 2**32, -(2**32), 2**40):
+        expected = step * np.arange(lanes) + rest >= 0
+        found = run(np.full(lanes, rest, np.int64))
+        np.testing.assert_array_equal(found.astype(bool), expected, str(rest))
+
+
+@pytest.mark.parametrize("lanes", [2, 4, 8, 16])
+def test_every_other_element_under_a_mask(
+    compile_lanes: Callable[..., Callable[..., np.ndarray]], lanes: int
+) -> None:
+    def emit(b: Builder, args: Sequence[Value]) -> Value:
+        values, wanted = args
+        memory = b.pointer(f"alloca [{2 * lanes} x float], align 64")
+        b.emit(f"store {values.typed}, ptr {memory}, align 4")
+        after = b.pointer(f"getelementptr float, ptr {memory}, i64 {lanes}")
+        b.emit(f"store {values.typed}, ptr {after}, align 4")
+        mask = b.value(f"trunc {wanted.typed} to <{lanes} x i1>", "bool", lanes)
+        return load_every_other(b, "f32", memory, 4, lanes, mask)
+
+    run = compile_lanes(emit, ["f32", "i32"], lanes)
+    values = np.arange(1, lanes + 1, dtype=np.float32)
+    every: Any = np.concatenate([values, values])[::2]
+    for wanted in np.random.default_rng(lanes).integers(0, 2, (20, lanes)).astype(np.int32):
+        np.testing.assert_array_equal(run(values, wanted), np.where(wanted, every, 0))

@@ -1,0 +1,44 @@
+"""Schedules for images of free size: few remainders, and tiles of several lines."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import clew
+from clew.ir.dims import Dim, SymDim
+from clew.ir.expr import Function, Var
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.ops.registry import get_op
+
+H, W = SymDim.symbol("h"), SymDim.symbol("w")
+
+
+def loops_of(op: str, shape: tuple[Dim, ...], **attrs: Any) -> str:
+    x = Var("x", TensorType(shape, "f32"))
+    module = Module({"main": Function([x], get_op(op)(x, **attrs))})
+    compiled = clew.compile(module, threads=1, target="cpu-avx2", cache=False, specialize=False)
+    (kernel,) = compiled.kernels
+    return kernel.loops
+
+
+@pytest.mark.parametrize(("axes", "joined"), [((2, 3), "k2+k3"), ((1, 3), "k3")])
+def test_sums_walk_lines_as_one(axes: tuple[int, ...], joined: str) -> None:
+    loops = loops_of("sum", (8, 4, H, W), axes=axes, keepdims=False)
+    assert set(re.findall(r"for sum\.([k0-9+]*)\.o in", loops)) == {joined}
+    # The remainder adds to the same partial results.
+    assert loops.count("register sum.acc.rf") == 1
+
+
+def test_known_lines_are_separate_loops() -> None:
+    assert "+k3" not in loops_of("sum", (8, 4, 33, 34), axes=(2, 3), keepdims=False)
+
+
+@pytest.mark.parametrize(("shape", "lines"), [((1, 4, H, W), 3), ((1, 4, H, 300), 2)])
+def test_windows_of_several_lines(shape: tuple[Dim, ...], lines: int) -> None:
+    loops = loops_of("nn.avg_pool2d", shape, kernel=(3, 3))
+    found = re.findall(r"unroll \S*\.i2(?:\.i)? in (\d+)", loops)
+    assert max(map(int, found)) == lines
