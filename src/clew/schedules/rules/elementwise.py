@@ -226,7 +226,7 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
         schedule.reorder(vector, column_inner, lane)
         schedule.unroll(column_inner)
         schedule.vectorize(lane)
-        spread(schedule, [*outer, column, vector])
+        _spread_apart(schedule, [*outer, column, vector])
         return
     schedule.reorder(last, *outer, across)
     block, inner = schedule.split(last, lanes * _VECTORS_OF_BLOCK)
@@ -237,7 +237,30 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
     schedule.reorder(vector, column_inner, lane)
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
-    spread(schedule, [block, *outer, column])
+    _spread_apart(schedule, [block, *outer, column])
+
+
+def _spread_apart(schedule: Schedule, outer: list[str]) -> None:
+    """Fuses the outermost loops, as far as they are perfectly nested, except where the variable of
+    the fused loop would be divided by a free size. Threads share the first two of the loops that
+    remain.
+    """
+    name, lines = outer[0], ""
+    for following in outer[1:]:
+        is_number = schedule.is_static(following)
+        try:
+            fused = schedule.fuse(lines or name, following)
+        except ScheduleError:
+            break
+        if is_number or not divides_by_sizes(schedule, fused):
+            name, lines = (name, fused) if lines else (fused, "")
+        elif lines:
+            schedule.undo()
+            break
+        else:
+            schedule.undo()
+            lines = following
+    spread(schedule, [name], lines)
 
 
 def _selects(info: StageInfo, axis: str) -> bool:
@@ -280,7 +303,7 @@ def _line_axis(
             if selectors:
                 trial.reorder(*axes, *selectors)
             fused = trial.fuse(before, axis)
-            if divides_by_sizes(stage_infos(trial)[root], fused):
+            if divides_by_sizes(trial, fused):
                 return axis
     return ""
 
