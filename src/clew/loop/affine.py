@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
+from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient, numeric_part
 from clew.loop import bounds
 from clew.loop.bounds import Range
 from clew.support import walk
@@ -457,8 +457,14 @@ def _divided_const(const: Dim, by: Dim) -> tuple[Dim, Dim]:
     """Returns a quotient and a remainder of a constant."""
     if isinstance(const, int) and isinstance(by, int):
         return divmod(const, by)
-    whole = exact_quotient(const, by)
-    return (0, const) if whole is None else (whole, 0)
+    number = numeric_part(const) if isinstance(by, int) else 0
+    whole = exact_quotient(const - number, by)
+    if whole is None:
+        return 0, const
+    if isinstance(by, int):
+        quotient, remainder = divmod(number, by)
+        return whole + quotient, remainder
+    return whole, 0
 
 
 def _key(expr: Scalar, children: Sequence[int]) -> tuple[object, ...]:

@@ -31,6 +31,8 @@ from clew.schedules.stages import (
     stage_infos,
 )
 from clew.support.errors import ScheduleError
+from clew.te.expr import Binary, Index
+from clew.te.walk import nodes
 
 _TILE: Final = 16
 _NEAR_BYTES: Final = 256
@@ -150,9 +152,14 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         outer, inner = schedule.split(axes[-1], lanes)
         if selectors:
             schedule.reorder(outer, *selectors, inner)
-        elif len(axes) > 1 and _conditions_use(info, tuple(n.index for n in info.loops[-1:])):
-            with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
-                schedule.partition(outer)  # vectors on one side of a border need no checks
+        elif len(axes) > 1:
+            last = info.loops[-1].index
+            # A division by a number, as in most builds, makes clamped lanes as fast.
+            clamps = not schedule.is_static(outer) and _clamps_use(info, last)
+            if clamps or _conditions_use(info, (last,)):
+                with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
+                    # Vectors on one side of a border need no checks.
+                    schedule.partition(outer, clamps=clamps)
         schedule.vectorize(inner)
         axes[-1] = outer
     for name in selectors:
@@ -306,6 +313,16 @@ def _line_axis(
             if divides_by_sizes(trial, fused):
                 return axis
     return ""
+
+
+def _clamps_use(info: StageInfo, index: Index) -> bool:
+    """Whether an operand is read at a `min` or `max` of positions along a loop."""
+    return any(
+        isinstance(node, Binary) and node.op in ("min", "max") and contains(node, index)
+        for _, load in reads(info.store)
+        for position in load.indices
+        for node in nodes(position)
+    )
 
 
 def _conditions_use(info: StageInfo, indices: tuple[object, ...]) -> bool:
