@@ -28,7 +28,7 @@ N, M, Z = SymDim.symbol("n"), SymDim.symbol("m"), SymDim.symbol("z", least=0)
 ONCE = ("once", "peel", "guard", "shrink")
 """Tails that run each iteration once. The others may run some again."""
 REPEATING = ("clamp",)
-"""Tails with tiles that may repeat an iteration, not only where sizes are unknown."""
+"""Tails with tiles whose iterations may repeat one of the same tile."""
 FACTORS = (1, 2, 3, 4, 7, 8, 16)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 40)
 EXTENTS: dict[str, Dim] = {
@@ -206,7 +206,7 @@ def test_multiples_have_no_tail() -> None:
         (lambda s: s.vectorize("out.i"), "S007"),
         (lambda s: s.rfactor("total", "total.k"), "S070"),
         (lambda s: s.split("out.i", 0), "S004"),
-        (lambda s: s.split("out.i", 4, tail="shift"), "S005"),
+        (lambda s: s.split("out.i", 4, tail="drop"), "S005"),
         (lambda s: s.parallel("out.i").split("out.i", 4), "S006"),
     ],
     ids=["vectorize", "rfactor", "factor", "tail", "parallel"],

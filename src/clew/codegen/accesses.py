@@ -123,9 +123,15 @@ class Accesses(Registers):
         columns = min(width, extent - number)
         if number % width or columns < 2:
             return []
-        pointer = self.pointer_at(expr.source, place)
-        apart = step if isinstance(step, int) else self.dim_value(step)
-        rows = transpose.rows_from(self.b, expr.source, pointer, apart, self.lanes)
+        if isinstance(step, int):
+            pointer = self.pointer_at(expr.source, place)
+            rows = [(pointer, lane * step) for lane in range(self.lanes)]
+        else:
+            times = range(1, transpose.ROWS_OF_POINTER + 1)
+            steps = [self.dim_value(n * step) for n in times]
+            rows = transpose.rows_from(
+                self.b, expr.source, place.pointer, place.offset, steps, self.lanes
+            )
         found = transpose.turned(self.b, expr.source, rows, columns, active)
         return [self._from_memory(expr.source, value) for value in found]
 

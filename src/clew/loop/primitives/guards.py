@@ -316,9 +316,7 @@ def _decided(loop: For, simplifier: Simplifier, *, clamps: bool) -> tuple[int, i
     return first, last
 
 
-def _margins(
-    loop: For, simplifier: Simplifier, *, clamps: bool
-) -> list[tuple[int, Dim]] | None:
+def _margins(loop: For, simplifier: Simplifier, *, clamps: bool) -> list[tuple[int, Dim]] | None:
     """Returns the margin of each condition on a loop variable; None if one has no bound. Clamps
     that have none stay.
     """

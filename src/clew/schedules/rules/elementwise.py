@@ -227,24 +227,31 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
     lanes = vector_factor(match.target, dtype, schedule.extent(last))
     if match.apart_bytes <= _NEAR_BYTES:
         schedule.reorder(*outer, across, last)
-        column, column_inner = schedule.split(across, tile)
+        column, column_inner = _split_tile(schedule, across, tile)
         schedule.reorder(column, last, column_inner)
-        vector, lane = schedule.split(last, lanes)
+        vector, lane = _split_tile(schedule, last, lanes)
         schedule.reorder(vector, column_inner, lane)
         schedule.unroll(column_inner)
         schedule.vectorize(lane)
         _spread_apart(schedule, [*outer, column, vector])
         return
     schedule.reorder(last, *outer, across)
-    block, inner = schedule.split(last, lanes * _VECTORS_OF_BLOCK)
+    block, inner = _split_tile(schedule, last, lanes * _VECTORS_OF_BLOCK)
     schedule.reorder(block, *outer, across, inner)
-    column, column_inner = schedule.split(across, tile)
+    column, column_inner = _split_tile(schedule, across, tile)
     schedule.reorder(column, inner, column_inner)
     vector, lane = schedule.split(inner, lanes)
     schedule.reorder(vector, column_inner, lane)
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
     _spread_apart(schedule, [block, *outer, column])
+
+
+def _split_tile(schedule: Schedule, loop: str, factor: int) -> tuple[str, str]:
+    """Splits a loop of a tile. At a free size, the last tile is moved back: masks of lanes and of
+    columns that only a run knows would rule out transposes in registers.
+    """
+    return schedule.split(loop, factor, "peel" if schedule.is_static(loop) else "shift")
 
 
 def _spread_apart(schedule: Schedule, outer: list[str]) -> None:
