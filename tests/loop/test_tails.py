@@ -250,6 +250,37 @@ def test_partition_of_a_free_size(before: int, after: int, vector: int) -> None:
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize("vector", [1, 4])
+@pytest.mark.parametrize("size", [N, 40])
+def test_partition_where_clamps_change_their_operand(size: Dim, vector: int) -> None:
+    x = te.placeholder((size,), "f32", "x")
+
+    def clamped(i: te.Scalar) -> te.Scalar:
+        below = te.minimum(te.maximum(i - 3, 0), te.size(size - 1))
+        return x[below] + x[te.minimum(i, te.size(size - 1))]
+
+    schedule = Schedule(lower("edges", [x], [te.compute((size + 5,), clamped, "out")]))
+    whole = schedule.split("out.i", vector)[0] if vector > 1 else "out.i"
+    schedule.partition(whole, clamps=True)
+    loops = print_nest(schedule.finished()).text.split(f"for {whole} in")[1:]
+    assert any("min(" not in text and "max(" not in text for text in loops)
+    for n in (1, 2, 3, 5, 8, 17, 40) if isinstance(size, SymDim) else (40,):
+        given = np.arange(n, dtype=np.float32)
+        at = np.arange(n + 5)
+        wanted = given[np.clip(at - 3, 0, n - 1)] + given[np.clip(at, 0, n - 1)]
+        (found,) = interpret(at_sizes(schedule.finished(), {"n": n}), [given])
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_clamps_stay_unless_they_are_asked_for() -> None:
+    x = te.placeholder((N,), "f32", "x")
+    out = te.compute((N,), lambda i: x[te.maximum(i - 1, 0)], "out")
+    schedule = Schedule(lower("edges", [x], [out]))
+    before = str(schedule)
+    schedule.partition("out.i")
+    assert str(schedule) == before
+
+
 @pytest.mark.parametrize("tail", TAILS)
 def test_tiles_that_overlap_do_not_run_in_place(tail: str) -> None:
     plain = copied(N)

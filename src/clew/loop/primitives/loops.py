@@ -66,8 +66,8 @@ def split(
     the remainder is one or two of them, or it is merged with a whole tile and divided into two of
     them. `clamp` moves the last tile, of the whole or half the size, back so that it ends at n;
     some iterations are thus computed twice. For n below half the factor, it uses one smaller tile
-    that repeats the last iteration. `shift` is `clamp` with a guard in that smaller tile, which then
-    has half the size of the others.
+    that repeats the last iteration. `shift` is `clamp` with a guard in that smaller tile, whose
+    size is then half that of the others.
 
     If n is known only at run time, `peel` runs the remainder as one guarded tile. `balance` uses
     ceil(n / factor) tiles of one size, which is computed at run time, and moves the last tile back
