@@ -106,11 +106,17 @@ def _chain(g: Graph) -> Expr:
     return g("subtract", x, g.x())  # type: ignore[no-any-return]
 
 
-def _from_places(g: Graph) -> Expr:
+def _from_places(stride: int) -> Make:
     """The end of a transposed convolution: blocks of channels, the places of a step among them."""
-    x = g("layout_transform", g.x(1, 8, "h", "w", 16), src_layout="NCHW16c", dst_layout="NCHW")
-    x = g("reshape", x, shape=(1, 1, 2, 2, 32, SymDim.symbol("h"), SymDim.symbol("w")))
-    return g("transpose", x, axes=(0, 1, 4, 5, 2, 6, 3))  # type: ignore[no-any-return]
+    h, w, blocks = SymDim.symbol("h"), SymDim.symbol("w"), 2 * stride * stride
+
+    def make(g: Graph) -> Expr:
+        x = g.x(1, blocks, "h", "w", 16)
+        x = g("layout_transform", x, src_layout="NCHW16c", dst_layout="NCHW")
+        x = g("reshape", x, shape=(1, 1, stride, stride, 32, h, w))
+        return g("transpose", x, axes=(0, 1, 4, 5, 2, 6, 3))  # type: ignore[no-any-return]
+
+    return make
 
 
 def _dense(g: Graph) -> Expr:
@@ -241,7 +247,8 @@ CASES: dict[str, Make] = {
     "transpose_last": _one("transpose", (2, "m", "n"), axes=(0, 2, 1)),
     "transpose_channels": _one("transpose", (1, 32, "h", "w"), axes=(0, 2, 3, 1)),
     "transpose_doubles": _one("transpose", ("m", "n"), dtypes="f64", axes=(1, 0)),
-    "from_places": _from_places,
+    "from_places": _from_places(2),
+    "from_places_of_3": _from_places(3),
     "depth_to_space": _one("depth_to_space", (1, 16, "h", "w"), block=2),
     "depth_to_space_of_3": _one("depth_to_space", (2, 18, "h", "w"), block=3, mode="CRD"),
     "depth_to_space_bytes": _one("depth_to_space", (1, 8, "h", "w"), dtypes="u8", block=2),

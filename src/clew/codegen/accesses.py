@@ -109,8 +109,15 @@ class Accesses(Registers):
         a block.
         """
         active = active_lanes(self.mask, self.lanes)
-        step = self._distance(place)
-        if active is None or (isinstance(step, int) and step <= 2):
+        if active is None or not (place.step or place.lane_parts):
+            return []
+        step, offsets = self._distance(place), []
+        if step == 0:
+            offsets = self._offsets(place)
+            at_sizes = any(offset and offset[0] != 0 for offset in offsets)
+            if not at_sizes or runs_of(offsets):
+                return []
+        elif isinstance(step, int) and step <= 2:
             return []  # stride 2 is faster from two vectors
         numbers = {key: b.const for key, b in self.bound.items() if b.const is not None}
         whole = self.simplifier.rebuild(form)
@@ -123,7 +130,16 @@ class Accesses(Registers):
         columns = min(width, extent - number)
         if number % width or columns < 2:
             return []
-        if isinstance(step, int):
+        if offsets:
+            stored = stored_dtype(expr.dtype)
+            bases = {
+                base: self._moved(stored, place.pointer, base)
+                for base in dict.fromkeys(o[0] for o in offsets if o)
+            }
+            rows = [
+                (bases[o[0]], place.offset + o[1]) if o else (place.pointer, 0) for o in offsets
+            ]
+        elif isinstance(step, int):
             pointer = self.pointer_at(expr.source, place)
             rows = [(pointer, lane * step) for lane in range(self.lanes)]
         else:
@@ -208,19 +224,21 @@ class Accesses(Registers):
             masks = masks_of_runs(self.b, self.mask, offsets, runs)
             if not masks:
                 return None
-        element, pointers = llvm_type(stored), []
-        for run in runs:
-            at = pointer
-            if run.base != 0:
-                base = self.dim_value(run.base)
-                at = self.b.pointer(f"getelementptr {element}, ptr {pointer}, {base.typed}")
-            pointers.append(at)
+        pointers = [self._moved(stored, pointer, run.base) for run in runs]
         value = read_runs(self.b, stored, pointers, size, offsets, runs, masks)
         if not known and len(set(offsets)) < len(offsets):
             # An inactive lane has the element of an active one that it shares.
             assert self.mask is not None
             value = arith.select(self.b, self.mask, value, literal(0, stored, self.lanes))
         return value
+
+    def _moved(self, stored: str, pointer: str, base: Dim) -> str:
+        """Returns a pointer moved by a number of elements that only a run knows."""
+        if base == 0:
+            return pointer
+        return self.b.pointer(
+            f"getelementptr {llvm_type(stored)}, ptr {pointer}, {self.dim_value(base).typed}"
+        )
 
     def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
         """Returns one element for all lanes; it is read only if some lane is active."""

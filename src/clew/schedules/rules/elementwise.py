@@ -225,6 +225,11 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
     outer.remove(across)
     dtype = match.info.store.buffer.dtype
     lanes = vector_factor(match.target, dtype, schedule.extent(last))
+    if outer and _fills_vectors(schedule, match, outer[-1], last):
+        _in_tiles_along_two(
+            schedule, [*outer, across, last], tile, match.target.vector_lanes(dtype)
+        )
+        return
     if match.apart_bytes <= _NEAR_BYTES:
         schedule.reorder(*outer, across, last)
         column, column_inner = _split_tile(schedule, across, tile)
@@ -245,6 +250,38 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
     _spread_apart(schedule, [block, *outer, column])
+
+
+def _fills_vectors(schedule: Schedule, match: Elements, before: str, last: str) -> bool:
+    """Whether the last axis is a part of a vector, and the axis before it, of a free size, fills
+    the vector: both are one run of the result.
+    """
+    info, simplifier = match.info, Simplifier()
+    by_name = {n.name: n for n in info.loops}
+    lanes, size = match.target.vector_lanes(info.store.buffer.dtype), by_name[last].size
+    if schedule.is_static(before) or not isinstance(size, int) or 2 * size > lanes:
+        return False
+    if before != match.axes[-2]:
+        return False
+    over, under = (
+        offset_stride(info.store.buffer, info.store.indices, by_name[axis].index, simplifier)
+        for axis in (before, last)
+    )
+    return under == 1 and over == size
+
+
+def _in_tiles_along_two(schedule: Schedule, axes: list[str], tile: int, lanes: int) -> None:
+    """Arranges the loops in tiles whose vectors lie along the last two axes of the result, which
+    come before and after the axis that the operand is contiguous along.
+    """
+    *outer, before, across, last = axes
+    schedule.reorder(*outer, before, across, last)
+    group, some = _split_tile(schedule, before, lanes // schedule.extent(last))
+    schedule.reorder(group, across, some, last)
+    column, column_inner = _split_tile(schedule, across, tile)
+    schedule.vectorize(schedule.fuse(some, last))
+    schedule.unroll(column_inner)
+    _spread_apart(schedule, [*outer, group, column])
 
 
 def _split_tile(schedule: Schedule, loop: str, factor: int) -> tuple[str, str]:
