@@ -277,7 +277,7 @@ class Simplifier:
         if at_least(self.range_of(form)[0], 0, facts):
             return True
         for atom, coefficient in form.terms:
-            if not isinstance(atom, Binary) or atom.op not in ("min", "max"):
+            if not isinstance(atom, Binary) or not is_clamp(atom):
                 continue
             grows = at_least(coefficient, 0)
             if not grows and not at_least(bounds.negated(coefficient), 0):
@@ -431,6 +431,11 @@ class Simplifier:
                 return new.a if decided else new.b
             return select(new.cond, new.a, new.b)
         return new
+
+
+def is_clamp(expr: Scalar) -> bool:
+    """Whether an expression is the `min` or `max` of two positions."""
+    return isinstance(expr, Binary) and expr.dtype == INDEX and expr.op in ("min", "max")
 
 
 def divisor(expr: Scalar, op: str) -> Dim | None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, ceil_div, dim_max, dim_min, typical
-from clew.loop.affine import Simplifier, contains
+from clew.loop.affine import Simplifier, contains, is_clamp
 from clew.loop.ir import (
     Block,
     For,
@@ -337,9 +337,9 @@ def _clamps(loop: For, simplifier: Simplifier) -> list[tuple[int, Dim]]:
             for node in post_order(expr, images):
                 new = over(node, tuple([images[id(c)] for c in node.children]))
                 images[id(node)] = new
-                if not isinstance(new, Binary) or new.op not in ("min", "max"):
+                if not isinstance(new, Binary) or not is_clamp(new):
                     continue
-                if new.dtype != INDEX or not contains(new, loop.index):
+                if not contains(new, loop.index):
                     continue
                 sides = (new.a, new.b) if new.op == "max" else (new.b, new.a)
                 for above, below, kept in ((*sides, new.a), (*reversed(sides), new.b)):

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from clew.ir.dims import typical
 from clew.ir.types import memory_bytes
-from clew.loop.affine import Simplifier, contains
+from clew.loop.affine import Simplifier, contains, is_clamp
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.primitives.loops import MOST_LANES
 from clew.loop.schedule import Schedule
@@ -31,7 +31,7 @@ from clew.schedules.stages import (
     stage_infos,
 )
 from clew.support.errors import ScheduleError
-from clew.te.expr import Binary, Index
+from clew.te.expr import Index
 from clew.te.walk import nodes
 
 _TILE: Final = 16
@@ -154,7 +154,7 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
             schedule.reorder(outer, *selectors, inner)
         elif len(axes) > 1:
             last = info.loops[-1].index
-            # A division by a number, as in most builds, makes clamped lanes as fast.
+            # At a free size, the positions of clamped lanes are unknown in every vector.
             clamps = not schedule.is_static(outer) and _clamps_use(info, last)
             if clamps or _conditions_use(info, (last,)):
                 with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
@@ -362,7 +362,7 @@ def _line_axis(
 def _clamps_use(info: StageInfo, index: Index) -> bool:
     """Whether an operand is read at a `min` or `max` of positions along a loop."""
     return any(
-        isinstance(node, Binary) and node.op in ("min", "max") and contains(node, index)
+        is_clamp(node) and contains(node, index)
         for _, load in reads(info.store)
         for position in load.indices
         for node in nodes(position)
