@@ -162,6 +162,33 @@ def joined() -> bytes:
     return made(nodes, {"x": [1, 3, "h", "w"]}, ["f", "h", "i", "j"], sizes=sizes, **weights)
 
 
+def moved() -> bytes:
+    """Transposed convolutions and operators that only move elements, of images of any size."""
+    up = partial(helper.make_node, "ConvTranspose", strides=[2, 2])
+    nodes = [
+        up(["x", "w0"], ["a"], kernel_shape=[2, 2]),
+        up(["x", "w1"], ["b"], kernel_shape=[3, 3], pads=[1] * 4, output_padding=[1, 1]),
+        helper.make_node("Add", ["a", "b"], ["up"]),
+        helper.make_node("DepthToSpace", ["x"], ["deep"], blocksize=2),
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Transpose", ["r"], ["t"], perm=[0, 1, 3, 2]),
+        helper.make_node("Sigmoid", ["z"], ["s"]),
+        helper.make_node("Add", ["t", "s"], ["turned"]),  # over the sigmoid's memory
+        helper.make_node("Transpose", ["x"], ["last"], perm=[0, 2, 3, 1]),
+        helper.make_node("Resize", ["x", "", "scales"], ["large"], mode="linear"),
+    ]
+    return made(
+        nodes, {"x": ["n", 8, "h", "w"], "z": ["n", 8, "w", "h"]},
+        ["up", "deep", "turned", "last", "large"],
+        w0=drawn(8, 24, 2, 2) / 4, w1=drawn(8, 24, 3, 3) / 6,
+        scales=np.array([1, 1, 2, 2], np.float32),
+    )  # fmt: skip
+
+
+def feeds_of_moved(n: int, h: int, w: int) -> Feeds:
+    return {"x": drawn(n, 8, h, w), "z": drawn(n, 8, w, h, seed=1)}
+
+
 def sliced() -> bytes:
     """Rows of a value of free width, which are views of it, joined with others below them."""
     nodes = [
@@ -189,6 +216,9 @@ MODELS: dict[str, tuple[Callable[[], bytes], Callable[..., Feeds], list[tuple[in
     ]),
     "joined": (joined, lambda h, w: {"x": drawn(1, 3, h, w)}, [
         (32, 48), (1, 1), (5, 70), (33, 47), (8, 2), (64, 65),
+    ]),
+    "moved": (moved, feeds_of_moved, [
+        (1, 33, 47), (1, 1, 1), (2, 2, 3), (1, 9, 7), (1, 16, 8), (1, 65, 97), (2, 24, 17),
     ]),
     "sliced": (sliced, lambda m, n: {"x": drawn(8, n), "z": drawn(m, n, seed=1)}, [
         (1, 48), (3, 1), (70, 33), (7, 200),
@@ -267,6 +297,21 @@ def test_parts_of_free_sizes_lie_in_their_concatenations() -> None:
     assert sum(label == "copy" for label in labels) == 1  # the input
 
 
+def test_images_that_reflect_twice_have_a_build_of_their_own() -> None:
+    node = helper.make_node("Pad", ["x", "p"], ["y"], mode="reflect")
+    data = made([node], {"x": [2, "h", "w"]}, ["y"], p=np.array([0, 1, 3, 0, 2, 2]))
+    model = compiled(data, cache=False)
+    for h, w in ((3, 4), (33, 47), (9, 70), (64, 5)):
+        given = drawn(2, h, w)
+        wanted = np.pad(given, ((0, 0), (1, 2), (3, 2)), mode="reflect")
+        np.testing.assert_array_equal(model.run({"x": given})["y"], wanted)
+    assert model.builds_made == 1
+    given = drawn(2, 2, 3)
+    wanted = np.pad(given, ((0, 0), (1, 2), (3, 2)), mode="reflect")
+    np.testing.assert_array_equal(model.run({"x": given})["y"], wanted)
+    assert model.builds_made == 2
+
+
 def test_winograd_convolutions() -> None:
     data = tiled()
     model = compiled(data, cache=False)
@@ -306,7 +351,7 @@ def test_a_build_for_the_sizes_alone_agrees(name: str) -> None:
 
 
 @pytest.mark.parametrize("side", GuardSide)
-@pytest.mark.parametrize("name", ["images", "decoder", "bert", "joined", "sliced"])
+@pytest.mark.parametrize("name", ["images", "decoder", "bert", "joined", "moved", "sliced"])
 def test_two_threads_behind_guard_pages(name: str, side: GuardSide) -> None:
     make, feeds, sizes = MODELS[name]
     data = make()

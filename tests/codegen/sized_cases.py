@@ -106,6 +106,19 @@ def _chain(g: Graph) -> Expr:
     return g("subtract", x, g.x())  # type: ignore[no-any-return]
 
 
+def _from_places(stride: int) -> Make:
+    """The end of a transposed convolution: blocks of channels, the places of a step among them."""
+    h, w, blocks = SymDim.symbol("h"), SymDim.symbol("w"), 2 * stride * stride
+
+    def make(g: Graph) -> Expr:
+        x = g.x(1, blocks, "h", "w", 16)
+        x = g("layout_transform", x, src_layout="NCHW16c", dst_layout="NCHW")
+        x = g("reshape", x, shape=(1, 1, stride, stride, 32, h, w))
+        return g("transpose", x, axes=(0, 1, 4, 5, 2, 6, 3))  # type: ignore[no-any-return]
+
+    return make
+
+
 def _dense(g: Graph) -> Expr:
     product = g("nn.dense", g.x("m", 48), g.x(80, 48))
     return g("nn.gelu", g("add", product, g.x(80)))  # type: ignore[no-any-return]
@@ -223,12 +236,22 @@ CASES: dict[str, Make] = {
     "gather_elements": _one("gather_elements", (5, "n"), (5, "n"), dtypes="f32 i64", axis=0),
     "pad": _one("pad", ("m", "n"), pads=(1, 2, 0, 3)),
     "pad_edge": _one("pad", ("m", "n"), pads=(1, 2, 3, 0), mode="edge"),
+    "pad_reflect": _one("pad", ("m", "n"), pads=(1, 2, 3, 0), mode="reflect"),
+    "pad_reflect_cropped": _one("pad", ("m", "n"), pads=(-1, 2, 1, -2), mode="reflect"),
     "slice": _one("slice", ("m", "n"), begin=(1,), end=(1 << 40,), strides=(2,), axes=(1,)),
     "slice_back": _one("slice", ("m", "n"), begin=(-1,), end=(-(1 << 40),), strides=(-1,),
         axes=(0,)),
     "concatenate": _one("concatenate", ("m", "n"), ("m", 5), axis=1),
     "concatenate_two": _one("concatenate", ("m", "n"), ("k", "n"), axis=0),
     "transpose": _one("transpose", ("m", "n"), axes=(1, 0)),
+    "transpose_last": _one("transpose", (2, "m", "n"), axes=(0, 2, 1)),
+    "transpose_channels": _one("transpose", (1, 32, "h", "w"), axes=(0, 2, 3, 1)),
+    "transpose_doubles": _one("transpose", ("m", "n"), dtypes="f64", axes=(1, 0)),
+    "from_places": _from_places(2),
+    "from_places_of_3": _from_places(3),
+    "depth_to_space": _one("depth_to_space", (1, 16, "h", "w"), block=2),
+    "depth_to_space_of_3": _one("depth_to_space", (2, 18, "h", "w"), block=3, mode="CRD"),
+    "depth_to_space_bytes": _one("depth_to_space", (1, 8, "h", "w"), dtypes="u8", block=2),
     "transpose_heads": _one("transpose", ("b", "m", 2, 32), axes=(0, 2, 1, 3)),
     "transpose_bytes": _one("transpose", ("b", "m", "n"), dtypes="u8", axes=(2, 0, 1)),
     "tile": _one("tile", ("m", "n"), repeats=(2, 3)),
@@ -261,6 +284,10 @@ CASES: dict[str, Make] = {
         dst_layout="NCHW"),
     "resize": _one("resize", (1, 3, "h", "w"), shape=(1, 3, SymDim.symbol("h") * 2,
         SymDim.symbol("w") * 2), mode="nearest", scales=(1.0, 1.0, 2.0, 2.0)),
+    "resize_linear_double": _one("resize", (1, 3, "h", "w"), shape=(1, 3, SymDim.symbol("h") * 2,
+        SymDim.symbol("w") * 2), mode="linear", scales=(1.0, 1.0, 2.0, 2.0)),
+    "resize_cubic_double": _one("resize", (1, 3, "h", "w"), shape=(1, 3, SymDim.symbol("h") * 2,
+        SymDim.symbol("w") * 2), mode="cubic", scales=(1.0, 1.0, 2.0, 2.0)),
     "resize_linear": _one("resize", (1, 3, "h", "w"), shape=(1, 3, 9, 11), mode="linear"),
     "resize_like": _resized(mode="nearest", coordinates="asymmetric", rounding="floor"),
     "resize_like_nearest_half": _resized(mode="nearest"),

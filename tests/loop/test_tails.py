@@ -28,7 +28,7 @@ N, M, Z = SymDim.symbol("n"), SymDim.symbol("m"), SymDim.symbol("z", least=0)
 ONCE = ("once", "peel", "guard", "shrink")
 """Tails that run each iteration once. The others may run some again."""
 REPEATING = ("clamp",)
-"""Tails with tiles that may repeat an iteration, not only where sizes are unknown."""
+"""Tails with tiles whose iterations may repeat one of the same tile."""
 FACTORS = (1, 2, 3, 4, 7, 8, 16)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 24, 31, 40)
 EXTENTS: dict[str, Dim] = {
@@ -206,7 +206,7 @@ def test_multiples_have_no_tail() -> None:
         (lambda s: s.vectorize("out.i"), "S007"),
         (lambda s: s.rfactor("total", "total.k"), "S070"),
         (lambda s: s.split("out.i", 0), "S004"),
-        (lambda s: s.split("out.i", 4, tail="shift"), "S005"),
+        (lambda s: s.split("out.i", 4, tail="drop"), "S005"),
         (lambda s: s.parallel("out.i").split("out.i", 4), "S006"),
     ],
     ids=["vectorize", "rfactor", "factor", "tail", "parallel"],
@@ -283,6 +283,37 @@ def test_remainders_of_a_free_size_share_partial_results() -> None:
         given = np.arange(3 * n, dtype=np.float32).reshape(3, n)
         (found,) = interpret(at_sizes(schedule.finished(), {"n": n}), [given])
         np.testing.assert_array_equal(found, given.sum(1) * 2)
+
+
+@pytest.mark.parametrize("vector", [1, 4])
+@pytest.mark.parametrize("size", [N, 40])
+def test_partition_where_clamps_change_their_operand(size: Dim, vector: int) -> None:
+    x = te.placeholder((size,), "f32", "x")
+
+    def clamped(i: te.Scalar) -> te.Scalar:
+        below = te.minimum(te.maximum(i - 3, 0), te.size(size - 1))
+        return x[below] + x[te.minimum(i, te.size(size - 1))]
+
+    schedule = Schedule(lower("edges", [x], [te.compute((size + 5,), clamped, "out")]))
+    whole = schedule.split("out.i", vector)[0] if vector > 1 else "out.i"
+    schedule.partition(whole, clamps=True)
+    loops = print_nest(schedule.finished()).text.split(f"for {whole} in")[1:]
+    assert any("min(" not in text and "max(" not in text for text in loops)
+    for n in (1, 2, 3, 5, 8, 17, 40) if isinstance(size, SymDim) else (40,):
+        given = np.arange(n, dtype=np.float32)
+        at = np.arange(n + 5)
+        wanted = given[np.clip(at - 3, 0, n - 1)] + given[np.clip(at, 0, n - 1)]
+        (found,) = interpret(at_sizes(schedule.finished(), {"n": n}), [given])
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_clamps_stay_unless_they_are_asked_for() -> None:
+    x = te.placeholder((N,), "f32", "x")
+    out = te.compute((N,), lambda i: x[te.maximum(i - 1, 0)], "out")
+    schedule = Schedule(lower("edges", [x], [out]))
+    before = str(schedule)
+    schedule.partition("out.i")
+    assert str(schedule) == before
 
 
 @pytest.mark.parametrize("tail", TAILS)

@@ -64,6 +64,29 @@ def test_as_many_images_as_a_run_has(kit: Any, size: Any, window: Any) -> None:
     assert "nn.conv2d_transpose" not in split(kit, module)
 
 
+@pytest.mark.parametrize("spatial", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("window", "attrs"),
+    [
+        (2, {"strides": 2}),
+        (1, {"strides": 2}),
+        (3, {"strides": 2, "padding": 1, "output_padding": 1}),
+        (4, {"strides": 2, "padding": 1}),
+        (5, {"strides": 3, "padding": 0, "output_padding": 2}),
+        (3, {"strides": 1, "padding": 2}),
+    ],
+    ids=str,
+)
+def test_images_of_any_size(kit: Any, spatial: int, window: int, attrs: dict[str, int]) -> None:
+    sizes = tuple(SymDim.symbol(name) for name in "dhw"[-spatial:])
+    each = {
+        name: (value,) * (2 * spatial if name == "padding" else spatial)
+        for name, value in attrs.items()
+    }
+    module = network(kit, (2, 3, *sizes), (3, 4, *(window,) * spatial), **each)
+    assert f"nn.conv{spatial}d_transpose" not in split(kit, module)
+
+
 @pytest.mark.parametrize("spatial", [1, 3])
 def test_other_ranks(kit: Any, spatial: int) -> None:
     size, window = (5, 3, 4)[:spatial], (4, 2, 3)[:spatial]

@@ -13,9 +13,9 @@ from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
 from clew.codegen.registers import Registers
-from clew.codegen.runs import read_runs, runs_of
+from clew.codegen.runs import Offset, masks_of_runs, read_runs, runs_of
 from clew.codegen.vectors import active_lanes, mask_lanes
-from clew.ir.dims import Dim
+from clew.ir.dims import Dim, numeric_part
 from clew.loop.affine import Linear, Simplifier
 from clew.loop.ir import Buffer
 from clew.te.expr import INDEX, MOST_SHORT, Checked, Load
@@ -111,8 +111,15 @@ class Accesses(Registers):
         a block.
         """
         active = active_lanes(self.mask, self.lanes)
-        step = self._distance(place)
-        if active is None or (isinstance(step, int) and step <= 2):
+        if active is None or not (place.step or place.lane_parts):
+            return []
+        step, offsets = self._distance(place), []
+        if step == 0:
+            offsets = self._offsets(place)
+            at_sizes = any(offset and offset[0] != 0 for offset in offsets)
+            if not at_sizes or runs_of(offsets):
+                return []
+        elif isinstance(step, int) and step <= 2:
             return []  # stride 2 is faster from two vectors
         numbers = {key: b.const for key, b in self.bound.items() if b.const is not None}
         whole = self.simplifier.rebuild(form)
@@ -125,9 +132,24 @@ class Accesses(Registers):
         columns = min(width, extent - number)
         if number % width or columns < 2:
             return []
-        pointer = self.pointer_at(expr.source, place)
-        apart = step if isinstance(step, int) else self.dim_value(step)
-        rows = transpose.rows_from(self.b, expr.source, pointer, apart, self.lanes)
+        if offsets:
+            stored = stored_dtype(expr.dtype)
+            bases = {
+                base: self._moved(stored, place.pointer, base)
+                for base in dict.fromkeys(o[0] for o in offsets if o)
+            }
+            rows = [
+                (bases[o[0]], place.offset + o[1]) if o else (place.pointer, 0) for o in offsets
+            ]
+        elif isinstance(step, int):
+            pointer = self.pointer_at(expr.source, place)
+            rows = [(pointer, lane * step) for lane in range(self.lanes)]
+        else:
+            times = range(1, transpose.ROWS_OF_POINTER + 1)
+            steps = [self.dim_value(n * step) for n in times]
+            rows = transpose.rows_from(
+                self.b, expr.source, place.pointer, place.offset, steps, self.lanes
+            )
         found = transpose.turned(self.b, expr.source, rows, columns, active)
         return [self._from_memory(expr.source, value) for value in found]
 
@@ -155,9 +177,7 @@ class Accesses(Registers):
         elif not place.lane_parts and place.step == 2 and self._loads_every_other(lanes):
             value = vectors.load_every_other(self.b, stored, pointer, size, lanes, self.mask)
         elif place.lane_parts or place.step != 1:
-            offsets = self._known_offsets(place)
-            known = vectors.load_near(self.b, stored, pointer, size, lanes, offsets)
-            known = known or self._in_runs(stored, pointer, offsets, size)
+            known = self._known_lanes(stored, pointer, self._offsets(place), size)
             if known is None:
                 pointers = self.lane_pointers(element, pointer, place)
                 known = vectors.gather(self.b, stored, pointers, size, lanes, self.mask)
@@ -171,24 +191,61 @@ class Accesses(Registers):
         known = active_lanes(self.mask, lanes) is not None
         return known or (self.masks_cheap and bool(self.sizes))
 
-    def _known_offsets(self, place: Place) -> list[int | None]:
-        """Returns each lane's offset from the pointer, None for inactive lanes; [] if only a run
-        determines them.
+    def _offsets(self, place: Place) -> list[Offset | None]:
+        """Returns each lane's offset from the pointer, None for lanes known to be inactive; [] if
+        it depends on more than sizes.
         """
-        active = active_lanes(self.mask, self.lanes)
-        if active is None or self.lane_index is None:
+        if self.lane_index is None:
             return []
+        active = active_lanes(self.mask, self.lanes) or [True] * self.lanes
         before = self.bound[id(self.lane_index)]
-        found: list[int | None] = []
+        found: list[Offset | None] = []
         for lane, wanted in enumerate(active):
             self.bound[id(self.lane_index)] = Bound(const=lane)
             parts = [(self.constant_of(atom), c) for atom, c in place.lane_parts]
-            known = [v * c for v, c in parts if v is not None and isinstance(c, int)]
+            known = [v * c for v, c in parts if v is not None]
             if len(known) < len(parts):
                 break
-            found.append(lane * place.step + sum(known) if wanted else None)
+            offset = sum(known, lane * place.step)
+            number = numeric_part(offset)
+            found.append((offset - number, number) if wanted else None)
         self.bound[id(self.lane_index)] = before
         return found if len(found) == len(active) else []
+
+    def _known_lanes(
+        self, stored: str, pointer: str, offsets: Sequence[Offset | None], size: int
+    ) -> Value | None:
+        """Returns lanes near each other or in a few runs; None if they are neither."""
+        known = active_lanes(self.mask, self.lanes) is not None
+        if known and all(offset is None or offset[0] == 0 for offset in offsets):
+            numbers = [offset and offset[1] for offset in offsets]
+            near = vectors.load_near(self.b, stored, pointer, size, self.lanes, numbers)
+            if near is not None:
+                return near
+        runs = runs_of(offsets)
+        if not runs:
+            return None
+        masks: list[Value | None] = [None] * len(runs)
+        if not known:
+            assert self.mask is not None
+            masks = masks_of_runs(self.b, self.mask, offsets, runs)
+            if not masks:
+                return None
+        pointers = [self._moved(stored, pointer, run.base) for run in runs]
+        value = read_runs(self.b, stored, pointers, size, offsets, runs, masks)
+        if not known and len(set(offsets)) < len(offsets):
+            # An inactive lane has the element of an active one that it shares.
+            assert self.mask is not None
+            value = arith.select(self.b, self.mask, value, literal(0, stored, self.lanes))
+        return value
+
+    def _moved(self, stored: str, pointer: str, base: Dim) -> str:
+        """Returns a pointer moved by a number of elements that only a run knows."""
+        if base == 0:
+            return pointer
+        return self.b.pointer(
+            f"getelementptr {llvm_type(stored)}, ptr {pointer}, {self.dim_value(base).typed}"
+        )
 
     def _read_one(self, element: str, stored: str, pointer: str, size: int) -> Value:
         """Returns one element for all lanes; it is read only if some lane is active."""
@@ -219,13 +276,6 @@ class Accesses(Registers):
     def masked_load(self, stored: str, pointer: str, size: int) -> Value:
         """Returns the active lanes of a vector in memory, with zeros in the others."""
         return vectors.load_vector(self.b, stored, pointer, size, self.lanes, self.mask)
-
-    def _in_runs(
-        self, stored: str, pointer: str, offsets: Sequence[int | None], size: int
-    ) -> Value | None:
-        """Returns lanes that lie in a few runs; None if they do not."""
-        runs = runs_of(offsets)
-        return read_runs(self.b, stored, pointer, size, offsets, runs) if runs else None
 
     def lane_pointers(self, element: str, pointer: str, place: Place) -> str:
         """Returns the vector of pointers of an access whose lanes are not contiguous."""

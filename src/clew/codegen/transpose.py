@@ -15,6 +15,8 @@ from clew.loop.affine import Linear, contains
 from clew.loop.ir import Buffer
 from clew.te.expr import Index, Load
 
+ROWS_OF_POINTER: Final = 4
+"""Rows at free distances that are addressed from one pointer."""
 # Shuffles within this many bytes are fast on every machine.
 _PIECE_BYTES: Final = 16
 
@@ -48,17 +50,24 @@ def unrolled_beside(
 
 
 def rows_from(
-    b: Builder, buffer: Buffer, pointer: str, step: int | Value, lanes: int
+    b: Builder, buffer: Buffer, pointer: str, offset: int, steps: Sequence[Value], lanes: int
 ) -> list[tuple[str, int]]:
-    """Returns the rows of lanes that are `step` elements apart, each as a pointer and an offset in
-    elements. If only a run knows the step, each pointer is computed from the one before.
+    """Returns the rows of lanes that a free distance separates, each as a pointer and an offset in
+    elements. `steps` are multiples of the distance: once to `ROWS_OF_POINTER` times.
+
+    Rows share a few pointers, to which x86 adds a small multiple of a register and a literal offset
+    for free; with a pointer each, they would not fit the registers.
     """
-    if isinstance(step, int):
-        return [(pointer, n * step) for n in range(lanes)]
-    rows = [(pointer, 0)]
-    while len(rows) < lanes:
-        text = f"getelementptr {memory_type(buffer.dtype)}, ptr {rows[-1][0]}, {step.typed}"
-        rows.append((b.pointer(text), 0))
+    element = memory_type(buffer.dtype)
+    rows: list[tuple[str, int]] = []
+    for lane in range(lanes):
+        turn = lane % ROWS_OF_POINTER
+        if lane and not turn:
+            pointer = b.pointer(f"getelementptr {element}, ptr {pointer}, {steps[-1].typed}")
+        at = pointer
+        if turn:
+            at = b.pointer(f"getelementptr {element}, ptr {pointer}, {steps[turn - 1].typed}")
+        rows.append((at, offset))
     return rows
 
 

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient
+from clew.ir.dims import Dim, Facts, SymDim, at_least, exact_quotient, numeric_part
 from clew.loop import bounds
 from clew.loop.bounds import Range
 from clew.support import walk
@@ -277,7 +277,7 @@ class Simplifier:
         if at_least(self.range_of(form)[0], 0, facts):
             return True
         for atom, coefficient in form.terms:
-            if not isinstance(atom, Binary) or atom.op not in ("min", "max"):
+            if not isinstance(atom, Binary) or not is_clamp(atom):
                 continue
             grows = at_least(coefficient, 0)
             if not grows and not at_least(bounds.negated(coefficient), 0):
@@ -433,6 +433,11 @@ class Simplifier:
         return new
 
 
+def is_clamp(expr: Scalar) -> bool:
+    """Whether an expression is the `min` or `max` of two positions."""
+    return isinstance(expr, Binary) and expr.dtype == INDEX and expr.op in ("min", "max")
+
+
 def divisor(expr: Scalar, op: str) -> Dim | None:
     """Returns the divisor of a `floordiv` or `mod` by a size that is at least 1 wherever the
     expression is evaluated, else None.
@@ -457,8 +462,14 @@ def _divided_const(const: Dim, by: Dim) -> tuple[Dim, Dim]:
     """Returns a quotient and a remainder of a constant."""
     if isinstance(const, int) and isinstance(by, int):
         return divmod(const, by)
-    whole = exact_quotient(const, by)
-    return (0, const) if whole is None else (whole, 0)
+    number = numeric_part(const) if isinstance(by, int) else 0
+    whole = exact_quotient(const - number, by)
+    if whole is None:
+        return 0, const
+    if isinstance(by, int):
+        quotient, remainder = divmod(number, by)
+        return whole + quotient, remainder
+    return whole, 0
 
 
 def _key(expr: Scalar, children: Sequence[int]) -> tuple[object, ...]:

@@ -248,9 +248,11 @@ class Schedule(Shown):
             "overlap", stage=stage, ahead=ahead, at=at, lines=lines, distance=distance
         )
 
-    def partition(self, loop: str) -> Schedule:
-        """Splits a loop where the conditions on it begin and cease to hold."""
-        return self.apply("partition", loop=loop)
+    def partition(self, loop: str, *, clamps: bool = False) -> Schedule:
+        """Splits a loop where the conditions on it begin and cease to hold. With `clamps`, also
+        where `min` and `max` of positions change their operand.
+        """
+        return self.apply("partition", loop=loop, **({"clamps": True} if clamps else {}))
 
     def check_whole(self, loop: str) -> Schedule:
         """See `primitives.check_whole`."""

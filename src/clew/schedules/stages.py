@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from clew.ir.dims import Dim, ceil_div
 from clew.loop.affine import Linear, Simplifier
-from clew.loop.ir import Buffer, For, Stmt, Store, buffer_loads, loops, reads, walk
+from clew.loop.ir import Buffer, For, If, Stmt, Store, buffer_loads, loops, reads, walk
 from clew.loop.schedule import Schedule
 from clew.support.errors import ScheduleError
 from clew.te.expr import (
@@ -224,15 +224,26 @@ def _offset(buffer: Buffer, indices: tuple[Scalar, ...], simplifier: Simplifier)
     return simplifier.flatten(simplifier.linear(total))
 
 
-def divides_by_sizes(info: StageInfo, loop: str) -> bool:
-    """Whether the variable of a loop is divided by a size that only a run knows, in an address or
-    elsewhere.
+def divides_by_sizes(schedule: Schedule, loop: str) -> bool:
+    """Whether the variable of a loop, or of one of its copies, is divided by a size that only a run
+    knows, in an address or elsewhere.
     """
     simplifier = Simplifier()
-    index = next(n.index for n in info.loops if n.name == loop)
-    accesses = [(load.source, load.indices) for _, load in reads(info.store)]
-    accesses.append((info.store.buffer, info.store.indices))
-    stack: list[Scalar] = [info.store.value]
+    return any(
+        _divided(found, simplifier) for found in loops(schedule.nest.body) if found.name == loop
+    )
+
+
+def _divided(loop: For, simplifier: Simplifier) -> bool:
+    """Whether the variable of a loop is divided by a size that only a run knows."""
+    stack: list[Scalar] = []
+    accesses = [(load.source, load.indices) for _, load in reads(loop.body)]
+    for stmt in walk(loop.body):
+        if isinstance(stmt, If):
+            stack.append(stmt.cond)
+        elif isinstance(stmt, Store):
+            stack.append(stmt.value)
+            accesses.append((stmt.buffer, stmt.indices))
     for buffer, indices in accesses:
         stack += [atom for atom, _ in _offset(buffer, indices, simplifier).terms]
     seen: set[int] = set()
@@ -245,7 +256,7 @@ def divides_by_sizes(info: StageInfo, loop: str) -> bool:
             isinstance(node, Binary)
             and node.op in ("floordiv", "mod")
             and isinstance(node.b, Size)
-            and simplifier.uses(node.a, index)
+            and simplifier.uses(node.a, loop.index)
         ):
             return True
         stack.extend(node.children)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from clew.ir.dims import Dim, Facts, SymDim, at_least, ceil_div, dim_max, dim_min, typical
-from clew.loop.affine import Linear, Simplifier, contains
+from clew.loop.affine import Linear, Simplifier, contains, is_clamp
 from clew.loop.ir import (
     Block,
     For,
@@ -48,7 +48,7 @@ from clew.te.expr import (
     unary,
 )
 from clew.te.interpret import identity_of
-from clew.te.walk import nodes, substitute
+from clew.te.walk import nodes, over, post_order, substitute
 
 # A range of iterations without conditions is worth its code if it has more of them than others.
 _WORTHWHILE: Final = 3
@@ -229,7 +229,7 @@ def _same(cond: Scalar, simplifier: Simplifier) -> object:
 
 
 @primitive
-def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
+def partition(nest: Nest, simplifier: Simplifier, *, loop: str, clamps: bool = False) -> Nest:
     """Splits a loop into the iterations before, in and after the range in which every condition on
     it holds for all iterations of inner loops; the middle part needs no condition.
 
@@ -237,6 +237,9 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
     for i in n: if 1 <= i < n - 1: s      becomes
     for i in 1: if ...: s; for i in n - 2: s; for i in 1: if ...: s
     ```
+
+    With `clamps`, each `min` and `max` of positions is a condition, too: that its value is the
+    operand that it has in the middle of the loop.
 
     A loop without such a range stays unchanged; so does one of a size that only a run knows, if the
     range has few iterations at typical sizes. At such a size, the parts before and after the range
@@ -251,8 +254,8 @@ def partition(nest: Nest, simplifier: Simplifier, *, loop: str) -> Nest:
                 "S006", f"loop {loop} is already {found.kind}", hint="partition it first"
             )
         if isinstance(found.size, SymDim):
-            return _by_size(found, simplifier)
-        first, last = _decided(found, simplifier)
+            return _by_size(found, simplifier, clamps=clamps)
+        first, last = _decided(found, simplifier, clamps=clamps)
         if first > last or (first == 0 and last == found.extent - 1):
             return found
         pieces = [(0, first), (first, last + 1), (last + 1, found.extent)]
@@ -353,20 +356,20 @@ def _part(loop: For, start: int, stop: int, simplifier: Simplifier) -> For:
 
 def _piece(loop: For, start: Dim, extent: Dim, simplifier: Simplifier, facts: Facts = ()) -> For:
     index = loop.index.part(loop.name, extent, facts)
-    value = simplifier.simplify(binary("add", index, size(start)))
+    # A part that has at most one iteration is at a fixed position.
+    at: Scalar = size(start) if at_least(1 - extent) else binary("add", index, size(start))
+    value = simplifier.simplify(at)
     return For(index, loop.kind, replace_index(loop.body, loop.index, value))
 
 
-def _by_size(loop: For, simplifier: Simplifier) -> Stmt:
+def _by_size(loop: For, simplifier: Simplifier, *, clamps: bool) -> Stmt:
     """Returns the pieces of a loop of a free size. Each may have no iterations at some sizes."""
     first: Dim = 0
     stop: Dim = loop.size
-    guards, selects = _conditions(loop.body, loop.index)
-    for cond in (*guards, *selects):
-        found = _margin(cond, loop.index, simplifier)
-        if found is None:
-            return loop
-        step, needed = found
+    margins = _margins(loop, simplifier, clamps=clamps)
+    if margins is None:
+        return loop
+    for step, needed in margins:
         if step > 0:
             first = dim_max(first, ceil_div(needed, step))
         else:
@@ -374,9 +377,10 @@ def _by_size(loop: For, simplifier: Simplifier) -> Stmt:
     between = dim_max(stop - first, 0)
     if typical(between) < _WORTHWHILE:
         return loop
-    before = dim_min(first, loop.size)
+    before = dim_min(loop.size, first)  # in this order, a bound in numbers is found
     runs = stop - first - between  # is 0 if the middle part has iterations
     middle = _piece(loop, first, between, simplifier, _facts(runs))
+    _, selects = _conditions(loop.body, loop.index)
     if not selects or first == 0 or stop == loop.size:
         end = first + between  # the last part has iterations only if `first` is less than the size
         rest = loop.size - before - between
@@ -399,17 +403,15 @@ def _facts(*dims: Dim) -> Facts:
     return tuple(dim for dim in dims if isinstance(dim, SymDim))
 
 
-def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
+def _decided(loop: For, simplifier: Simplifier, *, clamps: bool) -> tuple[int, int]:
     """Returns the first and last iteration in which all conditions on the loop variable hold; an
     empty range if that is unknown.
     """
     first, last = 0, loop.extent - 1
-    guards, selects = _conditions(loop.body, loop.index)
-    for cond in (*guards, *selects):
-        found = _margin(cond, loop.index, simplifier)
-        if found is None:
-            return 1, 0
-        step, needed = found
+    margins = _margins(loop, simplifier, clamps=clamps)
+    if margins is None:
+        return 1, 0
+    for step, needed in margins:
         if not isinstance(needed, int):
             return 1, 0
         if step > 0:
@@ -417,6 +419,47 @@ def _decided(loop: For, simplifier: Simplifier) -> tuple[int, int]:
         else:
             last = min(last, needed // step)
     return first, last
+
+
+def _margins(loop: For, simplifier: Simplifier, *, clamps: bool) -> list[tuple[int, Dim]] | None:
+    """Returns the margin of each condition on a loop variable; None if one has no bound. Clamps
+    that have none stay.
+    """
+    guards, selects = _conditions(loop.body, loop.index)
+    found = [_margin(c, loop.index, simplifier) for c in (*guards, *selects)]
+    if None in found:
+        return None
+    return [m for m in found if m] + (_clamps(loop, simplifier) if clamps else [])
+
+
+def _clamps(loop: For, simplifier: Simplifier) -> list[tuple[int, Dim]]:
+    """Returns a margin for each `min` and `max` of positions that depends on a loop: where it has
+    the same operand as in the middle of the loop. Inner ones are replaced by their operands.
+    """
+    found: list[tuple[int, Dim]] = []
+    images: dict[int, Scalar] = {}
+    for stmt in walk(loop.body):
+        for expr in expressions(stmt):
+            for node in post_order(expr, images):
+                new = over(node, tuple([images[id(c)] for c in node.children]))
+                images[id(node)] = new
+                if not isinstance(new, Binary) or not is_clamp(new):
+                    continue
+                if not contains(new, loop.index):
+                    continue
+                sides = (new.a, new.b) if new.op == "max" else (new.b, new.a)
+                for above, below, kept in ((*sides, new.a), (*reversed(sides), new.b)):
+                    margin = _margin(binary("ge", above, below), loop.index, simplifier)
+                    if margin and _holds_in_the_middle(loop, *margin):
+                        found.append(margin)
+                        images[id(node)] = kept
+                        break
+    return found
+
+
+def _holds_in_the_middle(loop: For, step: int, needed: Dim) -> bool:
+    # One dimension, so that both sides are evaluated at the same sizes.
+    return typical(step * (loop.size // 2) - needed) > 1
 
 
 def _conditions(body: Stmt, index: Index) -> tuple[list[Scalar], list[Scalar]]:

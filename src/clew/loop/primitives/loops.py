@@ -43,7 +43,7 @@ from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Scalar, binary, size
 from clew.te.roles import IN_ORDER
 
-TAILS = ("peel", "balance", "once", "guard", "shrink", "clamp")
+TAILS = ("peel", "balance", "once", "guard", "shrink", "clamp", "shift")
 MOST_LANES: Final = 64
 """Lanes of the longest vector."""
 
@@ -66,7 +66,8 @@ def split(
     the remainder is one or two of them, or it is merged with a whole tile and divided into two of
     them. `clamp` moves the last tile, of the whole or half the size, back so that it ends at n;
     some iterations are thus computed twice. For n below half the factor, it uses one smaller tile
-    that repeats the last iteration.
+    that repeats the last iteration. `shift` is `clamp` with a guard in that smaller tile, whose
+    size is then half that of the others.
 
     If n is known only at run time, `peel` runs the remainder as one guarded tile. `balance` uses
     ceil(n / factor) tiles of one size, which is computed at run time, and moves the last tile back
@@ -88,7 +89,7 @@ def split(
             raise ScheduleError("S006", f"loop {loop} is already {found.kind}", hint="split first")
         if inside and not at_least(inside - _iterations_inside(found)):
             return found
-        if isinstance(found.size, SymDim) or tail in ("shrink", "clamp"):
+        if isinstance(found.size, SymDim) or tail in ("shrink", "clamp", "shift"):
             return single(_split_size(found, factor, tail, simplifier))
         extent = found.extent
         if tail == "guard" and extent % factor and extent > factor:
@@ -124,6 +125,8 @@ def _split_size(loop: For, factor: int, tail: str, simplifier: Simplifier) -> li
         return _shrinking(loop, factor, simplifier)
     if tail == "clamp":
         return _clamped(loop, factor, simplifier)
+    if tail == "shift":
+        return _shifting(loop, factor, simplifier)
     if tail in ("balance", "once"):
         return [_evened(loop, factor, simplifier, once=tail == "once")]
     rest = ceil_div(extent, factor) - whole
@@ -184,6 +187,31 @@ def _clamped(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
     shorter than one tile. A loop shorter than half a tile is one tile, the smallest that it fits,
     which repeats the last iteration.
     """
+    found, halves = _moved(loop, factor, simplifier)
+    half = max(factor // 2, 1)
+    few = factor // 8 if factor >= 16 else 0
+    above = halves
+    for size_, smaller in ((half, few), (few, 0)):
+        reached = _reaches(loop.size, smaller + 1)
+        found.append(_repeating(loop, reached - above, max(size_, 1), simplifier))
+        above = reached
+    return [tile for tile in found if tile.size != 0]
+
+
+def _shifting(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
+    """Returns the tiles of `_clamped`, but with a guard in the tile of a loop shorter than half a
+    tile.
+    """
+    found, halves = _moved(loop, factor, simplifier)
+    if halves != 1:
+        found.append(_guarded(loop, 0, 1 - halves, max(factor // 2, 1), simplifier))
+    return [tile for tile in found if tile.size != 0]
+
+
+def _moved(loop: For, factor: int, simplifier: Simplifier) -> tuple[list[For], Dim]:
+    """Returns tiles of which the last is moved back so that it ends at the last iteration, and
+    whether the loop is long enough for one of half the size (1 or 0).
+    """
     _check_repeatable(loop)
     half = max(factor // 2, 1)
     whole = loop.size // factor
@@ -198,13 +226,7 @@ def _clamped(loop: For, factor: int, simplifier: Simplifier) -> list[For]:
         _shifted(loop, 0, whole + several * more, factor, simplifier),
         _shifted(loop, whole * factor, of_half, half, simplifier),
     ]
-    few = factor // 8 if factor >= 16 else 0
-    above = halves
-    for size_, smaller in ((half, few), (few, 0)):
-        reached = _reaches(loop.size, smaller + 1)
-        found.append(_repeating(loop, reached - above, max(size_, 1), simplifier))
-        above = reached
-    return [tile for tile in found if tile.size != 0]
+    return found, halves
 
 
 def _shifted(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:

@@ -8,10 +8,11 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
-from clew.ir.dims import Dim, dim_max, dim_min, unknown_dim
+from clew.ir.dims import Dim, SymDim, dim_max, dim_min, unknown_dim
 from clew.ir.expr import ArgRef, Attrs
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ops.common import (
+    assume_at_least,
     axes_of,
     axis_of,
     differ,
@@ -317,19 +318,25 @@ def pad(x: Tensor, *, pads: tuple[int, ...], mode: str = "constant", value: floa
                 inside = inside & (p >= 0) & (p < te.size(n))
                 place.append(p)
             else:
-                place.append(_folded(p, te.size(n), mode))
+                place.append(_folded(p, n, mode, low, high))
         fill = value if x.dtype[0] == "f" or x.dtype == "bf16" else int(value)
         return te.select(inside, x[tuple(place)], te.as_scalar(fill, x.dtype))
 
     return te.compute(shape, body, "pad", layout=x.layout)
 
 
-def _folded(p: Scalar, n: Scalar, mode: str) -> Scalar:
-    """Returns the position inside an axis of size `n` that replaces a position outside."""
+def _folded(p: Scalar, size: Dim, mode: str, low: Dim, high: Dim) -> Scalar:
+    """Returns the position inside an axis that replaces a position outside."""
+    n = te.size(size)
     if mode == "wrap":
         return p % n
     if mode == "edge":
         return te.minimum(te.maximum(p, 0), n - 1)
+    if isinstance(size, SymDim) and isinstance(low, int) and isinstance(high, int):
+        # Without divisions by the size. Sizes at which positions are reflected twice are rare.
+        assume_at_least(size - 1, max(low, high))
+        once = te.maximum(p, te.as_scalar(0) - p) - te.maximum(p - (n - 1), 0) * 2
+        return te.minimum(te.maximum(once, 0), n - 1)
     period = te.maximum(n * 2 - 2, 1)
     phase = p % period
     return te.minimum(phase, period - phase) % n

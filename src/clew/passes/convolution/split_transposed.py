@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from clew.ir.dims import numbers
+from clew.ir.dims import Dim, ceil_div
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -36,8 +36,8 @@ class SplitTransposed(Pass):
     After:  `%1: f32[1, 32, 5, 5] = nn.conv2d(%0, w', padding=...)`, and `reshape`, `transpose`,
             `reshape`, `slice` to `f32[1, 8, 10, 10]`
 
-    Preconditions: weights are constants, scales are folded into them (FoldScaleAxis), sizes are
-    known. Non-goals: dilation.
+    Preconditions: weights are constants, scales are folded into them (FoldScaleAxis). Non-goals:
+    dilation.
 
     Source: Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016.
     """
@@ -52,11 +52,11 @@ class SplitTransposed(Pass):
 class _Layer:
     """A transposed convolution: sizes along its spatial axes, and channels."""
 
-    sizes: tuple[int, ...]
+    sizes: tuple[Dim, ...]
     kernel: tuple[int, ...]
     strides: tuple[int, ...]
     before: tuple[int, ...]
-    result: tuple[int, ...]
+    result: tuple[Dim, ...]
     groups: int
     inner: int
     outer: int
@@ -81,18 +81,18 @@ class _Layer:
         return tuple(-(-k // s) for k, s in zip(self.kernel, self.strides, strict=True))
 
     @property
-    def steps(self) -> tuple[int, ...]:
+    def steps(self) -> tuple[Dim, ...]:
         """The number of computed steps of the strides."""
         every = zip(self.result, self.cropped, self.strides, strict=True)
-        return tuple(-(-(size + c) // s) for size, c, s in every)
+        return tuple(ceil_div(size + c, s) for size, c, s in every)
 
     @property
     def after(self) -> tuple[int, ...]:
         """The number of zeros the steps read after the input; negative if they leave some
-        unread.
+        unread. It does not depend on the sizes of the input.
         """
         every = zip(self.steps, self.first, self.sizes, strict=True)
-        return tuple(u + f - n for u, f, n in every)
+        return tuple(_number(u + f - n) for u, f, n in every)
 
     @property
     def waste(self) -> float:
@@ -101,24 +101,28 @@ class _Layer:
         return math.prod(t * s / k for t, s, k in taps)
 
 
+def _number(dim: Dim) -> int:
+    assert isinstance(dim, int)
+    return dim
+
+
 def _layer(call: Call) -> _Layer | None:
     """Returns the transposed convolution that a call is, or None if the pass does not handle it."""
     axes = call.op.traits.convolves_transposed if isinstance(call.op, Op) else ""
     if not axes or not isinstance(call.args[1], Constant):
         return None
     data, weight, attrs = call.args[0].tensor, call.args[1].tensor, call.attrs
-    sizes, result = numbers(data.shape[1:]), numbers(call.tensor.shape[1:])
-    if sizes is None or result is None or not weight.size or 0 in data.shape:
+    if not weight.size or 0 in data.shape:
         return None
     spatial = data.rank - 2
     if any(d != 1 for d in attrs.dilation) or data.dtype != weight.dtype:
         return None
     return _Layer(
-        sizes[1:],
+        data.shape[2:],
         weight.concrete[2:],
         attrs.strides,
         attrs.padding[:spatial],
-        result[1:],
+        call.tensor.shape[2:],
         attrs.groups,
         weight.concrete[0] // attrs.groups,
         weight.concrete[1],
@@ -212,14 +216,13 @@ def _convolution(
     return convolution(data, filters, padding=(*before, *after), groups=groups)
 
 
-def _cropped(image: Expr, before: tuple[int, ...], size: tuple[int, ...]) -> Expr:
+def _cropped(image: Expr, before: tuple[int, ...], size: tuple[Dim, ...]) -> Expr:
     """Crops an image to the result's size; pads it with zeros at the end where it is too small."""
     rank = image.tensor.rank
     spatial = range(2, rank)
     ends = [b + n for b, n in zip(before, size, strict=True)]
-    sizes = numbers(image.tensor.shape[2:])
-    assert sizes is not None
-    missing = [max(0, e - n) for e, n in zip(ends, sizes, strict=True)]
+    sizes = image.tensor.shape[2:]
+    missing = [max(0, _number(e - n)) for e, n in zip(ends, sizes, strict=True)]
     if any(missing):
         nothing = (0,) * rank
         image = get_op("pad")(image, pads=(*nothing, 0, 0, *missing))

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from clew.ir.dims import typical
 from clew.ir.types import memory_bytes
-from clew.loop.affine import Simplifier, contains
+from clew.loop.affine import Simplifier, contains, is_clamp
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.primitives.loops import MOST_LANES
 from clew.loop.schedule import Schedule
@@ -28,10 +28,13 @@ from clew.schedules.stages import (
     conditions_use,
     divides_by_sizes,
     lane_stride,
+    offset_stride,
     stage_infos,
     walks_as_one,
 )
 from clew.support.errors import ScheduleError
+from clew.te.expr import Index
+from clew.te.walk import nodes
 
 _TILE: Final = 16
 _NEAR_BYTES: Final = 256
@@ -151,9 +154,14 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         outer, inner = schedule.split(axes[-1], lanes)
         if selectors:
             schedule.reorder(outer, *selectors, inner)
-        elif len(axes) > 1 and conditions_use(info, tuple(n.index for n in info.loops[-1:])):
-            with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
-                schedule.partition(outer)  # vectors on one side of a border need no checks
+        elif len(axes) > 1:
+            last = info.loops[-1].index
+            # At a free size, the positions of clamped lanes are unknown in every vector.
+            clamps = not schedule.is_static(outer) and _clamps_use(info, last)
+            if clamps or conditions_use(info, (last,)):
+                with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
+                    # Vectors on one side of a border need no checks.
+                    schedule.partition(outer, clamps=clamps)
         schedule.vectorize(inner)
         axes[-1] = outer
     for name in selectors:
@@ -219,26 +227,93 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
     outer.remove(across)
     dtype = match.info.store.buffer.dtype
     lanes = vector_factor(match.target, dtype, schedule.extent(last))
+    if outer and _fills_vectors(schedule, match, outer[-1], last):
+        _in_tiles_along_two(
+            schedule, [*outer, across, last], tile, match.target.vector_lanes(dtype)
+        )
+        return
     if match.apart_bytes <= _NEAR_BYTES:
         schedule.reorder(*outer, across, last)
-        column, column_inner = schedule.split(across, tile)
+        column, column_inner = _split_tile(schedule, across, tile)
         schedule.reorder(column, last, column_inner)
-        vector, lane = schedule.split(last, lanes)
+        vector, lane = _split_tile(schedule, last, lanes)
         schedule.reorder(vector, column_inner, lane)
         schedule.unroll(column_inner)
         schedule.vectorize(lane)
-        spread(schedule, [*outer, column, vector])
+        _spread_apart(schedule, [*outer, column, vector])
         return
     schedule.reorder(last, *outer, across)
-    block, inner = schedule.split(last, lanes * _VECTORS_OF_BLOCK)
+    block, inner = _split_tile(schedule, last, lanes * _VECTORS_OF_BLOCK)
     schedule.reorder(block, *outer, across, inner)
-    column, column_inner = schedule.split(across, tile)
+    column, column_inner = _split_tile(schedule, across, tile)
     schedule.reorder(column, inner, column_inner)
     vector, lane = schedule.split(inner, lanes)
     schedule.reorder(vector, column_inner, lane)
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
-    spread(schedule, [block, *outer, column])
+    _spread_apart(schedule, [block, *outer, column])
+
+
+def _fills_vectors(schedule: Schedule, match: Elements, before: str, last: str) -> bool:
+    """Whether the last axis is a part of a vector, and the axis before it, of a free size, fills
+    the vector: both are one run of the result.
+    """
+    info, simplifier = match.info, Simplifier()
+    by_name = {n.name: n for n in info.loops}
+    lanes, size = match.target.vector_lanes(info.store.buffer.dtype), by_name[last].size
+    if schedule.is_static(before) or not isinstance(size, int) or 2 * size > lanes:
+        return False
+    if before != match.axes[-2]:
+        return False
+    over, under = (
+        offset_stride(info.store.buffer, info.store.indices, by_name[axis].index, simplifier)
+        for axis in (before, last)
+    )
+    return under == 1 and over == size
+
+
+def _in_tiles_along_two(schedule: Schedule, axes: list[str], tile: int, lanes: int) -> None:
+    """Arranges the loops in tiles whose vectors lie along the last two axes of the result, which
+    come before and after the axis that the operand is contiguous along.
+    """
+    *outer, before, across, last = axes
+    schedule.reorder(*outer, before, across, last)
+    group, some = _split_tile(schedule, before, lanes // schedule.extent(last))
+    schedule.reorder(group, across, some, last)
+    column, column_inner = _split_tile(schedule, across, tile)
+    schedule.vectorize(schedule.fuse(some, last))
+    schedule.unroll(column_inner)
+    _spread_apart(schedule, [*outer, group, column])
+
+
+def _split_tile(schedule: Schedule, loop: str, factor: int) -> tuple[str, str]:
+    """Splits a loop of a tile. At a free size, the last tile is moved back: masks of lanes and of
+    columns that only a run knows would rule out transposes in registers.
+    """
+    return schedule.split(loop, factor, "peel" if schedule.is_static(loop) else "shift")
+
+
+def _spread_apart(schedule: Schedule, outer: list[str]) -> None:
+    """Fuses the outermost loops, as far as they are perfectly nested, except where the variable of
+    the fused loop would be divided by a free size. Threads share the first two of the loops that
+    remain.
+    """
+    name, lines = outer[0], ""
+    for following in outer[1:]:
+        is_number = schedule.is_static(following)
+        try:
+            fused = schedule.fuse(lines or name, following)
+        except ScheduleError:
+            break
+        if is_number or not divides_by_sizes(schedule, fused):
+            name, lines = (name, fused) if lines else (fused, "")
+        elif lines:
+            schedule.undo()
+            break
+        else:
+            schedule.undo()
+            lines = following
+    spread(schedule, [name], lines)
 
 
 def _selects(info: StageInfo, axis: str) -> bool:
@@ -266,6 +341,16 @@ def _line_axis(
             if selectors:
                 trial.reorder(*axes, *selectors)
             fused = trial.fuse(before, axis)
-            if divides_by_sizes(stage_infos(trial)[root], fused):
+            if divides_by_sizes(trial, fused):
                 return axis
     return ""
+
+
+def _clamps_use(info: StageInfo, index: Index) -> bool:
+    """Whether an operand is read at a `min` or `max` of positions along a loop."""
+    return any(
+        is_clamp(node) and contains(node, index)
+        for _, load in reads(info.store)
+        for position in load.indices
+        for node in nodes(position)
+    )
