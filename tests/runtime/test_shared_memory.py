@@ -2,31 +2,57 @@
 
 from __future__ import annotations
 
+import mmap
+from pathlib import Path
+
 from clew.runtime.context import SharedMemory
+from clew.runtime.memory import address_of
 
 MIB = 1 << 20
 
 
 def used(shared: SharedMemory, size_bytes: int) -> int:
-    """Takes memory and gives it back; returns its bytes."""
+    """Takes memory, writes to it and gives it back; returns its address."""
     memory = shared.take(size_bytes)
     assert memory.nbytes >= size_bytes
+    memory[:size_bytes] = 1
     shared.give(memory)
-    return memory.nbytes
+    return address_of(memory)
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * mmap.PAGESIZE
 
 
 def test_larger_memory_serves_smaller_sizes() -> None:
     shared = SharedMemory([])
-    assert [used(shared, n * MIB) // MIB for n in (1, 8, 5, 6, 8)] == [1, 8, 8, 8, 8]
+    first, *others = (used(shared, n * MIB) for n in (1, 8, 5, 6, 8))
+    assert first not in others
+    assert len(set(others)) == 1
+
+
+def test_large_memory_grows_in_place() -> None:
+    shared = SharedMemory([])
+    assert len({used(shared, n * MIB) for n in (4, 9, 17, 32)}) == 1
+    before = resident_bytes()
+    used(shared, 40 * MIB)  # more addresses than that are not reserved
+    assert resident_bytes() - before < 16 * MIB
+
+
+def test_small_memory_does_not_reserve_addresses() -> None:
+    assert SharedMemory([]).take(MIB).nbytes == MIB
 
 
 def test_memory_of_a_large_size_is_freed_once_it_is_long_ago() -> None:
     shared = SharedMemory([])
-    used(shared, 64 * MIB)
-    found = [used(shared, MIB) // MIB for _ in range(100)]
-    assert found[0] == 64
-    assert found[-1] == 1
-    assert used(shared, 64 * MIB) == 64 * MIB
+    used(shared, 256 * MIB)
+    before = resident_bytes()
+    for _ in range(100):
+        used(shared, MIB)
+    assert before - resident_bytes() > 240 * MIB
+    used(shared, 256 * MIB)
+    assert before - resident_bytes() < 16 * MIB
 
 
 def test_alternating_sizes_keep_their_memory() -> None:

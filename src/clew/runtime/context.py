@@ -18,7 +18,15 @@ from clew.runtime.driver import driver
 from clew.runtime.guard import GuardedBuffer, GuardSide
 from clew.runtime.layout import SymbolTable
 from clew.runtime.loop_tables import LoopTables
-from clew.runtime.memory import address_of, aligned_bytes, round_up
+from clew.runtime.memory import (
+    HUGE_PAGE_BYTES,
+    address_of,
+    aligned_bytes,
+    growing_bytes,
+    mapping_of,
+    release_pages,
+    round_up,
+)
 from clew.runtime.plan import BufferKind, BufferRef, Flow, FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.stacks import Stacks
@@ -107,13 +115,16 @@ class SharedMemory:
     which their contexts take in turns.
 
     The memory of the largest recent sizes serves all others. Much larger memory, which earlier
-    sizes needed, is freed. Several threads may use a `SharedMemory` at once.
+    sizes needed, is freed. Large memory grows in place, since new pages take longer than a run that
+    fills them. Several threads may use a `SharedMemory` at once.
     """
 
     def __init__(self, constants: Sequence[np.ndarray]) -> None:
         self.constants = Constants(constants)
         self.resident = Resident(self.constants.arrays)
         self._idle: list[np.ndarray] = []
+        # The bytes that have been used of each array, by its address.
+        self._used: dict[int, int] = {}
         # The idle contexts of each segment that called `share`, the oldest first.
         self._contexts: deque[deque[Context]] = deque()
         self._recent: deque[int] = deque(maxlen=_RECENT_CALLS)
@@ -136,17 +147,34 @@ class SharedMemory:
             self._recent.append(size_bytes)
             fitting = [n for n, memory in enumerate(self._idle) if memory.nbytes >= size_bytes]
             if fitting:
-                return self._idle.pop(fitting[0])
+                memory = self._idle.pop(fitting[0])
+                address = address_of(memory)
+                self._used[address] = max(self._used[address], size_bytes)
+                return memory
             if self._idle:
-                self._idle.pop()  # the new memory takes its place
-        return aligned_bytes(size_bytes)
+                self._forget(self._idle.pop())  # the new memory takes its place
+            memory = growing_bytes(size_bytes)
+            self._used[address_of(memory)] = size_bytes
+        return memory
 
     def give(self, memory: np.ndarray) -> None:
-        """Takes memory back, or frees it if recent calls needed much less."""
+        """Takes memory back, and frees what recent calls did not need."""
         with self._lock:
-            spare = memory.nbytes - 2 * max(self._recent)
-            if len(self._idle) < _IDLE_ARENAS and spare < _SPARE_BYTES:
-                self._idle.append(memory)
+            kept, address = 2 * max(self._recent), address_of(memory)
+            if len(self._idle) >= _IDLE_ARENAS:
+                self._forget(memory)
+                return
+            if self._used[address] - kept >= _SPARE_BYTES:
+                mapping = mapping_of(memory)
+                if mapping is None:
+                    self._forget(memory)
+                    return
+                release_pages(memory[kept : self._used[address]], mapping, HUGE_PAGE_BYTES)
+                self._used[address] = kept
+            self._idle.append(memory)
+
+    def _forget(self, memory: np.ndarray) -> None:
+        del self._used[address_of(memory)]
 
 
 class GuardedMemory:

@@ -34,6 +34,8 @@ from clew.support.lazy import cached_property
 HUGE_PAGE_BYTES = 2 << 20
 # From this size, a buffer gets its own mapping, which the OS may back with huge pages.
 _MAPPED_FROM_BYTES = 2 * HUGE_PAGE_BYTES
+# Addresses per byte that memory which may grow needs at first.
+_ROOM_TO_GROW = 8
 
 
 def round_up(value: int, multiple: int) -> int:
@@ -73,6 +75,38 @@ def aligned_bytes(size_bytes: int, *, zero: bool = False) -> np.ndarray:
         whole = make(size_bytes + ALIGNMENT_BYTES, np.uint8)
         start = -address_of(whole) % ALIGNMENT_BYTES
     return whole[start : start + size_bytes]
+
+
+def growing_bytes(size_bytes: int) -> np.ndarray:
+    """Returns `aligned_bytes` of at least this size. Large arrays are longer, so that more may be
+    used later: pages that were never used take no memory.
+    """
+    if size_bytes < _MAPPED_FROM_BYTES:
+        return aligned_bytes(size_bytes)
+    with contextlib.suppress(OSError):  # the system may limit addresses
+        return aligned_bytes(_ROOM_TO_GROW * size_bytes)
+    return aligned_bytes(size_bytes)
+
+
+def mapping_of(array: np.ndarray) -> mmap.mmap | None:
+    """Returns the mapping that contains an array, if there is one."""
+    owner: object = array
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    return owner if isinstance(owner, mmap.mmap) else None
+
+
+def release_pages(array: np.ndarray, mapping: mmap.mmap, unit_bytes: int = mmap.PAGESIZE) -> None:
+    """Gives the memory of an array's whole units back to the system. Private memory is zeros
+    afterwards, and memory of a file is read again.
+    """
+    base, start = address_of(np.frombuffer(mapping, np.uint8)), address_of(array)
+    first = round_up(start, unit_bytes) - base
+    last = (start + array.nbytes) // unit_bytes * unit_bytes - base
+    if last > first and hasattr(mmap, "MADV_DONTNEED"):
+        mapping.madvise(mmap.MADV_DONTNEED, first, last - first)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from clew.runtime.memory import HUGE_PAGE_BYTES, address_of, aligned_bytes, round_up
+from clew.runtime.memory import (
+    HUGE_PAGE_BYTES,
+    aligned_bytes,
+    mapping_of,
+    release_pages,
+    round_up,
+)
 from clew.support.arrays import ALIGNMENT_BYTES
 from clew.support.settings import settings
 from clew.support.system import system_text
@@ -65,28 +71,15 @@ class Resident:
             copy[...] = array
             moved.append(copy)
             at += round_up(array.nbytes, ALIGNMENT_BYTES)
-            _let_go(array, file)
+            release_pages(array, file)  # a run that has already begun reads them again
         return moved
 
 
 def _file_of(array: np.ndarray) -> mmap.mmap | None:
     """Returns the file mapping that contains an array, if there is one."""
-    owner: object = array
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    if isinstance(owner, memoryview):
-        owner = owner.obj
+    mapping = mapping_of(array)
     # Read-only memory belongs to a file.
-    return owner if isinstance(owner, mmap.mmap) and memoryview(owner).readonly else None
-
-
-def _let_go(array: np.ndarray, file: mmap.mmap) -> None:
-    """Releases an array's pages; a run that has already begun reads them again if needed."""
-    start = address_of(array) - address_of(np.frombuffer(file, np.uint8))
-    first = round_up(start, mmap.PAGESIZE)
-    last = (start + array.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
-    if last > first and hasattr(mmap, "MADV_DONTNEED"):
-        file.madvise(mmap.MADV_DONTNEED, first, last - first)
+    return mapping if mapping is not None and memoryview(mapping).readonly else None
 
 
 def _room(arrays: Sequence[np.ndarray]) -> int:
