@@ -312,6 +312,18 @@ def test_images_that_reflect_twice_have_a_build_of_their_own() -> None:
     assert model.builds_made == 2
 
 
+def test_a_transposed_convolution_of_free_size_to_a_given_size() -> None:
+    node = helper.make_node(
+        "ConvTranspose", ["x", "w"], ["y"], strides=[2, 2], kernel_shape=[3, 3],
+        output_shape=[10, 12],
+    )  # fmt: skip
+    data = made([node], {"x": [1, 4, "h", "w"]}, ["y"], w=drawn(4, 8, 3, 3))
+    model = compiled(data, cache=False)
+    for h, w in ((5, 6), (4, 6), (5, 5)):
+        feeds = {"x": drawn(1, 4, h, w)}
+        close(model.run(feeds), reference(data, feeds))
+
+
 def test_winograd_convolutions() -> None:
     data = tiled()
     model = compiled(data, cache=False)

@@ -42,10 +42,11 @@ class OneRow:
         sizes = _where_all_are_1(free)
         if sizes is None or sizes.keys() != {*nest.sizes}:
             return None
-        only = all(dim == SymDim.symbol(name) for dim in free for name in dim.symbols)
-        if not only and any(not _follows(dim, [*free, rows]) for dim in nest.dims):
+        if all(dim == SymDim.symbol(name) for dim in free for name in dim.symbols):
+            return OneRow(sizes, 1 - dim_min(rows - 1, 1))  # there is at least one row
+        if any(not _follows(dim, [*free, rows]) for dim in nest.dims):
             return None
-        return OneRow(sizes, _is_positive(rows) - _is_positive(rows - 1))
+        return OneRow(sizes, dim_max(dim_min(rows, 2 - rows), 0))
 
 
 def _where_all_are_1(dims: Sequence[SymDim]) -> dict[str, int] | None:
@@ -80,11 +81,6 @@ def _follows(dim: SymDim, rows: Sequence[SymDim]) -> bool:
         if isinstance(dim - known * times, int):
             return True
     return False
-
-
-def _is_positive(dim: Dim) -> Dim:
-    """Returns a dimension that is 1 where another is at least 1, else 0."""
-    return dim_max(dim_min(dim, 1), 0)
 
 
 def _multiplies(nest: Nest) -> bool:

@@ -117,6 +117,8 @@ def _layer(call: Call) -> _Layer | None:
     spatial = data.rank - 2
     if any(d != 1 for d in attrs.dilation) or data.dtype != weight.dtype:
         return None
+    if not all(isinstance(zeros, int) for zeros in attrs.padding):
+        return None  # they follow from a given size of the result
     return _Layer(
         data.shape[2:],
         weight.concrete[2:],
