@@ -276,11 +276,11 @@ class Values(Indices):
         greater, less = (cond.a, cond.b) if cond.op in ("ge", "gt") else (cond.b, cond.a)
         margin = self.simplifier.linear(binary("sub", greater, less))
         step = margin.coefficient(index)
-        terms = tuple(t for t in margin.terms if t[0] is not index)
-        if not isinstance(step, int) or not step or any(self.uses_lane(a) for a, _ in terms):
+        rest = margin.without(index)
+        if not isinstance(step, int) or not step or any(self.uses_lane(a) for a, _ in rest.terms):
             return None
-        rest = self.index_sum(Linear(terms, margin.const - (cond.op in ("gt", "lt"))))
-        return lanes_at_least_zero(self.b, step, rest, self.lanes)
+        least = Linear(rest.terms, rest.const - (cond.op in ("gt", "lt")))
+        return lanes_at_least_zero(self.b, step, self.index_sum(least), self.lanes)
 
     def _select(self, expr: Select) -> Value:
         known = self.lanes_where(expr.cond, self.lanes)

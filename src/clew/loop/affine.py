@@ -49,6 +49,10 @@ class Linear:
         """Returns the coefficient of a loop variable, as an atom by itself."""
         return next((c for a, c in self.terms if a is index), 0)
 
+    def without(self, index: Scalar) -> Linear:
+        """Returns the form without the term of a loop variable by itself."""
+        return Linear(tuple(term for term in self.terms if term[0] is not index), self.const)
+
     def depends_on(self, index: Scalar) -> bool:
         """Whether a loop variable occurs anywhere, including inside atoms."""
         return any(a is index or contains(a, index) for a, _ in self.terms)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from clew.ir.dims import Dim, at_least
 from clew.loop import bounds
@@ -88,14 +87,10 @@ def _is_before(
         part = read.coefficient(loop.index)
         if written.coefficient(loop.index) != part:
             return False
-        read, written = _without(read, loop.index), _without(written, loop.index)
+        read, written = read.without(loop.index), written.without(loop.index)
         if not all(_is_within(rest, part, loop.index, simplifier) for rest in (read, written)):
             return False
     return True
-
-
-def _without(form: Linear, index: Index) -> Linear:
-    return replace(form, terms=tuple(term for term in form.terms if term[0] is not index))
 
 
 def _is_within(rest: Linear, part: Dim, index: Index, simplifier: Simplifier) -> bool:

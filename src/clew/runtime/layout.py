@@ -93,36 +93,28 @@ class Layout:
         for place, entry in enumerate(self.entries):
             for number, ref in enumerate(entry.args):
                 slot, offset = self.first_args[place] + number, ref.offset_bytes
+                sized = -1 if isinstance(ref.sized_bytes, int) else len(self.sized)
+                if sized >= 0:
+                    self.sized.append(SizedRef(place, number, ref))
                 if ref.kind is BufferKind.CONSTANT:
                     constants.append((slot, ref.index, offset))
                 elif ref.kind is BufferKind.ARENA:
                     arena.append((slot, ref.index, offset))
-                    self._note_size(self.sized_slots, slot, place, number, ref)
+                    if sized >= 0:
+                        self.sized_slots.append((slot, sized))
                 elif ref.kind is BufferKind.MOVING:
-                    sized = self._note_size([], slot, place, number, ref)
                     self.moved.append((slot, ref, sized))
                 else:
                     output = ref.kind is BufferKind.OUTPUT
                     base = ref.index + self.n_inputs * output
                     self.bases.setdefault(place, []).append((number, len(patches)))
-                    self._note_size(self.sized_patches, len(patches), place, number, ref)
+                    if sized >= 0:
+                        self.sized_patches.append((len(patches), sized))
                     patches.append((slot, base, offset))
         # Columns: slots, numbers of the buffers, offsets in bytes.
         self.constants, self.arena = _table(constants).T, _table(arena).T
         # Rows: address in the table of arguments, base, offset in bytes.
         self.patches = _table(patches) * (8, 1, 1)
-
-    def _note_size(
-        self, places: list[tuple[int, int]], at: int, place: int, number: int, ref: BufferRef
-    ) -> int:
-        """Adds a reference to `sized` if its position depends on sizes, and where that is needed to
-        `places`. Returns its number; -1 if it was not added.
-        """
-        if isinstance(ref.sized_bytes, int):
-            return -1
-        places.append((at, len(self.sized)))
-        self.sized.append(SizedRef(place, number, ref))
-        return len(self.sized) - 1
 
     def _lay_out_steps(self) -> None:
         sizes: list[int] = []

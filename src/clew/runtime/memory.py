@@ -280,18 +280,15 @@ def _orders(
 
 def _beside(spans: Sequence[Lifetime], order: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Returns, for each buffer of an order, those before it that are live at the same time."""
-    found: list[tuple[int, ...]] = []
-    for place, number in enumerate(order):
-        first, last = spans[number].first_step, spans[number].last_step
-        before = (spans[other] for other in order[:place])
-        found.append(
-            tuple(
-                other
-                for other, span in zip(order, before, strict=False)
-                if span.first_step <= last and span.last_step >= first
-            )
+    return tuple(
+        tuple(
+            other
+            for other in order[:place]
+            if spans[other].first_step <= spans[number].last_step
+            and spans[other].last_step >= spans[number].first_step
         )
-    return tuple(found)
+        for place, number in enumerate(order)
+    )
 
 
 def _picker(places: tuple[int, ...]) -> Callable[[list[Any]], tuple[Any, ...]]:

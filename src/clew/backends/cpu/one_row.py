@@ -55,10 +55,9 @@ def _where_all_are_1(dims: Sequence[SymDim]) -> dict[str, int] | None:
     """
     found: dict[str, int] = {}
     for dim in dims:
-        names = [name for name in dim.symbols if name not in found]
-        if len(names) != 1 or len(dim.symbols) != 1:
+        if len(dim.symbols) != 1 or dim.symbols <= found.keys():
             return None
-        (name,) = names
+        (name,) = dim.symbols
         at = bisect.bisect_left(range(_LARGEST), 1, 1, key=lambda n: _value(dim, name, n))
         if at == _LARGEST or _value(dim, name, at) != 1:
             return None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
+from clew.ir.dims import Dim, Facts, SymDim
 from clew.loop.affine import Simplifier, contains
 from clew.loop.grid import check_grid
 from clew.loop.ir import (
@@ -233,3 +234,8 @@ def check_positive(name: str, value: Any) -> int:
     if not isinstance(value, int) or value < 1:
         raise ScheduleError("S004", f"{name} is {value!r}, expected a positive integer")
     return value
+
+
+def facts_of(*dims: Dim) -> Facts:
+    """Returns those of some dimensions, all at least 0, that sizes decide."""
+    return tuple(dim for dim in dims if isinstance(dim, SymDim))

@@ -24,6 +24,7 @@ from clew.loop.ir import (
 )
 from clew.loop.primitives.common import (
     check_positive,
+    facts_of,
     primitive,
     replace_index,
     rewrite_loops,
@@ -366,7 +367,8 @@ def _by_size(loop: For, simplifier: Simplifier, *, clamps: bool) -> Stmt:
     """Returns the pieces of a loop of a free size. Each may have no iterations at some sizes."""
     first: Dim = 0
     stop: Dim = loop.size
-    margins = _margins(loop, simplifier, clamps=clamps)
+    guards, selects = _conditions(loop.body, loop.index)
+    margins = _margins(loop, (*guards, *selects), simplifier, clamps=clamps)
     if margins is None:
         return loop
     for step, needed in margins:
@@ -379,8 +381,7 @@ def _by_size(loop: For, simplifier: Simplifier, *, clamps: bool) -> Stmt:
         return loop
     before = dim_min(loop.size, first)  # in this order, a bound in numbers is found
     runs = stop - first - between  # is 0 if the middle part has iterations
-    middle = _piece(loop, first, between, simplifier, _facts(runs))
-    _, selects = _conditions(loop.body, loop.index)
+    middle = _piece(loop, first, between, simplifier, facts_of(runs))
     if not selects or first == 0 or stop == loop.size:
         end = first + between  # the last part has iterations only if `first` is less than the size
         rest = loop.size - before - between
@@ -391,16 +392,12 @@ def _by_size(loop: For, simplifier: Simplifier, *, clamps: bool) -> Stmt:
     whole = dim_max(stop, 0)
     left, right = dim_min(first, whole), dim_max(before, whole)
     pieces = [
-        _piece(loop, 0, left, simplifier, _facts(stop - left)),
+        _piece(loop, 0, left, simplifier, facts_of(stop - left)),
         _piece(loop, left, before - left, simplifier),
         middle,
-        _piece(loop, right, loop.size - right, simplifier, _facts(right - first)),
+        _piece(loop, right, loop.size - right, simplifier, facts_of(right - first)),
     ]
     return single([piece for piece in pieces if piece.size != 0])
-
-
-def _facts(*dims: Dim) -> Facts:
-    return tuple(dim for dim in dims if isinstance(dim, SymDim))
 
 
 def _decided(loop: For, simplifier: Simplifier, *, clamps: bool) -> tuple[int, int]:
@@ -408,7 +405,8 @@ def _decided(loop: For, simplifier: Simplifier, *, clamps: bool) -> tuple[int, i
     empty range if that is unknown.
     """
     first, last = 0, loop.extent - 1
-    margins = _margins(loop, simplifier, clamps=clamps)
+    guards, selects = _conditions(loop.body, loop.index)
+    margins = _margins(loop, (*guards, *selects), simplifier, clamps=clamps)
     if margins is None:
         return 1, 0
     for step, needed in margins:
@@ -421,12 +419,13 @@ def _decided(loop: For, simplifier: Simplifier, *, clamps: bool) -> tuple[int, i
     return first, last
 
 
-def _margins(loop: For, simplifier: Simplifier, *, clamps: bool) -> list[tuple[int, Dim]] | None:
+def _margins(
+    loop: For, conds: Sequence[Scalar], simplifier: Simplifier, *, clamps: bool
+) -> list[tuple[int, Dim]] | None:
     """Returns the margin of each condition on a loop variable; None if one has no bound. Clamps
     that have none stay.
     """
-    guards, selects = _conditions(loop.body, loop.index)
-    found = [_margin(c, loop.index, simplifier) for c in (*guards, *selects)]
+    found = [_margin(cond, loop.index, simplifier) for cond in conds]
     if None in found:
         return None
     return [m for m in found if m] + (_clamps(loop, simplifier) if clamps else [])
@@ -508,7 +507,7 @@ def _margin(cond: Scalar, index: Index, simplifier: Simplifier) -> tuple[int, Di
     a, b = (cond.a, cond.b) if cond.op in ("ge", "gt") else (cond.b, cond.a)
     margin = simplifier.linear(binary("sub", a, b))  # holds where this is >= 0, or > 0
     step = margin.coefficient(index)
-    rest = replace(margin, terms=tuple(t for t in margin.terms if t[0] is not index))
+    rest = margin.without(index)
     if not step or rest.depends_on(index) or not isinstance(step, int):
         return None
     low, _ = simplifier.range_of(rest)

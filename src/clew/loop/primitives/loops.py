@@ -33,6 +33,7 @@ from clew.loop.ir import (
 )
 from clew.loop.primitives.common import (
     check_positive,
+    facts_of,
     perfect_chain,
     primitive,
     replace_index,
@@ -167,7 +168,7 @@ def _inside(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifi
     """Returns tiles from `start` on that lie inside the loop at all sizes, although that may be
     hard to prove.
     """
-    facts = _facts(start, loop.size - start - tiles * factor)
+    facts = facts_of(start, loop.size - start - tiles * factor)
     return _piece(loop, start, tiles, factor, simplifier, facts)
 
 
@@ -232,7 +233,7 @@ def _moved(loop: For, factor: int, simplifier: Simplifier) -> tuple[list[For], D
 def _shifted(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
     """Returns tiles from `start` on, none of which goes beyond the last iteration."""
     last = loop.size - factor
-    outer = Index(f"{loop.name}.o", tiles, facts=_facts(last, start), repeats=True)
+    outer = Index(f"{loop.name}.o", tiles, facts=facts_of(last, start), repeats=True)
     inner = Index(f"{loop.name}.i", factor)
     begin = binary("add", binary("mul", outer, factor), size(start))
     value = simplifier.simplify(binary("add", binary("min", begin, size(last)), inner))
@@ -241,16 +242,11 @@ def _shifted(loop: For, start: Dim, tiles: Dim, factor: int, simplifier: Simplif
 
 def _repeating(loop: For, tiles: Dim, factor: int, simplifier: Simplifier) -> For:
     """Returns tiles whose iterations beyond the last one repeat it."""
-    outer = Index(f"{loop.name}.o", tiles, facts=_facts(loop.size - 1), repeats=True)
+    outer = Index(f"{loop.name}.o", tiles, facts=facts_of(loop.size - 1), repeats=True)
     inner = Index(f"{loop.name}.i", factor)
     value = simplifier.simplify(binary("min", inner, size(loop.size - 1)))
     body = replace_index(loop.body, loop.index, value)
     return For(outer, loop.kind, For(inner, loop.kind, body))
-
-
-def _facts(*dims: Dim) -> Facts:
-    """Returns those of some dimensions, all at least 0, that sizes decide."""
-    return tuple(dim for dim in dims if isinstance(dim, SymDim))
 
 
 def _evened(loop: For, factor: int, simplifier: Simplifier, *, once: bool) -> For:
@@ -261,7 +257,7 @@ def _evened(loop: For, factor: int, simplifier: Simplifier, *, once: bool) -> Fo
         _check_repeatable(loop)
     tiles = ceil_div(loop.size, factor)
     tile = (loop.size + tiles - 1) // tiles
-    facts = _facts(loop.size - tile, tile - 1)
+    facts = facts_of(loop.size - tile, tile - 1)
     outer = Index(f"{loop.name}.o", tiles, facts=facts, repeats=not once)
     inner = Index(f"{loop.name}.i", tile, facts=facts, repeats=not once)
     own = binary("mul", outer, size(tile))
@@ -332,7 +328,7 @@ def fuse(nest: Nest, simplifier: Simplifier, *, outer: str, inner: str) -> Nest:
         if not isinstance(body, For) or body.name != inner:
             raise ScheduleError("S003", f"loop {inner} is not directly inside {outer}")
         name = f"{outer}+{inner.rsplit('.', 1)[-1]}"
-        runs = _facts(found.size - 1, body.size - 1)
+        runs = facts_of(found.size - 1, body.size - 1)
         index = found.index.merged(body.index, name, found.size * body.size, facts=runs)
         inside = size(body.size)
         high = simplifier.simplify(binary("floordiv", index, inside))
