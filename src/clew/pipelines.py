@@ -20,7 +20,9 @@ from clew.passes.fusion.place_parts import PlaceParts
 from clew.passes.placement.assign_backends import AssignBackends
 from clew.passes.placement.claims import Claims
 from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.passes.precision.move_quantization import MoveQuantization
 from clew.passes.precision.narrow_integers import NarrowIntegers
+from clew.passes.precision.requantize_sums import RequantizeSums
 from clew.passes.precision.split_products import SplitProducts
 from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
 from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
@@ -62,7 +64,9 @@ def pipeline(
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
         InlineComposites(),  # composites no earlier pass took become plain operators again
         SimplifyInference(),  # operators for training have no kernels
+        MoveQuantization(),  # so that operators between layers do not hide quantized operands
         NarrowIntegers(),  # while the origin of weights is still visible
+        RequantizeSums(),  # likewise for that of biases
         FoldConstant(),  # folds arithmetic on weights, so that later patterns see constants
         FoldStructure(),  # all sizes that will be known are known; later passes expect tensors
         SimplifyExpr(),  # fewer forms for the patterns to match

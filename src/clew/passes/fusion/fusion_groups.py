@@ -196,7 +196,7 @@ class Grouper:
 
     def _inputs_of(self, call: Call) -> set[int]:
         kind = self._kinds[call.id]
-        return {a.id for a in call.args if not stays_inside(a, kind)}
+        return {a.id for a in call.args if not stays_inside(a, call, kind)}
 
     def _joint_inputs(self, group: Group, calls: Sequence[Call]) -> set[int]:
         """Returns the inputs of a group once it also holds `calls`, each of which has a group so
@@ -468,12 +468,17 @@ def _is_chosen(call: Call, target: Target | None) -> bool:
     return is_small_piece(typical(call.tensor.memory_bytes), target)
 
 
-def stays_inside(arg: Expr, user: Kind) -> bool:
-    """Whether an argument is a constant inside the kernel: one element, or all elements equal.
+def stays_inside(arg: Expr, user: Call, kind: Kind) -> bool:
+    """Whether an argument of a call of a kind is a constant inside the kernel: one element, or all
+    elements equal.
 
-    Operands of an anchor are always in memory, because its loops read memory.
+    Operands of an anchor are always in memory, because its loops read memory. Parameters are, too,
+    so that layers that differ only in these share a kernel.
     """
-    return isinstance(arg, Constant) and arg.is_splat and user is not Kind.ANCHOR
+    if not isinstance(arg, Constant) or not arg.is_splat or kind is Kind.ANCHOR:
+        return False
+    parameters = user.op.traits.parameters if isinstance(user.op, Op) else ()
+    return not any(user.args[n] is arg for n in parameters if n < len(user.args))
 
 
 def _overlaps(stage: Tensor) -> bool:

@@ -40,6 +40,8 @@ def integers_of(value: Expr) -> Integers | None:
     """
     scale: Expr | None = None
     shape = value.tensor.shape
+    if isinstance(value, Call) and value.op_name == "dequantize":
+        return _dequantized(value)
     if value.tensor.dtype == "f32":
         if isinstance(value, Call) and value.op_name == "multiply":
             value, scale = value.args
@@ -53,6 +55,15 @@ def integers_of(value: Expr) -> Integers | None:
         value = value.args[0]
     whole = value.tensor.dtype in _SMALL and value.tensor.shape == shape
     return Integers(value, zero, scale) if whole else None
+
+
+def _dequantized(value: Call) -> Integers | None:
+    integers, scale, *zeros = value.args
+    f32 = scale.tensor.dtype == value.tensor.dtype == "f32"
+    if integers.tensor.dtype not in _SMALL or not f32 or value.attrs.block:
+        return None
+    zero = get_op("cast")(zeros[0], dtype=SUM) if zeros else None
+    return Integers(integers, zero, scale)
 
 
 def per_column(parameter: Expr | None, axis: int, columns: Any) -> Expr | tuple[()] | None:

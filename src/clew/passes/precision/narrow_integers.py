@@ -56,16 +56,16 @@ class NarrowIntegers(Pass):
     After:
         %3: i32[...] = nn.dense(%x, w, weight_layout="KN"); %4 = add(%3, w'), w' = -3 * sum(w)
 
-    and with scales (`DequantizeLinear` of both operands)
+    and with scales
 
-        %2 = multiply(cast(%1, "f32"), 0.5); %3 = nn.matmul(%2, multiply(cast(w, "f32"), 0.25))
+        %3 = nn.matmul(dequantize(%x, 0.5, 3), dequantize(w, 0.25))
 
-    becomes `multiply(cast(%4, "f32"), 0.125)`. A convolution on pairs of `i16`:
+    becomes `dequantize(%4, 0.125)`. A convolution on pairs of `i16`:
 
-        %2: f32[...] = nn.conv2d(multiply(cast(subtract(cast(%x, "i32"), 3), "f32"), 0.5), w')
+        %2: f32[...] = nn.conv2d(dequantize(%x, 0.5, 3), dequantize(w, s'))
     becomes
         %1: i16[...] = cast(subtract(cast(%x, "i32"), 3), "i16")
-        %2 = multiply(cast(nn.conv2d(%1, w), "f32"), s)
+        %2 = dequantize(nn.conv2d(%1, w), 0.5 * s')
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
     Non-goals: convolutions in groups, or of fewer input channels than `least_channels`; scales of
@@ -236,10 +236,12 @@ class _Narrower(Rewriter):
 
 def _scaled(total: Expr, dtype: str, scales: Sequence[Expr | None]) -> Expr:
     """Returns a sum of integer products in the dtype of the result, times the scales."""
+    factors = [scale for scale in scales if scale is not None]
     if dtype == SUM:
         return total
+    if dtype == "f32" and factors:
+        return get_op("dequantize")(total, reduce(get_op("multiply"), factors))
     result: Expr = get_op("cast")(total, dtype=dtype)
-    factors = [scale for scale in scales if scale is not None]
     return get_op("multiply")(result, reduce(get_op("multiply"), factors)) if factors else result
 
 

@@ -1,0 +1,140 @@
+"""RequantizeSums: turns sums of integer products into quantized tensors in one step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ops.math.quantization import SUM, bounds_of
+from clew.ops.registry import get_op
+from clew.passes.base import Pass, PassContext
+from clew.passes.precision.integer_operands import Array, known_values
+
+# The largest relative difference of a bias from a multiple of the scale.
+_ROUNDING: Final = 1e-5
+
+
+@dataclass(frozen=True)
+class RequantizeSums(Pass):
+    """Multiplies an integer sum that is dequantized and quantized again by the quotient of both
+    scales; adds the bias as an integer, and limits activations by the integers' range.
+
+    Before:
+        %1 = dequantize(%sum, s); %2 = nn.relu(add(%1, bias)); %3 = quantize(%2, t)
+    After:
+        %1 = add(%sum, bias / s); %3 = requantize(%1, s / t)
+
+    The quotient is rounded once more than in two steps: a number on the border of two integers may
+    fall to either, as in ONNX Runtime's QLinearConv.
+
+    Preconditions: runs after NarrowIntegers and before constants are folded, so that the origin of
+    a bias is still visible. Non-goals: a bias that is no multiple of the scale.
+    """
+
+    opt_level: ClassVar[int] = 2
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Requantizer().rewrite_module(module)
+
+
+class _Requantizer(Rewriter):
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        with self.covers(old, *old.args):
+            if new.op_name == "add":
+                return _biased(new) or new
+            if new.op_name == "quantize":
+                return _requantized(new) or new
+        return new
+
+
+def _of_sums(value: Expr) -> bool:
+    """Whether a value is a sum of integer products in f32."""
+    if not isinstance(value, Call) or value.op_name != "dequantize" or len(value.args) != 2:
+        return False
+    sums, scale = value.args
+    types = sums.tensor.dtype, scale.tensor.dtype, value.tensor.dtype
+    return types == (SUM, "f32", "f32") and not value.attrs.block
+
+
+def _biased(new: Call) -> Expr | None:
+    """Returns a dequantized sum plus a bias as one dequantized sum, if the bias is an integer in
+    units of the scale.
+    """
+    for value, bias in (new.args, new.args[::-1]):
+        if not _of_sums(value):
+            continue
+        assert isinstance(value, Call)
+        sums, scale = value.args
+        whole = _in_units(bias, scale)
+        if whole is None or new.tensor.shape != sums.tensor.shape:
+            continue
+        return get_op("dequantize")(get_op("add")(sums, Constant(whole)), scale)
+    return None
+
+
+def _in_units(bias: Expr, scale: Expr) -> Array | None:
+    """Returns a bias as integers that, times the scale, give it; None if there are none."""
+    values, unit = known_values(bias), known_values(scale)
+    if values is None or unit is None or values.dtype != np.float32 or not np.all(unit > 0):
+        return None
+    wide = values.astype(np.float64)
+    whole = np.rint(wide / unit)
+    if np.any(np.abs(whole) >= 1 << 30):
+        return None
+    error = np.abs(whole * unit - wide)
+    return whole.astype(np.int32) if np.all(error <= _ROUNDING * np.abs(wide)) else None
+
+
+def _requantized(new: Call) -> Expr | None:
+    """Returns a quantized tensor computed from the sum before; None if there is no such sum."""
+    value, scale, *zero = new.args
+    if new.attrs.block or scale.tensor.dtype != "f32" or new.attrs.precision not in ("", "f32"):
+        return None
+    limits = (-np.inf, np.inf)
+    if isinstance(value, Call) and value.op_name in ("nn.relu", "clip"):
+        limits = _limits(value)
+        value = value.args[0]
+    if not _of_sums(value):
+        return None
+    assert isinstance(value, Call)
+    sums, unit = value.args
+    within = _clamped(new, limits)
+    if within is None:
+        return None
+    low, high = within
+    factor = get_op("divide")(unit, scale)
+    result: Expr = get_op("requantize")(sums, factor, *zero, dtype=new.tensor.dtype)
+    least, most = bounds_of(new.tensor.dtype)
+    if low > least or high < most:
+        result = get_op("clip")(result, min=float(low), max=float(high))
+    return result
+
+
+def _limits(call: Call) -> tuple[float, float]:
+    """Returns the bounds of a clamping activation."""
+    if call.op_name == "nn.relu":
+        return 0.0, np.inf
+    low, high = call.attrs.min, call.attrs.max
+    return -np.inf if low is None else low, np.inf if high is None else high
+
+
+def _clamped(new: Call, limits: tuple[float, float]) -> tuple[int, int] | None:
+    """Returns the integers between which quantized numbers of a range lie; None if unknown."""
+    dtype = new.tensor.dtype
+    if dtype not in ("i8", "u8"):
+        return None
+    bounds = bounds_of(dtype)
+    if limits == (-np.inf, np.inf):
+        return bounds
+    scale = known_values(new.args[1])
+    zero = np.zeros(()) if len(new.args) < 3 else known_values(new.args[2])
+    if scale is None or zero is None or scale.ndim or zero.ndim or not scale > 0:
+        return None
+    ends = np.rint(np.asarray(limits, np.float32) / scale) + float(zero)
+    low, high = np.clip(ends, *bounds)
+    return int(low), int(high)
