@@ -155,6 +155,10 @@ class Values(Indices):
                 dtype="bf16", a=Bitcast(a=Binary(op="and", a=whole, b=Imm(value=0xFFFF0000)))
             ) if whole.dtype == "u32":
                 return arith.upper_half(self.b, self.value(whole))
+            case Cast(a=Intrinsic(name="round") as whole) if found := arith.rounded_integers(
+                self.b, expr.dtype, self.value(whole.args[0])
+            ):
+                return found
             case Cast():
                 return arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Bitcast():

@@ -26,6 +26,7 @@ from clew.ops.common import (
     f64,
     i8,
     i32,
+    i64,
     u8,
 )
 from clew.ops.registry import Sample, register_op
@@ -133,20 +134,23 @@ def _need_point(name: str, zero: Tensor | None, dtype: str) -> None:
         raise GraphTypeError("T101", f"{name}: a zero point of {zero.dtype} for {dtype}")
 
 
-def _saturated(rounded: Scalar, zero: Scalar | None, dtype: str) -> Scalar:
-    """Returns integral floats plus a zero point as integers, clamped to their range. NaN becomes
-    the lowest: the upper bound is applied in floats, the lower one in `i32`, where NaN is lowest.
+def _saturated(value: Scalar, zero: Scalar | None, dtype: str) -> Scalar:
+    """Returns floats, rounded to even, plus a zero point, as integers clamped to their range. NaN
+    becomes the lowest: the upper bound is applied in floats, the lower one in `i32`, where NaN is
+    lowest. Both are applied before the zero point is added, so that no sum overflows.
     """
-    if zero is not None:
-        rounded = rounded + te.cast(rounded.dtype, zero)
-    low, high = bounds_of(dtype)
-    whole = te.cast(SUM, te.minimum(rounded, te.as_scalar(float(high), rounded.dtype)))
-    return te.cast(dtype, te.maximum(whole, te.as_scalar(low, SUM)))
+    low, high = (te.as_scalar(bound, SUM) for bound in bounds_of(dtype))
+    point = None if zero is None else te.cast(SUM, zero)
+    if point is not None:
+        low, high = low - point, high - point
+    bounded = te.minimum(value, te.cast(value.dtype, high))
+    whole = te.maximum(te.cast(SUM, te.call("round", bounded)), low)
+    return te.cast(dtype, whole if point is None else whole + point)
 
 
 @register_op(
     "dequantize",
-    traits=Traits(well_conditioned=True, parameters=(1, 2)),
+    traits=Traits(keeps_finite=True, well_conditioned=True, parameters=(1, 2)),
     samples=(
         Sample(u8(3, 5), f32(), u8(), low=0, high=9),
         Sample(i8(2, 3, 4), f32(3, 1), low=-9, high=9),
@@ -191,7 +195,7 @@ def dequantize(
 
 @register_op(
     "quantize",
-    traits=Traits(parameters=(1, 2)),
+    traits=Traits(keeps_finite=True, parameters=(1, 2)),
     samples=(
         Sample(f32(3, 5), np.float32(0.01), u8(), low=0, high=9),
         Sample(f32(3, 5), np.float32(0.01), dtype="i8"),
@@ -238,7 +242,7 @@ def quantize(
         quotient = te.cast(precision, x[i]) / te.cast(precision, given.at(scale, i))
         point = None if given.zero is None else given.at(given.zero, i)
         if is_integer(dtype):
-            return _saturated(te.cast(wide, te.call("round", quotient)), point, dtype)
+            return _saturated(te.cast(wide, quotient), point, dtype)
         if point is not None:
             quotient = te.cast(wide, quotient) + te.cast(wide, point)
         limit = LARGEST.get(dtype) if saturate else None
@@ -251,7 +255,7 @@ def quantize(
 
 @register_op(
     "requantize",
-    traits=Traits(parameters=(1, 2)),
+    traits=Traits(keeps_finite=True, parameters=(1, 2)),
     samples=(
         Sample(i32(3, 5), np.float32(0.3), u8(), low=0, high=99),
         Sample(i32(2, 3, 4), np.float32([[0.5], [0.1], [0.02]]), dtype="i8", low=-999, high=999),
@@ -259,16 +263,18 @@ def quantize(
         Sample(i32(3), f32(2), error="T100"),
         Sample(i32(3), f16(), error="T142"),
         Sample(i32(3), f32(), dtype="i32", error="T106"),
-        Sample(f32(3), f32(), error="T105"),
+        Sample(f32(3, 5), np.float32(30), u8(), low=0, high=9),
+        Sample(i64(3), f32(), error="T105"),
     ),
 )
 def requantize(x: Tensor, scale: Tensor, *zero: Tensor, dtype: str = "u8") -> Tensor:
-    """`saturate(round(x * scale) + zero)` of sums of products of quantized tensors: `scale` is the
-    product of the operands' scales divided by the result's. Source: ONNX QLinearConv-10.
+    """`saturate(round(x * scale) + zero)`, ties to even: of sums of integer products, where `scale`
+    is the product of the operands' scales divided by the result's, or of floats, where it is the
+    reciprocal of the result's. Source: ONNX QLinearConv-10.
     """
     name = "requantize"
-    if x.dtype != SUM:
-        raise GraphTypeError("T105", f"{name}: takes sums in {SUM}, got {x.dtype}")
+    if x.dtype not in (SUM, "f32"):
+        raise GraphTypeError("T105", f"{name}: takes {SUM} or f32, got {x.dtype}")
     _need_quantized(name, dtype)
     if not is_integer(dtype):
         raise GraphTypeError("T106", f"{name}: a result of {dtype}", hint="use i8 or u8")
@@ -278,7 +284,6 @@ def requantize(x: Tensor, scale: Tensor, *zero: Tensor, dtype: str = "u8") -> Te
 
     def body(*i: Scalar) -> Scalar:
         point = None if given.zero is None else given.at(given.zero, i)
-        scaled = te.cast("f32", x[i]) * given.at(scale, i)
-        return _saturated(te.call("round", scaled), point, dtype)
+        return _saturated(te.cast("f32", x[i]) * given.at(scale, i), point, dtype)
 
     return te.compute(x.shape, body, name, layout=x.layout)

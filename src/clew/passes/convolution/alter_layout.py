@@ -200,19 +200,12 @@ class _Alterer(Rewriter):
         plain = old.attrs.data_layout == _PLAIN and not old.attrs.out_layout
         if not plain or not _packable(weight) or not self._packs(old):
             return None
-        channels, inner, groups = weight.tensor.shape[0], weight.tensor.shape[1], old.attrs.groups
-        assert isinstance(channels, int)
-        assert isinstance(inner, int)
         value = self.memo[data.id]
-        if _is_filled(value, data):
-            filled = value.tensor.shape[1] * _block_of(value.tensor)
-            assert isinstance(filled, int)
-            if groups == 1:
-                inner = filled
-            elif inner == 1 and groups == channels:
-                channels = groups = filled
-        inner = _filled_up(inner, self._block_of_few(old, inner) or 1)
+        channels, inner, groups = self._stored(old, value)
         found = self._conv_layouts(old, channels, inner, groups)
+        if found is not None and found[0][0] != _layout_of(value) and _is_filled(value, data):
+            channels, inner, groups = self._stored(old, data)  # another layout drops the filling
+            found = self._conv_layouts(old, channels, inner, groups)
         if found is None:
             self._ctx.remark(
                 old, f"stays plain: no block divides {inner * groups} and {channels} channels"
@@ -232,6 +225,23 @@ class _Alterer(Rewriter):
             source, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
         )
         return Call(old.op, [value, packed], attrs)
+
+    def _stored(self, old: Call, value: Expr) -> tuple[int, int, int]:
+        """Returns the numbers of filters, of channels that each reads, and of groups of a
+        convolution that reads all channels that a value stores.
+        """
+        channels, inner = old.args[1].tensor.shape[:2]
+        groups = old.attrs.groups
+        assert isinstance(channels, int)
+        assert isinstance(inner, int)
+        if _is_filled(value, old.args[0]):
+            filled = value.tensor.shape[1] * _block_of(value.tensor)
+            assert isinstance(filled, int)
+            if groups == 1:
+                inner = filled
+            elif inner == 1 and groups == channels:
+                channels = groups = filled
+        return channels, _filled_up(inner, self._block_of_few(old, inner) or 1), groups
 
     def _conv_layouts(
         self, old: Call, channels: int, inner: int, groups: int

@@ -139,10 +139,10 @@ class _Narrower(Rewriter):
         attrs, (image, filters) = new.attrs, new.args[:2]
         spatial = new.op.traits.convolves  # type: ignore[union-attr]
         plain = attrs.data_layout == f"NC{spatial}" and attrs.weight_layout == f"OI{spatial}"
-        if not plain or attrs.groups != 1 or attrs.out_layout or attrs.get("out_dtype", ""):
+        if not plain or attrs.out_layout or attrs.get("out_dtype", ""):
             return new
         channels, inner, *taps = filters.tensor.shape
-        if not isinstance(inner, int) or inner < self._options.least_channels:
+        if not isinstance(inner, int) or not self._takes(inner, attrs.groups):
             return new
         data, weight = integers_of(image), integers_of(filters)
         if data is None or weight is None or not isinstance(weight.value, Constant):
@@ -174,6 +174,10 @@ class _Narrower(Rewriter):
             if scale is not None and scale.tensor.rank:
                 scale = reshaped(scale, (channels, *around))
             return _scaled(total, new.tensor.dtype, [data.scale, scale])
+
+    def _takes(self, inner: int, groups: int) -> bool:
+        """Whether kernels sum products of integers of this many channels in groups."""
+        return inner == 1 if groups > 1 else inner >= self._options.least_channels
 
     def _of_bytes(self, old: Call, new: Call, data: Integers, weight: Integers) -> Expr | None:
         """Returns the convolution of 8-bit integers, corrected for the data's zero point; None

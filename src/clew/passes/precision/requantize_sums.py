@@ -10,8 +10,10 @@ import numpy as np
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
+from clew.ir.types import TensorType
+from clew.ir.visit import post_order
 from clew.ops.math.quantization import SUM, bounds_of
-from clew.ops.registry import get_op
+from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, known_values
 
@@ -22,15 +24,17 @@ _ROUNDING: Final = 1e-5
 @dataclass(frozen=True)
 class RequantizeSums(Pass):
     """Multiplies an integer sum that is dequantized and quantized again by the quotient of both
-    scales; adds the bias as an integer, and limits activations by the integers' range.
+    scales, and another float by the reciprocal of its scale; adds the bias as an integer, and
+    limits activations by the integers' range.
 
     Before:
         %1 = dequantize(%sum, s); %2 = nn.relu(add(%1, bias)); %3 = quantize(%2, t)
     After:
         %1 = add(%sum, bias / s); %3 = requantize(%1, s / t)
 
-    The quotient is rounded once more than in two steps: a number on the border of two integers may
-    fall to either, as in ONNX Runtime's QLinearConv.
+    The factor is rounded once more than in two steps: a number on the border of two integers may
+    fall to either, as in ONNX Runtime's QLinearConv. So a float that is not the rounded result of
+    arithmetic, such as an input of the model, is divided.
 
     Preconditions: runs after NarrowIntegers and before constants are folded, so that the origin of
     a bias is still visible. Non-goals: a bias that is no multiple of the scale.
@@ -73,8 +77,17 @@ def _biased(new: Call) -> Expr | None:
         whole = _in_units(bias, scale)
         if whole is None or new.tensor.shape != sums.tensor.shape:
             continue
-        return get_op("dequantize")(get_op("add")(sums, Constant(whole)), scale)
+        return get_op("dequantize")(_plus(sums, Constant(whole)), scale)
     return None
+
+
+def _plus(sums: Expr, bias: Expr) -> Expr:
+    """Returns a sum plus an integer bias, which joins a correction by a constant."""
+    if isinstance(sums, Call) and sums.op_name == "subtract":
+        value, correction = sums.args
+        if all(isinstance(n, (Constant, Call)) for n in post_order(correction)):
+            return get_op("add")(value, get_op("subtract")(bias, correction))
+    return get_op("add")(sums, bias)
 
 
 def _in_units(bias: Expr, scale: Expr) -> Array | None:
@@ -99,20 +112,31 @@ def _requantized(new: Call) -> Expr | None:
     if isinstance(value, Call) and value.op_name in ("nn.relu", "clip"):
         limits = _limits(value)
         value = value.args[0]
-    if not _of_sums(value):
+    unit: Expr = Constant(np.float32(1))
+    if _of_sums(value):
+        assert isinstance(value, Call)
+        value, unit = value.args
+    elif not _is_rounded(value) or known_values(scale) is None:
         return None
-    assert isinstance(value, Call)
-    sums, unit = value.args
     within = _clamped(new, limits)
     if within is None:
         return None
     low, high = within
     factor = get_op("divide")(unit, scale)
-    result: Expr = get_op("requantize")(sums, factor, *zero, dtype=new.tensor.dtype)
+    result: Expr = get_op("requantize")(value, factor, *zero, dtype=new.tensor.dtype)
     least, most = bounds_of(new.tensor.dtype)
     if low > least or high < most:
         result = get_op("clip")(result, min=float(low), max=float(high))
     return result
+
+
+def _is_rounded(value: Expr) -> bool:
+    """Whether a float results from arithmetic, so that it is rounded."""
+    if not isinstance(value, Call) or not isinstance(value.op, Op) or value.tensor.dtype != "f32":
+        return False
+    if not all(isinstance(a.type, TensorType) for a in value.args):
+        return False
+    return not value.op.moved_operands([a.tensor for a in value.args], value.attrs)
 
 
 def _limits(call: Call) -> tuple[float, float]:
