@@ -135,7 +135,7 @@ def _conv2d_layout(
         arguments = (layout, f"OHWI{together}o{group}i")
     elif inner % block == 0:
         arguments = (layout, f"OIHW{block}i{together}o")
-    elif inner == 1 and out % block == 0 and _fills_groups(types[1].shape[3], types[0].dtype):
+    elif inner == 1 and _fills_groups(types[1].shape[3], types[0].dtype):
         arguments = ("NCHW", f"OIHW{together}o{product_group(types[0].dtype)}w")
     elif isinstance(inner, int) and out % block == 0:
         arguments = ("NCHW", f"OIHW{inner}i{together}o")
