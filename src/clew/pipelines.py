@@ -10,6 +10,7 @@ from clew.passes.base import Pass
 from clew.passes.convolution.alter_layout import AlterLayout
 from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
+from clew.passes.convolution.join_columns import JoinColumns
 from clew.passes.convolution.lift_signals import LiftSignals
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.convolution.skip_padding import SkipPadding
@@ -82,6 +83,7 @@ def pipeline(
         LiftSignals(),  # likewise
         FlattenClips(),  # needs final weights; later passes expect images
         products,  # needs whole layers with final weights; before weights are packed
+        JoinColumns(),  # needs the dtype of products; before layouts
         AlterLayout(),  # after all operators with their own layouts are final
         SelectConvAlgorithm(),  # on blocks, which transforms and bf16x3 products read and write
         DecomposeOps(),  # operators without kernels, after patterns have matched them whole
