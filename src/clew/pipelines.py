@@ -25,6 +25,7 @@ from clew.passes.precision.move_quantization import MoveQuantization
 from clew.passes.precision.narrow_integers import NarrowIntegers
 from clew.passes.precision.requantize_sums import RequantizeSums
 from clew.passes.precision.split_products import SplitProducts
+from clew.passes.precision.tabulate import Tabulate
 from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
 from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
 from clew.passes.simplify.dead_code import DeadCode
@@ -72,6 +73,7 @@ def pipeline(
         FoldStructure(),  # all sizes that will be known are known; later passes expect tensors
         SimplifyExpr(),  # fewer forms for the patterns to match
         EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
+        Tabulate(),  # whole functions of bytes, before parts of them are merged with others
         CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
         *_placement(target, backends),  # on whole layers, before any is rewritten for the CPU
         MeltAttention(),  # needs whole softmaxes, and heads before products are combined

@@ -110,6 +110,11 @@ class Instructions:
             return ""
         return near if rounded else cut
 
+    @property
+    def permutation_of_bytes(self) -> str:
+        """LLVM's function that takes 64 of the 128 bytes in two vectors; "" if there is none."""
+        return "llvm.x86.avx512.vpermi2var.qi.512" if self.has("avx512vbmi") else ""
+
     def scale(self, lanes: int) -> str:
         """Returns LLVM's masked function for `x * 2**n` of f32; "" if there is none."""
         whole = self.has("avx512f") and lanes * _LANE_BITS == _DOT_BITS[-1]

@@ -8,13 +8,14 @@ of the tensor along `axis`; along the other axes it broadcasts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim
-from clew.ir.types import STORAGE, bits, is_float, is_integer
+from clew.ir.expr import Attrs
+from clew.ir.types import STORAGE, TensorType, bits, is_float, is_integer
 from clew.ops.common import (
     at,
     axis_of,
@@ -33,6 +34,9 @@ from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
+from clew.te.analysis import Kind
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
 
 QUANTIZED: Final = ("i8", "u8", "i16", "u16", *(d for d in STORAGE if d != "f8e8m0fnu"))
 """The dtypes of quantized tensors."""
@@ -199,7 +203,7 @@ def dequantize(
     samples=(
         Sample(f32(3, 5), np.float32(0.01), u8(), low=0, high=9),
         Sample(f32(3, 5), np.float32(0.01), dtype="i8"),
-        Sample(f32(2, 3, 4), np.float32([[0.5], [0.1], [0.02]]), u8(3, 1), low=0, high=9),
+        Sample(f32(2, 3, 4), np.array([[0.5], [0.1], [0.02]], "f4"), u8(3, 1), low=0, high=9),
         Sample(f32(2, 7), np.full((2, 3), 0.1, "f4"), axis=1, block=3, dtype="i8"),
         Sample(f16(9), np.float16(0.03), dtype="i16"),
         Sample(f32(4, 4), np.float32(0.01), dtype="u16"),
@@ -258,7 +262,9 @@ def quantize(
     traits=Traits(keeps_finite=True, parameters=(1, 2)),
     samples=(
         Sample(i32(3, 5), np.float32(0.3), u8(), low=0, high=99),
-        Sample(i32(2, 3, 4), np.float32([[0.5], [0.1], [0.02]]), dtype="i8", low=-999, high=999),
+        Sample(
+            i32(2, 3, 4), np.array([[0.5], [0.1], [0.02]], "f4"), dtype="i8", low=-999, high=999
+        ),
         Sample(i32(3, 5), np.float32(0.3), i8(5), dtype="i8", low=-99, high=99),
         Sample(i32(3), f32(2), error="T100"),
         Sample(i32(3), f16(), error="T142"),
@@ -287,3 +293,40 @@ def requantize(x: Tensor, scale: Tensor, *zero: Tensor, dtype: str = "u8") -> Te
         return _saturated(te.cast("f32", x[i]) * given.at(scale, i), point, dtype)
 
     return te.compute(x.shape, body, name, layout=x.layout)
+
+
+@register_op(
+    "apply_table",
+    kind=Kind.ELEMENTWISE,  # a table is in the first cache
+    traits=Traits(keeps_finite=True, parameters=(1,)),
+    samples=(
+        Sample(u8(3, 5), u8(256), low=0, high=255),
+        Sample(i8(70), i8(256), low=-128, high=127),
+        Sample(i8(2, 3, 40), u8(256), low=-128, high=127),
+        Sample(u8(33), f32(256), low=0, high=255),
+        Sample(u8(3), u8(255), low=0, high=9, error="T100"),
+        Sample(i32(3), u8(256), low=0, high=9, error="T105"),
+    ),
+)
+def apply_table(x: Tensor, table: Tensor) -> Tensor:
+    """`table[x]` for 8-bit integers, whose bits as an unsigned number are the index."""
+    if x.dtype not in ("i8", "u8"):
+        raise GraphTypeError("T105", f"apply_table: takes i8 or u8, got {x.dtype}")
+    if table.rank != 1 or differ(table.shape[0], 256):
+        raise GraphTypeError("T100", f"apply_table: a table of {table.type}, expected 256 elements")
+
+    def body(*i: Scalar) -> Scalar:
+        return table[te.cast("i64", te.Bitcast("u8", x[i]) if x.dtype == "i8" else x[i])]
+
+    return te.compute(x.shape, body, "apply_table", layout=x.layout)
+
+
+@apply_table.reference
+def _(x: Array, table: Array) -> Array:
+    found: Array = table[x.view(np.uint8)]
+    return found
+
+
+@apply_table.layout
+def _(attrs: Attrs, types: Sequence[TensorType], layout: str) -> tuple[tuple[str, str], Attrs, str]:
+    return (layout, "NCHW"), attrs, layout

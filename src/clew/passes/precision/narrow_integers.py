@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
@@ -68,13 +68,14 @@ class NarrowIntegers(Pass):
         %2 = dequantize(nn.conv2d(%1, w), 0.5 * s')
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
-    Non-goals: convolutions in groups, or of fewer input channels than `least_channels`; scales of
-    an operand that vary along the depth; floats whose sums of integers might not fit 32 bits.
+    Non-goals: convolutions in groups of several channels, or of fewer than `least_neighbors` input
+    channels and columns of the filter; scales of an operand that vary along the depth; floats whose
+    sums of integers might not fit 32 bits.
     """
 
     opt_level: ClassVar[int] = 2
 
-    least_channels: int = 8
+    least_neighbors: int = 4
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         if ctx.target is None:
@@ -142,7 +143,7 @@ class _Narrower(Rewriter):
         if not plain or attrs.out_layout or attrs.get("out_dtype", ""):
             return new
         channels, inner, *taps = filters.tensor.shape
-        if not isinstance(inner, int) or not self._takes(inner, attrs.groups):
+        if not isinstance(inner, int) or not self._takes(inner, taps, attrs.groups):
             return new
         data, weight = integers_of(image), integers_of(filters)
         if data is None or weight is None or not isinstance(weight.value, Constant):
@@ -175,9 +176,11 @@ class _Narrower(Rewriter):
                 scale = reshaped(scale, (channels, *around))
             return _scaled(total, new.tensor.dtype, [data.scale, scale])
 
-    def _takes(self, inner: int, groups: int) -> bool:
-        """Whether kernels sum products of integers of this many channels in groups."""
-        return inner == 1 if groups > 1 else inner >= self._options.least_channels
+    def _takes(self, inner: int, taps: Sequence[Any], groups: int) -> bool:
+        """Whether kernels sum products of integers over this many channels in groups, and taps."""
+        if groups > 1:
+            return inner == 1
+        return isinstance(taps[-1], int) and inner * taps[-1] >= self._options.least_neighbors
 
     def _of_bytes(self, old: Call, new: Call, data: Integers, weight: Integers) -> Expr | None:
         """Returns the convolution of 8-bit integers, corrected for the data's zero point; None
