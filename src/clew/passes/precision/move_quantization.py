@@ -48,6 +48,7 @@ class _Mover(Rewriter):
         super().__init__()
         self._ctx = ctx
         self._users: dict[int, list[Expr]] = {}
+        self._dequantized_as: dict[int, Expr] = {}  # by moved `dequantize`: the original one
 
     def enter(self, function: Function) -> None:
         for node in post_order(function.body):
@@ -57,14 +58,12 @@ class _Mover(Rewriter):
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if new.op_name == "quantize":
-            with self.covers(old, *old.args):
-                return self._quantized(old, new)
+            return self._quantized(old, new, old.args[0])
         if not isinstance(new.op, Op) or argument_references(new.attrs) or runs_on_host(new):
             return new
         if not isinstance(new.type, TensorType) or not any(map(_is_dequantized, new.args)):
             return new
-        with self.covers(old, *old.args):
-            return self._after(old, new) or new
+        return self._after(old, new) or new
 
     # --- dequantize moves down ---
 
@@ -87,27 +86,29 @@ class _Mover(Rewriter):
         attrs = _attrs_on_integers(new, first)
         if found is None or attrs is None:
             return None
-        result = Call(new.op, args, attrs)
+        with self.covers(old):
+            result = Call(new.op, args, attrs)
         if result.tensor.dtype != first.args[0].tensor.dtype:
             return None
-        return Call(first.op, [result, *found], first.attrs)
+        before = self._dequantized_as.get(first.id, old.args[moved[0]])
+        with self.covers(old, before):
+            value = Call(first.op, [result, *found], first.attrs)
+        self._dequantized_as[value.id] = before
+        return value
 
     # --- quantize moves up ---
 
-    def _quantized(self, old: Call, new: Call) -> Expr:
+    def _quantized(self, old: Call, new: Call, before: Expr) -> Expr:
+        """Returns what `new` quantizes with the quantization first; `before` was its operand."""
         value = new.args[0]
         if _is_dequantized(value):
-            assert isinstance(value, Call)
-            same = _same_numbers(value.args[1:], new.args[1:])
-            if same and value.args[0].tensor.dtype == new.tensor.dtype:
-                return value.args[0]
-            return new
+            return _unless_the_same(new)
         if not isinstance(value, Call) or not isinstance(value.op, Op) or not _is_whole(new):
             return new
         if argument_references(value.attrs) or runs_on_host(value):
             return new
-        before = old.args[0]
-        if len(self._users.get(before.id, ())) != 1 or not isinstance(before, Call):
+        rebuilt = isinstance(before, Call) and before.op is value.op
+        if not rebuilt or len(self._users.get(before.id, ())) != 1:
             return new
         moved = _contents(value)[0]
         attrs = _attrs_of_quantized(value, new)
@@ -117,9 +118,25 @@ class _Mover(Rewriter):
             return new
         args = list(value.args)
         for n in moved:
-            args[n] = self._quantized(old, new.with_args([value.args[n], *new.args[1:]]))
-        result = Call(value.op, args, attrs)
+            with self.covers(old):
+                each = new.with_args([value.args[n], *new.args[1:]])
+            args[n] = self._quantized(old, each, before.children[n])
+        with self.covers(old, before):
+            result = Call(value.op, args, attrs)
         return result if result.tensor.dtype == new.tensor.dtype else new
+
+
+def _unless_the_same(quantize: Call) -> Expr:
+    """Returns a call of `quantize`; if its operand was dequantized with the same parameters, the
+    integers before that.
+    """
+    value = quantize.args[0]
+    if not _is_dequantized(value):
+        return quantize
+    assert isinstance(value, Call)
+    same = _same_numbers(value.args[1:], quantize.args[1:])
+    same = same and value.args[0].tensor.dtype == quantize.tensor.dtype
+    return value.args[0] if same else quantize
 
 
 def _is_dequantized(value: Expr) -> bool:

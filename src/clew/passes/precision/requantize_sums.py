@@ -108,10 +108,11 @@ def _requantized(new: Call) -> Expr | None:
     value, scale, *zero = new.args
     if new.attrs.block or scale.tensor.dtype != "f32" or new.attrs.precision not in ("", "f32"):
         return None
-    limits = (-np.inf, np.inf)
-    if isinstance(value, Call) and value.op_name in ("nn.relu", "clip"):
-        limits = _limits(value)
-        value = value.args[0]
+    limits = _limits(value) if isinstance(value, Call) else None
+    if limits is None:
+        limits = (-np.inf, np.inf)
+    else:
+        value = value.args[0]  # type: ignore[attr-defined]
     unit: Expr = Constant(np.float32(1))
     if _of_sums(value):
         assert isinstance(value, Call)
@@ -139,10 +140,12 @@ def _is_rounded(value: Expr) -> bool:
     return not value.op.moved_operands([a.tensor for a in value.args], value.attrs)
 
 
-def _limits(call: Call) -> tuple[float, float]:
-    """Returns the bounds of a clamping activation."""
+def _limits(call: Call) -> tuple[float, float] | None:
+    """Returns the bounds of a clamping activation; None for other calls."""
     if call.op_name == "nn.relu":
         return 0.0, np.inf
+    if call.op_name != "clip":
+        return None
     low, high = call.attrs.min, call.attrs.max
     return -np.inf if low is None else low, np.inf if high is None else high
 

@@ -13,6 +13,7 @@ from clew.frontends.onnx.converters.nn import average_pool, global_average_pool
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.expr import Expr
+from clew.ops.math.quantization import QUANTIZED
 
 
 def one_number(layer: Layer, x: Expr, dtype: str) -> Expr:
@@ -37,6 +38,8 @@ def quantized(layer: Layer, value: Expr, scale: int, dtype: str) -> Expr:
     zero = layer.optional(scale + 1)
     if zero is not None:
         dtype = zero.tensor.dtype
+        if dtype not in QUANTIZED:
+            raise layer.wrong(f"cannot quantize to {dtype}")
         zero = one_number(layer, zero, dtype)
     points = () if zero is None else (zero,)
     return call(
