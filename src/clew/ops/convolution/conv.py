@@ -48,6 +48,8 @@ _CONVS = (
            weight_layout="OHWI8o2i", out_layout="NCHW8c", out_dtype="f32"),
     Sample(u8(1, 2, 5, 5, 4), i8(2, 1, 1, 2, 4, 4), data_layout="NCHW4c", low=0, high=9,
            weight_layout="OHWI4o4i"),
+    Sample(u8(1, 2, 5, 5, 8), i8(2, 3, 3, 2, 8, 4), data_layout="NCHW8c", groups=2, low=0, high=9,
+           weight_layout="OHWI8o4i"),
     Sample(u8(1, 1, 5, 22), i8(2, 1, 3, 3, 4, 4), strides=(2, 6), low=0, high=9,
            weight_layout="OIHW4o4w", out_layout="NCHW4c"),
     Sample(f32(1, 3, 1, 2), f32(4, 3, 1, 9), padding=(0, 4, 0, 4), live=(0, 3, 1, 3)),
@@ -130,7 +132,9 @@ def _conv2d_layout(
     elif groups > 1:
         if inner % block or (out // groups) % block:
             return None
-        arguments = (layout, f"OIHW{block}i{block}o")
+        group = product_group(types[0].dtype)
+        packs = group and block % group == 0
+        arguments = (layout, f"OHWI{block}o{group}i" if packs else f"OIHW{block}i{block}o")
     elif inner % block == 0 and (group := product_group(types[0].dtype)) and block % group == 0:
         arguments = (layout, f"OHWI{together}o{group}i")
     elif inner % block == 0:

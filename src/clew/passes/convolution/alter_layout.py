@@ -272,7 +272,7 @@ class _Alterer(Rewriter):
         tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
         if of_result > lanes:
             tile = of_result  # covers several vectors
-        if product_group(old.args[0].tensor.dtype):
+        if product_group(old.args[0].tensor.dtype) and of_result > self._lanes_of_sums("f32"):
             tile = of_result  # covers two vectors of sums
         data, weight, *rest = (a.tensor for a in old.args)
         weight = weight.with_(shape=(channels, inner, *weight.shape[2:]))
@@ -309,14 +309,16 @@ class _Alterer(Rewriter):
         return block if deep else 0
 
     def _lanes(self, old: Call) -> int:
-        """Returns the lanes of a vector; for dot products, at most those of two vectors of sums, so
+        """Returns the lanes of a vector; for dot products of floats, those of a vector of sums, so
+        that all floats agree on a block, and for those of integers, at most two vectors of sums, so
         that a convolution reads blocks of the size that its predecessor writes.
         """
         assert self._ctx.target is not None
         dtype, target = old.args[0].tensor.dtype, self._ctx.target
         lanes = target.vector_lanes(dtype)
         if product_group(dtype) and not any(unit.data == dtype for unit in target.tile_units):
-            return min(lanes, 2 * self._lanes_of_sums(dtype))
+            vectors = 1 if is_float(dtype) else 2
+            return min(lanes, vectors * self._lanes_of_sums(dtype))
         return lanes
 
     def _lanes_of_block(self, old: Call) -> int:
