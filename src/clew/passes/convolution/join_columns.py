@@ -59,7 +59,7 @@ class _Joiner(Rewriter):
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if new.op_name != "nn.conv2d" or argument_references(new.attrs) or not self._fits(new):
             return new
-        with self.covers(old, *old.args):
+        with self.covers(old, *old.args[:2]):
             return _joined(new)
 
     def _fits(self, conv: Call) -> bool:
@@ -79,13 +79,25 @@ class _Joiner(Rewriter):
         return few and isinstance(weight, Constant) and weight.tensor.concrete[3] * inner >= group
 
 
+def _unpadded(data: Expr, padding: tuple[int, ...]) -> tuple[Expr, tuple[int, ...], float]:
+    """Returns an image without its padding, the padding (top, left, bottom, right) and its value.
+    An image is cheaper to pad once its channels are last.
+    """
+    if any(padding) or not isinstance(data, Call) or data.op_name != "pad":
+        return data, padding, 0.0
+    pads, attrs = data.attrs.pads, data.attrs
+    if argument_references(attrs) or attrs.mode != "constant" or any((*pads[:2], *pads[4:6])):
+        return data, padding, 0.0
+    return data.args[0], (*pads[2:4], *pads[6:]), attrs.value
+
+
 def _joined(conv: Call) -> Expr:
     """Returns the convolution of an image of one channel."""
     (data, weight), attrs = conv.args[:2], conv.attrs
     outer, inner, lines, columns = weight.tensor.concrete
     group = product_group(data.tensor.dtype)
     depth = -(-columns * inner // group) * group
-    top, left, bottom, right = attrs.padding
+    data, (top, left, bottom, right), value = _unpadded(data, attrs.padding)
     n, _, height, width = data.tensor.shape
     stride = attrs.strides[1]
     # The last window may read elements past its own columns: zeros of the weight meet them.
@@ -94,7 +106,8 @@ def _joined(conv: Call) -> Expr:
     right += max(0, missing) if isinstance(missing, int) else -(-(depth - columns * inner) // inner)
     image = get_op("transpose")(data, axes=(0, 2, 3, 1))
     if any((top, left, bottom, right)):
-        image = get_op("pad")(image, pads=(0, top, left, 0, 0, bottom, right, 0))
+        pads = (0, top, left, 0, 0, bottom, right, 0)
+        image = get_op("pad")(image, pads=pads, value=value)
     size = (n, 1, height + top + bottom, (width + left + right) * inner)
     image = get_op("reshape")(image, shape=size)
 
