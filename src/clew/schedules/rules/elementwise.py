@@ -156,8 +156,7 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
             schedule.reorder(outer, *selectors, inner)
         elif len(axes) > 1:
             last = info.loops[-1].index
-            # At a free size, the positions of clamped lanes are unknown in every vector.
-            clamps = not schedule.is_static(outer) and _clamps_use(info, last)
+            clamps = _clamps_use(info, last)  # clamped lanes are not evenly spaced
             if clamps or conditions_use(info, (last,)):
                 with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
                     # Vectors on one side of a border need no checks.
@@ -261,7 +260,7 @@ def _fills_vectors(schedule: Schedule, match: Elements, before: str, last: str) 
     info, simplifier = match.info, Simplifier()
     by_name = {n.name: n for n in info.loops}
     lanes, size = match.target.vector_lanes(info.store.buffer.dtype), by_name[last].size
-    if schedule.is_static(before) or not isinstance(size, int) or 2 * size > lanes:
+    if not isinstance(size, int) or 2 * size > lanes:
         return False
     if before != match.axes[-2]:
         return False
