@@ -18,6 +18,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library import interleave
 from clew.schedules.library.images import blocked_image
+from clew.schedules.library.lane_patterns import vectors_of_pattern
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
@@ -43,6 +44,8 @@ _VECTORS_OF_BLOCK: Final = 2
 _LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
 _MOST_CHOICES: Final = 4
 _LEAST_LANES: Final = 4
+# Vectors that are unrolled so that the places of their lanes are known.
+_MOST_UNROLLED: Final = 16
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
     for _ in range(apart - 1):
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     if lanes > 1:
+        pattern = _unrolled_vectors(schedule, info, axes[-1], lanes)
         outer, inner = schedule.split(axes[-1], lanes)
         if selectors:
             schedule.reorder(outer, *selectors, inner)
@@ -161,6 +165,9 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
                 with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
                     # Vectors on one side of a border need no checks.
                     schedule.partition(outer, clamps=clamps)
+        if pattern > 1:
+            outer, vectors = schedule.split(outer, pattern)
+            schedule.unroll(vectors)
         schedule.vectorize(inner)
         axes[-1] = outer
     for name in selectors:
@@ -343,6 +350,20 @@ def _line_axis(
             if divides_by_sizes(trial, fused):
                 return axis
     return ""
+
+
+def _unrolled_vectors(schedule: Schedule, info: StageInfo, axis: str, lanes: int) -> int:
+    """Returns the number of vectors along an axis to unroll, so that the places of irregular lanes
+    are known; 1 if all lanes are evenly spaced or too many vectors would have to be unrolled.
+    """
+    if not schedule.is_static(axis):
+        return 1
+    pattern = vectors_of_pattern(info, axis, lanes)
+    if pattern in (None, 1):
+        return 1
+    whole = -(-schedule.extent(axis) // lanes)
+    few = pattern if pattern and 2 * pattern <= whole else whole
+    return few if few <= _MOST_UNROLLED else 1
 
 
 def _clamps_use(info: StageInfo, index: Index) -> bool:
