@@ -1,53 +1,80 @@
 """Lanes that are not evenly spaced in an operand, but in a pattern that repeats, such as those of
 an image that is resampled by 3/2.
+
+If the vectors of a pattern are unrolled, the distances of all lanes are known, so that shuffles of
+loaded vectors replace gathers.
 """
 
 from __future__ import annotations
 
-import math
+from typing import Final
 
-from clew.loop.affine import Simplifier, divisor, indices_in
+from clew.loop.affine import Simplifier, contains, indices_in, is_clamp
 from clew.loop.ir import buffer_loads, reads
-from clew.schedules.stages import StageInfo, lane_stride
-from clew.te.expr import Index, Load
-from clew.te.walk import nodes
+from clew.schedules.stages import StageInfo, lane_stride, offset_form
+from clew.te.expr import INDEX, Binary, Imm, Index, Load, Scalar, binary
+from clew.te.walk import over, post_order
+
+MOST_UNROLLED: Final = 16
+"""The most vectors of a pattern."""
+_FEW_REPEATS: Final = 3
 
 
-def vectors_of_pattern(info: StageInfo, axis: str, lanes: int) -> int | None:
-    """Returns the number of vectors along a loop after which the pattern of the lanes repeats.
-
-    If that many are unrolled, the distances of all lanes are known, so that shuffles of loaded
-    vectors replace gathers. It is 1 if the lanes of all operands are evenly spaced except where
-    positions are clamped, and 0 if the pattern does not repeat. None if it depends on more than
-    the position along the loop.
+def unrolled_vectors(info: StageInfo, axis: str, lanes: int) -> int:
+    """Returns the number of vectors along an axis of static size to unroll. It is 1 if the lanes of
+    all operands are evenly spaced except where positions are clamped, and 0 if the distances of
+    lanes would remain unknown.
     """
+    loop = next(n for n in info.loops if n.name == axis)
+    if not isinstance(loop.size, int):
+        return 0
+    whole = -(-loop.size // lanes)
     simplifier = Simplifier()
-    index = next(n.index for n in info.loops if n.name == axis)
-    found = 1
-    for _, load in reads(info.store):
-        if lane_stride(load, index, lanes, simplifier) is None:
-            period = _period(load, index, lanes, simplifier)
-            if period is None:
-                return None
-            found = math.lcm(found, period)
-    return found
+    irregular = [
+        load
+        for _, load in reads(info.store)
+        if lane_stride(load, loop.index, lanes, simplifier) is None
+    ]
+    for vectors in range(1, MOST_UNROLLED + 1):
+        if vectors == whole or all(
+            _repeats(load, loop.index, vectors * lanes, simplifier) for load in irregular
+        ):
+            break
+    else:
+        return 0
+    most = whole if whole <= min(MOST_UNROLLED, _FEW_REPEATS * vectors) else vectors
+    known = all(_repeats(load, loop.index, most * lanes, simplifier) for load in irregular)
+    if not known:
+        return 0
+    return 1 if vectors == 1 else most
 
 
-def _period(load: Load, index: Index, lanes: int, simplifier: Simplifier) -> int | None:
-    found = 1
-    for position in load.indices:
-        if any(simplifier.uses(within, index) for within in buffer_loads(position)):
-            return None
-        for node in nodes(position):
-            by = divisor(node, "floordiv") or divisor(node, "mod")
-            if by is None or index not in indices_in(node):
-                continue
-            if not isinstance(by, int) or indices_in(node) != {index}:
-                return None
-            form = simplifier.linear(node.children[0])
-            step = form.coefficient(index)
-            rest = form.without(index)
-            if not isinstance(step, int) or rest.depends_on(index):
-                return 0
-            found = math.lcm(found, by // math.gcd(by, step * lanes))
-    return found
+def _repeats(load: Load, index: Index, elements: int, simplifier: Simplifier) -> bool:
+    """Whether the distances between lanes are the same again after some elements along a loop, and
+    depend on nothing but the position among these elements.
+    """
+    if any(simplifier.uses(inner, index) for i in load.indices for inner in buffer_loads(i)):
+        return False  # a gather: the address is itself loaded
+    turn, inside = Index("turn", -(-index.extent // elements)), Index("inside", elements)
+    at: Scalar = inside
+    if elements < index.extent:
+        at = binary("add", binary("mul", turn, Imm(elements, INDEX)), inside)
+    indices = tuple(_without_clamps(i, index, at) for i in load.indices)
+    form = offset_form(load.source, indices, simplifier)
+    for atom, _ in form.terms:
+        if atom is not turn and contains(atom, turn):
+            return False
+        if contains(atom, inside) and indices_in(atom) != {inside}:
+            return False
+    return True
+
+
+def _without_clamps(position: Scalar, index: Index, at: Scalar) -> Scalar:
+    """Returns a position at another value of a loop variable, where no clamp has an effect."""
+    images: dict[int, Scalar] = {id(index): at}
+    for node in post_order(position, images):
+        new = over(node, tuple([images[id(c)] for c in node.children]))
+        if isinstance(node, Binary) and is_clamp(node) and contains(node, index):
+            new = new.children[0 if contains(node.a, index) else 1]
+        images[id(node)] = new
+    return images[id(position)]

@@ -18,7 +18,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library import interleave
 from clew.schedules.library.images import blocked_image
-from clew.schedules.library.lane_patterns import vectors_of_pattern
+from clew.schedules.library.lane_patterns import unrolled_vectors
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
@@ -44,8 +44,6 @@ _VECTORS_OF_BLOCK: Final = 2
 _LINES_APART: Final = 4  # axes of a blocked image once batch and blocks are one
 _MOST_CHOICES: Final = 4
 _LEAST_LANES: Final = 4
-# Vectors that are unrolled so that the places of their lanes are known.
-_MOST_UNROLLED: Final = 16
 
 
 @dataclass(frozen=True)
@@ -94,6 +92,9 @@ class Elementwise(Rule[Elements]):
         info = stage_infos(schedule)[root]
         if interleave.applies(info, axes, target):
             return Elements(schedule, target, root, tuple(axes), "interleave")
+        if not blocked:
+            _join_short(schedule, root, axes, vector)
+            info = stage_infos(schedule)[root]
         across = _axis_across(info, axes, target)
         if across is not None:
             return Elements(
@@ -154,8 +155,11 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
     for _ in range(apart - 1):
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     if lanes > 1:
-        pattern = _unrolled_vectors(schedule, info, axes[-1], lanes)
+        pattern = 0 if selectors else unrolled_vectors(info, axes[-1], lanes)
         outer, inner = schedule.split(axes[-1], lanes)
+        vectors = ""
+        if pattern > 1:
+            outer, vectors = schedule.split(outer, pattern)
         if selectors:
             schedule.reorder(outer, *selectors, inner)
         elif len(axes) > 1:
@@ -165,8 +169,7 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
                 with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
                     # Vectors on one side of a border need no checks.
                     schedule.partition(outer, clamps=clamps)
-        if pattern > 1:
-            outer, vectors = schedule.split(outer, pattern)
+        if vectors:
             schedule.unroll(vectors)
         schedule.vectorize(inner)
         axes[-1] = outer
@@ -176,6 +179,25 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         spread(schedule, [axes[0]], axes[1])
     elif schedule.extent(axes[0]) > 1:
         schedule.parallel(axes[0])
+
+
+def _join_short(schedule: Schedule, root: str, axes: list[str], lanes: int) -> None:
+    """Fuses a last axis that fills at most half of a vector with the axis before it, if the result
+    is contiguous along both and the places of all lanes remain known.
+    """
+    while len(axes) > 1 and all(schedule.is_static(axis) for axis in axes[-2:]):
+        if 2 * schedule.extent(axes[-1]) > lanes or schedule.extent(axes[-2]) == 1:
+            return
+        trial = schedule.copy()
+        fused = trial.fuse(axes[-2], axes[-1])
+        info = stage_infos(trial)[root]
+        index = next(n.index for n in info.loops if n.name == fused)
+        buffer, indices = info.store.buffer, info.store.indices
+        if offset_stride(buffer, indices, index, Simplifier()) != 1:
+            return
+        if not unrolled_vectors(info, fused, min(lanes, trial.extent(fused))):
+            return
+        axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
 
 
 def _is_chain_of_floats(info: StageInfo) -> bool:
@@ -350,20 +372,6 @@ def _line_axis(
             if divides_by_sizes(trial, fused):
                 return axis
     return ""
-
-
-def _unrolled_vectors(schedule: Schedule, info: StageInfo, axis: str, lanes: int) -> int:
-    """Returns the number of vectors along an axis to unroll, so that the places of irregular lanes
-    are known; 1 if all lanes are evenly spaced or too many vectors would have to be unrolled.
-    """
-    if not schedule.is_static(axis):
-        return 1
-    pattern = vectors_of_pattern(info, axis, lanes)
-    if pattern in (None, 1):
-        return 1
-    whole = -(-schedule.extent(axis) // lanes)
-    few = pattern if pattern and 2 * pattern <= whole else whole
-    return few if few <= _MOST_UNROLLED else 1
 
 
 def _clamps_use(info: StageInfo, index: Index) -> bool:
