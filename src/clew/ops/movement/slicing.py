@@ -279,6 +279,8 @@ _PAD_MODES = ("constant", "edge", "reflect", "wrap")
         Sample(f32(3, 4), pads=(2, 3, 2, 3), mode="reflect"),
         Sample(f32(3, 4), pads=(4, 1, 5, 1), mode="edge"),
         Sample(f32(3, 4), pads=(4, 1, 5, 1), mode="wrap"),
+        Sample(f32(3, 40), pads=(3, 5, 2, 38), mode="wrap"),
+        Sample(f32(3, 40), pads=(-1, 9, 2, 39), mode="reflect"),
         Sample(i64(3), pads=(1, 1), value=7.0),
         Sample(f32(0, 2), pads=(2, 1, 1, 0), value=1.5),
         Sample(f32(), pads=()),
