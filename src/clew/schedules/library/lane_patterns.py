@@ -18,6 +18,24 @@ from clew.te.walk import over, post_order
 MOST_UNROLLED: Final = 16
 """The most vectors of a pattern."""
 _FEW_REPEATS: Final = 3
+_LEAST_LANES: Final = 4
+
+
+def regular_lanes(info: StageInfo, axis: str, most: int) -> int:
+    """Returns the number of neighbors along a loop that are evenly spaced in all operands, such as
+    the length of an operand's channel blocks; `most` if there is no such number.
+    """
+    simplifier = Simplifier()
+    index = next(n.index for n in info.loops if n.name == axis)
+    lanes = most
+    loads = [load for _, load in reads(info.store)]
+    while lanes > _LEAST_LANES and any(
+        lane_stride(x, index, lanes, simplifier) is None for x in loads
+    ):
+        lanes //= 2
+    if any(lane_stride(x, index, lanes, simplifier) is None for x in loads):
+        return most
+    return lanes
 
 
 def unrolled_vectors(info: StageInfo, axis: str, lanes: int) -> int:

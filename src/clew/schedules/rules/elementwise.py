@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -18,7 +19,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library import interleave
 from clew.schedules.library.images import blocked_image
-from clew.schedules.library.lane_patterns import unrolled_vectors
+from clew.schedules.library.lane_patterns import regular_lanes, unrolled_vectors
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
@@ -34,7 +35,7 @@ from clew.schedules.stages import (
     walks_as_one,
 )
 from clew.support.errors import ScheduleError
-from clew.te.expr import Index
+from clew.te.expr import Index, Load
 from clew.te.walk import nodes
 
 _TILE: Final = 16
@@ -62,6 +63,7 @@ class Elements(Match):
     lines: str = ""
     across: str = ""
     apart_bytes: int = 0
+    tile: int = _TILE
     selectors: tuple[str, ...] = ()
     lanes: int = 1
 
@@ -99,13 +101,13 @@ class Elementwise(Rule[Elements]):
         if across is not None:
             return Elements(
                 schedule, target, root, tuple(axes), "tiles", across=across[0],
-                apart_bytes=across[1],
+                apart_bytes=across[1], tile=across[2],
             )  # fmt: skip
         selectors = tuple(a for a in axes[1:-1] if _selects(info, a))
         kept = tuple(a for a in axes if a not in selectors)
         extent = schedule.extent(kept[-1])
         lanes = vector_factor(target, info.store.buffer.dtype, extent)
-        lanes = _regular_lanes(info, kept[-1], lanes)
+        lanes = regular_lanes(info, kept[-1], lanes)
         if blocked and not selectors:
             lines = axes[2]
         else:
@@ -117,7 +119,8 @@ class Elementwise(Rule[Elements]):
     def choices(self, match: Elements) -> Space:
         if match.way == "tiles":
             tiles = (4, 8, 16, 32)
-            return Space((Choice("tile", _TILE, tiles, "elements of a tile along the operand"),))
+            about = "elements of a tile along the operand"
+            return Space((Choice("tile", match.tile, tiles, about),))
         if match.way != "lanes":
             return Space()
         extent, lanes = match.start.extent(match.axes[-1]), match.lanes
@@ -206,10 +209,12 @@ def _is_chain_of_floats(info: StageInfo) -> bool:
     return info.is_costly and dtypes == {"f32"}
 
 
-def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str, int] | None:
-    """Returns the axis that is contiguous in an operand whose lanes are not, as in a transpose, and
-    the distance between its lanes in bytes (0 if irregular). Returns None if there is no such axis,
-    or if it is the next outer loop of an axis that fits one vector.
+def _axis_across(
+    info: StageInfo, axes: list[str], target: Target
+) -> tuple[str, int, int] | None:
+    """Returns the axis that is contiguous in an operand whose lanes are not, as in a transpose, the
+    distance between its lanes in bytes (0 if irregular), and the elements of a tile. Returns None
+    if there is no such axis.
     """
     simplifier = Simplifier()
     indices = {n.name: n.index for n in info.loops}
@@ -220,29 +225,24 @@ def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str,
         step = lane_stride(load, indices[last], lanes, simplifier)
         if step in (0, 1):
             continue
-        for axis in outer[:-1] if lanes == extents[last] else outer:
-            contiguous = lane_stride(load, indices[axis], _TILE, simplifier) == 1
-            if extents[axis] > 1 and contiguous:
+        for axis in outer:
+            tile = _neighbors(load, indices[axis], simplifier)
+            if extents[axis] > 1 and tile:
                 size = memory_bytes(load.dtype)
-                return axis, abs(typical(step or 0)) * size
+                return axis, abs(typical(step or 0)) * size, tile
     return None
 
 
-def _regular_lanes(info: StageInfo, axis: str, most: int) -> int:
-    """Returns the number of neighbors along a loop that are evenly spaced in all operands, such as
-    the length of an operand's channel blocks; `most` if there is no such number.
+def _neighbors(load: Load, index: Index, simplifier: Simplifier) -> int:
+    """Returns the elements of a tile along a loop that are neighbors in memory, as many as in a
+    block of channels; 0 if there are none.
     """
-    simplifier = Simplifier()
-    index = next(n.index for n in info.loops if n.name == axis)
-    lanes = most
-    loads = [load for _, load in reads(info.store)]
-    while lanes > _LEAST_LANES and any(
-        lane_stride(x, index, lanes, simplifier) is None for x in loads
-    ):
-        lanes //= 2
-    if any(lane_stride(x, index, lanes, simplifier) is None for x in loads):
-        return most
-    return lanes
+    tile = _TILE
+    while tile >= _LEAST_LANES:
+        if lane_stride(load, index, tile, simplifier) == 1:
+            return tile
+        tile //= 2
+    return 0
 
 
 def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -> None:
@@ -273,13 +273,18 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
     schedule.reorder(last, *outer, across)
     block, inner = _split_tile(schedule, last, lanes * _VECTORS_OF_BLOCK)
     schedule.reorder(block, *outer, across, inner)
+    # Tiles without padding need no checks and are turned in registers.
+    indices = {n.name: n.index for n in match.info.loops}
+    padded = [a for a in (*outer, across) if conditions_use(match.info, (indices[a],))]
+    for axis in padded:
+        schedule.partition(axis)
     column, column_inner = _split_tile(schedule, across, tile)
     schedule.reorder(column, inner, column_inner)
     vector, lane = schedule.split(inner, lanes)
     schedule.reorder(vector, column_inner, lane)
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
-    _spread_apart(schedule, [block, *outer, column])
+    _spread_apart(schedule, [block, *outer, column], padded)
 
 
 def _fills_vectors(schedule: Schedule, match: Elements, before: str, last: str) -> bool:
@@ -321,10 +326,10 @@ def _split_tile(schedule: Schedule, loop: str, factor: int) -> tuple[str, str]:
     return schedule.split(loop, factor, "peel" if schedule.is_static(loop) else "shift")
 
 
-def _spread_apart(schedule: Schedule, outer: list[str]) -> None:
+def _spread_apart(schedule: Schedule, outer: list[str], parts: Sequence[str] = ()) -> None:
     """Fuses the outermost loops, as far as they are perfectly nested, except where the variable of
     the fused loop would be divided by a free size. Threads share the first two of the loops that
-    remain.
+    remain. `parts` are loops that were partitioned.
     """
     name, lines = outer[0], ""
     for following in outer[1:]:
@@ -332,6 +337,7 @@ def _spread_apart(schedule: Schedule, outer: list[str]) -> None:
         try:
             fused = schedule.fuse(lines or name, following)
         except ScheduleError:
+            lines = lines or (following if following in parts else "")
             break
         if is_number or not divides_by_sizes(schedule, fused):
             name, lines = (name, fused) if lines else (fused, "")
