@@ -83,14 +83,11 @@ def load_near(
     loads of neighbors and shuffles. Reads nothing before the first or beyond the last offset. None
     if the lanes are too far apart for this to be profitable.
     """
+    starts = near_starts(offsets, lanes)
+    if not starts:
+        return None
     used = [offset for offset in offsets if offset is not None]
-    if not used:
-        return None
     first, count = min(used), max(used) - min(used) + 1
-    starts = [*range(0, count - lanes, lanes), max(count - lanes, 0)]
-    starts = [n for n in starts if any(n <= offset - first < n + lanes for offset in used)]
-    if len(starts) > max(1, lanes // _LEAST_LANES_OF_LOAD):
-        return None
     mask = None if count >= lanes else literal_mask([n < count for n in range(lanes)])
     places = [None if offset is None else offset - first for offset in offsets]
     found = literal(0, stored, lanes)
@@ -106,6 +103,19 @@ def load_near(
             b, loaded, found, order
         )
     return found
+
+
+def near_starts(offsets: Sequence[int | None], lanes: int) -> list[int]:
+    """Returns the offsets, from the first one, of the vectors that `load_near` loads; [] if the
+    lanes are too far apart.
+    """
+    used = [offset for offset in offsets if offset is not None]
+    if not used:
+        return []
+    first, count = min(used), max(used) - min(used) + 1
+    starts = [*range(0, count - lanes, lanes), max(count - lanes, 0)]
+    starts = [n for n in starts if any(n <= offset - first < n + lanes for offset in used)]
+    return starts if len(starts) <= max(1, lanes // _LEAST_LANES_OF_LOAD) else []
 
 
 def gather(
