@@ -52,15 +52,14 @@ def reduce_in_vectors(
 def joined(
     schedule: Schedule, info: StageInfo, axes: Sequence[str], names: Sequence[str] = ()
 ) -> str:
-    """Fuses the last of a stage's axes where sizes are free and all accesses walk them as one, such
-    as the lines of an image. Only the joined axis then has a remainder, and not each line. Returns
-    the name of the last axis. `names` are those of the loops to fuse, if not the stage's own.
+    """Fuses the last of a stage's axes where all accesses walk them as one, such as the lines of an
+    image. Only the joined axis then has a remainder, and not each line. Returns the name of the
+    last axis. `names` are those of the loops to fuse, if not the stage's own.
     """
     pairs = list(zip(axes, names or axes, strict=True))
     (inner, last), outer = pairs[-1], pairs[:-1]
     for axis, name in reversed(outer):
-        free = not (schedule.is_static(name) and schedule.is_static(last))
-        if not free or not walks_as_one(info, axis, inner):
+        if not walks_as_one(info, axis, inner):
             break
         try:
             last, inner = schedule.fuse(name, last), axis

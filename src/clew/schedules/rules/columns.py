@@ -6,10 +6,12 @@ Lanes are columns, so that no vector is summed across its lanes and all accesses
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from clew.ir.dims import product
+from clew.ir.dims import Dim, product, typical
 from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
@@ -22,7 +24,8 @@ from clew.schedules.rule import Demand, Match, Rule, Work
 from clew.schedules.space import Choice, Settings, Space
 from clew.schedules.stages import StageInfo, flatten_axes, lane_stride, stage_infos
 
-_MOST_VECTORS: Final = 4
+_VECTORS: Final = (4, 2, 1)
+_LEAST_COLUMNS: Final = 2
 _LEAST_PANELS: Final = 4  # for threads
 
 SEVERAL_STAGES: Final = Demand(
@@ -32,10 +35,16 @@ SEVERAL_STAGES: Final = Demand(
 
 @dataclass(frozen=True)
 class ColumnStages(Match):
-    """The stages, the root last, and the number of leading axes that all of them share."""
+    """The stages, the root last, and the number of leading and of trailing axes that all share."""
 
     members: tuple[str, ...]
     leading: int
+    trailing: int
+
+    def held(self, info: StageInfo) -> Dim:
+        """Returns the number of a stage's elements in one column."""
+        shape = info.store.buffer.shape
+        return product(shape[self.leading : len(shape) - self.trailing])
 
 
 class Columns(Rule[ColumnStages]):
@@ -45,34 +54,33 @@ class Columns(Rule[ColumnStages]):
     demands = (REDUCES, SEVERAL_STAGES)
 
     def match(self, work: Work, target: Target) -> ColumnStages | None:
-        stages, root = work.stages, work.root
-        rank = len(root.axes)
-        if not rank or any(len(info.axes) != rank for info in stages):
+        if not all(info.axes and _is_contiguous(info) for info in work.stages):
             return None
-        shared = [_is_shared(stages, position) for position in range(rank)]
-        if not shared[-1] or all(shared) or root.store.buffer.typical_shape[-1] < 2:
-            return None
-        if not all(_is_contiguous(info) for info in stages):
+        if work.root.store.buffer.typical_shape[-1] < _LEAST_COLUMNS:
             return None
         schedule = work.start.copy()
-        flatten_axes(schedule, *work.members)
-        return ColumnStages(schedule, target, work.members, shared.index(False))
+        if len({len(info.axes) for info in work.stages}) == 1:
+            flatten_axes(schedule, *work.members)
+        infos = stage_infos(schedule)
+        stages = [infos[name] for name in work.members]
+        rank = min(len(info.axes) for info in stages)
+        trailing = _count(_is_shared(stages, -1 - n) for n in range(rank))
+        if not trailing:
+            return None
+        leading = _count(_is_shared(stages, n) for n in range(rank - trailing))
+        return ColumnStages(schedule, target, work.members, leading, trailing)
 
     def choices(self, match: ColumnStages) -> Space:
         infos = stage_infos(match.start)
-        lanes, columns = _lanes(match), infos[match.members[-1]].store.buffer.typical_shape[-1]
-        held = max(
-            product(infos[m].store.buffer.typical_shape[match.leading : -1]) * memory_bytes(
-                infos[m].store.buffer.dtype
-            )
-            for m in match.members
+        stages = [infos[name] for name in match.members]
+        lanes, columns = _lanes(match), stages[-1].store.buffer.typical_shape[-1]
+        held = max(typical(match.held(s)) * memory_bytes(s.store.buffer.dtype) for s in stages)
+        most = min(
+            match.target.l1_bytes // (2 * lanes * max(held, 1)), columns // (lanes * _LEAST_PANELS)
         )
-        most = min(match.target.l1_bytes // (2 * lanes * held), columns // (lanes * _LEAST_PANELS))
-        vectors = 1
-        while 2 * vectors <= min(_MOST_VECTORS, most):
-            vectors *= 2
+        vectors = next(n for n in _VECTORS if n <= max(most, 1))
         about = "vectors of columns computed together"
-        return Space((Choice("vectors", vectors, (1, 2, 4), about),))
+        return Space((Choice("vectors", vectors, tuple(reversed(_VECTORS)), about),))
 
     def schedule(self, match: ColumnStages, settings: Settings) -> Schedule:
         schedule, found = match.begin()
@@ -80,25 +88,33 @@ class Columns(Rule[ColumnStages]):
         info = infos[root]
         out = schedule.cache_write(root) if info.is_reduction else root
         members = [m for m in match.members if m != root or info.is_reduction]
-        *outer, column = info.axes_in(out)
+        *axes, column = info.axes_in(out)
+        inside = slice(match.leading, len(axes) + 1 - match.trailing)
+        middle = axes[inside]
+        outer = [axis for axis in axes if axis not in middle]
+        schedule.reorder(*outer, column, *middle)
         lanes = min(_lanes(match), schedule.extent(column))
         panel, inner = schedule.split(column, lanes * settings["vectors"])
-        leading, middle = outer[: match.leading], outer[match.leading :]
-        schedule.reorder(*leading, panel, *middle, inner)
+        schedule.reorder(panel, *middle, inner)
         for member in reversed(members):
-            held = product(infos[member].store.buffer.shape[match.leading : -1])
-            schedule.compute_at(member, panel, "register" if held == 1 else "scratch")
+            alone = match.held(infos[member]) == 1
+            schedule.compute_at(member, panel, "register" if alone else "scratch")
         for member in members:  # lanes of the same width, so that vectors stay in registers
             down_columns(schedule, infos[member], lanes)
         split_columns(schedule, inner, lanes)
-        spread(schedule, [*leading, panel])
+        spread(schedule, [*outer, panel])
         return schedule
 
 
 def _lanes(match: ColumnStages) -> int:
     infos = stage_infos(match.start)
-    dtypes = {infos[m].store.buffer.dtype for m in match.members}
+    dtypes = {infos[name].store.buffer.dtype for name in match.members}
     return max(match.target.vector_lanes(dtype) for dtype in dtypes)
+
+
+def _count(holds: Iterable[bool]) -> int:
+    """Returns how many are true before the first that is not."""
+    return sum(1 for _ in itertools.takewhile(bool, holds))
 
 
 def _is_shared(stages: list[StageInfo], position: int) -> bool:
