@@ -164,8 +164,9 @@ class _Ready:
         times = self._clew.time_kernels(self._values[0], repeats=5)
         add["kernels"](sum(t.median_ns for t in times) / 1e3)
         add["call"](self._median_us(lambda x: self._clew.run({"x": x})))
-        if self._peer is not None:
-            add["peer"](self._median_us(lambda x: self._peer.run(None, {"x": x})))
+        peer = self._peer
+        if peer is not None:
+            add["peer"](self._median_us(lambda x: peer.run(None, {"x": x})))
         add["compute"](self._flops / limits.peak() / 1e3)
         add["memory"](self._bytes / limits.copy(max(self._bytes, 1024)) / 1e3)
 
@@ -262,8 +263,9 @@ def _layouts() -> Made:
         ((1000, 700), (1, 0)),
     )
     for shape, order in orders:
-        yield f"transpose {_text(shape)} by {''.join(map(str, order))}", partial(
-            single_op.permuted, *shape, order=order
+        yield (
+            f"transpose {_text(shape)} by {''.join(map(str, order))}",
+            partial(single_op.permuted, *shape, order=order),
         )
     yield "concat 2x64@28 channels", partial(single_op.concatenation, 8, 64, 28, 28, axis=1)
     yield "concat 2x4096x64 columns", partial(single_op.concatenation, 4096, 64, axis=1)
@@ -276,8 +278,9 @@ def _layouts() -> Made:
                                            mode="reflect")  # fmt: skip
     yield "depth to space 64@56 by 2", _op("DepthToSpace", (1, 64, 56, 56), blocksize=2)
     yield "space to depth 16@112 by 2", _op("SpaceToDepth", (1, 16, 112, 112), blocksize=2)
-    yield "slice 64@56 odd columns", _op(
-        "Slice", (1, 64, 56, 56), *(np.array([n]) for n in (1, 56, 3, 2))
+    yield (
+        "slice 64@56 odd columns",
+        _op("Slice", (1, 64, 56, 56), *(np.array([n]) for n in (1, 56, 3, 2))),
     )
     yield "slice 64@57 middle", _op(
         "Slice", (1, 64, 57, 57),
@@ -292,13 +295,15 @@ def _layouts() -> Made:
 def _images() -> Made:
     for mode in ("nearest", "linear", "cubic"):
         for channels, size, to in ((64, 56, 112), (3, 480, 224), (256, 13, 26), (32, 60, 90)):
-            yield f"resize {mode} {channels}@{size} to {to}", partial(
-                single_op.resize, channels, size, to, mode
+            yield (
+                f"resize {mode} {channels}@{size} to {to}",
+                partial(single_op.resize, channels, size, to, mode),
             )
     for mode in ("linear", "nearest"):
         sizes = np.array([1, 128, 128, 3])
-        yield f"resize {mode} NHWC 3@64 to 128", _op(
-            "Resize", (1, 64, 64, 3), sizes, inputs=("x", "", "", "w0"), mode=mode
+        yield (
+            f"resize {mode} NHWC 3@64 to 128",
+            _op("Resize", (1, 64, 64, 3), sizes, inputs=("x", "", "", "w0"), mode=mode),
         )
     grid = np.random.default_rng(3).uniform(-1, 1, (1, 56, 56, 2)).astype(np.float32)
     yield "grid sample 64@56", _op("GridSample", (1, 64, 56, 56), grid)
@@ -316,8 +321,9 @@ def _pools() -> Made:
                 kernel_shape=[kernel] * 2, strides=[step] * 2, pads=[pad] * 4,
             )  # fmt: skip
     for channels, size in ((512, 7), (2048, 7), (1000, 13), (100, 31)):
-        yield f"global average {channels}@{size}", _op(
-            "GlobalAveragePool", (1, channels, size, size)
+        yield (
+            f"global average {channels}@{size}",
+            _op("GlobalAveragePool", (1, channels, size, size)),
         )
     yield "global max 512@14", _op("GlobalMaxPool", (1, 512, 14, 14))
     yield "MaxPool 1-d 64x4000", _op("MaxPool", (1, 64, 4000), kernel_shape=[4], strides=[4])
@@ -335,15 +341,18 @@ def _norms() -> Made:
     yield "softmax 1x1000", partial(single_op.softmax, 1, 1000)
     yield "log softmax 64x1000", _op("LogSoftmax", (64, 1000), axis=-1)
     for channels, size in ((64, 56), (3, 224), (128, 28), (256, 16), (20, 33)):
-        yield f"instance norm {channels}@{size}", _op(
-            "InstanceNormalization", (1, channels, size, size), (channels,), (channels,)
+        yield (
+            f"instance norm {channels}@{size}",
+            _op("InstanceNormalization", (1, channels, size, size), (channels,), (channels,)),
         )
     for batch, channels, size, groups in ((1, 64, 56, 32), (2, 320, 32, 32), (1, 128, 8, 8)):
-        yield f"group norm {batch}x{channels}@{size} in {groups}", partial(
-            single_op.group_norm, batch, channels, size, groups
+        yield (
+            f"group norm {batch}x{channels}@{size} in {groups}",
+            partial(single_op.group_norm, batch, channels, size, groups),
         )
-    yield "layer norm channels 96@56", _op(
-        "LayerNormalization", (1, 56, 56, 96), (96,), (96,), axis=-1
+    yield (
+        "layer norm channels 96@56",
+        _op("LayerNormalization", (1, 56, 56, 96), (96,), (96,), axis=-1),
     )
     yield "lp norm 64x512", _op("LpNormalization", (64, 512), axis=-1)
     yield "lrn 64@27", _op("LRN", (1, 64, 27, 27), size=5)
@@ -357,8 +366,9 @@ def _sums() -> Made:
             ((8, 64, 28, 28), (0, 2, 3)), ((1, 64, 56, 56), (2, 3)), ((100, 7), (1,)),
             ((1 << 18,), (0,)),
         ):  # fmt: skip
-            yield f"{op} {_text(shape)} over {','.join(map(str, axes))}", _op(
-                op, shape, np.array(axes), keepdims=0
+            yield (
+                f"{op} {_text(shape)} over {','.join(map(str, axes))}",
+                _op(op, shape, np.array(axes), keepdims=0),
             )
     yield "ArgMax 64x1000", _op("ArgMax", (64, 1000), axis=-1)
     yield "ArgMax channels 21@64", _op("ArgMax", (1, 21, 64, 64), axis=1)
@@ -380,8 +390,9 @@ def _selections() -> Made:
     for op in ("Relu", "Sigmoid", "Tanh", "Erf", "Gelu", "HardSwish", "Exp", "Softplus", "Sqrt"):
         yield f"{op} 197x768", _op(op, (197, 768))
     yield "PRelu 64@56", _op("PRelu", (1, 64, 56, 56), (64, 1, 1))
-    yield "Where 64@56", _op(
-        "Where", (1, 64, 56, 56), _x(56, 56) > 0, (1,), inputs=("w0", "x", "w1")
+    yield (
+        "Where 64@56",
+        _op("Where", (1, 64, 56, 56), _x(56, 56) > 0, (1,), inputs=("w0", "x", "w1")),
     )
 
 
@@ -396,12 +407,13 @@ def _convolutions() -> Made:
         (3000, 80, 384, 3, 1), (3000, 384, 384, 3, 2), (16_000, 1, 64, 10, 5), (3200, 64, 64, 3, 1),
         (500, 256, 256, 5, 1), (1000, 512, 64, 1, 1), (16_000, 1, 32, 80, 4),
     ):  # fmt: skip
-        yield f"conv 1-d {inner}->{outer} k{kernel}/{step} @{length}", conv(
-            (1, inner, length), (outer, inner, kernel), strides=[step], pads=[kernel // 2] * 2
+        yield (
+            f"conv 1-d {inner}->{outer} k{kernel}/{step} @{length}",
+            conv(
+                (1, inner, length), (outer, inner, kernel), strides=[step], pads=[kernel // 2] * 2
+            ),
         )
-    yield "conv 1-d depthwise 256 k9 @500", conv(
-        (1, 256, 500), (256, 1, 9), pads=[4, 4], group=256
-    )
+    yield "conv 1-d depthwise 256 k9 @500", conv((1, 256, 500), (256, 1, 9), pads=[4, 4], group=256)
     for size, inner, outer, kernel, step in (
         (28, 128, 64, 2, 2), (14, 256, 128, 4, 2), (56, 64, 32, 3, 2), (16, 512, 256, 4, 2),
         (64, 32, 3, 4, 2),
@@ -411,8 +423,9 @@ def _convolutions() -> Made:
             (1, inner, size, size), (inner, outer, kernel, kernel),
             op="ConvTranspose", strides=[step] * 2, pads=[pad] * 4,
         )  # fmt: skip
-    yield "transposed conv 1-d 128->64 k16/8 @200", conv(
-        (1, 128, 200), (128, 64, 16), op="ConvTranspose", strides=[8], pads=[4, 4]
+    yield (
+        "transposed conv 1-d 128->64 k16/8 @200",
+        conv((1, 128, 200), (128, 64, 16), op="ConvTranspose", strides=[8], pads=[4, 4]),
     )
     yield "conv 3-d 16->32 k3 @16", conv((1, 16, 16, 32, 32), (32, 16, 3, 3, 3), pads=[1] * 6)
     yield "conv 3-d 3->64 k3 @8x56", conv((1, 3, 8, 56, 56), (64, 3, 3, 3, 3), pads=[1] * 6)
@@ -422,15 +435,17 @@ def _convolutions() -> Made:
             group=group,
         )  # fmt: skip
     for rate in (2, 6):
-        yield f"dilated conv 128@28 by {rate}", conv(
-            (1, 128, 28, 28), (128, 128, 3, 3), pads=[rate] * 4, dilations=[rate] * 2
+        yield (
+            f"dilated conv 128@28 by {rate}",
+            conv((1, 128, 28, 28), (128, 128, 3, 3), pads=[rate] * 4, dilations=[rate] * 2),
         )
     for inner, outer, size, kernel in (
         (3, 8, 224, 3), (8, 8, 112, 3), (1, 8, 28, 5), (8, 16, 14, 5), (24, 3, 64, 3),
         (16, 1, 128, 1), (4, 4, 256, 3),
     ):  # fmt: skip
-        yield f"few channels {inner}->{outer}@{size} k{kernel}", conv(
-            (1, inner, size, size), (outer, inner, kernel, kernel), pads=[kernel // 2] * 4
+        yield (
+            f"few channels {inner}->{outer}@{size} k{kernel}",
+            conv((1, inner, size, size), (outer, inner, kernel, kernel), pads=[kernel // 2] * 4),
         )
     for channels, size, kernel, step in (
         (96, 56, 3, 1), (144, 56, 3, 2), (576, 14, 3, 1), (96, 56, 7, 1), (32, 112, 5, 2),
@@ -449,8 +464,9 @@ def _products() -> Made:
     ):  # fmt: skip
         yield f"product {m}x{n}x{k}", partial(single_op.product, m, n, k)
     for heads, rows, depth in ((12, 128, 64), (8, 100, 96), (16, 49, 32)):
-        yield f"heads {heads}x{rows}x{depth} by constant", _op(
-            "MatMul", (heads, rows, depth), (heads, depth, rows)
+        yield (
+            f"heads {heads}x{rows}x{depth} by constant",
+            _op("MatMul", (heads, rows, depth), (heads, depth, rows)),
         )
     yield "gram 12x128x64", _op("Einsum", (12, 128, 64), inputs=("x", "x"),
                                 equation="hid,hjd->hij")  # fmt: skip

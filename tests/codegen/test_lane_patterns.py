@@ -98,9 +98,7 @@ def test_short_last_axes(last: int, name: str) -> None:
             turned = te.compute(x.shape, lambda i, j, k, p=plain: p[k, i, j], "turned")
             arrays = [values((rows, columns, last), dtype), values((last,), dtype)]
             agrees(lower("sums", [x, w], [sums]), arrays, target)
-            agrees(
-                lower("turn", [plain], [turned]), [values((last, rows, columns), dtype)], target
-            )
+            agrees(lower("turn", [plain], [turned]), [values((last, rows, columns), dtype)], target)
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -129,7 +127,7 @@ def test_lanes_far_apart_are_loaded_as_vectors(step: int, name: str) -> None:
     """The last vector that is read ends at the last lane, not beyond the operand."""
     for count in (16, 37, 64):
         x = te.placeholder((2, (count - 1) * step + 1), "f32", "x")
-        nest = lower("apart", [x], [te.compute((2, count), lambda i, j: x[i, j * step], "y")])
+        nest = lower("apart", [x], [te.compute((2, count), lambda i, j, x=x: x[i, j * step], "y")])
         agrees(nest, [values((2, (count - 1) * step + 1), "f32")], machine(name))
 
 

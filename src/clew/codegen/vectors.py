@@ -99,8 +99,8 @@ def load_near(
             p - start if p is not None and inside else lanes + lane
             for lane, (p, inside) in enumerate(zip(places, here, strict=True))
         ]
-        found = loaded if turn == 0 and order == [*range(lanes)] else _in_order(
-            b, loaded, found, order
+        found = (
+            loaded if turn == 0 and order == [*range(lanes)] else _in_order(b, loaded, found, order)
         )
     return found
 

@@ -57,10 +57,7 @@ def top_k_ranked(
         return x[(*i[:n], place, *i[n + 1 :])]
 
     shape = (*x.shape[:n], k, *x.shape[n + 1 :])
-    if k == 1:
-        places = _first(x, n, largest)
-    else:
-        places = _ranked(x, n, k, largest)
+    places = _first(x, n, largest) if k == 1 else _ranked(x, n, k, largest)
     values = te.compute(shape, lambda *i: at(i, capped(places[i], size)), "top_k")
     return values, places
 
@@ -93,9 +90,7 @@ def _first(x: Tensor, axis: int, largest: bool) -> Tensor:
         return te.compute(shape, found, "places")
     # Without numbers, the first NaN is the smallest.
     least = te.compute(shape, found, "least")
-    return te.compute(
-        shape, lambda *i: te.select(least[i].equal(nowhere), 0, least[i]), "places"
-    )
+    return te.compute(shape, lambda *i: te.select(least[i].equal(nowhere), 0, least[i]), "places")
 
 
 def _ranked(x: Tensor, axis: int, k: int, largest: bool) -> Tensor:

@@ -73,9 +73,11 @@ def _repeats(load: Load, index: Index, elements: int, simplifier: Simplifier) ->
     """
     if any(simplifier.uses(inner, index) for i in load.indices for inner in buffer_loads(i)):
         return False  # a gather: the address is itself loaded
-    turn, inside = Index("turn", -(-index.extent // elements)), Index("inside", elements)
+    extent = index.extent
+    assert isinstance(extent, int)
+    turn, inside = Index("turn", -(-extent // elements)), Index("inside", elements)
     at: Scalar = inside
-    if elements < index.extent:
+    if elements < extent:
         at = binary("add", binary("mul", turn, Imm(elements, INDEX)), inside)
     indices = tuple(_without_clamps(i, index, at) for i in load.indices)
     form = offset_form(load.source, indices, simplifier)

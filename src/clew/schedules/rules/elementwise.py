@@ -209,9 +209,7 @@ def _is_chain_of_floats(info: StageInfo) -> bool:
     return info.is_costly and dtypes == {"f32"}
 
 
-def _axis_across(
-    info: StageInfo, axes: list[str], target: Target
-) -> tuple[str, int, int] | None:
+def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str, int, int] | None:
     """Returns the axis that is contiguous in an operand whose lanes are not, as in a transpose, the
     distance between its lanes in bytes (0 if irregular), and the elements of a tile. Returns None
     if there is no such axis.
