@@ -17,6 +17,9 @@ from clew.te.walk import over, post_order
 
 MOST_UNROLLED: Final = 16
 """The most vectors of a pattern."""
+# Operations of all unrolled vectors; more would take long to compile.
+_MOST_OPERATIONS: Final = 4096
+# Up to this many patterns are unrolled together, which also settles what clamps give.
 _FEW_REPEATS: Final = 3
 _LEAST_LANES: Final = 4
 
@@ -53,18 +56,15 @@ def unrolled_vectors(info: StageInfo, axis: str, lanes: int) -> int:
         for _, load in reads(info.store)
         if lane_stride(load, loop.index, lanes, simplifier) is None
     ]
-    for vectors in range(1, MOST_UNROLLED + 1):
-        if vectors == whole or all(
-            _repeats(load, loop.index, vectors * lanes, simplifier) for load in irregular
-        ):
-            break
-    else:
-        return 0
-    most = whole if whole <= min(MOST_UNROLLED, _FEW_REPEATS * vectors) else vectors
-    known = all(_repeats(load, loop.index, most * lanes, simplifier) for load in irregular)
-    if not known:
-        return 0
-    return 1 if vectors == 1 else most
+    most = max(1, min(MOST_UNROLLED, _MOST_OPERATIONS // max(info.operations, 1)))
+
+    def known(vectors: int) -> bool:
+        return all(_repeats(load, loop.index, vectors * lanes, simplifier) for load in irregular)
+
+    vectors = next((n for n in range(1, most + 1) if n == whole or known(n)), 0)
+    if vectors > 1 and whole <= min(most, _FEW_REPEATS * vectors):
+        vectors = whole
+    return vectors if vectors and known(vectors) else 0
 
 
 def _repeats(load: Load, index: Index, elements: int, simplifier: Simplifier) -> bool:
