@@ -153,6 +153,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "attention": (attention(128, 128), "f32"),
     "attention-1-query": (attention(1, 256), "f32"),
     "softmax": (lambda g: g("nn.softmax", g.x(64, 300), axis=-1), "f32"),
+    "softmax-of-channels": (lambda g: g("nn.softmax", g.x(2, 21, 30, 40), axis=1), "f32"),
     "layer-norm": (
         lambda g: g("nn.layer_norm", g.x(32, 384), g.w(384), g.w(384)), "f32",
     ),

@@ -116,8 +116,7 @@ class Accesses(Registers):
         step, offsets = self._distance(place), []
         if step == 0:
             offsets = self._offsets(place)
-            at_sizes = any(offset and offset[0] != 0 for offset in offsets)
-            if not at_sizes or runs_of(offsets):
+            if not offsets or runs_of(offsets) or self._are_near(offsets):
                 return []
         elif isinstance(step, int) and step <= 2:
             return []  # stride 2 is faster from two vectors
@@ -152,6 +151,12 @@ class Accesses(Registers):
             )
         found = transpose.turned(self.b, expr.source, rows, columns, active)
         return [self._from_memory(expr.source, value) for value in found]
+
+    def _are_near(self, offsets: Sequence[Offset | None]) -> bool:
+        """Whether lanes are within a few vectors' length."""
+        numbers = [offset and offset[1] for offset in offsets]
+        at_sizes = any(offset and offset[0] != 0 for offset in offsets)
+        return not at_sizes and bool(vectors.near_starts(numbers, self.lanes))
 
     def _distance(self, place: Place) -> Dim:
         """Returns the distance between neighboring lanes in elements; 0 if it varies."""
@@ -217,7 +222,7 @@ class Accesses(Registers):
     ) -> Value | None:
         """Returns lanes near each other or in a few runs; None if they are neither."""
         known = active_lanes(self.mask, self.lanes) is not None
-        if known and all(offset is None or offset[0] == 0 for offset in offsets):
+        if known and self._are_near(offsets):
             numbers = [offset and offset[1] for offset in offsets]
             near = vectors.load_near(self.b, stored, pointer, size, self.lanes, numbers)
             if near is not None:

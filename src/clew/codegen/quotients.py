@@ -1,4 +1,4 @@
-"""Division of vectors of indices by sizes that only a run knows.
+"""Division of vectors of indices.
 
 None of the target CPUs has a division of integer vectors, so LLVM divides lane by lane. The
 division of one lane takes as long as other operations on several vectors. Instead, lanes are
@@ -46,6 +46,13 @@ def divisor_of(b: Builder, size: Value, lanes: int) -> Divisor:
     half = literal(0.5, "f64")
     offset = arith.binary(b, "sub", arith.binary(b, "mul", reciprocal, half), half)
     return Divisor(*(b.splat(x, lanes) for x in (number, reciprocal, offset)))
+
+
+def literal_divisor(number: int, lanes: int) -> Divisor:
+    """Returns a divisor known at compile time, which is not 0, in all lanes."""
+    reciprocal = 1.0 / number
+    values = (float(number), reciprocal, reciprocal * 0.5 - 0.5)
+    return Divisor(*(literal(value, "f64", lanes) for value in values))
 
 
 def floor_quotient(b: Builder, indices: Value, by: Divisor) -> Value:

@@ -18,11 +18,12 @@ from clew.codegen.quotients import (
     divisor_of,
     floor_quotient,
     floor_remainder,
+    literal_divisor,
 )
 from clew.codegen.shared import Plan, plan_of, reads_in_reads
 from clew.codegen.tables import looked_up
 from clew.codegen.vectors import literal_mask, mask_lanes
-from clew.ir.dims import SymDim
+from clew.ir.dims import Dim, SymDim
 from clew.ir.types import is_float
 from clew.loop.affine import Linear, Simplifier, divisor
 from clew.loop.ir import buffer_loads
@@ -239,12 +240,14 @@ class Values(Indices):
         return found
 
     def _divided(self, expr: Binary) -> Value | None:
-        """Returns the value of a division of lanes by a size that only a run knows. None for other
-        expressions, and for operands without bounds or beyond `MOST`. Where the bounds of operands
-        depend on sizes, `needs` states that they are at most `MOST`.
+        """Returns the value of a division of lanes by a size. None for other expressions, for
+        powers of two, and for operands without bounds or beyond `MOST`. Where the bounds of
+        operands depend on sizes, `needs` states that they are at most `MOST`.
         """
         by = divisor(expr, expr.op) if expr.op in ("floordiv", "mod") else None
-        if not isinstance(by, SymDim) or not self.uses_lane(expr.a):
+        if by is None or not self.uses_lane(expr.a):
+            return None
+        if isinstance(by, int) and (by < 1 or not by & (by - 1)):
             return None
         low, high = self.simplifier.bounds(expr.a)
         if isinstance(low, float) or isinstance(high, float):
@@ -258,8 +261,12 @@ class Values(Indices):
         divide = floor_quotient if expr.op == "floordiv" else floor_remainder
         return divide(self.b, indices, self._divisor(by))
 
-    def _divisor(self, by: SymDim) -> Divisor:
-        """Returns a divisor of lanes, computed at the start of the function."""
+    def _divisor(self, by: Dim) -> Divisor:
+        """Returns a divisor of lanes. A size that only a run knows is computed with at the start of
+        the function.
+        """
+        if isinstance(by, int):
+            return literal_divisor(by, self.lanes)
         key = by, self.lanes
         if key not in self._divisors:
             size = self.dim_value(by)

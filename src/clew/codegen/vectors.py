@@ -8,9 +8,13 @@ written; a load gives zeros for them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import literal
+
+# A load and its shuffle cost about as much as gathering this many elements.
+_LEAST_LANES_OF_LOAD: Final = 4
 
 
 def literal_mask(lanes: Sequence[bool]) -> Value:
@@ -75,20 +79,43 @@ def load_every_other(
 def load_near(
     b: Builder, stored: str, pointer: str, size: int, lanes: int, offsets: Sequence[int | None]
 ) -> Value | None:
-    """Returns lanes at known offsets (None: a lane that is not read) within a vector's length: one
-    load and a shuffle. None if they do not fit.
+    """Returns lanes at known offsets (None: a lane that is not read) within a few vectors' length:
+    loads of neighbors and shuffles. Reads nothing before the first or beyond the last offset. None
+    if the lanes are too far apart for this to be profitable.
+    """
+    starts = near_starts(offsets, lanes)
+    if not starts:
+        return None
+    used = [offset for offset in offsets if offset is not None]
+    first, count = min(used), max(used) - min(used) + 1
+    mask = None if count >= lanes else literal_mask([n < count for n in range(lanes)])
+    places = [None if offset is None else offset - first for offset in offsets]
+    found = literal(0, stored, lanes)
+    for turn, start in enumerate(starts):
+        loaded = load_vector(b, stored, _at(b, stored, pointer, first + start), size, lanes, mask)
+        here = [p is not None and start <= p < start + lanes for p in places]
+        # Lanes found before stay; at first, lanes that are not read are zero.
+        order = [
+            p - start if p is not None and inside else lanes + lane
+            for lane, (p, inside) in enumerate(zip(places, here, strict=True))
+        ]
+        found = (
+            loaded if turn == 0 and order == [*range(lanes)] else in_order(b, loaded, found, order)
+        )
+    return found
+
+
+def near_starts(offsets: Sequence[int | None], lanes: int) -> list[int]:
+    """Returns the offsets, from the first one, of the vectors that `load_near` loads; [] if the
+    lanes are too far apart.
     """
     used = [offset for offset in offsets if offset is not None]
     if not used:
-        return None
+        return []
     first, count = min(used), max(used) - min(used) + 1
-    if count > lanes:
-        return None
-    at = _at(b, stored, pointer, first)
-    mask = None if count == lanes else literal_mask([n < count for n in range(lanes)])
-    loaded = load_vector(b, stored, at, size, lanes, mask)
-    order = [lanes if offset is None else offset - first for offset in offsets]
-    return in_order(b, loaded, literal(0, stored, lanes), order)
+    starts = [*range(0, count - lanes, lanes), max(count - lanes, 0)]
+    starts = [n for n in starts if any(n <= offset - first < n + lanes for offset in used)]
+    return starts if len(starts) <= max(1, lanes // _LEAST_LANES_OF_LOAD) else []
 
 
 def gather(

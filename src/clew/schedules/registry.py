@@ -8,6 +8,7 @@ from typing import Any, Final
 from clew.machine.target import Target
 from clew.schedules.rule import Match, Rule, Scope, Work
 from clew.schedules.rules.attention import Attention
+from clew.schedules.rules.columns import Columns
 from clew.schedules.rules.conv import Conv
 from clew.schedules.rules.conv_parts import ConvParts
 from clew.schedules.rules.conv_parts_rows import ConvPartsRows
@@ -121,9 +122,9 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 
 RULES: Final = Registry(
     (
-        Attention(), Conv(), ConvParts(), ConvPartsRows(), Dot(), DotConv(), Elementwise(), Matmul(),
-        Matvec(), Melt(), Neighbors(), Parts(), PartsRows(), Rows(), Separable(), Sequential(), Spatial(),
-        SplitWeights(), Tiles(), Windows(), Winograd(),
+        Attention(), Columns(), Conv(), ConvParts(), ConvPartsRows(), Dot(), DotConv(),
+        Elementwise(), Matmul(), Matvec(), Melt(), Neighbors(), Parts(), PartsRows(), Rows(),
+        Separable(), Sequential(), Spatial(), SplitWeights(), Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""

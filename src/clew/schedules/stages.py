@@ -209,14 +209,14 @@ def offset_stride(
     buffer: Buffer, indices: tuple[Scalar, ...], index: Index, simplifier: Simplifier
 ) -> Dim | None:
     """Returns the stride of an access along a loop, in elements; None if it is not constant."""
-    form = _offset(buffer, indices, simplifier)
+    form = offset_form(buffer, indices, simplifier)
     others = [a for a, _ in form.terms if a is not index]
     if any(simplifier.uses(a, index) for a in others):
         return None
     return form.coefficient(index)
 
 
-def _offset(buffer: Buffer, indices: tuple[Scalar, ...], simplifier: Simplifier) -> Linear:
+def offset_form(buffer: Buffer, indices: tuple[Scalar, ...], simplifier: Simplifier) -> Linear:
     """Returns the offset of an access in its buffer, in elements."""
     total: Scalar = Imm(0, INDEX)
     for position, step in zip(indices, buffer.strides, strict=True):
@@ -245,7 +245,7 @@ def _divided(loop: For, simplifier: Simplifier) -> bool:
             stack.append(stmt.value)
             accesses.append((stmt.buffer, stmt.indices))
     for buffer, indices in accesses:
-        stack += [atom for atom, _ in _offset(buffer, indices, simplifier).terms]
+        stack += [atom for atom, _ in offset_form(buffer, indices, simplifier).terms]
     seen: set[int] = set()
     while stack:
         node = stack.pop()

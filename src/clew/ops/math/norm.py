@@ -81,10 +81,9 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     along, shifted = _softmax_stages("log_softmax", x, axis)
     power = te.compute(x.shape, lambda *i: te.call("exp", shifted(*i)), "log_softmax_exp")
     total = reduce_over(power, [along], True, lambda v, over, _: te.sum(v, over), "log_softmax_sum")
+    log = te.compute(total.shape, lambda *i: te.call("log", total[i]), "log_softmax_log")
     return te.compute(
-        x.shape,
-        lambda *i: te.cast(x.dtype, shifted(*i) - te.call("log", total[_kept(i, [along])])),
-        "log_softmax",
+        x.shape, lambda *i: te.cast(x.dtype, shifted(*i) - log[_kept(i, [along])]), "log_softmax"
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,12 @@ MOST_RANKED: Final = 512
         Sample(f32(0, 4), k=2),
         Sample(np.array([[np.nan, 1, np.inf, np.nan, -0.0, 0, -np.inf]], "f4"), k=6),
         Sample(np.array([[np.nan, 1, np.inf, np.nan]], "f4"), k=3, largest=False),
+        Sample(f32(3, 70), k=1),
+        Sample(i32(50, 3), k=1, axis=0, largest=False, low=0, high=9),
+        Sample(np.array([[0, np.nan, np.inf, np.nan], [np.nan, np.inf, 1, 1]], "f4"), k=1),
+        Sample(
+            np.array([[np.nan, np.inf], [np.inf, np.nan], [np.nan] * 2], "f4"), k=1, largest=False
+        ),
         Sample(f32(3, 7), k=8, error="T107"),
         Sample(f32(3, 7), k=1, axis=2, error="T104"),
         Sample(boolean(3, 7), k=1, error="T105"),
@@ -49,29 +56,70 @@ def top_k_ranked(
     def at(i: tuple[Scalar, ...], place: Scalar) -> Scalar:
         return x[(*i[:n], place, *i[n + 1 :])]
 
+    shape = (*x.shape[:n], k, *x.shape[n + 1 :])
+    places = _first(x, n, largest) if k == 1 else _ranked(x, n, k, largest)
+    values = te.compute(shape, lambda *i: at(i, capped(places[i], size)), "top_k")
+    return values, places
+
+
+def _first(x: Tensor, axis: int, largest: bool) -> Tensor:
+    """Returns the place of the element that precedes all others, from two stages."""
+    size = x.shape[axis]
+    place = te.reduce_axis(size, "place")
+    floats = is_float(x.dtype)
+
+    def at(i: tuple[Scalar, ...]) -> Scalar:
+        value = x[(*i[:axis], place, *i[axis + 1 :])]
+        if largest or not floats:
+            return value
+        return te.select(te.call("isnan", value), math.inf, value)  # NaN counts as the largest
+
+    shape = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    combine = te.max if largest else te.min
+    best = te.compute(shape, lambda *i: combine(at(i), place), "best")
+    nowhere = te.size(size)
+
+    def found(*i: Scalar) -> Scalar:
+        value = x[(*i[:axis], place, *i[axis + 1 :])]
+        holds = value.equal(best[i])
+        if floats and largest:
+            holds = holds | te.call("isnan", value)  # then the best is NaN, too
+        return te.min(te.select(holds, place, nowhere), place)
+
+    if largest or not floats:
+        return te.compute(shape, found, "places")
+    # Without numbers, the first NaN is the smallest.
+    least = te.compute(shape, found, "least")
+    return te.compute(shape, lambda *i: te.select(least[i].equal(nowhere), 0, least[i]), "places")
+
+
+def _ranked(x: Tensor, axis: int, k: int, largest: bool) -> Tensor:
+    """Returns the places of the elements that fewer than `k` others precede, in order."""
+    size = x.shape[axis]
     other = te.reduce_axis(size, "other")
 
     def rank(*i: Scalar) -> Scalar:
-        a, b = at(i, other), at(i, i[n])
-        before = a > b if largest else a < b
-        same = a.equal(b)
-        if is_float(x.dtype):  # NaN counts as the largest
-            unlike = te.call("isnan", a if largest else b) & ~te.call("isnan", b if largest else a)
-            before = before | unlike
-            same = same | (te.call("isnan", a) & te.call("isnan", b))
-        return te.sum(te.cast("i32", before | (same & (other < i[n]))), other)
+        a, b = x[(*i[:axis], other, *i[axis + 1 :])], x[i]
+        earlier = other < i[axis]
+        if not is_float(x.dtype):
+            before = a > b if largest else a < b
+            return te.sum(te.cast("i32", before | (a.equal(b) & earlier)), other)
+        # A comparison with NaN is false. NaN counts as the largest.
+        low, high = (a, b) if largest else (b, a)
+        before = te.select(earlier, ~(low < high), ~(low <= high))
+        both = te.call("isnan", low) & earlier
+        before = te.select(te.call("isnan", high), both, before)
+        return te.sum(te.cast("i32", before), other)
 
     ranks = te.compute(x.shape, rank, "rank")
-    shape = (*x.shape[:n], k, *x.shape[n + 1 :])
     place = te.reduce_axis(size, "place")
 
     def holder(*i: Scalar) -> Scalar:
-        found = ranks[(*i[:n], place, *i[n + 1 :])].equal(te.cast("i32", i[n]))
+        found = ranks[(*i[:axis], place, *i[axis + 1 :])].equal(te.cast("i32", i[axis]))
         return te.sum(te.select(found, place, 0), place)
 
-    places = te.compute(shape, holder, "places")
-    values = te.compute(shape, lambda *i: at(i, capped(places[i], size)), "top_k")
-    return values, places
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    return te.compute(shape, holder, "places")
 
 
 top_k_ranked.reference(top_k.reference_rule)  # type: ignore[arg-type]

@@ -279,6 +279,8 @@ _PAD_MODES = ("constant", "edge", "reflect", "wrap")
         Sample(f32(3, 4), pads=(2, 3, 2, 3), mode="reflect"),
         Sample(f32(3, 4), pads=(4, 1, 5, 1), mode="edge"),
         Sample(f32(3, 4), pads=(4, 1, 5, 1), mode="wrap"),
+        Sample(f32(3, 40), pads=(3, 5, 2, 38), mode="wrap"),
+        Sample(f32(3, 40), pads=(-1, 9, 2, 39), mode="reflect"),
         Sample(i64(3), pads=(1, 1), value=7.0),
         Sample(f32(0, 2), pads=(2, 1, 1, 0), value=1.5),
         Sample(f32(), pads=()),
@@ -326,17 +328,29 @@ def pad(x: Tensor, *, pads: tuple[int, ...], mode: str = "constant", value: floa
 
 
 def _folded(p: Scalar, size: Dim, mode: str, low: Dim, high: Dim) -> Scalar:
-    """Returns the position inside an axis that replaces a position outside."""
-    n = te.size(size)
-    if mode == "wrap":
-        return p % n
+    """Returns the position inside an axis that replaces a position outside.
+
+    Divisions by the size are avoided if no position is folded twice. At free sizes, this is
+    assumed: other sizes are rare.
+    """
+    n, zero = te.size(size), te.as_scalar(0)
     if mode == "edge":
         return te.minimum(te.maximum(p, 0), n - 1)
-    if isinstance(size, SymDim) and isinstance(low, int) and isinstance(high, int):
-        # Without divisions by the size. Sizes at which positions are reflected twice are rare.
-        assume_at_least(size - 1, max(low, high))
-        once = te.maximum(p, te.as_scalar(0) - p) - te.maximum(p - (n - 1), 0) * 2
-        return te.minimum(te.maximum(once, 0), n - 1)
+    once, first = False, 1 if mode == "reflect" else 0
+    if isinstance(low, int) and isinstance(high, int):
+        most = max(low, high)
+        once = isinstance(size, SymDim) or (isinstance(size, int) and size - first >= most)
+        if once:
+            assume_at_least(size - first, most)
+    if mode == "wrap" and once:
+        before, beyond = te.maximum(zero - p, 0), te.maximum(p - (n - 1), 0)
+        moved = p + (te.minimum(before, 1) - te.minimum(beyond, 1)) * n
+        return te.minimum(te.maximum(moved, 0), n - 1)
+    if mode == "wrap":
+        return p % n
+    if once:
+        mirrored = te.maximum(p, zero - p) - te.maximum(p - (n - 1), 0) * 2
+        return te.minimum(te.maximum(mirrored, 0), n - 1)
     period = te.maximum(n * 2 - 2, 1)
     phase = p % period
     return te.minimum(phase, period - phase) % n

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -18,6 +19,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library import interleave
 from clew.schedules.library.images import blocked_image
+from clew.schedules.library.lane_patterns import regular_lanes, unrolled_vectors
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.streaming import write_past_caches
 from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
@@ -33,7 +35,7 @@ from clew.schedules.stages import (
     walks_as_one,
 )
 from clew.support.errors import ScheduleError
-from clew.te.expr import Index
+from clew.te.expr import Index, Load
 from clew.te.walk import nodes
 
 _TILE: Final = 16
@@ -61,6 +63,7 @@ class Elements(Match):
     lines: str = ""
     across: str = ""
     apart_bytes: int = 0
+    tile: int = _TILE
     selectors: tuple[str, ...] = ()
     lanes: int = 1
 
@@ -91,17 +94,20 @@ class Elementwise(Rule[Elements]):
         info = stage_infos(schedule)[root]
         if interleave.applies(info, axes, target):
             return Elements(schedule, target, root, tuple(axes), "interleave")
+        if not blocked:
+            _join_short(schedule, root, axes, vector)
+            info = stage_infos(schedule)[root]
         across = _axis_across(info, axes, target)
         if across is not None:
             return Elements(
                 schedule, target, root, tuple(axes), "tiles", across=across[0],
-                apart_bytes=across[1],
+                apart_bytes=across[1], tile=across[2],
             )  # fmt: skip
         selectors = tuple(a for a in axes[1:-1] if _selects(info, a))
         kept = tuple(a for a in axes if a not in selectors)
         extent = schedule.extent(kept[-1])
         lanes = vector_factor(target, info.store.buffer.dtype, extent)
-        lanes = _regular_lanes(info, kept[-1], lanes)
+        lanes = regular_lanes(info, kept[-1], lanes)
         if blocked and not selectors:
             lines = axes[2]
         else:
@@ -113,7 +119,8 @@ class Elementwise(Rule[Elements]):
     def choices(self, match: Elements) -> Space:
         if match.way == "tiles":
             tiles = (4, 8, 16, 32)
-            return Space((Choice("tile", _TILE, tiles, "elements of a tile along the operand"),))
+            about = "elements of a tile along the operand"
+            return Space((Choice("tile", match.tile, tiles, about),))
         if match.way != "lanes":
             return Space()
         extent, lanes = match.start.extent(match.axes[-1]), match.lanes
@@ -151,17 +158,22 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
     for _ in range(apart - 1):
         axes[:2] = [schedule.fuse(axes[0], axes[1])]
     if lanes > 1:
+        pattern = 0 if selectors else unrolled_vectors(info, axes[-1], lanes)
         outer, inner = schedule.split(axes[-1], lanes)
+        vectors = ""
+        if pattern > 1:
+            outer, vectors = schedule.split(outer, pattern)
         if selectors:
             schedule.reorder(outer, *selectors, inner)
         elif len(axes) > 1:
             last = info.loops[-1].index
-            # At a free size, the positions of clamped lanes are unknown in every vector.
-            clamps = not schedule.is_static(outer) and _clamps_use(info, last)
+            clamps = _clamps_use(info, last)  # clamped lanes are not evenly spaced
             if clamps or conditions_use(info, (last,)):
                 with contextlib.suppress(ScheduleError):  # a short axis has no outer loop
                     # Vectors on one side of a border need no checks.
                     schedule.partition(outer, clamps=clamps)
+        if vectors:
+            schedule.unroll(vectors)
         schedule.vectorize(inner)
         axes[-1] = outer
     for name in selectors:
@@ -172,16 +184,35 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
         schedule.parallel(axes[0])
 
 
+def _join_short(schedule: Schedule, root: str, axes: list[str], lanes: int) -> None:
+    """Fuses a last axis that fills at most half of a vector with the axis before it, if the result
+    is contiguous along both and the places of all lanes remain known.
+    """
+    while len(axes) > 1 and all(schedule.is_static(axis) for axis in axes[-2:]):
+        if 2 * schedule.extent(axes[-1]) > lanes or schedule.extent(axes[-2]) == 1:
+            return
+        trial = schedule.copy()
+        fused = trial.fuse(axes[-2], axes[-1])
+        info = stage_infos(trial)[root]
+        index = next(n.index for n in info.loops if n.name == fused)
+        buffer, indices = info.store.buffer, info.store.indices
+        if offset_stride(buffer, indices, index, Simplifier()) != 1:
+            return
+        if not unrolled_vectors(info, fused, min(lanes, trial.extent(fused))):
+            return
+        axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
+
+
 def _is_chain_of_floats(info: StageInfo) -> bool:
     """Whether each element is a long chain of instructions, all of them on `f32`."""
     dtypes = {load.dtype for _, load in reads(info.store)} | {info.store.buffer.dtype}
     return info.is_costly and dtypes == {"f32"}
 
 
-def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str, int] | None:
-    """Returns the axis that is contiguous in an operand whose lanes are not, as in a transpose, and
-    the distance between its lanes in bytes (0 if irregular). Returns None if there is no such axis,
-    or if it is the next outer loop of an axis that fits one vector.
+def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str, int, int] | None:
+    """Returns the axis that is contiguous in an operand whose lanes are not, as in a transpose, the
+    distance between its lanes in bytes (0 if irregular), and the elements of a tile. Returns None
+    if there is no such axis.
     """
     simplifier = Simplifier()
     indices = {n.name: n.index for n in info.loops}
@@ -192,29 +223,24 @@ def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str,
         step = lane_stride(load, indices[last], lanes, simplifier)
         if step in (0, 1):
             continue
-        for axis in outer[:-1] if lanes == extents[last] else outer:
-            contiguous = lane_stride(load, indices[axis], _TILE, simplifier) == 1
-            if extents[axis] > 1 and contiguous:
+        for axis in outer:
+            tile = _neighbors(load, indices[axis], simplifier)
+            if extents[axis] > 1 and tile:
                 size = memory_bytes(load.dtype)
-                return axis, abs(typical(step or 0)) * size
+                return axis, abs(typical(step or 0)) * size, tile
     return None
 
 
-def _regular_lanes(info: StageInfo, axis: str, most: int) -> int:
-    """Returns the number of neighbors along a loop that are evenly spaced in all operands, such as
-    the length of an operand's channel blocks; `most` if there is no such number.
+def _neighbors(load: Load, index: Index, simplifier: Simplifier) -> int:
+    """Returns the elements of a tile along a loop that are neighbors in memory, as many as in a
+    block of channels; 0 if there are none.
     """
-    simplifier = Simplifier()
-    index = next(n.index for n in info.loops if n.name == axis)
-    lanes = most
-    loads = [load for _, load in reads(info.store)]
-    while lanes > _LEAST_LANES and any(
-        lane_stride(x, index, lanes, simplifier) is None for x in loads
-    ):
-        lanes //= 2
-    if any(lane_stride(x, index, lanes, simplifier) is None for x in loads):
-        return most
-    return lanes
+    tile = _TILE
+    while tile >= _LEAST_LANES:
+        if lane_stride(load, index, tile, simplifier) == 1:
+            return tile
+        tile //= 2
+    return 0
 
 
 def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -> None:
@@ -245,13 +271,18 @@ def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -
     schedule.reorder(last, *outer, across)
     block, inner = _split_tile(schedule, last, lanes * _VECTORS_OF_BLOCK)
     schedule.reorder(block, *outer, across, inner)
+    # Tiles without padding need no checks and are turned in registers.
+    indices = {n.name: n.index for n in match.info.loops}
+    padded = [a for a in (*outer, across) if conditions_use(match.info, (indices[a],))]
+    for axis in padded:
+        schedule.partition(axis)
     column, column_inner = _split_tile(schedule, across, tile)
     schedule.reorder(column, inner, column_inner)
     vector, lane = schedule.split(inner, lanes)
     schedule.reorder(vector, column_inner, lane)
     schedule.unroll(column_inner)
     schedule.vectorize(lane)
-    _spread_apart(schedule, [block, *outer, column])
+    _spread_apart(schedule, [block, *outer, column], padded)
 
 
 def _fills_vectors(schedule: Schedule, match: Elements, before: str, last: str) -> bool:
@@ -261,7 +292,7 @@ def _fills_vectors(schedule: Schedule, match: Elements, before: str, last: str) 
     info, simplifier = match.info, Simplifier()
     by_name = {n.name: n for n in info.loops}
     lanes, size = match.target.vector_lanes(info.store.buffer.dtype), by_name[last].size
-    if schedule.is_static(before) or not isinstance(size, int) or 2 * size > lanes:
+    if not isinstance(size, int) or 2 * size > lanes:
         return False
     if before != match.axes[-2]:
         return False
@@ -293,10 +324,10 @@ def _split_tile(schedule: Schedule, loop: str, factor: int) -> tuple[str, str]:
     return schedule.split(loop, factor, "peel" if schedule.is_static(loop) else "shift")
 
 
-def _spread_apart(schedule: Schedule, outer: list[str]) -> None:
+def _spread_apart(schedule: Schedule, outer: list[str], parts: Sequence[str] = ()) -> None:
     """Fuses the outermost loops, as far as they are perfectly nested, except where the variable of
     the fused loop would be divided by a free size. Threads share the first two of the loops that
-    remain.
+    remain. `parts` are loops that were partitioned.
     """
     name, lines = outer[0], ""
     for following in outer[1:]:
@@ -304,6 +335,7 @@ def _spread_apart(schedule: Schedule, outer: list[str]) -> None:
         try:
             fused = schedule.fuse(lines or name, following)
         except ScheduleError:
+            lines = lines or (following if following in parts else "")
             break
         if is_number or not divides_by_sizes(schedule, fused):
             name, lines = (name, fused) if lines else (fused, "")
