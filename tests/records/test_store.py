@@ -30,14 +30,14 @@ def trial(subject: str = "aa", **changes: Any) -> Trial:
     return replace(made, **changes)
 
 
-def test_the_best_record_of_a_kernel_is_the_fastest_confirmed_one(tmp_path: Path) -> None:
+def test_the_best_record_of_a_kernel_is_the_fastest(tmp_path: Path) -> None:
     with Store(tmp_path / "t.db") as store:
         quick, sure = trial(total_ratio=0.7), trial(total_ratio=0.8, confirmed=True)
         slow = trial(total_ratio=1.1)
         others = [trial("bb", state=s) for s in ("lost", "wrong", "failed", "crashed", "undecided")]
         elsewhere = [trial(machine="n"), trial(threads=1)]
         assert store.add([quick, sure, slow, *others, *elsewhere]) == 10
-        assert store.best("m", 2) == {("kernel", "aa"): [sure, quick]}
+        assert store.best("m", 2) == {("kernel", "aa"): [quick, sure]}
         assert store.best("m", 1) == {("kernel", "aa"): [elsewhere[1]]}
         assert store.best("x", 2) == {}
         assert store.trials(subjects=["bb"]) == sorted(others, key=lambda t: (t.made, t.uid))

@@ -248,15 +248,13 @@ class Store(Shown):
         return self._checked(work)
 
     def best(self, machine: str, threads: int) -> dict[tuple[str, str], list[Trial]]:
-        """Returns the records that were faster than the default, by kind and subject, best first.
-        Those confirmed at the end of a session come before all others.
-        """
+        """Returns the records that were faster than the default, by kind and subject, best first."""
         found: dict[tuple[str, str], list[Trial]] = {}
         for trial in self.trials(machine, threads, state="won"):
             if trial.total_ratio is not None and trial.total_ratio < 1.0:
                 found.setdefault((trial.kind, trial.subject), []).append(trial)
         for trials in found.values():
-            trials.sort(key=lambda t: (not t.confirmed, t.total_ratio, t.made))
+            trials.sort(key=lambda t: (t.total_ratio, not t.confirmed, t.made))
         return found
 
     # --- uses and sessions ---
