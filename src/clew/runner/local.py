@@ -31,3 +31,6 @@ class LocalRunner:
     def facts(self) -> dict[str, Any]:
         """Returns the facts of this machine."""
         return machine_facts()
+
+    def close(self) -> None:
+        """Does nothing: there is no connection."""

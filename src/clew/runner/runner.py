@@ -43,3 +43,7 @@ class Runner(Protocol):
     def facts(self) -> dict[str, Any]:
         """Returns what the machines have in common (`runner.machine`)."""
         ...
+
+    def close(self) -> None:
+        """Ends the connection to other machines."""
+        ...

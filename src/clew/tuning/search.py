@@ -155,6 +155,8 @@ class Search:
         """
         kernel = state.kernel
         pool = dict.fromkeys(kernel.neighbors(state.best))
+        if kernel.size <= _POOL:
+            pool |= dict.fromkeys(kernel.all())
         now = kernel.values(state.best)
         for _ in range(_JUMPS):
             values = list(now)

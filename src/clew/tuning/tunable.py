@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -58,6 +59,11 @@ class Tunable:
             for option in knob.options:
                 if option != now:
                     yield changed(choices, knob, option)
+
+    def all(self) -> Iterator[str]:
+        """Yields all sets of choices."""
+        for values in itertools.product(*(knob.options for knob in self.knobs)):
+            yield self.with_values(list(values))
 
     def values(self, choices: str) -> list[int]:
         """Returns the value of each knob."""

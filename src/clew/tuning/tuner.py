@@ -12,7 +12,7 @@ from clew.compiler import compile
 from clew.ir.module import Module
 from clew.records import Store, default_path
 from clew.runner import LocalRunner, Runner
-from clew.runner.machine import source_version
+from clew.runner.machine import source_version, target_of_facts
 from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
 from clew.tuning.bench import Setup
@@ -58,9 +58,15 @@ def tune(
         runner = DaskRunner(scheduler)
     called = name or model_name(model)
     setup = Setup(called, module, options, seed)
-    with Store(path) as store:
-        session = Session(setup, store, runner, source_version(), say, seed)
-        tally = session.tune(60.0 * minutes, trials)
+    try:
+        with Store(path) as store:
+            session = Session(setup, store, runner, source_version(), say, seed)
+            tally = session.tune(60.0 * minutes, trials)
+        if runner.is_remote:  # the report is on kernels for the workers' machines
+            options = {**options, "target": target_of_facts(runner.facts())}
+            options["threads"] = session.threads
+    finally:
+        runner.close()
     return tune_report(module, database=path, name=called, tally=tally, **options)
 
 
