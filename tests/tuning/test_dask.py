@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +23,6 @@ from clew.runner import Failed
 from clew.support.errors import InputError
 
 pytest.importorskip("distributed")
-cloudpickle = pytest.importorskip("cloudpickle")
 
 from clew.runner.dask import DaskRunner  # noqa: E402
 
@@ -57,8 +58,6 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        import json
-
         return str(json.loads(self.file.read_text())["address"])
 
 
@@ -77,20 +76,33 @@ def test_a_search_survives_the_loss_of_a_worker(
     path, workers = tmp_path / "t.db", [cluster.worker(), cluster.worker()]
     runner = DaskRunner(cluster.address, 120)
     runner.client.wait_for_workers(2, timeout=120)
-    runner.close()
-    killed = threading.Event()
+    numbers: dict[str, int] = runner.client.run(os.getpid)
+    killed: list[int] = []
+    ended = threading.Event()
 
-    def kill(text: str) -> None:
-        if " trials: " in text and not killed.is_set():
-            workers[0].send_signal(signal.SIGKILL)
-            killed.set()
+    def kill() -> None:
+        while not ended.is_set() and not killed:
+            for worker, tasks in runner.client.processing().items():
+                if any("_measured" in str(task) for task in tasks) and numbers[worker] not in killed:
+                    os.kill(numbers[worker], signal.SIGKILL)
+                    killed.append(numbers[worker])
+            time.sleep(0.02)
+
+    watcher = threading.Thread(target=kill)
+
+    def begin(text: str) -> None:
+        if " trials: " in text and not watcher.ident:
+            watcher.start()
 
     report = clew.tune(
         module, minutes=8, trials=14, database=path, threads=1, scheduler=cluster.address,
-        on_progress=kill,
+        on_progress=begin,
     )  # fmt: skip
-    assert killed.is_set()
-    assert workers[0].wait(10) == -signal.SIGKILL
+    ended.set()
+    watcher.join()
+    runner.close()
+    assert killed
+    assert [w.wait(10) for w in workers if w.pid in killed] == [-signal.SIGKILL] * len(killed)
     assert report.tally is not None
     assert report.tally.trials >= 14
     with Store(path) as store:
@@ -99,22 +111,18 @@ def test_a_search_survives_the_loss_of_a_worker(
     assert all(t.pairs >= 5 for t in trials)
 
 
-def _end(item: int) -> int:
-    if item == 2:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return item * 10
-
-
 def test_work_that_ends_its_workers_fails_alone(cluster: Cluster) -> None:
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers have no tests
     for _ in range(6):
         cluster.worker()
     runner = DaskRunner(cluster.address, 120)
     runner.client.wait_for_workers(6, timeout=120)
-    found: dict[int, Any] = dict(runner.run(_end, iter(range(4))))
+    end = "__import__('os').kill(__import__('os').getpid(), 9)"
+    found: dict[str, Any] = dict(runner.run(eval, iter(["1 + 1", end, "2 * 5", "3 - 1"])))
+    with pytest.raises(ZeroDivisionError):
+        list(runner.run(eval, iter(["1 / 0"])))
     runner.close()
-    assert isinstance(found.pop(2), Failed)
-    assert found == {0: 0, 1: 10, 3: 30}
+    assert isinstance(found.pop(end), Failed)
+    assert found == {"1 + 1": 2, "2 * 5": 10, "3 - 1": 2}
 
 
 def test_workers_must_be_alike(cluster: Cluster) -> None:
@@ -130,8 +138,6 @@ def test_workers_must_be_alike(cluster: Cluster) -> None:
 
 def _other_clew(folder: Path) -> str:
     """Returns a search path with another version of clew."""
-    import shutil
-
     source = Path(clew.__file__).parent
     shutil.copytree(source, folder / "other" / "clew", ignore=shutil.ignore_patterns("static"))
     changed = folder / "other" / "clew" / "schedules" / "space.py"

@@ -132,12 +132,20 @@ class DaskRunner:
     def _shared(self, work: Callable[[Item], Result]) -> Any:
         """Returns a task whose result is the function. Unlike scattered data, it is computed again
         where it is lost with a worker.
+
+        Errors: I387 if the scheduler or a worker cannot read it.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # weights make it large
             made = self.client.submit(_given, work, pure=False)
-        # The scheduler reads large tasks aside: one that depends on this may overtake it.
-        made.exception()
+        # The scheduler reads large tasks aside: one that depends on this might overtake it.
+        error = made.exception()
+        if error is not None:
+            raise InputError(
+                "I387",
+                f"the workers cannot read what they should measure: {error}",
+                hint="install the same versions of Python and clew on scheduler and workers",
+            )
         return made
 
     def _result(self, future: Any) -> tuple[Any] | Failed | None:
