@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
-from clew.bisection.numbers import error_of, whole_tolerance
+from clew.bisection.numbers import error_of
 from clew.compiler import compile
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.printer import printed
-from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.passes.decisions import Decision
 from clew.runtime.cache import Cache, default_cache
 from clew.support.errors import InputError
 from clew.support.folders import temporary_folder
+from clew.tuning.graphs import Asked, GraphBench, GraphCandidate, decided
 from clew.tuning.sequential import Demand, quantile
 from clew.tuning.tunable import Outcome, Tunable
 from clew.tuning.workbench import Workbench
@@ -30,28 +31,31 @@ WHOLE: Final = ""
 @dataclass(frozen=True)
 class Setup:
     """A model and how it is compiled: arguments of `clew.compile` other than `tuned`. `portable`
-    has the module as text and arrays, for other processes.
+    has the module as text and arrays, for other processes. `decided` are decisions about the graph:
+    kind, subject and option of each.
     """
 
     name: str
     module: Module | tuple[str, Mapping[str, Any]]
     compiling: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0
+    decided: tuple[tuple[str, str, str], ...] = ()
 
     def portable(self) -> Setup:
         """Returns the same with its module in a form that can be sent."""
         if not isinstance(self.module, Module):
             return self
         form = printed(self.module)
-        return Setup(self.name, (form.text, dict(form.constants)), self.compiling, self.seed)
+        return replace(self, module=(form.text, dict(form.constants)))
 
     @property
     def key(self) -> str:
         """Identifies the setup within a process."""
         if isinstance(self.module, Module):
-            return f"{id(self.module)} {self.compiling} {self.seed}"
+            return f"{id(self.module)} {self.compiling} {self.seed} {self.decided}"
         text, arrays = self.module
-        digest = hashlib.blake2b(f"{text} {self.compiling} {self.seed}".encode(), digest_size=16)
+        whole = f"{text} {self.compiling} {self.seed} {self.decided}"
+        digest = hashlib.blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=16)
         for name in sorted(arrays):
             digest.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
@@ -85,9 +89,12 @@ class Batch:
 
 @dataclass(frozen=True)
 class Described:
-    """What there is to tune, the threads of the program, and nanoseconds of a call."""
+    """What there is to tune, the threads of the program, and nanoseconds of a call. `decisions` are
+    those of the default graph.
+    """
 
     kernels: list[Tunable]
+    decisions: list[Decision]
     threads: int
     call_ns: float
 
@@ -124,6 +131,9 @@ def _made(setup: Setup) -> Workbench:
         if not _folder:
             _folder.append(Cache(temporary_folder("clew-tune-")))
         cache = _folder[0]
+    if setup.decided:
+        chosen = {(kind, subject): option for kind, subject, option in setup.decided}
+        compiled = decided(compiled, Asked(chosen), cache)
     return Workbench(compiled, cache, setup.seed)
 
 
@@ -134,8 +144,31 @@ def describe(setup: Setup) -> Described:
     """
     bench = _bench(setup)
     kernels = bench.tunables()
-    taken, _ = bench.compared({}, {}, 6)
-    return Described(kernels, bench.options.threads, quantile(taken, 0.5))
+    decisions = [] if setup.decided else GraphBench(bench).decisions()
+    taken, _ = bench.compared(bench.base.program, bench.base.program, 6)
+    return Described(kernels, decisions, bench.options.threads, quantile(taken, 0.5))
+
+
+@dataclass(frozen=True)
+class GraphBatch:
+    """Options of decisions to try, and the decisions."""
+
+    uid: str
+    candidates: tuple[GraphCandidate, ...]
+    decisions: tuple[Decision, ...]
+    demand: Demand
+
+
+@dataclass(frozen=True)
+class GraphTrials:
+    """Runs batches of trials of decisions about one model's graph."""
+
+    setup: Setup
+
+    def __call__(self, batch: GraphBatch) -> list[Outcome]:
+        """Returns the outcomes, one per candidate."""
+        bench = GraphBench(_bench(self.setup))
+        return bench.run(batch.candidates, batch.decisions, batch.demand)
 
 
 @dataclass(frozen=True)
@@ -154,7 +187,8 @@ class Trials:
             found = bench.measured(
                 batch.incumbents, batch.lanes, batch.demand, batch.seconds, until_decided=False
             )
-            return [*found, _whole(bench, batch)]
+            first = _bench(replace(self.setup, decided=()))
+            return [*found, _whole(first, bench, batch)]
 
         def note(subject: str, choices: str, state: str) -> None:
             if self.note is not None:
@@ -163,14 +197,17 @@ class Trials:
         return bench.run(batch.incumbents, batch.lanes, batch.demand, note, batch.seconds)
 
 
-def _whole(bench: Workbench, batch: Batch) -> Outcome:
-    """Returns how whole calls compare, and whether outputs agree."""
+def _whole(first: Workbench, bench: Workbench, batch: Batch) -> Outcome:
+    """Returns how whole calls compare with those of the default graph and choices, and whether
+    outputs agree.
+    """
     new = {**batch.incumbents, **{s: c for lane in batch.lanes for s, c in lane.items()}}
-    old_ns, new_ns = bench.compared(batch.incumbents, new, batch.confirming)
-    pairs = zip(bench.outputs(batch.incumbents), bench.outputs(new), strict=True)
+    build = bench.build(new)
+    old_ns, new_ns = bench.compared(first.base.program, build.program, batch.confirming)
+    values = bench.values[0]
+    pairs = zip(first.base.program(values), build.program(values), strict=True)
     error = max((error_of(old, made) for old, made in pairs), default=0.0)
-    narrowed = [p.dtype for p in bench.compiled.options.passes if isinstance(p, ConvertPrecision)]
-    due = whole_tolerance(bench.base.stages[0].module, narrowed)
+    due = bench.tolerance
     ratios = [n / o for n, o in zip(new_ns, old_ns, strict=True)]
     return Outcome(
         WHOLE,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 from rich.table import Table
 
@@ -24,7 +25,8 @@ from clew.tuning.session import Tally
 from clew.tuning.tunable import difference
 from clew.tuning.why import why
 
-_LAYERS_SHOWN = 2
+_LAYERS_SHOWN: Final = 2
+_RECORD: Final = re.compile(r"\btrial [0-9a-f]{16} of ")
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class TunedKernel:
 class TuneReport(Shown):
     """What each layer of a model gained by tuning.
 
-    `kernels` are those with an applied record, largest gain first; `skipped` has a remark for each
-    record that could not be applied. `untouched` is the number of the kernels that keep the default
+    `kernels` are those with an applied record, largest gain first; `decisions` has a remark for
+    each decision about the graph that records made, and `skipped` one for each record that could
+    not be applied. `untouched` is the number of the kernels that keep the default
     choices. `tally` is what a session did.
     """
 
@@ -64,6 +67,7 @@ class TuneReport(Shown):
     machine: str
     threads: int
     kernels: tuple[TunedKernel, ...]
+    decisions: tuple[str, ...]
     skipped: tuple[str, ...]
     untouched: int
     tally: Tally | None = None
@@ -93,6 +97,7 @@ class TuneReport(Shown):
             "threads": self.threads,
             "saved_us": self.saved_us,
             "kernels": [asdict(k) for k in self.kernels],
+            "decisions": list(self.decisions),
             "skipped": list(self.skipped),
             "untouched": self.untouched,
             "session": None if self.tally is None else asdict(self.tally),
@@ -132,7 +137,7 @@ class TuneReport(Shown):
         ]
         if any(not k.confirmed for k in self.kernels):
             lines.append("?: not measured against the default choices yet at a session's end")
-        return [*lines, *self.skipped]
+        return [*self.decisions, *lines, *self.skipped]
 
 
 def session_lines(tally: Tally) -> list[str]:
@@ -215,7 +220,8 @@ def report_of(
         target.identity,
         threads,
         tuple(found),
-        tuple(_skipped(compiled)),
+        tuple(_remarks(compiled, skipped=False)),
+        tuple(_remarks(compiled, skipped=True)),
         len(groups) - len(found),
         tally,
     )
@@ -235,14 +241,15 @@ def _spread(trial: Trial) -> float | None:
     return (trial.q3_ns - trial.q1_ns) / trial.ns
 
 
-def _skipped(compiled: CompiledModel) -> list[str]:
-    """Returns the remarks on records that were not applied."""
+def _remarks(compiled: CompiledModel, *, skipped: bool) -> list[str]:
+    """Returns the remarks on decisions that records made, or on records that were skipped."""
     return list(
         dict.fromkeys(
             remark.text
             for stage in compiled.template.stages
-            if stage.name == ApplyHistory.__name__
             for remark in stage.remarks
-            if " is skipped: " in remark.text
+            if _RECORD.search(remark.text)
+            and (" is skipped: " in remark.text) == skipped
+            and (skipped or stage.name != ApplyHistory.__name__)
         )
     )

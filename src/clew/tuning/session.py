@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import numpy as np
-
+from clew.passes.decisions import Decision
 from clew.records import Store, Trial
 from clew.records.store import SessionRecord, Use
 from clew.records.trial import KERNEL, new_uid
 from clew.runner import Failed, Runner
 from clew.support.errors import InputError
-from clew.tuning.bench import WHOLE, Batch, Setup, Trials, describe
+from clew.tuning.bench import (
+    WHOLE,
+    Batch,
+    Described,
+    GraphBatch,
+    GraphTrials,
+    Setup,
+    Trials,
+    describe,
+)
+from clew.tuning.graphs import GraphCandidate
 from clew.tuning.search import Forecast, Search
 from clew.tuning.sequential import Demand
 from clew.tuning.tunable import Outcome, Tunable
 
 DEMAND: Final = Demand()
 LANES: Final = 3
+_SHARE_OF_GRAPH: Final = 0.3  # of the time
+_GRAPHS_TOGETHER: Final = 24
 _MOST_IN_LANE: Final = 12
 _CONFIRMING: Final = Demand(margin=0.0, level=0.05, most=40)
 _CONFIRMATIONS: Final = 3
@@ -75,15 +87,12 @@ class Session:
         for trial in store.settle_crashed():
             say(f"trial {trial.uid} ended its process: {trial.choices} is not tried again")
         say("compiling and measuring the model as it is")
-        ((_, found),) = runner.run(describe, iter([self._setup]))
-        if isinstance(found, Failed):
-            raise InputError("I387", f"the model cannot be measured: {found.reason}")
-        self.kernels: list[Tunable] = found.kernels
+        found = self._described()
         self.threads: int = found.threads
-        self._call_ns: float = found.call_ns
-        known = store.trials(self._machine, self.threads, KERNEL)
-        self.search = Search(self.kernels, known, version, seed)
-        store.note_uses(_uses(self.kernels, setup.name))
+        self.decisions: list[Decision] = found.decisions
+        self._call_ns = self._first_ns = found.call_ns
+        self._seed = seed
+        self._take_up(found)
         earlier = store.sessions(setup.name, self._machine, self.threads)
         self._before_s = sum(one.seconds for one in earlier)
         self._record = SessionRecord(
@@ -92,6 +101,21 @@ class Session:
         self._begun = 0
         self.forecast = Forecast()
         self.tally = Tally()
+
+    def _described(self) -> Described:
+        """Returns what there is to tune, by a machine that measures."""
+        ((_, found),) = self._runner.run(describe, iter([self._setup]))
+        if isinstance(found, Failed):
+            raise InputError("I387", f"the model cannot be measured: {found.reason}")
+        return found
+
+    def _take_up(self, found: Described) -> None:
+        """Begins the search of the kernels of a graph, from what the records say about them."""
+        self.kernels: list[Tunable] = found.kernels
+        self._call_ns = found.call_ns
+        known = self._store.trials(self._machine, self.threads, KERNEL)
+        self.search = Search(self.kernels, known, self._version, self._seed)
+        self._store.note_uses(_uses(self.kernels, self._setup.name))
 
     # --- progress ---
 
@@ -112,8 +136,8 @@ class Session:
         more = "too early to tell" if gain is None else f"about {100 * gain:.1f} % more"
         self._say(
             f"{self.seconds:.0f} of {ends_s:.0f} s, {self.tally.trials} trials: "
-            f"{self._call_ns / 1e6:.3f} → {now / 1e6:.3f} ms a call "
-            f"({100 * self.gained_ns / self._call_ns:.1f} % saved); another 10 minutes: {more}"
+            f"{self._first_ns / 1e6:.3f} → {now / 1e6:.3f} ms a call "
+            f"({100 * (1 - now / self._first_ns):.1f} % saved); another 10 minutes: {more}"
         )
 
     # --- the search ---
@@ -126,6 +150,7 @@ class Session:
         keep_s = min(_MOST_TO_CONFIRM_S, _SHARE_TO_CONFIRM * seconds)
         running: dict[str, Trial] = {}
         try:
+            self._search_graph(_SHARE_OF_GRAPH * seconds, most, running)
             self._search(seconds - keep_s, seconds, most, running)
             self._confirm()
         except KeyboardInterrupt:
@@ -135,6 +160,70 @@ class Session:
                 self._store.drop(t.uid for t in running.values())
                 self._note_session()
         return self.tally
+
+    def _search_graph(
+        self, ends_s: float, most: int | None, running: dict[str, Trial]
+    ) -> None:
+        """Tries the options of the graph's decisions that were not tried yet, on the default
+        choices of all kernels; then goes on with the graph that the best of them make.
+        """
+        known = {(d.kind, d.subject): d for d in self.decisions}
+        kind_of = {d.subject: d.kind for d in self.decisions}
+        tried = {
+            (t.kind, t.subject, t.choices)
+            for t in self._store.trials(self._machine, self.threads)
+            if t.kind != KERNEL and t.version == self._version
+        }
+        left = [
+            GraphCandidate(d.kind, d.subject, option)
+            for d in self.decisions
+            for option in d.options
+            if option != d.default and (d.kind, d.subject, option) not in tried
+        ]
+        started: dict[str, dict[tuple[str, str], Trial]] = {}
+
+        def batches() -> Iterator[GraphBatch]:
+            while left and self.seconds < ends_s and (most is None or self._begun < most):
+                count = _GRAPHS_TOGETHER if most is None else most - self._begun
+                chosen = tuple(left[: min(count, _GRAPHS_TOGETHER)])
+                del left[: len(chosen)]
+                trials = {
+                    (c.subject, c.option): self._trial(c.kind, c.subject, c.option)
+                    for c in chosen
+                }
+                running.update({trial.uid: trial for trial in trials.values()})
+                self._begun += len(trials)
+                batch = GraphBatch(new_uid(), chosen, tuple(self.decisions), DEMAND)
+                started[batch.uid] = trials
+                for trial in trials.values():
+                    self._store.begin(trial)
+                yield batch
+
+        for batch, found in self._runner.run(GraphTrials(self._setup), batches()):
+            trials = started.pop(batch.uid)
+            if isinstance(found, Failed):
+                found = [Outcome(*pair, "crashed", found.reason) for pair in trials]
+            for outcome in found:
+                self._ended(trials[outcome.subject, outcome.choices], outcome, 1.0)
+            for trial in trials.values():
+                running.pop(trial.uid)
+            self._say(f"{self.seconds:.0f} s, {self.tally.trials} trials of the graph")
+        best = self._store.best(self._machine, self.threads)
+        decided = tuple(
+            (kind, subject, best[kind, subject][0].choices)
+            for kind, subject in known
+            if (kind, subject) in best
+            and best[kind, subject][0].choices in known[kind, subject].options
+        )
+        self._store.note_uses(
+            [
+                Use(kind_of[d.subject], d.subject, self._setup.name, d.kind, d.layers, d.default)
+                for d in self.decisions
+            ]
+        )
+        if decided:
+            self._setup = replace(self._setup, decided=decided)
+            self._take_up(self._described())
 
     def _search(
         self, ends_s: float, of_s: float, most: int | None, running: dict[str, Trial]
@@ -147,7 +236,7 @@ class Session:
                 batch = waiting.pop() if waiting else self._batch(ends_s, most)
                 if batch is None:
                     return
-                trials = {pair: self._trial(*pair) for pair in batch.candidates}
+                trials = {pair: self._trial(KERNEL, *pair) for pair in batch.candidates}
                 for subject, choices in trials:
                     self.search.states[subject].tried.add(choices)
                 started[batch.uid] = trials
@@ -171,7 +260,10 @@ class Session:
             for outcome in found:
                 trial = trials.pop((outcome.subject, outcome.choices), None)
                 if trial is not None:  # two lanes may have the same candidate
-                    self._ended(trial, outcome, batch.incumbents)
+                    against = batch.incumbents.get(outcome.subject, "")
+                    self._ended(
+                        trial, outcome, self.search.ratio_of(outcome.subject, against)
+                    )
                     running.pop(trial.uid)
             for trial in trials.values():
                 running.pop(trial.uid)
@@ -189,10 +281,10 @@ class Session:
         seconds = max(2.0, ends_s - self.seconds)
         return Batch(new_uid(), self.search.incumbents, tuple(lanes), DEMAND, seconds)
 
-    def _trial(self, subject: str, choices: str) -> Trial:
-        state = self.search.states[subject]
+    def _trial(self, kind: str, subject: str, choices: str) -> Trial:
+        state = self.search.states.get(subject)
         return Trial(
-            KERNEL,
+            kind,
             subject,
             self._machine,
             self.threads,
@@ -200,14 +292,14 @@ class Session:
             choices,
             "",
             self._setup.name,
-            against=state.record.uid if state.record is not None else "",
+            against=state.record.uid if state is not None and state.record is not None else "",
         )
 
-    def _ended(self, trial: Trial, outcome: Outcome, incumbents: Mapping[str, str]) -> None:
-        against = incumbents.get(outcome.subject, "")
+    def _ended(self, trial: Trial, outcome: Outcome, against: float) -> None:
+        """Keeps the outcome of a trial against choices of a ratio to the default's time."""
         total = None
-        if outcome.ratio is not None and np.isfinite(outcome.ratio):
-            total = outcome.ratio * self.search.ratio_of(outcome.subject, against)
+        if outcome.ratio is not None and math.isfinite(outcome.ratio):
+            total = outcome.ratio * against
         done = replace(
             trial,
             schedule=outcome.schedule,
@@ -222,7 +314,8 @@ class Session:
             total_ratio=total,
         )
         self._store.update(done)
-        self.search.note(done)
+        if done.kind == KERNEL:
+            self.search.note(done)
         self.tally.states[done.state] = self.tally.states.get(done.state, 0) + 1
 
     # --- the end ---

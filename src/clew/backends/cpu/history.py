@@ -106,10 +106,10 @@ def named(trial: Trial) -> str:
     return f"trial {trial.uid} of {trial.day}"
 
 
-def told(trial: Trial) -> str:
+def told(trial: Trial, what: str = "") -> str:
     """Returns a sentence about a record that is applied."""
     took = ""
     if trial.ns is not None and trial.total_ratio:
         default = trial.ns / trial.total_ratio
         took = f", {trial.ns / 1e3:.3g} µs instead of {default / 1e3:.3g}"
-    return f"{named(trial)}: {trial.choices}{took} ({100 * trial.gain:.1f} % less time)"
+    return f"{named(trial)}: {what}{trial.choices}{took} ({100 * trial.gain:.1f} % less time)"
