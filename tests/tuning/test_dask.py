@@ -24,7 +24,7 @@ from clew.support.errors import InputError
 
 pytest.importorskip("distributed")
 
-from clew.runner.dask import DaskRunner  # noqa: E402
+from clew.runner.dask import DaskRunner
 
 
 class Cluster:
@@ -83,7 +83,10 @@ def test_a_search_survives_the_loss_of_a_worker(
     def kill() -> None:
         while not ended.is_set() and not killed:
             for worker, tasks in runner.client.processing().items():
-                if any("_measured" in str(task) for task in tasks) and numbers[worker] not in killed:
+                if (
+                    any("_measured" in str(task) for task in tasks)
+                    and numbers[worker] not in killed
+                ):
                     os.kill(numbers[worker], signal.SIGKILL)
                     killed.append(numbers[worker])
             time.sleep(0.02)

@@ -9,6 +9,7 @@ import pytest
 
 from clew.predict.features import NUMBERS
 from clew.records import Trial
+from clew.support.errors import InputError
 from clew.tuning.ranking import Ranker
 from clew.tuning.search import Forecast, Search
 from clew.tuning.tunable import Knob, Tunable, changed, difference, setting
@@ -22,7 +23,7 @@ def kernel(subject: str, places: tuple[int, ...], ns: float = 1e5, rows: int = 8
     )
     default = f"conv@relu: rows={rows} vectors=2; elementwise@add: vectors=1"
     names = tuple(f"k{place}" for place in places)
-    facts = {name: 1e3 for name in NUMBERS}
+    facts = dict.fromkeys(NUMBERS, 1000.0)
     return Tunable(subject, names, ((subject,),) * len(places), places, default, knobs, ns, facts)
 
 
@@ -37,7 +38,10 @@ def test_choices_are_changed_one_by_one() -> None:
     near = list(one.neighbors(one.default))
     assert len(near) == len(set(near)) == 4 + 2 + 1
     for choices in near:
-        assert sum(a != b for a, b in zip(one.values(choices), one.values(one.default))) == 1
+        assert (
+            sum(a != b for a, b in zip(one.values(choices), one.values(one.default), strict=True))
+            == 1
+        )
     new = changed(one.default, one.knobs[2], 2)
     assert (setting(new, one.knobs[2]), setting(new, one.knobs[1])) == (2, 2)
     assert difference(new, one.default) == "vectors 1→2"
@@ -96,7 +100,6 @@ def test_the_ranking_learns_from_other_kernels(
     monkeypatch: pytest.MonkeyPatch, library: bool
 ) -> None:
     if not library:
-        from clew.support.errors import InputError
 
         def absent(*_: Any) -> Any:
             raise InputError("I180", "scikit-learn is not installed")

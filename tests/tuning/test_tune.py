@@ -17,8 +17,8 @@ import pytest
 
 import clew
 from clew.frontends import onnx
-from clew.ir.module import Module
 from clew.ir.expr import Function
+from clew.ir.module import Module
 from clew.passes.apply_history import Advice, ApplyHistory
 from clew.records import Store
 from clew.support.errors import InputError, ScheduleError
@@ -102,9 +102,7 @@ def test_the_default_file_is_found(
     assert clew.compile(module, threads=1, tuned=None).build.stages[-1].name != "ApplyHistory"
 
 
-def test_a_search_goes_on_where_another_ended(
-    tmp_path: Path, module: Module, lawful: None
-) -> None:
+def test_a_search_goes_on_where_another_ended(tmp_path: Path, module: Module, lawful: None) -> None:
     path = tmp_path / "t.db"
     for count in (10, 20):
         clew.tune(module, minutes=2, trials=10, database=path, threads=1)
@@ -209,7 +207,11 @@ def test_choices_in_a_graph_that_do_not_fit_are_an_error(module: Module) -> None
     def compiled(choices: str) -> Any:
         return clew.compile(fused, passes=[ApplyHistory(Wished(choices))], threads=1)
 
-    for choices, code in (("nothing", "S061"), ("conv@relu: rows=x", "S062"), ("attention", "S065")):
+    for choices, code in (
+        ("nothing", "S061"),
+        ("conv@relu: rows=x", "S062"),
+        ("attention", "S065"),
+    ):
         with pytest.raises(ScheduleError) as caught:
             compiled(choices)
         assert caught.value.code == code

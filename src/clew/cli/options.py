@@ -145,7 +145,7 @@ class Compiling:
         _option(
             "--tuned",
             metavar="auto|none|FILE",
-            help="Records of clew tune whose best choices to apply; auto: the default file, if any.",
+            help="Records of clew tune to apply; auto: those in the default file, if it exists.",
         ),
     ] = "auto"
     budget: Annotated[list[str], _option("--budget", metavar="NAME=NUMBER", help=BUDGET_HELP)] = (

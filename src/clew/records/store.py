@@ -248,7 +248,7 @@ class Store(Shown):
         return self._checked(work)
 
     def best(self, machine: str, threads: int) -> dict[tuple[str, str], list[Trial]]:
-        """Returns the records that were faster than the default, by kind and subject, best first."""
+        """Returns the records faster than the default, by kind and subject, best first."""
         found: dict[tuple[str, str], list[Trial]] = {}
         for trial in self.trials(machine, threads, state="won"):
             if trial.total_ratio is not None and trial.total_ratio < 1.0:
@@ -325,10 +325,7 @@ class Store(Shown):
         connection.executemany(
             "INSERT OR REPLACE INTO uses (kind, subject, model, kernel, layers, choices) "
             "VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (u.kind, u.subject, u.model, u.kernel, json.dumps(u.layers), u.choices)
-                for u in uses
-            ],
+            [(u.kind, u.subject, u.model, u.kernel, json.dumps(u.layers), u.choices) for u in uses],
         )
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 KERNEL: Final = "kernel"
-"""The kind of a record about a kernel's schedule. Other kinds are names of the graph's decisions."""
+"""The kind of a record about a kernel's schedule. Other kinds are decisions about the graph."""
 
 STATES: Final = {
     "verifying": "being compared with the interpreter",

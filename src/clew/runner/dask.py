@@ -149,7 +149,10 @@ class DaskRunner:
         return made
 
     def _result(self, future: Any) -> tuple[Any] | Failed | None:
-        """Returns a result in a tuple; None if the task was cancelled. Errors: those of the work."""
+        """Returns a result in a tuple; None if the task was cancelled.
+
+        Errors: those of the work.
+        """
         if future.cancelled():
             return None
         error = future.exception()

@@ -1,5 +1,6 @@
-"""A user's choices for a kernel, as text: `matmul: rows=6 vectors=2; elementwise: vectors=2`. A rule
-may name the root that it is for: `elementwise@relu: vectors=2`.
+"""A user's choices for a kernel, as text: `matmul: rows=6 vectors=2; elementwise: vectors=2`.
+
+A rule may name the root that it is for: `elementwise@relu: vectors=2`.
 """
 
 from __future__ import annotations

@@ -106,10 +106,13 @@ class GraphBench:
     ) -> tuple[list[GraphCandidate], list[GraphCandidate]]:
         """Returns candidates whose decisions concern different kernels, and the others."""
         taken: set[str] = set()
-        chosen, left = [], []
+        chosen: list[GraphCandidate] = []
+        left: list[GraphCandidate] = []
         for candidate in waiting:
             layers = set(known[candidate.kind, candidate.subject].layers)
-            kernels = {use.name for use in self._base.uses if layers & set(self._base.kernel_layers(use))}
+            kernels = {
+                use.name for use in self._base.uses if layers & set(self._base.kernel_layers(use))
+            }
             if kernels & taken or len(chosen) == _MOST_TOGETHER:
                 left.append(candidate)
             else:

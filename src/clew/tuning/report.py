@@ -15,10 +15,8 @@ from clew.compiled import CompiledModel
 from clew.ir.expr import Function
 from clew.ir.structural import structural_hash
 from clew.passes.apply_history import ApplyHistory, untuned
-from clew.passes.fusion.views import is_kernel
 from clew.records import Store, Trial
 from clew.records.store import kernel_uses
-from clew.support.errors import ClewError
 from clew.support.shown import Shown, counted
 from clew.support.tables import as_text, table
 from clew.tuning.session import Tally
@@ -141,6 +139,7 @@ class TuneReport(Shown):
 
 
 def session_lines(tally: Tally) -> list[str]:
+    """Returns what a session did, as lines."""
     states = ", ".join(f"{count} {state}" for state, count in sorted(tally.states.items()))
     lines = [f"{counted(tally.trials, 'trial')} in {tally.seconds:.0f} s: {states or 'none'}"]
     if tally.before_ns is not None and tally.after_ns is not None:
@@ -173,7 +172,6 @@ def report_of(
     """Returns the report on a model that was compiled with the records of a store."""
     target = compiled.options.target
     best = store.best(target.identity, threads)
-    known = {trial.uid: trial for trials in best.values() for trial in trials}
     counts: dict[str, int] = {}
     for trial in store.trials(target.identity, threads):
         counts[trial.subject] = counts.get(trial.subject, 0) + 1

@@ -125,7 +125,9 @@ class Search:
         for place in np.argsort(races):
             state = open_[int(place)]
             subject = state.kernel.subject
-            free = [lane for lane in found if len(lane) < most and not lane.keys() & self._near[subject]]
+            free = [
+                lane for lane in found if len(lane) < most and not lane.keys() & self._near[subject]
+            ]
             for lane, choices in zip(free, self._choose(state, len(free)), strict=False):
                 lane[subject] = choices
         return [lane for lane in found if lane]

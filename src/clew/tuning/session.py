@@ -161,9 +161,7 @@ class Session:
                 self._note_session()
         return self.tally
 
-    def _search_graph(
-        self, ends_s: float, most: int | None, running: dict[str, Trial]
-    ) -> None:
+    def _search_graph(self, ends_s: float, most: int | None, running: dict[str, Trial]) -> None:
         """Tries the options of the graph's decisions that were not tried yet, on the default
         choices of all kernels; then goes on with the graph that the best of them make.
         """
@@ -188,8 +186,7 @@ class Session:
                 chosen = tuple(left[: min(count, _GRAPHS_TOGETHER)])
                 del left[: len(chosen)]
                 trials = {
-                    (c.subject, c.option): self._trial(c.kind, c.subject, c.option)
-                    for c in chosen
+                    (c.subject, c.option): self._trial(c.kind, c.subject, c.option) for c in chosen
                 }
                 running.update({trial.uid: trial for trial in trials.values()})
                 self._begun += len(trials)
@@ -261,9 +258,7 @@ class Session:
                 trial = trials.pop((outcome.subject, outcome.choices), None)
                 if trial is not None:  # two lanes may have the same candidate
                     against = batch.incumbents.get(outcome.subject, "")
-                    self._ended(
-                        trial, outcome, self.search.ratio_of(outcome.subject, against)
-                    )
+                    self._ended(trial, outcome, self.search.ratio_of(outcome.subject, against))
                     running.pop(trial.uid)
             for trial in trials.values():
                 running.pop(trial.uid)

@@ -30,9 +30,7 @@ _SIDES: Final = (GuardSide.END, GuardSide.START)
 class Verifier:
     """Runs single kernels of a build on the operands that they have in a run of it."""
 
-    def __init__(
-        self, build: Build, arrays: Sequence[Any], options: Options, cache: Cache
-    ) -> None:
+    def __init__(self, build: Build, arrays: Sequence[Any], options: Options, cache: Cache) -> None:
         self._build = build
         self._arrays = arrays
         self._options = options
@@ -54,7 +52,9 @@ class Verifier:
             for found in check.outputs(case.module, case.inputs):
                 errors = [error_of(true, found[name]) for name, true in case.expected.items()]
                 if max(errors, default=0.0) > due:
-                    return f"it differs from the interpreter by {max(errors):.2g}, allowed {due:.2g}"
+                    return (
+                        f"it differs from the interpreter by {max(errors):.2g}, allowed {due:.2g}"
+                    )
         return ""
 
     def _case(self, subject: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

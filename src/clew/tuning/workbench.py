@@ -174,9 +174,7 @@ class Workbench:
             except ClewError as error:  # the program as a whole exceeds a budget
                 reason = f"{error.code} {error.message}"
                 outcomes += [Outcome(*pair, "failed", reason) for pair in good]
-        return [
-            replace(o, schedule=schedules.get((o.subject, o.choices), "")) for o in outcomes
-        ]
+        return [replace(o, schedule=schedules.get((o.subject, o.choices), "")) for o in outcomes]
 
     def _again(
         self, incumbents: Choices, found: Sequence[Outcome], demand: Demand
@@ -254,9 +252,7 @@ class Workbench:
         verdicts: dict[tuple[int, str], str] = {}
         ends = time.perf_counter() + seconds
         for turn in range(demand.most):
-            open_ = [
-                n for n, lane in enumerate(lanes) if any((n, s) not in verdicts for s in lane)
-            ]
+            open_ = [n for n, lane in enumerate(lanes) if any((n, s) not in verdicts for s in lane)]
             if not open_ or time.perf_counter() > ends:
                 break
             times = self._turns(turn, old, {n: new[n] for n in open_})
@@ -287,9 +283,7 @@ class Workbench:
             for number, program in programs[shift:] + programs[:shift]
         }
 
-    def compared(
-        self, old: Program, new: Program, rounds: int
-    ) -> tuple[list[float], list[float]]:
+    def compared(self, old: Program, new: Program, rounds: int) -> tuple[list[float], list[float]]:
         """Returns nanoseconds of whole calls without watches: medians of turns, old and new."""
         programs = (old, new)
         calls = self.timed({}).calls
