@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -42,8 +43,12 @@ class Defaults:
         return "defaults"
 
 
-def subject_of(call: Call) -> str:
-    """Returns the text that identifies a call's computation: operator, types and attributes."""
-    types = ", ".join(str(argument.type) for argument in call.args)
-    attrs = ", ".join(f"{name}={call.attrs[name]}" for name in sorted(call.attrs))
+def subject_of(call: Call, without: Collection[str] = ()) -> str:
+    """Returns the text that identifies a call's computation: operator, types and attributes, except
+    those `without`, which other decisions make.
+    """
+    types = ", ".join(str(argument.type) for argument in call.args[: 1 if without else None])
+    attrs = ", ".join(
+        f"{name}={call.attrs[name]}" for name in sorted(call.attrs) if name not in without
+    )
     return f"{call.op_name}({types}; {attrs})"

@@ -60,6 +60,11 @@ class Setup:
             digest.update(np.ascontiguousarray(arrays[name]).reshape(-1).view(np.uint8).data)
         return digest.hexdigest()
 
+    @property
+    def chosen(self) -> dict[tuple[str, str], str]:
+        """The options of the decisions, by kind and subject."""
+        return {(kind, subject): option for kind, subject, option in self.decided}
+
     def loaded(self) -> Module:
         """Returns the module."""
         if isinstance(self.module, Module):
@@ -132,8 +137,7 @@ def _made(setup: Setup) -> Workbench:
             _folder.append(Cache(temporary_folder("clew-tune-")))
         cache = _folder[0]
     if setup.decided:
-        chosen = {(kind, subject): option for kind, subject, option in setup.decided}
-        compiled = decided(compiled, Asked(chosen), cache)
+        compiled = decided(compiled, Asked(setup.chosen), cache)
     return Workbench(compiled, cache, setup.seed)
 
 
@@ -167,7 +171,7 @@ class GraphTrials:
 
     def __call__(self, batch: GraphBatch) -> list[Outcome]:
         """Returns the outcomes, one per candidate."""
-        bench = GraphBench(_bench(self.setup))
+        bench = GraphBench(_bench(self.setup), self.setup.chosen)
         return bench.run(batch.candidates, batch.decisions, batch.demand)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -70,16 +71,19 @@ def decided(compiled: CompiledModel, decisions: Decisions, cache: Cache) -> Comp
 
 
 class GraphBench:
-    """Builds of a model with other decisions about its graph."""
+    """Builds of a model with other decisions about its graph. `chosen` are those that its own graph
+    was made with.
+    """
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, chosen: Chosen = MappingProxyType({})) -> None:
         self._bench = bench
+        self._chosen = dict(chosen)
         self._compiled = bench.compiled
         self._base = bench.base
 
     def decisions(self) -> list[Decision]:
         """Returns the decisions that the passes make, with more than one option."""
-        asked = Asked({})
+        asked = Asked(self._chosen)
         self._recompiled(asked)
         return [d for d in asked.decisions.values() if len(d.options) > 1]
 
@@ -127,7 +131,8 @@ class GraphBench:
         demand: Demand,
     ) -> list[Outcome]:
         try:
-            made = self._recompiled(Asked({(c.kind, c.subject): c.option for c in candidates}))
+            tried = {(c.kind, c.subject): c.option for c in candidates}
+            made = self._recompiled(Asked({**self._chosen, **tried}))
             build = made.build_for(self._bench.values[0])
         except ClewError as error:
             if len(candidates) == 1:

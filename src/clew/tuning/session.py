@@ -34,6 +34,7 @@ DEMAND: Final = Demand()
 LANES: Final = 3
 _SHARE_OF_GRAPH: Final = 0.3  # of the time
 _GRAPHS_TOGETHER: Final = 24
+_KINDS: Final = ("convolution", "melting", "panel")  # of decisions about the graph, in this order
 _MOST_IN_LANE: Final = 12
 _CONFIRMING: Final = Demand(margin=0.0, level=0.05, most=40)
 _CONFIRMATIONS: Final = 3
@@ -163,21 +164,55 @@ class Session:
 
     def _search_graph(self, ends_s: float, most: int | None, running: dict[str, Trial]) -> None:
         """Tries the options of the graph's decisions that were not tried yet, on the default
-        choices of all kernels; then goes on with the graph that the best of them make.
+        choices of all kernels: one kind of decision after another, each in the graph that the best
+        options of the earlier ones make. Then goes on with the graph that all of them make.
         """
-        known = {(d.kind, d.subject): d for d in self.decisions}
-        kind_of = {d.subject: d.kind for d in self.decisions}
+        self._store.note_uses(
+            [
+                Use(d.kind, d.subject, self._setup.name, d.kind, d.layers, d.default)
+                for d in self.decisions
+            ]
+        )
         tried = {
             (t.kind, t.subject, t.choices)
             for t in self._store.trials(self._machine, self.threads)
             if t.kind != KERNEL and t.version == self._version
         }
-        left = [
-            GraphCandidate(d.kind, d.subject, option)
+        setup = self._setup
+        for kind in _KINDS:
+            left = [
+                GraphCandidate(kind, d.subject, option)
+                for d in self.decisions
+                for option in d.options
+                if d.kind == kind and option != d.default
+                if (kind, d.subject, option) not in tried
+            ]
+            self._try_options(setup, left, ends_s, most, running)
+            setup = replace(setup, decided=(*setup.decided, *self._best_options(kind)))
+        if setup.decided:
+            self._setup = setup
+            self._take_up(self._described())
+
+    def _best_options(self, kind: str) -> list[tuple[str, str, str]]:
+        """Returns kind, subject and option of the decisions of a kind that records make."""
+        best = self._store.best(self._machine, self.threads)
+        return [
+            (kind, d.subject, best[kind, d.subject][0].choices)
             for d in self.decisions
-            for option in d.options
-            if option != d.default and (d.kind, d.subject, option) not in tried
+            if d.kind == kind
+            and (kind, d.subject) in best
+            and best[kind, d.subject][0].choices in d.options
         ]
+
+    def _try_options(
+        self,
+        setup: Setup,
+        left: list[GraphCandidate],
+        ends_s: float,
+        most: int | None,
+        running: dict[str, Trial],
+    ) -> None:
+        """Runs trials of options in the graph of a setup."""
         started: dict[str, dict[tuple[str, str], Trial]] = {}
 
         def batches() -> Iterator[GraphBatch]:
@@ -196,7 +231,7 @@ class Session:
                     self._store.begin(trial)
                 yield batch
 
-        for batch, found in self._runner.run(GraphTrials(self._setup), batches()):
+        for batch, found in self._runner.run(GraphTrials(setup), batches()):
             trials = started.pop(batch.uid)
             if isinstance(found, Failed):
                 found = [Outcome(*pair, "crashed", found.reason) for pair in trials]
@@ -205,22 +240,6 @@ class Session:
             for trial in trials.values():
                 running.pop(trial.uid)
             self._say(f"{self.seconds:.0f} s, {self.tally.trials} trials of the graph")
-        best = self._store.best(self._machine, self.threads)
-        decided = tuple(
-            (kind, subject, best[kind, subject][0].choices)
-            for kind, subject in known
-            if (kind, subject) in best
-            and best[kind, subject][0].choices in known[kind, subject].options
-        )
-        self._store.note_uses(
-            [
-                Use(kind_of[d.subject], d.subject, self._setup.name, d.kind, d.layers, d.default)
-                for d in self.decisions
-            ]
-        )
-        if decided:
-            self._setup = replace(self._setup, decided=decided)
-            self._take_up(self._described())
 
     def _search(
         self, ends_s: float, of_s: float, most: int | None, running: dict[str, Trial]

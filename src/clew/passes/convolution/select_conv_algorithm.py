@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
+from clew.ir.types import Type
 from clew.machine.target import Target
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
@@ -110,7 +111,9 @@ class _Selector(Rewriter):
             in_bf16 += in_parts(new, options.parts, target)
         if [*in_f32, *in_bf16] == [direct]:
             return new
-        selected = self._decided(old, new, [*in_f32, *in_bf16], self._select(in_f32, in_bf16))
+        selected = self._decided(
+            old, new, weight.type, [*in_f32, *in_bf16], self._select(in_f32, in_bf16)
+        )
         sized = None
         with self.covers(old, *old.args):
             if selected is not direct and not new.tensor.is_static:
@@ -121,15 +124,22 @@ class _Selector(Rewriter):
             return sized if sized is not None else selected.build()
 
     def _decided(
-        self, old: Call, conv: Call, algorithms: list[Algorithm], selected: Algorithm
+        self,
+        old: Call,
+        conv: Call,
+        plain: Type,
+        algorithms: list[Algorithm],
+        selected: Algorithm,
     ) -> Algorithm:
-        """Returns the algorithm that `decisions` choose instead of the one selected by cost."""
+        """Returns the algorithm that `decisions` choose instead of the one selected by cost.
+        `plain` is the type of the plain weight.
+        """
         if not conv.tensor.is_static:
             return selected
         names = {algorithm.name: algorithm for algorithm in algorithms}
-        decision = Decision(
-            "convolution", subject_of(conv), tuple(names), selected.name, old.layers
-        )
+        # How panels hold the weight is a decision of its own.
+        subject = f"{subject_of(conv, {'weight_layout'})}, {plain}"
+        decision = Decision("convolution", subject, tuple(names), selected.name, old.layers)
         chosen, remark = self._options.decisions.choose(decision)
         if remark:
             self._ctx.remark(old, remark)
