@@ -17,6 +17,7 @@ import pytest
 # Before anything of clew is imported; processes that tests start inherit it.
 CACHE = Path(__file__).parents[1] / ".cache" / "tests"
 os.environ["CLEW_CACHE_DIR"] = str(CACHE)
+os.environ["CLEW_TUNING"] = str(CACHE / "absent" / "tuning.db")  # no test makes the default file
 
 # Tests start hundreds of processes that import clew, which takes twice the time from source. Where
 # the environment forbids to keep compiled files (containers do), it is for these to be kept.

@@ -56,6 +56,7 @@ SUMMARIES: Final = {
     "I312": "an option has no effect beside another",
     "I314": "a value of a reference is named after no output and no layer",
     "I320": "a value that is read as an index is out of range for its axis",
+    "I387": "the workers of a scheduler are absent, differ, or cannot measure the model",
     "I330": "a file, or a JSON text in one, has more bytes than the budget allows",
     "I331": "an archive, array or table in a file exceeds a budget, or what the machine can hold",
     "C140": "kernels need more memory at once than the budget, or the machine, allows",

@@ -17,7 +17,9 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "src" / "clew"
-HOMES: Final = tuple(f"support/{name}.py" for name in ("files", "folders", "system", "writing"))
+HOMES: Final = tuple(
+    f"support/{name}.py" for name in ("alone", "files", "folders", "system", "writing")
+)
 FUNCTIONS: Final = frozenset(
     (
         "open", "io.open", "codecs.open", "os.open", "os.mkfifo", "gzip.open", "tarfile.open",

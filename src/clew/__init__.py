@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from clew.runtime.spaces import MemorySpace
     from clew.support.budgets import Budgets
     from clew.tap import Taps, tap_states
+    from clew.tuning import TuneReport, tune, tune_report
 
 # Submodules available as attributes, such as `clew.pipelines.pipeline()`, without an import.
 _ROOMS: Final = ("ir", "loop", "ops", "passes", "patterns", "pipelines", "predict", "target", "te")
@@ -111,6 +112,9 @@ _HOMES: Final = {
     "precision_report": "clew.precision",
     "register_op": "clew.ops.registry",
     "tap_states": "clew.tap",
+    "TuneReport": "clew.tuning",
+    "tune": "clew.tuning",
+    "tune_report": "clew.tuning",
 }
 
 
@@ -157,6 +161,7 @@ __all__ = [
     "SpecializedSizes",
     "Taps",
     "Target",
+    "TuneReport",
     "Verdict",
     "__version__",
     "all_ops",
@@ -181,4 +186,6 @@ __all__ = [
     "register_op",
     "schedule_for",
     "tap_states",
+    "tune",
+    "tune_report",
 ]

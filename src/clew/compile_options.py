@@ -25,7 +25,7 @@ class CompileOptions:
     `extend` lists Python files with passes, fusions and schedules. `schedules` maps the name of a
     kernel, or a glob of names, to recorded steps, one per line; `choices` maps it to schedule rules
     and values of their choices. `sizes` maps the name of a free dimension to its sizes as text, as
-    on the command line (`read_size_text`).
+    on the command line (`read_size_text`). `tuned` is `auto`, `none` or a file of records.
     """
 
     target: str = "cpu"
@@ -44,6 +44,7 @@ class CompileOptions:
     links: str = "none"
     bounds: str = "check"
     cache: bool = True
+    tuned: str = "auto"
 
     def __str__(self) -> str:
         """The options that differ from their defaults, in words, except threads and the cache."""
@@ -52,6 +53,7 @@ class CompileOptions:
         words += [self.precision] if self.precision != "f32" else []
         words += [self.target] if self.target != "cpu" else []
         words += [] if self.fuse else ["not fused"]
+        words += [f"tuned={self.tuned}"] if self.tuned != "auto" else []
         words += [f"bounds={self.bounds}"] if self.bounds != "check" else []
         words += [f"sizes {name}={text}" for name, text in self.sizes.items()]
         for name in lists:
@@ -88,6 +90,7 @@ class CompileOptions:
             "sizes": {name: read_size_text(name, text) for name, text in self.sizes.items()},
             "bounds": self.bounds,
             "cache": self.cache,
+            "tuned": None if self.tuned == "none" else self.tuned,
         }
 
 

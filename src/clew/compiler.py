@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from clew import frontends
+from clew.applied_records import with_records
 from clew.backends.backend import Backend, checked_backends
 from clew.backends.options import Options
 from clew.build.sizes import sized
@@ -59,6 +60,7 @@ def compile(
     on_progress: Callable[[str], None] | None = None,
     budgets: Budgets | None = None,
     backends: Sequence[Backend] = (),
+    tuned: str | Path | None = "auto",
 ) -> CompiledModel:
     """Returns the model compiled for a target.
 
@@ -82,7 +84,9 @@ def compile(
     `budgets` limit the resources a file, its compilation and its runs may use (`Budgets.strict()`
     for untrusted files). If the graph depends on values or shapes known only during a run
     (docs/deciding-inputs.md), the model is imported when it is called. `backends` take regions of
-    the graph before the CPU does, in their order (docs/adding-a-backend.md).
+    the graph before the CPU does, in their order (docs/adding-a-backend.md). `tuned` is the file
+    with the records of `clew.tune`, whose best choices are applied: `auto` is the default file
+    (`CLEW_TUNING`) if it exists, None uses no records (docs/tune.md).
 
     A request that has no effect in this model is an error if it is an exact name or a required
     fusion. It is a `ClewWarning` if it may be meant for several models: a glob, a schedule, a pass
@@ -91,8 +95,9 @@ def compile(
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 and I176 (`extend`), I307 (`keep_f32`), I310 (`inputs` of a module), I311 (`required` and
     `disabled`), I315 and I316 (`sizes`), I320 (an index among constants), I321 (`bounds`),
-    I350 to I352 (`backends`), C070 (a backend that fails to compile a region), U020, U030 and U031
-    (a fusion that is illegal or does not match), C140 and C141 (`budgets`), and those of loading.
+    I350 to I352 (`backends`), I380 to I382 (`tuned`), C070 (a backend that fails to compile a
+    region), U020, U030 and U031 (a fusion that is illegal or does not match), C140 and C141
+    (`budgets`), and those of loading.
     """
     machine = target_of(target)
     extend = extensions_of(extend)
@@ -120,6 +125,9 @@ def compile(
         )
         hint = "take pipeline(backends=[...]), or add AssignBackends((backend,))"
         tell([ClewWarning("I312", text, hint=hint)], set())
+    store = default_cache() if cache else Cache(None)
+    if passes is None:
+        chosen = with_records(chosen, tuned, machine, count, store, bounds)
     options = Options(
         target=machine,
         threads=count,
@@ -139,7 +147,7 @@ def compile(
         specialize=specialize,
     )
     with collected_at_the_end():
-        return CompiledModel(module, options, default_cache() if cache else Cache(None))
+        return CompiledModel(module, options, store)
 
 
 def _check_names(

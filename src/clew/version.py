@@ -9,7 +9,7 @@ from typing import Final
 VERSION: Final = "0.1.0"
 # The folders whose code determines a function's native code. `ir` is one of them, because its
 # dimensions become the extents, strides and bounds of loops.
-_DECIDING: Final = (
+DECIDING: Final = (
     "backends", "build", "codegen", "cost", "ir", "loop", "machine", "ops", "schedules", "te",
 )  # fmt: skip
 
@@ -17,7 +17,7 @@ _DECIDING: Final = (
 @cache
 def codegen_version() -> str:
     """Returns a string that changes with any code that affects a function's native code."""
-    return _digest(_DECIDING)
+    return _digest(DECIDING)
 
 
 @cache

@@ -61,6 +61,7 @@ from clew.cli.profile import profile
 from clew.cli.report import report
 from clew.cli.tap import tap
 from clew.cli.tracing import trace
+from clew.cli.tune import tune
 from clew.support.budgets import Budgets, read_budgets, set_default
 from clew.support.difference import relative_error
 from clew.support.errors import ClewError, CompileError
@@ -218,6 +219,7 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "bisect": bisect,
     "dataset": dataset,
     "predict": predict,
+    "tune": tune,
     "trace": trace,
     "correlate": correlate,
     "tap": tap,

@@ -140,6 +140,14 @@ class Compiling:
     cache: Annotated[
         bool, _option("--cache/--no-cache", help="Use the disk cache of native code.")
     ] = True
+    tuned: Annotated[
+        str,
+        _option(
+            "--tuned",
+            metavar="auto|none|FILE",
+            help="Records of clew tune to apply; auto: those in the default file, if it exists.",
+        ),
+    ] = "auto"
     budget: Annotated[list[str], _option("--budget", metavar="NAME=NUMBER", help=BUDGET_HELP)] = (
         field(default_factory=list)
     )
@@ -167,6 +175,7 @@ class Compiling:
             links=self.links,
             bounds=self.bounds,
             cache=self.cache,
+            tuned=self.tuned,
         )
 
 

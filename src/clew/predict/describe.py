@@ -44,9 +44,9 @@ def describe_uses(
     for use, place in zip(uses, around, strict=True):
         key = use.source.key
         if key not in kept:
-            kept[key] = _kernel(use.source)
+            kept[key] = kernel_facts(use.source)
         if key not in divided:
-            divided[key] = {"threads": threads, **_threading(use.source, threads)}
+            divided[key] = {"threads": threads, **threading_facts(use.source, threads)}
         operators = _operators(use.call)
         rows.append({"kernel": use.name, **kept[key], **divided[key], **operators, **_place(place)})
     return rows
@@ -89,7 +89,7 @@ def _layer_shares(function: Function, shares: Sequence[float]) -> dict[str, floa
     return found
 
 
-def _kernel(source: KernelSource) -> Row:
+def kernel_facts(source: KernelSource) -> Row:
     """Returns the facts common to all uses of a kernel."""
     function, outputs = source.function, source.stages.outputs
     result = function.body.type
@@ -138,7 +138,7 @@ def _work(work: Work) -> Row:
     }
 
 
-def _threading(source: KernelSource, threads: int) -> Row:
+def threading_facts(source: KernelSource, threads: int) -> Row:
     """Returns the division of the phases: chunks, and the share of the work that threads divide."""
     groups = phases(source.code.entries)
     cost = shared = longest = 0.0

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from clew.applied_records import with_records
 from clew.backends.calls import kernel_calls, kernel_names, name_of
 from clew.backends.cpu.lowering import KernelSource
 from clew.backends.cpu.schedule_choice import of_operators
@@ -29,7 +30,7 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.machine.target import Target, target_of
 from clew.passes.manager import PassManager
-from clew.runtime.cache import Cache
+from clew.runtime.cache import Cache, default_cache
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Runnable
@@ -71,11 +72,12 @@ def plan(
     fuse: str | None = "auto",
     bounds: str = "check",
     sizes: Mapping[str, GivenSize] | None = None,
+    tuned: str | Path | None = "auto",
 ) -> Plan:
     """Returns the kernels that `clew.compile` would make with the same options.
 
-    Errors: those of the passes, of `extend`, I010 to I013, I315, I316, I321; I188 for a model with
-    named sizes that `sizes` does not fix.
+    Errors: those of the passes, of `extend`, I010 to I013, I315, I316, I321, I380 to I382; I188 for
+    a model with named sizes that `sizes` does not fix.
     """
     machine = target_of(target)
     module, _ = sized(module, sizes)
@@ -90,6 +92,7 @@ def plan(
                 ),
             )
     passes, by_hand = extended(passes_for(machine, opt_level, precision, keep_f32, fuse), extend)
+    passes = with_records(passes, tuned, machine, thread_count(threads), default_cache(), bounds)
     manager = PassManager(
         passes, opt_level, required=required, disabled=disabled, target=machine, trace=False
     )

@@ -11,7 +11,7 @@ from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library.images import is_padding, reads_own_channels
 from clew.schedules.registry import RULES, Registry
-from clew.schedules.request import NO_REQUEST, Request
+from clew.schedules.request import NO_REQUEST, Request, Wish
 from clew.schedules.rule import Scope, Work
 from clew.schedules.space import Settings, Space
 from clew.schedules.stages import StageInfo, sequential_stages, stage_infos
@@ -53,6 +53,17 @@ class Plan:
         """The names of the rules used."""
         return tuple(decision.rule for decision in self.decisions)
 
+    @property
+    def request(self) -> Request:
+        """The request that makes this plan again: each rule at its root, with all its choices."""
+        return Request(
+            tuple(
+                Wish(d.rule, {name: str(value) for name, value in d.settings.items()}, d.root)
+                for d in self.decisions
+                if d.root and d.rule != EMPTY
+            )
+        )
+
 
 def schedule_kernel(
     nest: Nest, target: Target, rules: Registry = RULES, request: Request = NO_REQUEST
@@ -90,7 +101,7 @@ class Planner:
     def kernel(self, nest: Nest) -> Schedule:
         """Returns the schedule of a kernel: from a rule for all of it, or root by root."""
         whole = Work.whole(Schedule(nest))
-        wanted = [rule for rule, _ in self.request.wishes]
+        wanted = [wish.rule for wish in self.request.wishes]
         apart = any(self.rules[rule].scope == "root" for rule in wanted)
         schedule = None if apart else self._taken("kernel", whole)
         if schedule is not None:
@@ -130,11 +141,14 @@ class Planner:
         Errors: S065 if a requested rule matches no stage.
         """
         used = {decision.rule for decision in self.decisions}
-        for rule, _ in self.request.wishes:
-            if rule not in used:
+        roots = {(decision.rule, decision.root) for decision in self.decisions}
+        for rule, _, root in self.request.wishes:
+            if rule not in used or (root and (rule, root) not in roots):
+                where = f"the stage {root}" if root else "no stage"
                 raise ScheduleError(
                     "S065",
-                    f"the rule {rule} matches no stage of {nest.name}",
+                    f"the rule {rule} {'does not match' if root else 'matches'} {where} of "
+                    f"{nest.name}",
                     hint=f"its stages match {', '.join(used)}",
                 )
         return Plan(schedule, tuple(self.decisions))
@@ -154,8 +168,9 @@ class Planner:
         Requested rules come first.
         """
         wished = (
-            (self.rules.find(scope, work, self.target, only=name), changes)
-            for name, changes in self.request.wishes
+            (self.rules.find(scope, work, self.target, only=wish.rule), wish.changes)
+            for wish in self.request.wishes
+            if wish.root in ("", work.members[-1])
         )
         found, changes = next(
             (wish for wish in wished if wish[0] is not None),

@@ -7,6 +7,7 @@
 | `CLEW_THREADS` | threads of a compiled model by default | the CPUs this process may use |
 | `CLEW_HUGE_PAGES` | `0` keeps weights in file pages shared by processes | on |
 | `CLEW_COMPILE_JOBS` | processes for code generation | the CPUs this process may use |
+| `CLEW_TUNING` | the database of `clew tune` | `clew/tuning.db` in the user's data folder |
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Settings:
     threads: int
     compile_jobs: int
     huge_pages: bool
+    tuning: Path
 
 
 # A container's CPU limit: microseconds of CPU time per microseconds of wall-clock time.
@@ -77,10 +79,14 @@ def settings() -> Settings:
     cache = os.environ.get("CLEW_CACHE_DIR")
     base = os.environ.get("XDG_CACHE_HOME")
     home = Path(base) if base else _home() / ".cache"
+    tuning = os.environ.get("CLEW_TUNING")
+    shared = os.environ.get("XDG_DATA_HOME")
+    data = Path(shared) if shared else _home() / ".local" / "share"
     return Settings(
         cache_dir=Path(cache) if cache else home / "clew",
         cache_enabled=os.environ.get("CLEW_CACHE", "1") != "0",
         threads=_count("CLEW_THREADS", usable_cpus()),
         compile_jobs=_count("CLEW_COMPILE_JOBS", usable_cpus()),
         huge_pages=os.environ.get("CLEW_HUGE_PAGES", "1") != "0",
+        tuning=Path(tuning) if tuning else data / "clew" / "tuning.db",
     )

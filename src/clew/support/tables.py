@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import RenderableType
+from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -40,3 +40,11 @@ def table(*columns: str, right: Sequence[str] = (), title: str = "") -> Table:
             header_style="bold",
         )
     return made
+
+
+def as_text(made: Table, columns: int = 140) -> str:
+    """Returns a table as plain text."""
+    console = Console(width=columns, color_system=None, highlight=False)
+    with console.capture() as captured:
+        console.print(made)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines())

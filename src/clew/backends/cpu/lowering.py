@@ -38,6 +38,7 @@ from clew.loop.sizes import at_sizes
 from clew.machine.target import Target
 from clew.ops.common import assumptions
 from clew.ops.registry import Op
+from clew.passes.apply_history import TUNED
 from clew.schedules import (
     NO_REQUEST,
     RULES,
@@ -220,7 +221,8 @@ class KernelSource(Shown):
                 made = choice.apply(self.nest, self._planned, self.target, self.use)
                 if made is not None:
                     return made
-            return self._planned(NO_REQUEST, ())
+            tuned = self.function.attrs.get(TUNED, "") if self._first is None else ""
+            return self._planned(Request.parse(tuned) if tuned else NO_REQUEST, ())
 
     def _planned(self, request: Request, added: Sequence[Rule[Any]]) -> Plan:
         """Returns the plan by rules, with a user's choices and rules."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
 from clew.ir.dims import Dim
@@ -16,6 +16,7 @@ from clew.ir.visit import post_order
 from clew.ops.convolution.stages import product_group
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
+from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.support.errors import GraphTypeError
 from clew.te.analysis import Kind
 
@@ -25,6 +26,7 @@ _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
 # Share of channels in the padded blocks, if no block size divides their number.
 _LEAST_FILLED: Final = 0.8
+_PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
 
@@ -60,8 +62,9 @@ class AlterLayout(Pass):
     `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8
     bits hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
-    Preconditions: weights are constants, layouts are plain; FoldConstant runs after it. Non-goals:
-    selecting layouts by measurement.
+    `decisions` may choose another number of vectors for the panels of a weight.
+
+    Preconditions: weights are constants, layouts are plain; FoldConstant runs after it.
     """
 
     opt_level: ClassVar[int] = 3
@@ -69,6 +72,7 @@ class AlterLayout(Pass):
     blocks: tuple[int, ...] = (32, 16, 8, 4)
     max_tile_vectors: int = 2
     dense_vectors: int = 2
+    decisions: Decisions = field(default_factory=Defaults)
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         if ctx.target is None:
@@ -269,7 +273,9 @@ class _Alterer(Rewriter):
         if not block or old.op.layout_rule is None:
             return None
         stored = _filled_up(channels, of_result or 1)
-        tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
+        tile = block
+        if groups == 1:
+            tile = of_result * self._panel(old, self._tile_vectors(stored, of_result))
         if of_result > lanes:
             tile = of_result  # covers several vectors
         if product_group(old.args[0].tensor.dtype) and of_result > self._lanes_of_sums("f32"):
@@ -284,6 +290,21 @@ class _Alterer(Rewriter):
         arguments, attrs, _ = found
         out_layout = f"NCHW{of_result if groups == 1 else block}c" if of_result else _PLAIN
         return arguments, attrs.with_(out_layout=out_layout)
+
+    def _panel(self, old: Call, vectors: int) -> int:
+        """Returns the number of vectors in a panel of a weight: `vectors`, or another one that was
+        measured to be better.
+        """
+        options = dict.fromkeys((vectors, *_PANELS)) if vectors > 1 else {vectors: None}
+        if len(options) == 1 or not old.tensor.is_static:
+            return vectors
+        decision = Decision(
+            "panel", subject_of(old), tuple(map(str, options)), str(vectors), old.layers
+        )
+        chosen, remark = self._options.decisions.choose(decision)
+        if remark:
+            self._ctx.remark(old, remark)
+        return int(chosen)
 
     def _block_of_odd(self, channels: int, whole: int) -> int:
         """Returns the shortest block that needs no more blocks for the channels than whole vectors
@@ -388,7 +409,7 @@ class _Alterer(Rewriter):
         if 2 * units <= lanes:
             self._ctx.remark(old, f"weight stays plain: {units} units fill at most half a vector")
             return None
-        block = lanes * (vectors if units > lanes else 1)
+        block = lanes * (self._panel(old, vectors) if units > lanes else 1)
         args = [self._to(self.memo[a.id], _PLAIN, a, old) for a in old.args]
         layouts = []
         for number, weight in weights.items():

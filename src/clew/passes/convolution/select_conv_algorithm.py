@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
+from clew.ir.types import Type
 from clew.machine.target import Target
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
@@ -16,6 +17,7 @@ from clew.passes.convolution.conv_by_size import by_size
 from clew.passes.convolution.conv_in_parts import in_parts
 from clew.passes.convolution.convolutions import Algorithm, plain_weight
 from clew.passes.convolution.winograd import direct_cycles, on_phases, winograd
+from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.support.errors import InputError
 
 WINOGRAD, BF16X3 = "winograd", "bf16x3"
@@ -55,11 +57,11 @@ class SelectConvAlgorithm(Pass):
     fast as the direct algorithm, bf16x3 `min_gain_of_parts` times as fast as all others. `tiles`
     lists the tile sizes to consider: (2,) bounds the error to that of 2x2 tiles
     (`nn.conv2d_winograd` states both errors). `parts` is the number of parts of an f32. `exclude`
-    holds name patterns of layers that stay direct.
+    holds name patterns of layers that stay direct. `decisions` may select another algorithm than
+    the cost model, for sizes that are known.
 
     Preconditions: AlterLayout has laid images out in blocks; FoldConstant and DeadCode run after
-    it. Non-goals: groups, integers, narrow images of free size (they stay direct); selection by
-    measurement.
+    it. Non-goals: groups, integers, narrow images of free size (they stay direct).
 
     Errors: I088 for an unknown algorithm.
     """
@@ -72,6 +74,7 @@ class SelectConvAlgorithm(Pass):
     min_gain: float = 1.15
     min_gain_of_parts: float = 1.1
     exclude: tuple[str, ...] = ()
+    decisions: Decisions = field(default_factory=Defaults)
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         unknown = [name for name in self.algorithms if name not in _ALGORITHMS]
@@ -109,7 +112,9 @@ class _Selector(Rewriter):
             in_bf16 += in_parts(new, options.parts, target)
         if [*in_f32, *in_bf16] == [direct]:
             return new
-        selected = self._select(in_f32, in_bf16)
+        selected = self._decided(
+            old, new, weight.type, [*in_f32, *in_bf16], self._select(in_f32, in_bf16)
+        )
         sized = None
         with self.covers(old, *old.args):
             if selected is not direct and not new.tensor.is_static:
@@ -118,6 +123,28 @@ class _Selector(Rewriter):
             costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (*in_f32, *in_bf16))
             self._ctx.remark(old, f"{name}: thousands of cycles expected: {costs}")
             return sized if sized is not None else selected.build()
+
+    def _decided(
+        self,
+        old: Call,
+        conv: Call,
+        plain: Type,
+        algorithms: list[Algorithm],
+        selected: Algorithm,
+    ) -> Algorithm:
+        """Returns the algorithm that `decisions` choose instead of the one selected by cost.
+        `plain` is the type of the plain weight.
+        """
+        if not conv.tensor.is_static:
+            return selected
+        names = {algorithm.name: algorithm for algorithm in algorithms}
+        # How panels hold the weight is a decision of its own.
+        subject = f"{subject_of(conv, {'weight_layout'})}, {plain}"
+        decision = Decision("convolution", subject, tuple(names), selected.name, old.layers)
+        chosen, remark = self._options.decisions.choose(decision)
+        if remark:
+            self._ctx.remark(old, remark)
+        return names[chosen]
 
     def _by_size(
         self,

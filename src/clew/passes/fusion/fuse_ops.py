@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from clew.ir.expr import Call, Expr, Function
@@ -10,6 +10,7 @@ from clew.ir.module import Module
 from clew.ir.outline import Outliner, Piece
 from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
+from clew.passes.decisions import Decisions, Defaults
 from clew.passes.fusion.fusion_groups import Group, Grouper, stays_inside
 
 
@@ -36,7 +37,8 @@ class FuseOps(Pass):
 
     `mode="none"` puts each operator in a separate function. `max_ops` and `max_inputs` bound a
     group. `results` holds ids of calls whose values must be readable: a kernel that computes one
-    inside is split into several, and all others stay unchanged.
+    inside is split into several, and all others stay unchanged. `decisions` may keep apart what
+    would be melted.
 
     Preconditions: no pass after this one looks for operator patterns. Non-goals: choosing loops.
     """
@@ -48,6 +50,7 @@ class FuseOps(Pass):
     max_inputs: int = 30
     melt: bool = True
     results: frozenset[int] = frozenset()
+    decisions: Decisions = field(default_factory=Defaults)
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Fuser(self, ctx).rewrite_module(module)
@@ -67,7 +70,9 @@ class _Fuser(Rewriter):
         if function.is_primitive:
             return function
         options = self._options
-        grouper = Grouper(function, self._ctx, options.max_ops, options.max_inputs)
+        grouper = Grouper(
+            function, self._ctx, options.max_ops, options.max_inputs, options.decisions
+        )
         none = options.mode == "none"
         groups = (
             grouper.singletons()

@@ -36,6 +36,7 @@ from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.ops.registry import Op, runs_on_host
 from clew.passes.base import PassContext
+from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.passes.fusion import melting
 from clew.passes.fusion.views import is_reshape, is_view, left_in_place
 from clew.te.analysis import Kind, is_chosen_piece
@@ -98,8 +99,16 @@ def _asks_for_sizes(call: Call) -> bool:
 class Grouper:
     """Finds the groups of one function's body."""
 
-    def __init__(self, function: Function, ctx: PassContext, max_ops: int, max_inputs: int) -> None:
+    def __init__(
+        self,
+        function: Function,
+        ctx: PassContext,
+        max_ops: int,
+        max_inputs: int,
+        decisions: Decisions | None = None,
+    ) -> None:
         self._ctx = ctx
+        self._decisions = decisions or Defaults()
         self._max_ops = max_ops
         self._max_inputs = max_inputs
         self._order: dict[int, int] = {}
@@ -295,11 +304,23 @@ class Grouper:
         """Merges the group of one call into another's, unless there is a reason not to."""
         group, target = self._group[producer.id], self._group[user.id]
         reason = reason or self._too_large(group, target)
+        if not reason and user.args[0] is group.root:
+            reason = self._kept_apart(producer, user)
         if reason or user.args[0] is not group.root:
             text = f"{producer.op_name} not melted with {user.op_name}: {reason}"
             self._ctx.remark(producer, text)
             return
         self._absorb(group, target)
+
+    def _kept_apart(self, producer: Call, user: Call) -> str:
+        """Returns why two calls that could be melted are not: it was measured to be faster."""
+        if not (producer.tensor.is_static and user.tensor.is_static):
+            return ""
+        layers = tuple(dict.fromkeys((*producer.layers, *user.layers)))
+        subject = f"{subject_of(producer)} -> {subject_of(user)}"
+        decision = Decision("melting", subject, ("melted", "apart"), "melted", layers)
+        chosen, remark = self._decisions.choose(decision)
+        return remark or "kept apart" if chosen == "apart" else ""
 
     # --- backwards: producers join the group of all their users ---
 

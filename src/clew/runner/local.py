@@ -1,0 +1,36 @@
+"""Runs measurements in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+from clew.runner.machine import machine_facts
+from clew.runner.runner import Failed
+from clew.support.alone import alone
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class LocalRunner:
+    """This process."""
+
+    is_remote = False
+    places = 1
+
+    def run(
+        self, work: Callable[[Item], Result], items: Iterator[Item]
+    ) -> Iterator[tuple[Item, Result | Failed]]:
+        """Yields items and their results, in order."""
+        for item in items:
+            with alone():
+                result = work(item)
+            yield item, result
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the facts of this machine."""
+        return machine_facts()
+
+    def close(self) -> None:
+        """Does nothing: there is no connection."""

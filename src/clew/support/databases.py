@@ -1,0 +1,54 @@
+"""Opens SQLite files named by the user."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from clew.support.files import check_regular
+
+_WAIT_S: Final = 30.0  # for other writers
+
+
+def open_database(path: Path, *, write: bool) -> sqlite3.Connection:
+    """Returns a connection to an SQLite file; with `write`, the file is created if it is absent.
+
+    Only regular files are opened. Each statement is a transaction of its own unless one is begun.
+    A writer switches the file to write-ahead logging, so that readers and one writer do not wait
+    for each other; other writers wait up to half a minute.
+
+    Errors: OSError, whose `strerror` says why; sqlite3.Error if it is not a database.
+    """
+    if path.exists() or not write:
+        check_regular(os.stat(path))
+    else:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    name = quote(os.fspath(path.absolute()))
+    for options in ("mode=rwc",) if write else ("mode=ro", "immutable=1"):
+        made = sqlite3.connect(
+            f"file:{name}?{options}",
+            uri=True,
+            timeout=_WAIT_S,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            made.execute("PRAGMA trusted_schema=OFF")
+            if write:
+                made.execute("PRAGMA journal_mode=WAL")
+                made.execute("PRAGMA synchronous=NORMAL")
+            made.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        except sqlite3.OperationalError as error:
+            # A reader of a folder it may not write to cannot share the index of the log.
+            made.close()
+            if write or options == "immutable=1" or "open" not in str(error):
+                raise
+        except sqlite3.Error:
+            made.close()
+            raise
+        else:
+            return made
+    raise AssertionError("the last way to open it returns or raises")

@@ -1,0 +1,438 @@
+"""A session of tuning: proposes candidates, has them measured, and keeps the records."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from clew.passes.decisions import Decision
+from clew.records import Store, Trial
+from clew.records.store import SessionRecord, Use
+from clew.records.trial import KERNEL, new_uid
+from clew.runner import Failed, Runner
+from clew.support.errors import InputError
+from clew.tuning.bench import (
+    WHOLE,
+    Batch,
+    Described,
+    GraphBatch,
+    GraphTrials,
+    Setup,
+    Trials,
+    describe,
+)
+from clew.tuning.graphs import GraphCandidate
+from clew.tuning.search import Forecast, Search
+from clew.tuning.sequential import Demand
+from clew.tuning.tunable import Outcome, Tunable
+
+DEMAND: Final = Demand()
+LANES: Final = 3
+_SHARE_OF_GRAPH: Final = 0.3  # of the time
+_GRAPHS_TOGETHER: Final = 24
+_KINDS: Final = ("convolution", "melting", "panel")  # of decisions about the graph, in this order
+_MOST_IN_LANE: Final = 12
+_CONFIRMING: Final = Demand(margin=0.0, level=0.05, most=40)
+_CONFIRMATIONS: Final = 3
+_SHARE_TO_CONFIRM: Final = 0.1
+_MOST_TO_CONFIRM_S: Final = 20.0
+_COMPARED: Final = 24  # turns of whole calls at the end
+_ANOTHER_S: Final = 600.0
+
+Say = Callable[[str], None]
+
+
+@dataclass
+class Tally:
+    """What a session did: trials by state, seconds, and nanoseconds of whole calls without records
+    and with the best ones (medians of turns), if it came to that. `problem` says how outputs
+    differ, if they do.
+    """
+
+    states: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    before_ns: float | None = None
+    after_ns: float | None = None
+    expected_gain: float | None = None
+    problem: str = ""
+    stopped: bool = False
+
+    @property
+    def trials(self) -> int:
+        """The number of trials."""
+        return sum(self.states.values())
+
+
+class Session:
+    """Tunes the kernels of one model.
+
+    Every trial is in the store before it begins and after it ends, so that a session may end at any
+    time, however it ends, and another goes on.
+    """
+
+    def __init__(
+        self, setup: Setup, store: Store, runner: Runner, version: str, say: Say, seed: int = 0
+    ) -> None:
+        self._began = time.monotonic()
+        self._setup = setup.portable() if runner.is_remote else setup
+        self._store = store
+        self._runner = runner
+        self._version = version
+        self._say = say
+        self._facts = runner.facts()
+        self._machine = str(self._facts["machine"])
+        for trial in store.settle_crashed():
+            say(f"trial {trial.uid} ended its process: {trial.choices} is not tried again")
+        say("compiling and measuring the model as it is")
+        found = self._described()
+        self.threads: int = found.threads
+        self.decisions: list[Decision] = found.decisions
+        self._call_ns = self._first_ns = found.call_ns
+        self._seed = seed
+        self._take_up(found)
+        earlier = store.sessions(setup.name, self._machine, self.threads)
+        self._before_s = sum(one.seconds for one in earlier)
+        self._record = SessionRecord(
+            new_uid(), setup.name, self._machine, self.threads, time.time(), 0.0, 0
+        )
+        self._begun = 0
+        self.forecast = Forecast()
+        self.tally = Tally()
+
+    def _described(self) -> Described:
+        """Returns what there is to tune, by a machine that measures."""
+        ((_, found),) = self._runner.run(describe, iter([self._setup]))
+        if isinstance(found, Failed):
+            raise InputError("I387", f"the model cannot be measured: {found.reason}")
+        return found
+
+    def _take_up(self, found: Described) -> None:
+        """Begins the search of the kernels of a graph, from what the records say about them."""
+        self.kernels: list[Tunable] = found.kernels
+        self._call_ns = found.call_ns
+        known = self._store.trials(self._machine, self.threads, KERNEL)
+        self.search = Search(self.kernels, known, self._version, self._seed)
+        self._store.note_uses(_uses(self.kernels, self._setup.name))
+
+    # --- progress ---
+
+    @property
+    def seconds(self) -> float:
+        """The length of the session so far."""
+        return time.monotonic() - self._began
+
+    @property
+    def gained_ns(self) -> float:
+        """The time of a call that the best choices save, from the ratios measured so far."""
+        return sum(s.kernel.ns - s.ns for s in self.search.states.values())
+
+    def _progress(self, ends_s: float) -> None:
+        now = self._call_ns - self.gained_ns
+        self.forecast.add(self._before_s + self.seconds, now)
+        gain = self.forecast.gain(_ANOTHER_S)
+        more = "too early to tell" if gain is None else f"about {100 * gain:.1f} % more"
+        self._say(
+            f"{self.seconds:.0f} of {ends_s:.0f} s, {self.tally.trials} trials: "
+            f"{self._first_ns / 1e6:.3f} → {now / 1e6:.3f} ms a call "
+            f"({100 * (1 - now / self._first_ns):.1f} % saved); another 10 minutes: {more}"
+        )
+
+    # --- the search ---
+
+    def tune(self, seconds: float, most: int | None = None) -> Tally:
+        """Runs trials for some seconds, or until there are `most`; then compares the best choices
+        with the default ones in the whole program. Ctrl-C ends the session: all trials that have
+        ended are kept.
+        """
+        keep_s = min(_MOST_TO_CONFIRM_S, _SHARE_TO_CONFIRM * seconds)
+        running: dict[str, Trial] = {}
+        try:
+            self._search_graph(_SHARE_OF_GRAPH * seconds, most, running)
+            self._search(seconds - keep_s, seconds, most, running)
+            self._confirm()
+        except KeyboardInterrupt:
+            self.tally.stopped = True
+        finally:
+            with contextlib.suppress(KeyboardInterrupt):
+                self._store.drop(t.uid for t in running.values())
+                self._note_session()
+        return self.tally
+
+    def _search_graph(self, ends_s: float, most: int | None, running: dict[str, Trial]) -> None:
+        """Tries the options of the graph's decisions that were not tried yet, on the default
+        choices of all kernels: one kind of decision after another, each in the graph that the best
+        options of the earlier ones make. Then goes on with the graph that all of them make.
+        """
+        self._store.note_uses(
+            [
+                Use(d.kind, d.subject, self._setup.name, d.kind, d.layers, d.default)
+                for d in self.decisions
+            ]
+        )
+        tried = {
+            (t.kind, t.subject, t.choices)
+            for t in self._store.trials(self._machine, self.threads)
+            if t.kind != KERNEL and t.version == self._version
+        }
+        setup = self._setup
+        for kind in _KINDS:
+            left = [
+                GraphCandidate(kind, d.subject, option)
+                for d in self.decisions
+                for option in d.options
+                if d.kind == kind and option != d.default
+                if (kind, d.subject, option) not in tried
+            ]
+            self._try_options(setup, left, ends_s, most, running)
+            setup = replace(setup, decided=(*setup.decided, *self._best_options(kind)))
+        if setup.decided:
+            self._setup = setup
+            self._take_up(self._described())
+
+    def _best_options(self, kind: str) -> list[tuple[str, str, str]]:
+        """Returns kind, subject and option of the decisions of a kind that records make."""
+        best = self._store.best(self._machine, self.threads)
+        return [
+            (kind, d.subject, best[kind, d.subject][0].choices)
+            for d in self.decisions
+            if d.kind == kind
+            and (kind, d.subject) in best
+            and best[kind, d.subject][0].choices in d.options
+        ]
+
+    def _try_options(
+        self,
+        setup: Setup,
+        left: list[GraphCandidate],
+        ends_s: float,
+        most: int | None,
+        running: dict[str, Trial],
+    ) -> None:
+        """Runs trials of options in the graph of a setup."""
+        started: dict[str, dict[tuple[str, str], Trial]] = {}
+
+        def batches() -> Iterator[GraphBatch]:
+            while left and self.seconds < ends_s and (most is None or self._begun < most):
+                count = _GRAPHS_TOGETHER if most is None else most - self._begun
+                chosen = tuple(left[: min(count, _GRAPHS_TOGETHER)])
+                del left[: len(chosen)]
+                trials = {
+                    (c.subject, c.option): self._trial(c.kind, c.subject, c.option) for c in chosen
+                }
+                running.update({trial.uid: trial for trial in trials.values()})
+                self._begun += len(trials)
+                batch = GraphBatch(new_uid(), chosen, tuple(self.decisions), DEMAND)
+                started[batch.uid] = trials
+                for trial in trials.values():
+                    self._store.begin(trial)
+                yield batch
+
+        for batch, found in self._runner.run(GraphTrials(setup), batches()):
+            trials = started.pop(batch.uid)
+            if isinstance(found, Failed):
+                found = [Outcome(*pair, "crashed", found.reason) for pair in trials]
+            for outcome in found:
+                self._ended(trials[outcome.subject, outcome.choices], outcome, 1.0)
+            for trial in trials.values():
+                running.pop(trial.uid)
+            self._say(f"{self.seconds:.0f} s, {self.tally.trials} trials of the graph")
+
+    def _search(
+        self, ends_s: float, of_s: float, most: int | None, running: dict[str, Trial]
+    ) -> None:
+        started: dict[str, dict[tuple[str, str], Trial]] = {}
+        waiting: list[Batch] = []  # parts of batches that ended their process
+
+        def batches() -> Iterator[Batch]:
+            while self.seconds < ends_s and (most is None or self._begun < most):
+                batch = waiting.pop() if waiting else self._batch(ends_s, most)
+                if batch is None:
+                    return
+                trials = {pair: self._trial(KERNEL, *pair) for pair in batch.candidates}
+                for subject, choices in trials:
+                    self.search.states[subject].tried.add(choices)
+                started[batch.uid] = trials
+                running.update({trial.uid: trial for trial in trials.values()})
+                self._begun += len(trials)
+                yield batch
+
+        def note(batch: Batch, subject: str, choices: str, state: str) -> None:
+            self._store.update(replace(started[batch.uid][subject, choices], state=state))
+
+        work = Trials(self._setup, None if self._runner.is_remote else note)
+        for batch, found in self._runner.run(work, batches()):
+            trials = started.pop(batch.uid)
+            if isinstance(found, Failed):
+                if len(trials) > 1:  # one of the candidates is to blame
+                    waiting += _halves(batch)
+                    self._begun -= len(trials)
+                    found = []
+                else:
+                    found = [Outcome(*pair, "crashed", found.reason) for pair in trials]
+            for outcome in found:
+                trial = trials.pop((outcome.subject, outcome.choices), None)
+                if trial is not None:  # two lanes may have the same candidate
+                    against = batch.incumbents.get(outcome.subject, "")
+                    self._ended(trial, outcome, self.search.ratio_of(outcome.subject, against))
+                    running.pop(trial.uid)
+            for trial in trials.values():
+                running.pop(trial.uid)
+            self._store.drop(trial.uid for trial in trials.values())
+            self._note_session()
+            self._progress(of_s)
+
+    def _batch(self, ends_s: float, most: int | None) -> Batch | None:
+        """Returns the next batch; None if there is nothing left to try."""
+        lanes = self.search.propose(LANES, _MOST_IN_LANE)
+        if most is not None:
+            lanes = _first(lanes, most - self._begun)
+        if not lanes:
+            return None
+        seconds = max(2.0, ends_s - self.seconds)
+        return Batch(new_uid(), self.search.incumbents, tuple(lanes), DEMAND, seconds)
+
+    def _trial(self, kind: str, subject: str, choices: str) -> Trial:
+        state = self.search.states.get(subject)
+        return Trial(
+            kind,
+            subject,
+            self._machine,
+            self.threads,
+            self._version,
+            choices,
+            "",
+            self._setup.name,
+            against=state.record.uid if state is not None and state.record is not None else "",
+        )
+
+    def _ended(self, trial: Trial, outcome: Outcome, against: float) -> None:
+        """Keeps the outcome of a trial against choices of a ratio to the default's time."""
+        total = None
+        if outcome.ratio is not None and math.isfinite(outcome.ratio):
+            total = outcome.ratio * against
+        done = replace(
+            trial,
+            schedule=outcome.schedule,
+            state=outcome.state,
+            reason=outcome.reason,
+            ns=outcome.ns,
+            q1_ns=outcome.q1_ns,
+            q3_ns=outcome.q3_ns,
+            against_ns=outcome.against_ns,
+            pairs=outcome.pairs,
+            ratio=outcome.ratio,
+            total_ratio=total,
+        )
+        self._store.update(done)
+        if done.kind == KERNEL:
+            self.search.note(done)
+        self.tally.states[done.state] = self.tally.states.get(done.state, 0) + 1
+
+    # --- the end ---
+
+    def _confirm(self) -> None:
+        """Measures the best choices of all kernels against the default ones, in turns, and corrects
+        their records. A kernel whose best choices are not faster gets its next best ones, which are
+        measured then. Whole calls are compared last.
+        """
+        whole = Outcome(WHOLE, "", "undecided")
+        for _ in range(_CONFIRMATIONS):
+            best = self._unconfirmed()
+            if not best:
+                break
+            self._say("comparing the best choices with the default ones")
+            chosen = {subject: trial.choices for subject, trial in best.items()}
+            batch = Batch(
+                new_uid(), {}, (chosen,), _CONFIRMING, _MOST_TO_CONFIRM_S, confirming=_COMPARED
+            )
+            ((_, found),) = self._runner.run(Trials(self._setup), iter([batch]))
+            if isinstance(found, Failed):
+                return
+            *outcomes, whole = found
+            self._store.update(*(_confirmed(best[o.subject], o) for o in outcomes))
+            if all(outcome.state == "won" for outcome in outcomes):
+                break
+        self.tally.before_ns, self.tally.after_ns = whole.against_ns, whole.ns
+        self.tally.problem = whole.reason
+
+    def _unconfirmed(self) -> dict[str, Trial]:
+        """Returns the best record of each kernel of the model."""
+        best = self._store.best(self._machine, self.threads)
+        return {
+            kernel.subject: best[KERNEL, kernel.subject][0]
+            for kernel in self.kernels
+            if (KERNEL, kernel.subject) in best
+        }
+
+    def _note_session(self) -> None:
+        self.tally.seconds = self.seconds
+        self.tally.expected_gain = self.forecast.gain(_ANOTHER_S)
+        self._store.note_session(
+            replace(
+                self._record,
+                seconds=self.tally.seconds,
+                trials=self.tally.trials,
+                before_ns=self.tally.before_ns,
+                after_ns=self.tally.after_ns,
+            )
+        )
+
+
+def _confirmed(record: Trial, outcome: Outcome) -> Trial:
+    """Returns a record with what it was measured to be at a session's end."""
+    won = outcome.state == "won"
+    return replace(
+        record,
+        state="won" if won else "lost",
+        reason="" if won else "not faster than the default choices at the end of a session",
+        ns=outcome.ns,
+        q1_ns=outcome.q1_ns,
+        q3_ns=outcome.q3_ns,
+        total_ratio=outcome.ratio,
+        confirmed=True,
+    )
+
+
+def _first(lanes: Sequence[dict[str, str]], count: int) -> list[dict[str, str]]:
+    """Returns lanes with the first `count` candidates."""
+    found: list[dict[str, str]] = []
+    for lane in lanes:
+        kept = dict(list(lane.items())[: max(0, count)])
+        count -= len(kept)
+        if kept:
+            found.append(kept)
+    return found
+
+
+def _halves(batch: Batch) -> list[Batch]:
+    """Returns two batches with half of the candidates each."""
+    pairs = batch.candidates
+    middle = len(pairs) // 2
+    return [
+        replace(batch, uid=new_uid(), lanes=_packed(part))
+        for part in (pairs[:middle], pairs[middle:])
+    ]
+
+
+def _packed(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], ...]:
+    """Returns as few lanes as hold these candidates: a lane has one of each kernel."""
+    lanes: list[dict[str, str]] = []
+    for subject, choices in pairs:
+        free = next((lane for lane in lanes if subject not in lane), None)
+        if free is None:
+            free = {}
+            lanes.append(free)
+        free[subject] = choices
+    return tuple(lanes)
+
+
+def _uses(kernels: Sequence[Tunable], model: str) -> list[Use]:
+    return [
+        Use(KERNEL, kernel.subject, model, name, layers, kernel.default)
+        for kernel in kernels
+        for name, layers in zip(kernel.uses, kernel.layers, strict=True)
+    ]

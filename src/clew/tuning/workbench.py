@@ -1,0 +1,396 @@
+"""Compiles, verifies and measures candidates for the kernels of one model on this machine.
+
+A candidate is measured as a part of the whole program: a second build of the model, equal to the
+first but for the candidates, runs in turns with it, and every kernel is timed inside whole calls.
+So weights come from where they come from in deployment, and neighbors run before and after.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from clew.backends.cpu.history import with_choices
+from clew.backends.cpu.lowering import KernelBinary, KernelSource
+from clew.backends.cpu.schedule_choice import of_operators
+from clew.backends.options import Options
+from clew.bisection.numbers import whole_tolerance
+from clew.build.all_sizes import build_at
+from clew.build.result import Build, KernelUse
+from clew.codegen.artifact import ObjectCode
+from clew.codegen.objects import submit
+from clew.compiled import CompiledModel
+from clew.ir.expr import Function
+from clew.ir.module import Module
+from clew.ir.structural import structural_hash
+from clew.passes.apply_history import Advice, ApplyHistory, untuned
+from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.runtime.cache import Cache
+from clew.runtime.program import Program
+from clew.runtime.threads import shared_pool
+from clew.runtime.timing import TimedProgram
+from clew.support.errors import ClewError
+from clew.tuning.facts import facts_of
+from clew.tuning.sequential import Comparison, Demand, quantile
+from clew.tuning.tunable import Knob, Outcome, Tunable
+from clew.tuning.verifying import Verifier
+
+Array = np.ndarray[Any, Any]
+Choices = Mapping[str, str]
+"""The choices of kernels by structural hash; those of other kernels are the default ones."""
+Note = Callable[[str, str, str], None]
+"""Receives the subject of a trial, its choices, and its state when that changes."""
+
+_TURN_S: Final = 0.02  # of the counted calls in a turn
+_MOST_CALLS: Final = 8
+_VALUES: Final = 3  # sets of inputs, which calls use in turn
+_FIRST_TURNS: Final = 12
+AGAIN: Final = 20
+"""The number of turns in which a winner is measured again."""
+
+
+class Told:
+    """A history with given choices."""
+
+    def __init__(self, choices: Choices) -> None:
+        self._choices = dict(choices)
+
+    def __repr__(self) -> str:
+        return f"<{sorted(self._choices.items())}>"
+
+    def advice(self, function: Function) -> Advice:
+        """Returns the choices given for a kernel."""
+        return Advice(self._choices.get(structural_hash(untuned(function)), ""))
+
+
+class Workbench:
+    """A model compiled without records, and builds of it with other choices."""
+
+    def __init__(self, compiled: CompiledModel, cache: Cache, seed: int = 0) -> None:
+        """`compiled` is the model compiled without records; its inputs have known sizes."""
+        self.compiled = compiled
+        self.options: Options = replace(
+            compiled.options, required=(), disabled=(), instruments=(), trace=False,
+            on_progress=lambda text: None, guard=False,
+        )  # fmt: skip
+        self.cache = cache
+        self.values = [compiled.checked(compiled.drawn(seed=seed + n)) for n in range(_VALUES)]
+        self.base: Build = compiled.build_for(self.values[0])
+        self._fused: Module = self.base.stages[-1].module
+        self._functions: dict[str, Function] = {}
+        self._of_use: list[str] = []
+        for use in self.base.uses:
+            function = use.call.op
+            assert isinstance(function, Function)
+            subject = structural_hash(untuned(function))
+            self._functions.setdefault(subject, function)
+            self._of_use.append(subject)
+        self._verifier = Verifier(self.base, self.values[0], self.options, cache)
+        self._built: dict[tuple[tuple[str, str], ...], Timed] = {}
+
+    # --- what can be tuned ---
+
+    def tunables(self) -> list[Tunable]:
+        """Returns the kernels with choices, with their times in the default build."""
+        timed = self.timed({})
+        rows = np.array([timed.turn(self.values) for _ in range(_FIRST_TURNS)])
+        times = self.by_subject(np.median(rows, axis=0))
+        facts = facts_of(self.base, self.options.threads)
+        found: list[Tunable] = []
+        for subject, function in self._functions.items():
+            places = [n for n, s in enumerate(self._of_use) if s == subject]
+            uses = [self.base.uses[n] for n in places]
+            knobs = self._knobs(uses[0], function)
+            if not knobs:
+                continue
+            found.append(
+                Tunable(
+                    subject,
+                    tuple(use.name for use in uses),
+                    tuple(self.base.kernel_layers(use) for use in uses),
+                    tuple(places),
+                    str(uses[0].source.plan.request),
+                    knobs,
+                    times[subject],
+                    facts[places[0]],
+                )
+            )
+        return found
+
+    def _knobs(self, use: KernelUse, function: Function) -> tuple[Knob, ...]:
+        """Returns the choices of a kernel; none if a schedule was written for it."""
+        if use.source.by_hand or of_operators(function, self.options.target):
+            return ()
+        return tuple(
+            Knob(decision.rule, decision.root, choice.name, choice.default, choice.options)
+            for decision in use.source.plan.decisions
+            for choice in decision.space
+            if len(choice.options) > 1
+        )
+
+    def by_subject(self, times: Array) -> dict[str, float]:
+        """Returns times of uses, f64[uses], summed by kernel."""
+        found: dict[str, float] = {}
+        for subject, ns in zip(self._of_use, times, strict=True):
+            found[subject] = found.get(subject, 0.0) + float(ns)
+        return found
+
+    # --- candidates ---
+
+    def run(
+        self,
+        incumbents: Choices,
+        lanes: Sequence[Choices],
+        demand: Demand,
+        note: Note = lambda subject, choices, state: None,
+        seconds: float = 60.0,
+    ) -> list[Outcome]:
+        """Returns the outcomes of trials, one per candidate: it is compiled, compared with the
+        interpreter, and measured in turns with the incumbents for at most some seconds.
+
+        Each lane is one further build of the model, with its candidates in it.
+        """
+        wanted = list(dict.fromkeys(pair for lane in lanes for pair in lane.items()))
+        schedules, outcomes = self._prepared(wanted)
+        good: set[tuple[str, str]] = set()
+        for subject, choices in schedules:
+            note(subject, choices, "verifying")
+            reason = self._verifier.wrong(subject, self._functions[subject], choices)
+            if reason:
+                outcomes.append(Outcome(subject, choices, "wrong", reason))
+            else:
+                note(subject, choices, "measuring")
+                good.add((subject, choices))
+        left = [dict(pair for pair in lane.items() if pair in good) for lane in lanes]
+        left = [lane for lane in left if lane]
+        if left:
+            try:
+                found = self.measured(incumbents, left, demand, seconds)
+                outcomes += self._again(incumbents, found, demand)
+            except ClewError as error:  # the program as a whole exceeds a budget
+                reason = f"{error.code} {error.message}"
+                outcomes += [Outcome(*pair, "failed", reason) for pair in good]
+        return [replace(o, schedule=schedules.get((o.subject, o.choices), "")) for o in outcomes]
+
+    def _again(
+        self, incumbents: Choices, found: Sequence[Outcome], demand: Demand
+    ) -> list[Outcome]:
+        """Returns outcomes in which the best candidate of each kernel has the times of further
+        turns: those of the turns that made it win are too good on average.
+        """
+        best: dict[str, Outcome] = {}
+        for outcome in found:
+            held = best.get(outcome.subject)
+            if outcome.state == "won" and (held is None or outcome.ratio < held.ratio):  # type: ignore[operator]
+                best[outcome.subject] = outcome
+        if not best:
+            return list(found)
+        lane = {subject: outcome.choices for subject, outcome in best.items()}
+        fixed = replace(demand, most=AGAIN)
+        taken = {
+            o.subject: o for o in self.measured(incumbents, [lane], fixed, until_decided=False)
+        }
+        return [
+            repeated(outcome, taken[outcome.subject], demand)
+            if best.get(outcome.subject) is outcome
+            else outcome
+            for outcome in found
+        ]
+
+    def _prepared(
+        self, candidates: Sequence[tuple[str, str]]
+    ) -> tuple[dict[tuple[str, str], str], list[Outcome]]:
+        """Compiles candidates into the cache. Returns the schedules of those that compile, and the
+        outcomes of the others.
+        """
+        outcomes: list[Outcome] = []
+        waiting = []
+        for subject, choices in candidates:
+            made = with_choices(self._functions[subject], choices)
+            source = KernelSource(made, self.options.target, bounds=self.options.bounds)
+            try:
+                text = source.emitted.llvm
+            except ClewError as error:
+                outcomes.append(_failed(subject, choices, error))
+                continue
+            stored = self.cache.get(source.key) is not None
+            pending = None if stored else submit(text, source.target)
+            waiting.append(((subject, choices), source, pending))
+        schedules: dict[tuple[str, str], str] = {}
+        for pair, source, pending in waiting:
+            try:
+                if pending is not None:
+                    symbols = tuple(e.symbol for e in source.code.entries)
+                    code = ObjectCode(source.key, pending.result(), symbols)
+                    binary = KernelBinary(source.code, code, source.rules)
+                    self.cache.put(source.key, binary.to_bytes())
+            except ClewError as error:
+                outcomes.append(_failed(*pair, error))
+                continue
+            schedules[pair] = source.schedule.text
+        return schedules, outcomes
+
+    def measured(
+        self,
+        incumbents: Choices,
+        lanes: Sequence[Choices],
+        demand: Demand,
+        seconds: float = 60.0,
+        *,
+        until_decided: bool = True,
+    ) -> list[Outcome]:
+        """Returns the outcomes of measuring candidates in turns with the incumbents; without
+        `until_decided`, after all turns.
+        """
+        old = self.timed(incumbents)
+        new = [self.timed({**incumbents, **lane}, keep=False) for lane in lanes]
+        found = [{subject: Comparison(demand) for subject in lane} for lane in lanes]
+        verdicts: dict[tuple[int, str], str] = {}
+        ends = time.perf_counter() + seconds
+        for turn in range(demand.most):
+            open_ = [n for n, lane in enumerate(lanes) if any((n, s) not in verdicts for s in lane)]
+            if not open_ or time.perf_counter() > ends:
+                break
+            times = self._turns(turn, old, {n: new[n] for n in open_})
+            for number in open_:
+                for subject, comparison in found[number].items():
+                    if (number, subject) in verdicts:
+                        continue
+                    comparison.add(times[number][subject], times[-1][subject])
+                    verdict = comparison.verdict
+                    if verdict is not None and until_decided:
+                        verdicts[number, subject] = verdict
+        return [
+            _outcome(subject, lane[subject], comparison.verdict or "undecided", comparison)
+            for n, lane in enumerate(lanes)
+            for subject, comparison in found[n].items()
+        ]
+
+    def _turns(
+        self, turn: int, old: Timed, new: Mapping[int, Timed]
+    ) -> dict[int, dict[str, float]]:
+        """Returns times by kernel of one turn of each program, in an order that rotates: of the old
+        one as number -1.
+        """
+        programs = [(-1, old), *new.items()]
+        shift = turn % len(programs)
+        return {
+            number: self.by_subject(program.turn(self.values))
+            for number, program in programs[shift:] + programs[:shift]
+        }
+
+    def compared(self, old: Program, new: Program, rounds: int) -> tuple[list[float], list[float]]:
+        """Returns nanoseconds of whole calls without watches: medians of turns, old and new."""
+        programs = (old, new)
+        calls = self.timed({}).calls
+        found: tuple[list[float], list[float]] = ([], [])
+        for turn in range(rounds):
+            for number in (0, 1) if turn % 2 else (1, 0):
+                _call(programs[number], self.values[turn % _VALUES])
+                taken = [_call(programs[number], v) for v in self._in_turn(calls)]
+                found[number].append(quantile(taken, 0.5))
+        return found
+
+    def _in_turn(self, calls: int) -> Sequence[Sequence[Array]]:
+        return [self.values[n % _VALUES] for n in range(calls)]
+
+    def outputs(self, choices: Choices) -> list[Any]:
+        """Returns the outputs of the program with these choices, for the first set of inputs."""
+        return list(self.build(choices).program(self.values[0]))
+
+    # --- builds ---
+
+    def build(self, choices: Choices) -> Build:
+        """Returns a build of the model with these choices."""
+        options = replace(
+            self.options, passes=(ApplyHistory(Told(choices)),), required=("ApplyHistory",)
+        )
+        return build_at(self._fused, options, self.cache, shared_pool(options.threads), {})
+
+    def timed(self, choices: Choices, *, keep: bool = True) -> Timed:
+        """Returns the timed program with these choices. With `keep`, only the last is kept."""
+        key = tuple(sorted(choices.items()))
+        found = self._built.get(key)
+        if found is None:
+            found = Timed(self.build(choices), self.values)
+            if keep:
+                self._built = {key: found}
+        return found
+
+    @property
+    def tolerance(self) -> float:
+        """The error that rounding may cause in the model's outputs."""
+        passes = self.compiled.options.passes
+        narrowed = [p.dtype for p in passes if isinstance(p, ConvertPrecision)]
+        return whole_tolerance(self.base.stages[0].module, narrowed)
+
+    @property
+    def functions(self) -> Mapping[str, Function]:
+        """The primitive functions by structural hash."""
+        return self._functions
+
+
+class Timed:
+    """A program whose kernels are timed inside whole calls."""
+
+    def __init__(self, build: Build, values: Sequence[Sequence[Array]]) -> None:
+        self.build = build
+        self._timed = TimedProgram(build.program, build.segments)
+        self._program = self._timed.part(0)
+        took_ns = min(_call(self._program, v) for v in values)
+        self.calls = int(np.clip(_TURN_S * 1e9 / took_ns, 1, _MOST_CALLS))
+
+    def turn(self, values: Sequence[Sequence[Array]]) -> Array:
+        """Returns f64[uses]: nanoseconds of each kernel use in a call, the median of some calls.
+
+        The first call, which loads caches that the other program has used, does not count.
+        """
+        _call(self._program, values[0])
+        rows = []
+        for number in range(self.calls):
+            self._timed.clear()
+            _call(self._program, values[number % len(values)])
+            taken = self._timed.round().kernels
+            rows.append([taken[use.segment][use.step] for use in self.build.uses])
+        found: Array = np.median(np.array(rows, float), axis=0)
+        return found
+
+
+def _call(program: Program, values: Sequence[Array]) -> int:
+    began = time.perf_counter_ns()
+    program(values)
+    return time.perf_counter_ns() - began
+
+
+def _failed(subject: str, choices: str, error: ClewError) -> Outcome:
+    return Outcome(subject, choices, "failed", f"{error.code} {error.message}")
+
+
+def repeated(first: Outcome, second: Outcome, demand: Demand) -> Outcome:
+    """Returns the outcome of a candidate that won, with the times of the turns that followed."""
+    assert second.ratio is not None
+    wins = second.ratio < 1.0 - demand.margin / 2
+    return replace(
+        second,
+        state="won" if wins else "undecided",
+        reason="" if wins else "it won, and was not faster when measured again",
+        pairs=first.pairs + second.pairs,
+    )
+
+
+def _outcome(subject: str, choices: str, state: str, found: Comparison) -> Outcome:
+    return Outcome(
+        subject,
+        choices,
+        state,
+        ns=quantile(found.new_ns, 0.5),
+        q1_ns=quantile(found.new_ns, 0.25),
+        q3_ns=quantile(found.new_ns, 0.75),
+        against_ns=quantile(found.old_ns, 0.5),
+        pairs=found.turns,
+        ratio=found.ratio,
+    )

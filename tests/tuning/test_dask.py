@@ -1,0 +1,155 @@
+"""The same search on the workers of a scheduler, also when one of them is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import clew
+from clew.ir.module import Module
+from clew.records import Store
+from clew.runner import Failed
+from clew.support.errors import InputError
+
+pytest.importorskip("distributed")
+
+from clew.runner.dask import DaskRunner
+
+
+class Cluster:
+    """A scheduler and workers, each a process."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "scheduler.json"
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._start("scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard",
+                    "--scheduler-file", str(self.file))  # fmt: skip
+        ends = time.monotonic() + 120
+        while not self.file.exists() and time.monotonic() < ends:
+            time.sleep(0.1)
+
+    def worker(self, **environment: str) -> subprocess.Popen[bytes]:
+        return self._start(
+            "worker", "--scheduler-file", str(self.file), "--nthreads", "1", "--no-nanny",
+            "--no-dashboard", "--local-directory", str(self.folder), **environment,
+        )  # fmt: skip
+
+    def _start(self, what: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", f"distributed.cli.dask_{what}", *arguments]
+        made = subprocess.Popen(
+            command, env={**os.environ, "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "60s",
+                          "PYTHONWARNINGS": "ignore", **environment},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder,
+        )  # fmt: skip
+        self.processes.append(made)
+        return made
+
+    @property
+    def address(self) -> str:
+        return str(json.loads(self.file.read_text())["address"])
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    for process in reversed(made.processes):
+        process.kill()
+        process.wait()
+
+
+def test_a_search_survives_the_loss_of_a_worker(
+    tmp_path: Path, module: Module, cluster: Cluster
+) -> None:
+    path, workers = tmp_path / "t.db", [cluster.worker(), cluster.worker()]
+    runner = DaskRunner(cluster.address, 120)
+    runner.client.wait_for_workers(2, timeout=120)
+    numbers: dict[str, int] = runner.client.run(os.getpid)
+    killed: list[int] = []
+    ended = threading.Event()
+
+    def kill() -> None:
+        while not ended.is_set() and not killed:
+            for worker, tasks in runner.client.processing().items():
+                if (
+                    any("_measured" in str(task) for task in tasks)
+                    and numbers[worker] not in killed
+                ):
+                    os.kill(numbers[worker], signal.SIGKILL)
+                    killed.append(numbers[worker])
+            time.sleep(0.02)
+
+    watcher = threading.Thread(target=kill)
+
+    def begin(text: str) -> None:
+        if " trials: " in text and not watcher.ident:
+            watcher.start()
+
+    report = clew.tune(
+        module, minutes=8, trials=14, database=path, threads=1, scheduler=cluster.address,
+        on_progress=begin,
+    )  # fmt: skip
+    ended.set()
+    watcher.join()
+    runner.close()
+    assert killed
+    assert [w.wait(10) for w in workers if w.pid in killed] == [-signal.SIGKILL] * len(killed)
+    assert report.tally is not None
+    assert report.tally.trials >= 14
+    with Store(path) as store:
+        trials = store.trials()
+    assert {t.state for t in trials} <= {"won", "lost", "undecided"}
+    assert all(t.pairs >= 5 for t in trials)
+
+
+def test_work_that_ends_its_workers_fails_alone(cluster: Cluster) -> None:
+    for _ in range(6):
+        cluster.worker()
+    runner = DaskRunner(cluster.address, 120)
+    runner.client.wait_for_workers(6, timeout=120)
+    end = "__import__('os').kill(__import__('os').getpid(), 9)"
+    found: dict[str, Any] = dict(runner.run(eval, iter(["1 + 1", end, "2 * 5", "3 - 1"])))
+    with pytest.raises(ZeroDivisionError):
+        list(runner.run(eval, iter(["1 / 0"])))
+    runner.close()
+    assert isinstance(found.pop(end), Failed)
+    assert found == {"1 + 1": 2, "2 * 5": 10, "3 - 1": 2}
+
+
+def test_workers_must_be_alike(cluster: Cluster) -> None:
+    cluster.worker()
+    runner = DaskRunner(cluster.address, 120)
+    cluster.worker(CLEW_COMPILE_JOBS="1", PYTHONPATH=_other_clew(cluster.folder))
+    runner.client.wait_for_workers(2, timeout=120)
+    runner.close()
+    with pytest.raises(InputError, match="differ in clew") as caught:
+        DaskRunner(cluster.address, 120)
+    assert caught.value.code == "I387"
+
+
+def _other_clew(folder: Path) -> str:
+    """Returns a search path with another version of clew."""
+    source = Path(clew.__file__).parent
+    shutil.copytree(source, folder / "other" / "clew", ignore=shutil.ignore_patterns("static"))
+    changed = folder / "other" / "clew" / "schedules" / "space.py"
+    changed.write_text(changed.read_text() + "\n# another version\n")
+    return os.pathsep.join([str(folder / "other"), os.environ.get("PYTHONPATH", "")])
+
+
+def test_an_address_where_nobody_answers_is_an_error(tmp_path: Path, module: Module) -> None:
+    with pytest.raises(InputError) as caught:
+        DaskRunner("tcp://127.0.0.1:1", wait_s=2)
+    assert caught.value.code == "I387"
+    assert caught.value.hint
