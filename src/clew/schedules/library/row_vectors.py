@@ -51,7 +51,10 @@ def reduce_in_vectors(
 
 
 def joined(
-    schedule: Schedule, info: StageInfo, axes: Sequence[str], names: Sequence[str] = ()
+    schedule: Schedule,
+    info: StageInfo,
+    axes: Sequence[str],
+    names: Sequence[str] = (),
 ) -> str:
     """Fuses the last of a stage's axes where all accesses walk them as one, such as the lines of an
     image. Only the joined axis then has a remainder, and not each line. Returns the name of the
