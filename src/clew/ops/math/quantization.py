@@ -296,6 +296,49 @@ def requantize(x: Tensor, scale: Tensor, *zero: Tensor, dtype: str = "u8") -> Te
 
 
 @register_op(
+    "fake_quantize",
+    traits=Traits(keeps_finite=True, parameters=(1, 2, 3)),
+    samples=(
+        Sample(f32(3, 5), np.float32(30), f32(), u8(), low=0, high=9),
+        Sample(i32(3, 5), np.float32(0.3), f32(5), dtype="i8", low=-999, high=999),
+        Sample(i32(2, 3), np.float32([0.3, 2, 9]), f32(), i8(3), dtype="i8", low=-99, high=99),
+        Sample(f32(3), f32(), f32(2), error="T100"),
+        Sample(f32(3), f32(), f16(), error="T142"),
+        Sample(f32(3), f32(), f32(), dtype="f8e5m2", error="T106"),
+        Sample(f16(3), f32(), f32(), error="T105"),
+    ),
+)
+def fake_quantize(
+    x: Tensor, scale: Tensor, step: Tensor, *zero: Tensor, dtype: str = "u8"
+) -> Tensor:
+    """`dequantize(requantize(x, scale, zero), step, zero)`: numbers on the grid of a quantized
+    tensor, in f32. NaN becomes the lowest.
+    """
+    name = "fake_quantize"
+    if x.dtype not in (SUM, "f32"):
+        raise GraphTypeError("T105", f"{name}: takes {SUM} or f32, got {x.dtype}")
+    _need_quantized(name, dtype)
+    if not is_integer(dtype):
+        raise GraphTypeError("T106", f"{name}: a grid of {dtype}", hint="use i8 or u8")
+    for parameter in (scale, step):
+        _need_scale(name, parameter, ("f32",))
+    given = _Parameters(name, x, scale, zero, 0, 0)
+    _Parameters(name, x, step, (), 0, 0)
+    _need_point(name, given.zero, dtype)
+
+    def body(*i: Scalar) -> Scalar:
+        low, high = (te.as_scalar(float(bound), "f32") for bound in bounds_of(dtype))
+        if given.zero is not None:
+            point = te.cast("f32", given.at(given.zero, i))
+            low, high = low - point, high - point
+        whole = te.call("round", te.cast("f32", x[i]) * given.at(scale, i))
+        whole = te.select(whole >= low, te.minimum(whole, high), low)
+        return whole * given.at(step, i)
+
+    return te.compute(x.shape, body, name, layout=x.layout)
+
+
+@register_op(
     "apply_table",
     kind=Kind.ELEMENTWISE,  # a table is in the first cache
     traits=Traits(keeps_finite=True, parameters=(1,)),

@@ -4,6 +4,7 @@ instructions multiply.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -209,3 +210,16 @@ def in_range(zero: Expr | None, dtype: str = "") -> bool:
     if dtype or not isinstance(zero, Call) or zero.op_name != "cast":
         return False
     return zero.args[0].tensor.dtype in _SMALL
+
+
+def same_numbers(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    """Whether the parameters of two tensors are the same."""
+    return len(a) == len(b) and all(map(_same, a, b))
+
+
+def _same(a: Expr, b: Expr) -> bool:
+    if a is b:
+        return True
+    if not isinstance(a, Constant) or not isinstance(b, Constant) or a.type != b.type:
+        return False
+    return bool(np.array_equal(a.data, b.data))

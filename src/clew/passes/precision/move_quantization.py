@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clew.ir.expr import Attrs, Call, Constant, Expr, Function
+from clew.ir.expr import Attrs, Call, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.ops.registry import Op, argument_references, get_op, runs_on_host
 from clew.passes.base import Pass, PassContext
-from clew.passes.precision.integer_operands import known_values, reshaped
+from clew.passes.precision.integer_operands import known_values, reshaped, same_numbers
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def _unless_the_same(quantize: Call) -> Expr:
     if not _is_dequantized(value):
         return quantize
     assert isinstance(value, Call)
-    same = _same_numbers(value.args[1:], quantize.args[1:])
+    same = same_numbers(value.args[1:], quantize.args[1:])
     same = same and value.args[0].tensor.dtype == quantize.tensor.dtype
     return value.args[0] if same else quantize
 
@@ -227,17 +227,4 @@ def _padded(call: Call, zero: Expr | None, dtype: str) -> Attrs | None:
 def _same_parameters(a: Call, b: Expr) -> bool:
     assert isinstance(b, Call)
     same = a.args[0].tensor.dtype == b.args[0].tensor.dtype and a.attrs == b.attrs
-    return same and _is_whole(a) and _same_numbers(a.args[1:], b.args[1:])
-
-
-def _same_numbers(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
-    """Whether two scales, and two zero points, are the same."""
-    return len(a) == len(b) and all(map(_same, a, b))
-
-
-def _same(a: Expr, b: Expr) -> bool:
-    if a is b:
-        return True
-    if not isinstance(a, Constant) or not isinstance(b, Constant) or a.type != b.type:
-        return False
-    return bool(np.array_equal(a.data, b.data))
+    return same and _is_whole(a) and same_numbers(a.args[1:], b.args[1:])

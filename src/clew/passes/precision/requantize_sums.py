@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from clew.ir.expr import Call, Constant, Expr
+from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType
@@ -15,7 +15,8 @@ from clew.ir.visit import post_order
 from clew.ops.math.quantization import SUM, bounds_of
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
-from clew.passes.precision.integer_operands import Array, known_values
+from clew.passes.precision.integer_operands import Array, known_values, same_numbers
+from clew.te.analysis import Kind
 
 # The largest relative difference of a bias from a multiple of the scale.
 _ROUNDING: Final = 1e-5
@@ -32,6 +33,9 @@ class RequantizeSums(Pass):
     After:
         %1 = add(%sum, bias / s); %3 = requantize(%1, s / t)
 
+    If `%3` is only dequantized again, for an elementwise operator, both steps become one
+    `fake_quantize`.
+
     The factor is rounded once more than in two steps: a number on the border of two integers may
     fall to either, as in ONNX Runtime's QLinearConv. So a float that is not the rounded result of
     arithmetic, such as an input of the model, is divided.
@@ -43,17 +47,56 @@ class RequantizeSums(Pass):
     opt_level: ClassVar[int] = 2
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return _Requantizer().rewrite_module(module)
+        return _Requantizer(ctx).rewrite_module(module)
 
 
 class _Requantizer(Rewriter):
+    def __init__(self, ctx: PassContext) -> None:
+        super().__init__()
+        self._ctx = ctx
+        self._users: dict[int, list[Expr]] = {}
+        self._order: dict[int, int] = {}
+
+    def enter(self, function: Function) -> None:
+        for position, node in enumerate(post_order(function.body)):
+            self._order[node.id] = position
+            for child in dict.fromkeys(node.children):
+                self._users.setdefault(child.id, []).append(node)
+        self._users.setdefault(function.body.id, []).append(function)
+
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         with self.covers(old, *old.args):
+            found: Expr = new
             if new.op_name == "add":
-                return _biased(new) or new
-            if new.op_name == "quantize":
-                return _requantized(new) or new
-        return new
+                found = _biased(new) or new
+            elif new.op_name == "quantize":
+                found = _requantized(new) or new
+        return self._with_grid(old, found) if isinstance(found, Call) else found
+
+    def _with_grid(self, old: Call, new: Call) -> Call:
+        """Returns an elementwise call with the first of its operands that are quantized and
+        dequantized only for it without the integer between: the call will be fused into the kernel
+        of that one. The others' kernels store integers.
+        """
+        if self._ctx.kind(new) not in (Kind.ELEMENTWISE, Kind.BROADCAST):
+            return new
+        found: list[tuple[int, int, Expr]] = []
+        for n, (before, value) in enumerate(zip(old.args, new.args, strict=False)):
+            if len(self._users.get(before.id, ())) == 1 and self._is_only_dequantized(before):
+                with self.covers(before, *before.children[:1]):
+                    number = _on_grid(value)
+                if number is not None:
+                    found.append((self._order[before.id], n, number))
+        if not found or len(old.args) != len(new.args):
+            return new
+        _, n, number = min(found, key=lambda f: f[0])
+        return new.with_args([*new.args[:n], number, *new.args[n + 1 :]])
+
+    def _is_only_dequantized(self, value: Expr) -> bool:
+        """Whether a value is dequantized integers that nothing else reads."""
+        if not isinstance(value, Call) or value.op_name != "dequantize":
+            return False
+        return len(self._users.get(value.args[0].id, ())) == 1
 
 
 def _of_sums(value: Expr) -> bool:
@@ -129,6 +172,20 @@ def _requantized(new: Call) -> Expr | None:
     if low > least or high < most:
         result = get_op("clip")(result, min=float(low), max=float(high))
     return result
+
+
+def _on_grid(new: Expr) -> Expr | None:
+    """Returns a number that is quantized and dequantized again, without the integer between."""
+    if not isinstance(new, Call) or new.op_name != "dequantize":
+        return None
+    value, step, *zero = new.args
+    if not isinstance(value, Call) or value.op_name != "requantize" or new.attrs.block:
+        return None
+    sums, factor, *point = value.args
+    f32 = step.tensor.dtype == new.tensor.dtype == "f32"
+    if not f32 or not same_numbers(zero, point):
+        return None
+    return get_op("fake_quantize")(sums, factor, step, *zero, dtype=value.tensor.dtype)
 
 
 def _is_rounded(value: Expr) -> bool:

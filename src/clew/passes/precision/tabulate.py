@@ -41,7 +41,7 @@ class Tabulate(Pass):
 
     opt_level: ClassVar[int] = 2
 
-    least_operations: int = 12
+    least_operations: int = 32
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Tabulator(self.least_operations, ctx).rewrite_module(module)
