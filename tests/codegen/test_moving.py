@@ -189,3 +189,63 @@ def _emitted(shape: tuple[Dim, ...], order: tuple[int, ...]) -> str:
     target = target_of("cpu-avx512")
     nest = schedule_kernel(lower("transpose", [x], [y]), target).schedule.nest
     return emit_kernel(nest, print_nest(nest), "transpose", target.triple).llvm
+
+
+@pytest.mark.parametrize("name", ["cpu", "cpu-avx2"])
+@pytest.mark.parametrize("block", [4, 8, 16])
+@pytest.mark.parametrize(
+    ("height", "width", "pad"), [(5, 7, 0), (9, 35, 1), (1, 20, 3), (33, 4, 2)]
+)
+def test_blocked_images(height: int, width: int, pad: int, block: int, name: str) -> None:
+    """To blocks of channels, with padding, and back."""
+    target = host() if name == "cpu" else replace(target_of(name), triple=host().triple)
+    for dtype in ("f32", "bf16"):
+        x = te.placeholder((2, 3 * block, height, width), dtype, "x")
+
+        def element(n: te.Scalar, o: te.Scalar, h: te.Scalar, w: te.Scalar, i: te.Scalar, x=x):  # type: ignore[no-untyped-def]
+            inside = (h >= pad) & (h < height + pad) & (w >= pad) & (w < width + pad)
+            value = x[n, o * block + i, h - pad, w - pad]
+            return te.select(inside, value, te.as_scalar(0, x.dtype))
+
+        shape = (2, 3, height + 2 * pad, width + 2 * pad, block)
+        given = values((2, 3 * block, height, width), dtype)
+        wide = [(0, 0), (0, 0), (pad, pad), (pad, pad)]
+        padded = np.pad(given, wide).reshape(2, 3, block, *shape[2:4])
+        wanted = padded.transpose(0, 1, 3, 4, 2)
+        nest = lower("block", [x], [te.compute(shape, element, "y")])
+        schedule = schedule_kernel(nest, target).schedule.finished()
+        y = te.placeholder(shape, dtype, "y")
+        back = te.compute(
+            (2, 3 * block, *shape[2:4]), lambda n, c, h, w, y=y: y[n, c // block, h, w, c % block],
+            "x",
+        )  # fmt: skip
+        turned = schedule_kernel(lower("plain", [y], [back]), target).schedule.finished()
+        for side in GuardSide:
+            found = run(schedule, [given], target, side, 2)
+            np.testing.assert_array_equal(found.reshape(shape), wanted)
+            plain = run(turned, [np.ascontiguousarray(wanted)], target, side, 1)
+            np.testing.assert_array_equal(plain.reshape(np.pad(given, wide).shape),
+                                          np.pad(given, wide))  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["cpu", "cpu-avx2"])
+@pytest.mark.parametrize(
+    ("rows", "columns", "step"), [(5, 7, 2), (9, 17, 2), (3, 20, 3), (1, 9, 4)]
+)
+def test_results_of_transposed_convolutions(rows: int, columns: int, step: int, name: str) -> None:
+    """Pixels alternate between `step` images, whose channels are in blocks."""
+    target = host() if name == "cpu" else replace(target_of(name), triple=host().triple)
+    for block in (8, 16):
+        x = te.placeholder((step * step, rows, columns, block), "f32", "x")
+        shape = (block, rows * step, columns * step)
+        image = te.compute(
+            shape,
+            lambda c, h, w, x=x: x[h % step * step + w % step, h // step, w // step, c],
+            "y",
+        )
+        given = values((step * step, rows, columns, block), "f32")
+        wanted = given.reshape(step, step, rows, columns, block).transpose(4, 2, 0, 3, 1)
+        nest = schedule_kernel(lower("turn", [x], [image]), target).schedule.finished()
+        for side in GuardSide:
+            found = run(nest, [given], target, side, 2)
+            np.testing.assert_array_equal(found.reshape(shape), wanted.reshape(shape))
