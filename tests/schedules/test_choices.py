@@ -50,6 +50,41 @@ def test_every_option_of_every_choice_is_legal(case: str) -> None:
     assert checked > 0
 
 
+@pytest.mark.parametrize("case", LEGAL)
+def test_a_plan_has_a_request_that_makes_it_again(case: str) -> None:
+    (target,) = (t for t in targets() if t.name == LEGAL[case])
+    for source in kernels(case, target):
+        request = Request.parse(str(source.plan.request))
+        again = source._planned(request, ())
+        assert again.schedule.text == source.plan.schedule.text
+        assert again.decisions == source.plan.decisions
+
+
+def test_a_rule_may_be_set_at_one_of_its_roots() -> None:
+    model = (
+        'clew 1\ndef @main(%x: f32[64, 512]) -> (f32[64, 512], f32[512, 64]) with outputs=["y", "z"] {\n'
+        "  %0 = exp(%x)\n  %1 = transpose(%0, axes=[1, 0])\n  %2 = (%0, %1)\n  return %2\n}\n"
+    )
+    compiled = clew.compile(clew.parse(model), fuse=None)
+    (kernel,) = [k for k in compiled.kernels if k.ops == ("exp",)]
+    ((decision,), name) = kernel.choices, kernel.name
+    choice = next(c for c in decision.space if len(c.options) > 1)
+    option = next(o for o in choice.options if o != choice.default)
+
+    def asked(root: str) -> int:
+        text = f"{decision.rule}@{root}: {choice.name}={option}"
+        made = clew.compile(
+            clew.parse(model), fuse=None, extend=[clew.schedule_for(name, choose=text)]
+        )
+        (one,) = [k for k in made.kernels if k.ops == ("exp",)]
+        return one.choices[0].settings[choice.name]
+
+    assert asked(decision.root) == option
+    with pytest.raises(ScheduleError, match="S065") as caught:
+        asked("nowhere")
+    assert "the stage nowhere" in str(caught.value)
+
+
 MODEL = """
 clew 1
 def @main(
@@ -166,7 +201,7 @@ def test_steps_and_choices_exclude_each_other() -> None:
 
 def test_several_rules_of_one_text() -> None:
     request = Request.parse("matmul: rows=4, vectors=1; elementwise\nrows: partial=2")
-    assert [rule for rule, _ in request.wishes] == ["matmul", "elementwise", "rows"]
+    assert [wish.rule for wish in request.wishes] == ["matmul", "elementwise", "rows"]
     assert Request.parse(str(request)) == request
 
 

@@ -18,13 +18,13 @@ import pytest
 
 import clew
 from clew.ir.module import Module
+from clew.predict.dataset import Wanted, collect
+from clew.predict.table import read_table
 from clew.records import Store
-from clew.runner import Failed
+from clew.runner import DaskRunner, Failed
 from clew.support.errors import InputError
 
 pytest.importorskip("distributed")
-
-from clew.runner.dask import DaskRunner
 
 
 class Cluster:
@@ -153,3 +153,17 @@ def test_an_address_where_nobody_answers_is_an_error(tmp_path: Path, module: Mod
         DaskRunner("tcp://127.0.0.1:1", wait_s=2)
     assert caught.value.code == "I387"
     assert caught.value.hint
+
+
+def test_tables_are_measured_by_workers(tmp_path: Path, cluster: Cluster, file: Path) -> None:
+    pytest.importorskip("pyarrow")
+    cluster.worker()
+    path = tmp_path / "table.parquet"
+    runner = DaskRunner(cluster.address, 120)
+    asked = Wanted(models=(file,), networks=1, seed=7, turns=1)
+    found = collect(path, asked, runner=runner)
+    again = collect(path, asked, runner=runner)
+    runner.close()
+    assert (found.networks, found.failed) == (2, [])
+    assert (again.networks, again.skipped) == (0, 2)
+    assert set(read_table(path).column("network").to_pylist()) == {file.stem, "small-7"}

@@ -56,6 +56,14 @@ def dataset(
             metavar="auto,none", help="Fused as deployed, one operator per kernel, or both."
         ),
     ] = "auto",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Dask scheduler whose workers measure, such as tcp://host:8786.",
+            show_default="this machine",
+        ),
+    ] = None,
     json: opt.Json = False,
     *,
     how: Compiling,
@@ -66,6 +74,7 @@ def dataset(
     again.
     """
     from clew.predict.dataset import Wanted, collect  # noqa: PLC0415 - it imports the compiler
+    from clew.runner import runner_at  # noqa: PLC0415
 
     counts = _counts(threads)
     wanted = Wanted(
@@ -81,7 +90,8 @@ def dataset(
     stopped = False
     with progress("measuring the machine") as say:
         try:
-            result = collect(output, wanted, say=say, note=note)
+            with runner_at(scheduler) as runner:
+                result = collect(output, wanted, say=say, note=note, runner=runner)
         except KeyboardInterrupt:
             stopped = True
     if stopped:

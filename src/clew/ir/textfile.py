@@ -40,6 +40,20 @@ def save_module(module: Module, path: str | Path, arrays: Arrays | None = None) 
         ) from None
 
 
+def packed_module(module: Module) -> tuple[str, dict[str, np.ndarray[Any, Any]]]:
+    """Returns a module as its text and the constants that the text names, for another process."""
+    form = printed(module)
+    return form.text, dict(form.constants)
+
+
+def unpacked_module(text: str, constants: Arrays) -> Module:
+    """Returns the module from `packed_module`.
+
+    Errors: those of `parse_module`.
+    """
+    return parse_module(text, constants)
+
+
 def load_module(path: str | Path, *, operators: Lookup | None = None) -> Module:
     """Returns the module written by `save_module`. Only arrays named in the text are read; a text
     that names none needs no `.npz` file.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.frontends import onnx
 from clew.ir.module import Module
+from clew.ir.textfile import packed_module, unpacked_module
 from clew.machine.probes.bandwidth import Bandwidth
 from clew.machine.target import host
 from clew.predict.convnets import convnet, small_convnet
@@ -30,6 +31,7 @@ from clew.predict.extras import needed
 from clew.predict.measure import Machine, Timed, time_program
 from clew.predict.table import read_table, write_table
 from clew.predict.transformers import transformer
+from clew.runner import Failed, LocalRunner, Runner
 from clew.support.errors import ClewError, InputError
 from clew.support.files import reason_of
 from clew.version import VERSION
@@ -71,6 +73,27 @@ class Subject:
     seed: int = -1
 
 
+@dataclass(frozen=True)
+class Job:
+    """A network to measure in each of several ways: precision, fusion and threads."""
+
+    subject: Subject
+    wanted: tuple[tuple[str, str, int], ...]
+    asked: Wanted
+    inputs: Sequence[Array] | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a network and the number of its measurements that were not steady, or the error
+    for which it is left out.
+    """
+
+    rows: list[dict[str, Any]]
+    unsteady: int = 0
+    error: str = ""
+
+
 @dataclass
 class Collected:
     """The rows a session added to a table."""
@@ -90,8 +113,13 @@ def drawn_networks(seed: int, count: int | None) -> Iterator[Subject]:
         if number % _SMALL_EVERY == _SMALL_EVERY - 1:
             family, make = "small", small_convnet
         name = f"{family}-{number}"
-        yield Subject(name, family, lambda make=make, n=number: onnx.load(make(n)[1]), number)  # type: ignore[misc]
+        yield Subject(name, family, partial(_drawn, make, number), number)
         number += 1
+
+
+def _drawn(make: Callable[[int], tuple[str, Any]], number: int) -> Module:
+    """Returns a random network."""
+    return onnx.load(make(number)[1])
 
 
 def collect(
@@ -103,6 +131,7 @@ def collect(
     say: Callable[[str], None] = lambda text: None,
     note: Callable[[str], None] = lambda text: None,
     alone: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    runner: Runner | None = None,
 ) -> Collected:
     """Measures into the table at `path`, which is created or extended; skips measurements it
     already has.
@@ -110,7 +139,8 @@ def collect(
     `subjects` replaces models and random networks; `inputs` gives arrays by a subject's name if
     random ones are unsuitable. `say` reports progress, `note` reports skipped networks, and `alone`
     returns a context manager entered around measurements (a lock that others respect). An
-    interruption (Ctrl-C) ends the session; complete networks stay in the table.
+    interruption (Ctrl-C) ends the session; complete networks stay in the table. `runner` measures,
+    here by default; elsewhere, `alone` is not entered.
 
     Errors: I180 to I189 (tables); I013 for a precision.
     """
@@ -124,8 +154,7 @@ def collect(
     result = Collected()
     pending: list[dict[str, Any]] = []
     written = began = time.perf_counter()
-    memory_gbps: dict[int, float] = {}
-    machine = Machine()
+    runner = runner or LocalRunner()
 
     def flush() -> None:
         nonlocal table, written
@@ -135,44 +164,87 @@ def collect(
             pending.clear()
         written = time.perf_counter()
 
-    try:
+    def left_out(name: str, error: str) -> None:
+        note(f"{name} is left out: {error}")
+        result.failed.append(f"{name}: {error}")
+
+    def jobs() -> Iterator[Job]:
         variant = str(replace(asked.options, precision="f32", fuse=True))
         plain = variant == str(CompileOptions())
         for subject in _subjects(asked) if subjects is None else subjects:
             if not plain:
                 subject = replace(subject, name=f"{subject.name} ({variant})")
             if asked.minutes is not None and time.perf_counter() - began > 60 * asked.minutes:
-                break
-            wanted = [
+                return
+            wanted = tuple(
                 (precision, fuse, threads)
                 for precision in asked.precisions
                 for fuse in asked.fuses
                 for threads in asked.threads
                 if (subject.name, precision, fuse, threads) not in done
-            ]
+            )
             if not wanted:
                 result.skipped += 1
                 continue
             say(f"{subject.name}: compiling ({result.networks} networks measured)")
-            try:
-                rows, unsteady = _measured(
-                    subject, wanted, asked, machine, memory_gbps, (inputs or {}).get(subject.name),
-                    lambda name=subject.name: say(f"{name}: measuring ({result.networks} done)"),  # type: ignore[misc]
-                    alone,
-                )  # fmt: skip
-            except ClewError as error:
-                first = str(error).splitlines()[0]
-                note(f"{subject.name} is left out: {first}")
-                result.failed.append(f"{subject.name}: {first}")
+            if runner.is_remote:
+                try:
+                    subject = _portable(subject)
+                except ClewError as error:
+                    left_out(subject.name, str(error).splitlines()[0])
+                    continue
+            yield Job(subject, wanted, asked, (inputs or {}).get(subject.name))
+
+    def here(job: Job) -> Rows:
+        name = job.subject.name
+        return measure(job, lambda: say(f"{name}: measuring ({result.networks} done)"), alone)
+
+    try:
+        for job, found in runner.run(measure if runner.is_remote else here, jobs()):
+            if isinstance(found, Failed) or found.error:
+                reason = found.reason if isinstance(found, Failed) else found.error
+                left_out(job.subject.name, reason)
                 continue
-            pending += rows
+            pending += found.rows
             result.networks += 1
-            result.unsteady += unsteady
+            result.unsteady += found.unsteady
             if time.perf_counter() - written > _WRITE_EVERY_S:
                 flush()
     finally:
         flush()
     return result
+
+
+def measure(
+    job: Job,
+    begin: Callable[[], None] = lambda: None,
+    alone: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Rows:
+    """Returns the rows of a network, measured in this process. `begin` is called before each
+    measurement, inside which `alone` is entered.
+    """
+    try:
+        rows, unsteady = _measured(
+            job.subject, job.wanted, job.asked, _machine(), _memory, job.inputs, begin, alone
+        )
+    except ClewError as error:
+        return Rows([], error=str(error).splitlines()[0])
+    return Rows(rows, unsteady)
+
+
+@cache
+def _machine() -> Machine:
+    """Returns the probes of this process."""
+    return Machine()
+
+
+_memory: Final[dict[int, float]] = {}
+"""GB/s of memory by the number of threads, measured once in a process."""
+
+
+def _portable(subject: Subject) -> Subject:
+    """Returns a network that can be sent to another process."""
+    return replace(subject, load=partial(unpacked_module, *packed_module(subject.load())))
 
 
 def _done(table: Any) -> set[tuple[Any, ...]]:

@@ -12,8 +12,7 @@ import numpy as np
 from clew.bisection.numbers import error_of
 from clew.compiler import compile
 from clew.ir.module import Module
-from clew.ir.parser import parse_module
-from clew.ir.printer import printed
+from clew.ir.textfile import packed_module, unpacked_module
 from clew.passes.decisions import Decision
 from clew.runtime.cache import Cache, default_cache
 from clew.support.errors import InputError
@@ -45,8 +44,7 @@ class Setup:
         """Returns the same with its module in a form that can be sent."""
         if not isinstance(self.module, Module):
             return self
-        form = printed(self.module)
-        return replace(self, module=(form.text, dict(form.constants)))
+        return replace(self, module=packed_module(self.module))
 
     @property
     def key(self) -> str:
@@ -69,8 +67,7 @@ class Setup:
         """Returns the module."""
         if isinstance(self.module, Module):
             return self.module
-        text, arrays = self.module
-        return parse_module(text, arrays)
+        return unpacked_module(*self.module)
 
 
 @dataclass(frozen=True)

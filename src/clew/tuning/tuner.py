@@ -11,7 +11,7 @@ from clew.applied_records import AUTO
 from clew.compiler import compile
 from clew.ir.module import Module
 from clew.records import Store, default_path
-from clew.runner import LocalRunner, Runner
+from clew.runner import runner_at
 from clew.runner.machine import source_version, target_of_facts
 from clew.runtime.threads import thread_count
 from clew.support.errors import InputError
@@ -51,22 +51,14 @@ def tune(
     module = loaded(model, options)
     path = database_path(database)
     say = on_progress or (lambda text: None)
-    runner: Runner = LocalRunner()
-    if scheduler is not None:
-        from clew.runner.dask import DaskRunner  # noqa: PLC0415 - an optional library
-
-        runner = DaskRunner(scheduler)
     called = name or model_name(model)
     setup = Setup(called, module, options, seed)
-    try:
-        with Store(path) as store:
-            session = Session(setup, store, runner, source_version(), say, seed)
-            tally = session.tune(60.0 * minutes, trials)
+    with Store(path) as store, runner_at(scheduler) as runner:
+        session = Session(setup, store, runner, source_version(), say, seed)
+        tally = session.tune(60.0 * minutes, trials)
         if runner.is_remote:  # the report is on kernels for the workers' machines
             options = {**options, "target": target_of_facts(runner.facts())}
             options["threads"] = session.threads
-    finally:
-        runner.close()
     return tune_report(module, database=path, name=called, tally=tally, **options)
 
 
