@@ -17,10 +17,11 @@ def _torch(path: Path, threads: int, precision: str) -> Runner:
     """Runs the compiled module; bf16 by autocast, f32 otherwise."""
     import torch  # noqa: PLC0415 - optional
 
-    from zoo import workloads  # noqa: PLC0415 - only this engine needs the zoo
+    from zoo import unseen, workloads  # noqa: PLC0415 - only this engine needs the zoo
 
     torch.set_num_threads(threads)
-    module = torch.compile(workloads.torch_module(path.stem))
+    name = path.stem
+    module = torch.compile(unseen.torch_module(name) or workloads.torch_module(name))
     narrow = precision == "bf16"
 
     def run(feed: Feed) -> Outputs:

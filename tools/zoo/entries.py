@@ -28,7 +28,7 @@ class Entry:
 
     `build(path)` writes a self-contained ONNX file. `groups` are the selections it belongs to;
     `dims` has the default size of each symbolic dimension; `sources` are the files whose change
-    makes a cached model stale.
+    makes a cached model stale, and `libraries` further packages whose version does.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Entry:
     inputs: tuple[Input, ...]
     sources: tuple[Path, ...]
     dims: Dims = field(default_factory=dict)
+    libraries: tuple[str, ...] = ()
 
     def draw(self, rng: np.random.Generator, dims: Dims) -> Iterator[tuple[str, Array]]:
         """Yields (name, value) for each input, symbolic dimensions taken from `dims`."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo import detector, encoder, exported, free, handmade, light, quantized, workloads
+from zoo import detector, encoder, exported, free, handmade, light, quantized, unseen, workloads
 from zoo.entries import Array, Entry
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "models"
@@ -20,7 +20,7 @@ _EXPORTERS = ("onnx", "onnxscript", "torch", "transformers")
 
 @cache
 def _catalog() -> dict[str, Entry]:
-    builders = (light, exported, handmade, encoder, detector, free, workloads)
+    builders = (light, exported, handmade, encoder, detector, free, workloads, unseen)
     entries = [entry for builder in builders for entry in builder.entries()]
     entries += quantized.entries({entry.name: entry for entry in entries})
     catalog = {entry.name: entry for entry in entries}
@@ -52,7 +52,7 @@ def inputs(name: str, seed: int = 0, **sizes: int) -> dict[str, Array]:
 def path(name: str) -> Path:
     """Returns the model's ONNX file, built first if it is missing or stale."""
     entry = _catalog()[name]
-    file = _CACHE / _freshness(entry.sources) / f"{name}.onnx"
+    file = _CACHE / _freshness(entry.sources, entry.libraries) / f"{name}.onnx"
     if file.is_file():
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -67,12 +67,12 @@ def path(name: str) -> Path:
 
 
 @cache
-def _freshness(sources: tuple[Path, ...]) -> str:
+def _freshness(sources: tuple[Path, ...], libraries: tuple[str, ...]) -> str:
     """Returns a short hash of a model's dependencies: its builder's sources and the exporters."""
     digest = hashlib.sha256()
     for source in sources:
         digest.update(source.read_bytes())
-    for library in _EXPORTERS:
+    for library in (*_EXPORTERS, *libraries):
         try:
             digest.update(f"{library} {metadata.version(library)}".encode())
         except metadata.PackageNotFoundError:
