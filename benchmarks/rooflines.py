@@ -1,24 +1,32 @@
-"""Shows every kernel of a model with its roof: the FMA peak, or the bandwidth of a memory level.
+"""Shows every kernel of a model with its roof: a peak of arithmetic, or the bandwidth of a memory
+level.
 
     python benchmarks/rooflines.py --models light_resnet50,bert_base --markdown docs/performance.md
+    python benchmarks/rooflines.py --models default,heldout,tail --kernels 0 --json roofs.json
 
-Prints the table of `clew bench` for models of the zoo. Uses of the same code share a row.
+Prints the table of `clew bench` for models of the zoo (uses of the same code share a row), and one
+with a row per model: the time of its kernels, the sum of their limits, and the kernels that take
+more than 3 % of the time and stand below 75 % of their limit. With `--kernels 0`, only the latter.
 """
 
+import json
 import statistics
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 
 import clew
 import zoo
-from clew.bench.roofline import Roof, rooflines
+from clew.bench.roofline import Roof, rooflines, total
 from clew.cli.bench import roofs_table
 from clew.machine.probes.bandwidth import Bandwidth, Level
 from clew.machine.probes.peak import FmaPeak
+from clew.machine.probes.products import ProductPeaks
 from harness.report import circumstances, console, fill, markdown, progress
+from peers import _models
 
 _PEAKS = 5
 
@@ -45,20 +53,62 @@ class Result:
 
 
 def main(
-    models: Annotated[str, typer.Option(help="Names of the zoo.")] = "light_resnet50,bert_base",
+    models: Annotated[
+        str, typer.Option(help="Names or groups of the zoo.")
+    ] = "light_resnet50,bert_base",
     threads: Annotated[int, typer.Option(min=1)] = 1,
     precision: Annotated[str, typer.Option(help="f32, bf16 or auto")] = "f32",
-    most: Annotated[int, typer.Option("--kernels", help="Kernels shown per model.", min=1)] = 15,
+    most: Annotated[int, typer.Option("--kernels", help="Kernels shown per model.", min=0)] = 15,
     document: Annotated[
         Path | None, typer.Option("--markdown", help="Also put the tables into this document.")
     ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the figures to this file.")
+    ] = None,
 ) -> None:
     """Prints the kernels that take longest, with their times relative to their limits."""
-    results = [measured(name, threads, precision) for name in models.split(",")]
-    for result in results:
+    names = list(dict.fromkeys(name for word in models.split(",") for name in _models(word)))
+    results = [measured(name, threads, precision) for name in names]
+    for result in results if most else []:
         console.print(roofs_table(result.roofs[:most], result.limits))
+    console.print(_models_table(results))
+    if json_file:
+        json_file.write_text(json.dumps([_row(result) for result in results], indent=1) + "\n")
     if document:
         fill(document, "rooflines", _document(results, most))
+
+
+def _row(result: Result) -> dict[str, object]:
+    whole = total(result.roofs)
+    return {
+        "model": result.model,
+        "threads": result.threads,
+        "peak_gflops": result.peak_gflops,
+        **asdict(whole),
+        "limit_share": whole.limit_share,
+        "kernels": [asdict(roof) for roof in result.roofs],
+    }
+
+
+def _cells(result: Result) -> list[str]:
+    whole = total(result.roofs)
+    low = [f"{r.kernel} ({100 * r.share:.0f} %, {r.bound})" for r in result.roofs if r.is_low]
+    times = (f"{whole.kernels_ms:.2f}", f"{whole.limits_ms:.2f}", f"{100 * whole.limit_share:.0f}")
+    return [result.model, *times, ", ".join(low)]
+
+
+_COLUMNS = ("kernels, ms", "limits, ms", "% of the roof")
+_LOW = "above 3 % of the time, below 75 % of the limit"
+
+
+def _models_table(results: list[Result]) -> Table:
+    table = Table("model")
+    for header in _COLUMNS:
+        table.add_column(header, justify="right")
+    table.add_column(_LOW)
+    for result in results:
+        table.add_row(*_cells(result))
+    return table
 
 
 def measured(name: str, threads: int, precision: str) -> Result:
@@ -74,17 +124,19 @@ def measured(name: str, threads: int, precision: str) -> Result:
     times = compiled.time_kernels(*(feed[each] for each in compiled.input_names))
     peaks += [peak.gflops(threads) for _ in range(_PEAKS)]
     middle = statistics.median(peaks)
-    return Result(name, threads, middle, levels, rooflines(times, middle, levels))
+    peaks = ProductPeaks(middle, threads)
+    return Result(name, threads, middle, levels, rooflines(times, peaks, levels))
 
 
 def _document(results: list[Result], most: int) -> str:
     columns = ["kernel", "limit", "uses", "µs in all", "share %", "GFLOP/s", "% of peak", "GB/s"]
-    parts = [circumstances()]
-    for result in results:
+    models = [_cells(result) for result in results]
+    parts = [circumstances(), markdown(["model", *_COLUMNS, _LOW], models, numbers=1)]
+    for result in results if most else []:
         rows = [
             [
                 f"`{r.kernel}`",
-                f"{r.limit} {100 * r.limit_share:.0f} %",
+                r.bound,
                 str(r.uses),
                 f"{r.microseconds:.0f}",
                 f"{100 * r.share:.1f}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,11 @@ def test_engines_and_kernels_are_reported_as_json(
         assert run["gflop"] == pytest.approx(0.0053, rel=0.01)
         assert run["peak_gflops"] > 0
         assert sum(k["share"] for k in run["kernels"]) == pytest.approx(1)
+        roof, times = run["roof"], [k["microseconds"] for k in run["kernels"]]
+        assert roof["kernels_ms"] == pytest.approx(sum(times) / 1e3)
+        assert 0 < roof["limits_ms"] <= roof["kernels_ms"]
+        assert roof["limit_share"] == pytest.approx(roof["limits_ms"] / roof["kernels_ms"])
+        assert set(roof["low"]) <= {k["kernel"] for k in run["kernels"]}
         assert {k["limit"] for k in run["kernels"]} <= {"compute", "L2", "memory"}
 
 
@@ -76,6 +82,7 @@ def test_a_missing_peer_is_a_line(
     assert "1 thread, 0.00531 GFLOP" in out
     assert "fastest" not in out
     assert "FMA peak" in out
+    assert re.search(r"kernels [\d.]+ ms; limits [\d.]+ ms: \d+ % of the roof", out)
     assert "more kernels: --kernels 0" in out
 
 

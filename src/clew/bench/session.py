@@ -11,12 +11,13 @@ from typing import Any
 from clew.bench.engines import Feed, Runner, engines, runner_of
 from clew.bench.flops import model_flops
 from clew.bench.measure import Measured, measure
-from clew.bench.roofline import Roof, rooflines
+from clew.bench.roofline import Roof, Total, described, rooflines, total
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.ir.module import Module
 from clew.machine.probes.bandwidth import Bandwidth, Level
 from clew.machine.probes.peak import FmaPeak
+from clew.machine.probes.products import ProductPeaks
 from clew.machine.target import host
 from clew.support.settings import usable_cpus
 
@@ -34,6 +35,16 @@ class Run:
     roofs: list[Roof]
     missing: tuple[str, ...]
 
+    @property
+    def total(self) -> Total:
+        """The kernels together, compared with their limits."""
+        return total(self.roofs)
+
+    @property
+    def roof_lines(self) -> list[str]:
+        """The same in words, and which kernels are large and far below their limits."""
+        return described(self.roofs)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the results as `clew bench --json` prints them."""
         return {
@@ -42,6 +53,7 @@ class Run:
             "peak_gflops": self.measured.peak_gflops,
             "bandwidth_gbps": {level.name: level.gbps for level in self.levels},
             "engines": [asdict(f) for f in self.measured.figures],
+            "roof": {**asdict(self.total), "limit_share": self.total.limit_share},
             "kernels": [asdict(r) for r in self.roofs],
         }
 
@@ -89,7 +101,8 @@ class Session:
         self.say("timing kernels")
         levels = bandwidth.levels(threads)
         times = compiled.time_kernels(*(feeds[0][name] for name in compiled.input_names))
-        roofs = rooflines(times, measured.peak_gflops, levels)
+        peaks = ProductPeaks(measured.peak_gflops, threads)
+        roofs = rooflines(times, peaks, levels)
         missing = tuple(name for name in PEERS if name not in prepares)
         return Run(threads, flops / 1e9, measured, levels, roofs, missing)
 

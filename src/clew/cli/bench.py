@@ -127,6 +127,8 @@ def _show(run: Run, most: int) -> None:
     console.print(roofs_table(run.roofs[: most or None], limits(run.measured, run.levels)))
     if most and len(run.roofs) > most:
         console.print(Text(f"{len(run.roofs) - most} more kernels: --kernels 0", style="dim"))
+    for line in run.roof_lines:
+        console.print(Text(line))
     console.print()
 
 
@@ -177,6 +179,6 @@ def roofs_table(roofs: Sequence[Roof], title: str) -> Table:
             f"{r.gflops:.1f}",
             f"{100 * r.peak_share:.0f}",
             f"{r.gbps:.1f}",
-            f"{r.limit} {100 * r.limit_share:.0f} %",
+            r.bound,
         )
     return made

@@ -10,6 +10,7 @@ from clew.bench.roofline import Work, work_of
 from clew.kernel import Kernel
 from clew.machine.probes.bandwidth import Bandwidth, Level, level_of
 from clew.machine.probes.peak import FmaPeak, TilePeak
+from clew.machine.probes.products import ProductPeaks
 from clew.profile.rows import Limits, Roof
 
 _RUNS: Final = 5  # runs of each loop over each level of memory
@@ -46,17 +47,19 @@ class Roofs:
 
     def __init__(self, here: Machine) -> None:
         self._here = here
+        self._peaks = ProductPeaks(here.peak_gflops, here.threads)
         self._works: dict[Any, tuple[Work, float]] = {}
 
     def of(self, kernel: Kernel, runs: float, ns: float) -> Roof:
         """Returns the roof of a kernel that took `ns` for all its runs."""
         known = self._works.get(kernel.key)
         if known is None:
-            known = self._works[kernel.key] = (work_of(kernel), self._peak(kernel))
-        work, peak = known
+            work = work_of(kernel)
+            known = self._works[kernel.key] = (work, work.compute_ns(self._peak))
+        work, compute_ns = known
         level = level_of(self._here.levels, work.bytes)
         took = max(ns, 1.0)
-        computing = runs * work.flops / peak if peak else 0.0
+        computing = runs * compute_ns
         moving = runs * work.bytes / level.gbps if level.gbps else 0.0
         return Roof(
             flops=work.flops,
@@ -69,8 +72,9 @@ class Roofs:
             limit_share=max(computing, moving) / took,
         )
 
-    def _peak(self, kernel: Kernel) -> float:
-        """Returns the peak GFLOP/s for a kernel's products."""
-        here = self._here
-        tiles = here.tile_gflops is not None and kernel.multiplies_tiles
-        return here.tile_gflops or 0.0 if tiles else here.peak_gflops
+    def _peak(self, data: str, weight: str) -> float:
+        """Returns the peak GFLOP/s for products of two dtypes."""
+        tiles = self._here.tile_gflops
+        if tiles is not None and data == weight == "bf16":
+            return tiles
+        return self._peaks(data, weight)

@@ -76,9 +76,7 @@ def _zero(index: Scalar) -> bool:
 
 
 def _is_product_sum(reduce: Reduce) -> bool:
-    value = reduce.value
-    while isinstance(value, (Cast, Inlined)):
-        value = value.children[0]
+    value = _without_casts(reduce.value)
     return (
         reduce.combiner == "sum"
         and isinstance(value, Binary)
@@ -313,6 +311,43 @@ def product_flops_of(outputs: Sequence[Tensor]) -> Dim:
 
 
 @dataclass(frozen=True)
+class ProductWork:
+    """The operations of sums of products, two per multiply-add, and the dtypes of the factors: as
+    stored, where a factor is a stored value, and otherwise as multiplied.
+    """
+
+    data: str
+    weight: str
+    flops: Dim
+
+
+def product_work_of(outputs: Sequence[Tensor]) -> list[ProductWork]:
+    """Returns the work of each sum of products in a computation, producers first."""
+    found = []
+    for stage in stages(outputs):
+        body = stage.body
+        if isinstance(body, Reduce) and _is_product_sum(body):
+            value = _without_casts(body.value)
+            assert isinstance(value, Binary)
+            flops = 2 * product((*stage.shape, *(a.extent for a in body.axes)))
+            found.append(ProductWork(_factor_dtype(value.a), _factor_dtype(value.b), flops))
+    return found
+
+
+def _factor_dtype(factor: Scalar) -> str:
+    value = _without_casts(factor)
+    while isinstance(value, Select) and isinstance(value.b, Imm):  # padding
+        value = _without_casts(value.a)
+    return value.source.dtype if isinstance(value, Load) else factor.dtype
+
+
+def _without_casts(value: Scalar) -> Scalar:
+    while isinstance(value, (Cast, Inlined)):
+        value = value.children[0]
+    return value
+
+
+@dataclass(frozen=True)
 class ProductSize:
     """A sum of products as `batch` matrix products of m by k and k by n numbers.
 
@@ -333,9 +368,7 @@ def products_of(outputs: Sequence[Tensor]) -> list[ProductSize]:
         body = stage.body
         if not isinstance(body, Reduce) or not _is_product_sum(body):
             continue
-        value = body.value
-        while isinstance(value, (Cast, Inlined)):
-            value = value.children[0]
+        value = _without_casts(body.value)
         assert isinstance(value, Binary)
         left, right = _indices_in(value.a), _indices_in(value.b)
         sizes: dict[str, Dim] = {"batch": 1, "m": 1, "n": 1}
