@@ -300,6 +300,11 @@ class Schedule(Shown):
         self.apply("cache_write", stage=stage)
         return f"{stage}@out"
 
+    def cache_read(self, stage: str, buffer: str) -> str:
+        """Copies an input for a stage that reads it; returns the copying stage's name."""
+        self.apply("cache_read", stage=stage, buffer=buffer)
+        return f"{stage}@{buffer}"
+
     def rfactor(self, stage: str, *lanes: str) -> Schedule:
         """Splits a reduction into partial results over its innermost loops."""
         return self.apply("rfactor", stage=stage, lanes=tuple(lanes))

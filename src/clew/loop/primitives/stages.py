@@ -421,6 +421,54 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
 
 
 @primitive
+def cache_read(nest: Nest, simplifier: Simplifier, *, stage: str, buffer: str) -> Nest:
+    """Copies an input that a stage reads; a new stage `<stage>@<buffer>`, which `compute_at` can
+    move, computes the copy.
+
+    A tile of an array whose rows are far apart is contiguous in its copy. Errors: S002, S020; S024
+    if the stage already has such a copy; S034 if the stage reads no input with this name.
+    """
+    statements = stage_statements(nest, stage)
+    own = {id(s) for s in statements}
+    name = f"{stage}@{buffer}"
+    if name in nest.body.inside.stages:
+        raise ScheduleError("S024", f"{buffer!r} is already copied for stage {stage!r}")
+    found = [
+        load.source
+        for s in statements
+        for _, load in reads(s)
+        if load.source.name == buffer and load.source.scope == "input"
+    ]
+    if not found:
+        raise ScheduleError("S034", f"stage {stage!r} of {nest.name} reads no input {buffer!r}")
+    source = found[0]
+    temporary = Buffer(name, source.shape, source.dtype, "workspace")
+    axes = [Index(f"{name}.i{n}", extent) for n, extent in enumerate(source.shape)]
+    copy: Stmt = Store(temporary, tuple(axes), Load(source, axes), name)
+    for axis in reversed(axes):
+        copy = For(axis, "serial", copy)
+
+    def changed(stmt: Stmt) -> Stmt | None:
+        if not isinstance(stmt, Store):
+            return None
+
+        def change(load: Load, new: Sequence[Scalar]) -> Scalar | None:
+            return Load(temporary, tuple(new)) if load.source is source else None
+
+        return replace(stmt, value=map_loads(stmt.value, change))
+
+    stmts: list[Stmt] = []
+    for stmt in nest.body.stmts:
+        if id(stmt) in own:
+            if copy not in stmts:
+                stmts.append(copy)
+            stmts.append(transform(stmt, changed))
+        else:
+            stmts.append(stmt)
+    return nest.with_body(block(*stmts))
+
+
+@primitive
 def rfactor(nest: Nest, simplifier: Simplifier, *, stage: str, lanes: tuple[str, ...]) -> Nest:
     """Splits a reduction over the innermost loops `lanes` into that many partial results.
 

@@ -296,12 +296,15 @@ def _instance_norm_layout(
     return None if changed is None else ((layout, "NCHW", "NCHW"), changed, layout)
 
 
-def _in_blocks(attrs: Attrs, image: TensorType, layout: str) -> Attrs | None:
-    """Returns the attributes for an image in blocks of channels; None if they are not all full."""
+def _in_blocks(attrs: Attrs, image: TensorType, layout: str, groups: int = 1) -> Attrs | None:
+    """Returns the attributes for an image in blocks of channels; None if they are not all full, or
+    if a block has channels of several groups.
+    """
     channels = image.shape[1] if image.rank == 4 else None
     if attrs.layout != "NCHW" or not isinstance(channels, int):
         return None
-    return attrs.with_(layout=layout) if channels % parse_layout(layout).factor("C") == 0 else None
+    whole = groups * parse_layout(layout).factor("C")
+    return attrs.with_(layout=layout) if channels % whole == 0 else None
 
 
 @register_op(
@@ -309,22 +312,39 @@ def _in_blocks(attrs: Attrs, image: TensorType, layout: str) -> Attrs | None:
     samples=(
         *(Sample(*s.args, groups=3, error=s.error) for s in _PER_CHANNEL),
         Sample(f32(2, 6, 5), f32(6), f32(6), groups=4, error="T107"),
+        Sample(f32(2, 3, 5, 3, 4), f32(12), f32(12), groups=3, layout="NCHW4c"),
+        Sample(f32(1, 4, 2, 9, 16), f32(64), f32(64), groups=2, layout="NCHW16c"),
+        Sample(f32(2, 3, 5, 3, 4), f32(12), f32(12), groups=1, layout="NCHW4c"),
+        Sample(f32(2, 3, 5, 3, 4), f32(12), f32(12), groups=2, layout="NCHW4c", error="T107"),
+        Sample(f32(2, 3, 5, 3, 4), f32(3), f32(12), groups=3, layout="NCHW4c", error="T103"),
+        Sample(f32(2, 4, 5, 3), f32(4), f32(4), groups=2, layout="NCHW4c", error="T109"),
     ),
 )
 def group_norm(
-    x: Tensor, gamma: Tensor, beta: Tensor, *, groups: int, epsilon: float = 1e-5
+    x: Tensor,
+    gamma: Tensor,
+    beta: Tensor,
+    *,
+    groups: int,
+    epsilon: float = 1e-5,
+    layout: str = "NCHW",
 ) -> Tensor:
     """Groups of channels of each image standardized together, times `gamma[C]`, plus `beta[C]`.
 
-    Errors: T101, T102, T103, T105, T107. Source: ONNX GroupNormalization-21.
+    `layout` is the layout of images in blocks of channels, each of one group; others have their
+    channels on axis 1.
+
+    Errors: T101, T102, T103, T105, T107, T109. Source: ONNX GroupNormalization-21.
     """
-    _channels("nn.group_norm", x, gamma, beta)
-    channels = x.shape[1]
-    if groups < 1 or (isinstance(channels, int) and channels % groups):
+    block = parse_layout(layout).factor("C")
+    known = logical_sizes(parse_layout(layout), x.shape)["C"] if block > 1 else None
+    _channels("nn.group_norm", x, gamma, beta, channels=known)
+    channels = x.shape[1] if known is None else known
+    if groups < 1 or (isinstance(channels, int) and channels % (groups * block)):
         raise GraphTypeError(
             "T107", f"nn.group_norm: {groups} groups do not divide {channels} channels"
         )
-    members = channels // groups
+    members = x.shape[1] // groups
     split = te.compute(
         (x.shape[0], groups, members, *x.shape[2:]),
         lambda *i: x[(i[0], i[1] * te.size(members) + i[2], *i[3:])],
@@ -334,9 +354,18 @@ def group_norm(
 
     def body(*i: Scalar) -> Scalar:
         place = (i[0], i[1] // te.size(members), i[1] % te.size(members), *i[2:])
-        return te.cast(x.dtype, value(*place) * widen(gamma[i[1]]) + widen(beta[i[1]]))
+        c = i[1] if block == 1 else i[1] * block + i[-1]
+        return te.cast(x.dtype, value(*place) * widen(gamma[c]) + widen(beta[c]))
 
-    return te.compute(x.shape, body, "group_norm")
+    return te.compute(x.shape, body, "group_norm", layout=x.layout)
+
+
+@group_norm.layout
+def _group_norm_layout(
+    attrs: Attrs, types: Sequence[TensorType], layout: str
+) -> tuple[tuple[str, ...], Attrs, str] | None:
+    changed = _in_blocks(attrs, types[0], layout, attrs.groups)
+    return None if changed is None else ((layout, "NCHW", "NCHW"), changed, layout)
 
 
 # Zeros beside the channels of a pixel: whole vectors, so that copies there are aligned.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from clew.ir.expr import Constant, Expr
+from clew.ir.types import TensorType
 from clew.ops.registry import get_op
 from clew.patterns import Match, Rule, is_constant, is_op, is_splat, rule, wildcard
 from clew.patterns.pattern import Pattern
@@ -159,6 +160,59 @@ def rms_norm(found: Match) -> Expr | None:
     return get_op("nn.rms_norm")(x, gamma, axis=axis, epsilon=epsilon)
 
 
+_ones, _zeros = is_splat(1), is_splat(0)
+_in_groups = is_op("nn.instance_norm")(is_op("reshape")(_x), _ones, _zeros)
+
+
+@rule(is_op("reshape")(_in_groups.used_once()))
+def group_norm(found: Match) -> Expr | None:
+    """Groups of channels that a reshape makes channels of an instance norm."""
+    x, norm = found[_x], found.call(_in_groups)
+    if found.root.type != x.type or x.tensor.rank < 3:
+        return None
+    (batch, channels), (rows, groups) = x.tensor.shape[:2], norm.tensor.shape[:2]
+    if rows != batch or not isinstance(channels, int) or not isinstance(groups, int):
+        return None
+    if channels % groups:
+        return None
+    gamma, beta = (Constant.splat(n, TensorType((channels,), x.tensor.dtype)) for n in (1, 0))
+    epsilon = norm.attrs.epsilon
+    return get_op("nn.group_norm")(x, gamma, beta, groups=groups, epsilon=epsilon)
+
+
+_plain_groups = is_op("nn.group_norm")(_x, _ones, _zeros)
+_scaled_groups = is_op("nn.group_norm")(_x, _gamma, _zeros)
+_factor = is_constant()
+
+
+@rule(is_op("multiply")(_plain_groups.used_once(), _factor))
+def group_norm_gamma(found: Match) -> Expr | None:
+    """Multiplies the scale of a group norm by a factor after it."""
+    norm = found.call(_plain_groups)
+    factor = _by_channel(found.constant(_factor), norm)
+    if factor is None:
+        return None
+    return get_op("nn.group_norm")(found[_x], factor, norm.args[2], **norm.attrs)
+
+
+@rule(is_op("add")(_scaled_groups.used_once(), _beta))
+def group_norm_beta(found: Match) -> Expr | None:
+    """Adds a bias after a group norm to the group norm."""
+    norm = found.call(_scaled_groups)
+    beta = _by_channel(found.constant(_beta), norm)
+    if beta is None:
+        return None
+    return get_op("nn.group_norm")(found[_x], found[_gamma], beta, **norm.attrs)
+
+
+def _by_channel(parameter: Constant, norm: Expr) -> Expr | None:
+    """Returns a constant that differs only between channels as a vector; None if it is another."""
+    shape, (_, channels, *rest) = parameter.tensor.shape, norm.tensor.shape
+    if shape != (channels, *(1,) * len(rest)) and shape != (1, channels, *(1,) * len(rest)):
+        return None
+    return get_op("reshape")(parameter, shape=(channels,))
+
+
 def _fits(found: Match, parameter: Expr) -> bool:
     """Whether a parameter of a normalization is constant and broadcasts to its input."""
     return isinstance(parameter, Constant) and found.root.type == found[_x].type
@@ -174,4 +228,7 @@ BLOCK_RULES: Final[tuple[Rule, ...]] = (
     layer_norm,
     layer_norm_beta,
     rms_norm,
+    group_norm,
+    group_norm_gamma,
+    group_norm_beta,
 )

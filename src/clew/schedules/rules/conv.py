@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from clew.ir.dims import SymDim
+from clew.ir.types import memory_bytes
 from clew.loop.affine import contains
 from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
@@ -27,11 +28,16 @@ from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
 from clew.support.errors import ScheduleError
 from clew.te import roles
-from clew.te.expr import Load
+from clew.te.expr import Load, Select
+from clew.te.walk import nodes
 
 # The current panel of weights and the next one take the rest of the second-level cache.
 _SHARE_OF_IMAGE: Final = 0.4
 _FEW_PANELS: Final = 4
+# Places that a line of memory may have in the second-level cache, as on most CPUs, and the share of
+# them that the image may take.
+_WAYS: Final = 16
+_SHARE_OF_WAYS: Final = 0.5
 _VECTORS_OF_BLOCK: Final = 2
 # An image becomes one line only if that takes less than this share of the tiles of its lines.
 _GOOD_FIT: Final = 0.95
@@ -104,6 +110,9 @@ class Conv(Rule[Convolution]):
         ]
         if match.flat is not None:
             choices.append(flag("flat", flat, "the image as one line"))
+        if not match.own_channels and _reads_pixels(match.info):
+            copied = kept < image.height and _is_crowded(match.info, image, match.target, kept)
+            choices.append(flag("copied", copied, "copy a band of the image for all its panels"))
         return Space(tuple(choices))
 
     def schedule(self, match: Convolution, settings: Settings) -> Schedule:
@@ -125,6 +134,10 @@ class Conv(Rule[Convolution]):
             height = unit * balanced(-(-schedule.extent(down) // unit), most)
             band, down = schedule.split(down, height, tail="once")
             outer.insert(0, band)
+        copy = ""
+        if len(outer) > 1 and settings.get("copied"):
+            copy = schedule.cache_read(info.name, _image_of(match.info).source.name)
+            copied_lanes = stage_infos(schedule)[copy].axes[-1]
         schedule.reorder(*outer, co_outer, down, *across, co_inner, ci)
         inside = []
         if rows:
@@ -143,6 +156,11 @@ class Conv(Rule[Convolution]):
         tiles = [down, ow_outer] if rows else [ow_outer]
         if settings["prefetch"]:
             stream(schedule, info, co_outer, [*tiles, *reduction], match.target)
+        if copy:  # a band's part of the image is contiguous in its copy
+            schedule.compute_at(copy, outer[-1])
+            wide, lane = schedule.split(copied_lanes, match.lanes, tail="guard")
+            schedule.unroll(wide)
+            schedule.vectorize(lane)
         if len(outer) > 1:  # bands of lines
             spread(schedule, [*outer, co_outer, tiles[0]])
         else:
@@ -175,13 +193,47 @@ def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) 
     """Returns the number of result lines whose part of the image stays in the second-level cache
     while panels of weights stream by; all lines if there are only a few panels.
     """
-    load = next(x for x in buffer_loads(info.store.value) if _has_lines(info, x))
+    load = _image_of(info)
     if panels < _FEW_PANELS:
         return image.height
     over = (n.index for n in info.loops if n.name in info.reduction_axes)
     frames = math.prod(i.extent for i in over if contains(load.indices[0], i))
     line_bytes = frames * load.source.typical_bytes / load.source.typical_shape[0] / image.height
     return min(image.height, max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / line_bytes)))
+
+
+def _reads_pixels(info: StageInfo) -> bool:
+    """Whether a convolution reads pixels of an input of known size, each for itself: no window, no
+    padding.
+    """
+    image = next((x for x in buffer_loads(info.store.value) if _has_lines(info, x)), None)
+    taps = [n.extent for n in info.loops if n.index.role == roles.TAP]
+    return (
+        image is not None
+        and image.source.scope == "input"
+        and all(isinstance(extent, int) for extent in image.source.shape)
+        and all(extent == 1 for extent in taps)
+        and not any(isinstance(node, Select) for node in nodes(info.store.value))
+    )
+
+
+def _is_crowded(info: StageInfo, image: Image, target: Target, kept: int) -> bool:
+    """Whether the blocks of a band of `kept` lines compete for the same places in the second-level
+    cache, although the band fits: their distance is a multiple of many places.
+    """
+    load = _image_of(info)
+    blocks, *rest = load.source.typical_shape[1:]
+    block_bytes = math.prod(rest) * memory_bytes(load.source.dtype)
+    run_bytes = block_bytes * kept // image.height
+    way_bytes = target.l2_bytes // _WAYS
+    step = math.gcd(block_bytes, way_bytes)
+    places = way_bytes // step * min(run_bytes, step)
+    return blocks * run_bytes > _SHARE_OF_WAYS * _WAYS * places
+
+
+def _image_of(info: StageInfo) -> Load:
+    """Returns the load of the image, which has lines; the weights have none."""
+    return next(x for x in buffer_loads(info.store.value) if _has_lines(info, x))
 
 
 def _has_lines(info: StageInfo, load: Load) -> bool:
