@@ -143,9 +143,9 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
     name = draw(
         st.sampled_from(
             ["split", "split", "fuse", "reorder", "vectorize", "unroll", "parallel", "hoist",
-             "inline", "compute_at", "compute_at", "cache_write", "rfactor", "prefetch",
-             "partition", "check_whole", "skip_padding", "share_guards", "flatten", "overlap",
-             "widen"]
+             "inline", "compute_at", "compute_at", "cache_write", "cache_read", "rfactor",
+             "prefetch", "partition", "check_whole", "skip_padding", "share_guards", "flatten",
+             "overlap", "widen"]
         )
     )  # fmt: skip
     match name:
@@ -160,6 +160,9 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
             return name, {"order": tuple(order)}
         case "inline" | "cache_write":
             return name, {"stage": draw(stage)}
+        case "cache_read":
+            buffer = st.sampled_from([b.name for b in schedule.nest.inputs])
+            return name, {"stage": draw(stage), "buffer": draw(buffer)}
         case "compute_at":
             scope = draw(st.sampled_from(["scratch", "register", "workspace"]))
             return name, {"stage": draw(stage), "loop": draw(loop), "scope": scope}

@@ -93,6 +93,33 @@ def test_names_of_what_primitives_make() -> None:
     assert schedule.extent("out.i.o+i") == 6
     assert schedule.extent("nowhere") == 0
     assert _new("conv").cache_write("out") == "out@out"
+    assert _new("matmul").cache_read("product", "a") == "product@a"
+
+
+@pytest.mark.parametrize("scope", ["scratch", "workspace"])
+@pytest.mark.parametrize(("m", "n"), [(6, 7), (5, 4), (1, 3)])
+def test_a_copied_input_is_as_large_as_what_a_tile_reads(m: int, n: int, scope: str) -> None:
+    nest, arrays, expected = plain("matmul", m, n)
+    schedule = Schedule(nest)
+    copy = schedule.cache_read("product", "b")
+    schedule.split("product.j", 2, tail="guard")
+    schedule.reorder("product.j.o", "product.i", "product.k", "product.j.i")
+    schedule.compute_at(copy, "product.j.o", scope)
+    assert same(interpret(schedule.finished(), arrays), expected)
+    (line,) = [x for x in str(schedule).splitlines() if f" {copy}: " in x]
+    depth = schedule.extent("product.k")
+    assert f"{scope} {copy}: f32[{depth}, {min(n, 2)}]" in line
+    assert f"{copy}[product.k, product.j.i]" in str(schedule)
+
+
+def test_other_stages_read_an_input_that_is_copied_for_one() -> None:
+    nest, arrays, expected = plain("matmul", 4, 5)
+    schedule = Schedule(nest)
+    copy = schedule.cache_read("product", "b")
+    (tail,) = [line for line in str(schedule).splitlines() if line.strip().startswith("out[")]
+    assert "b[0, out.j]" in tail
+    assert copy not in tail
+    assert same(interpret(schedule.finished(), arrays), expected)
 
 
 def test_padding_is_skipped_outside_of_the_loops_it_does_not_depend_on() -> None:
@@ -415,6 +442,12 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
         "S024", "chain", "is already copied out",
         lambda s: (s.cache_write("added"), s.cache_write("added")),
     ),
+    (
+        "S024", "matmul", "is already copied for stage",
+        lambda s: (s.cache_read("product", "a"), s.cache_read("product", "a")),
+    ),
+    ("S034", "matmul", "reads no input", lambda s: s.cache_read("product", "c")),
+    ("S034", "matmul", "reads no input", lambda s: s.cache_read("out", "a")),
     ("S025", "matmul", "do not reduce", lambda s: s.rfactor("product", "product.j")),
     (
         "S025", "matmul", "do not reduce",

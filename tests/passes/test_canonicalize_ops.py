@@ -132,6 +132,59 @@ def test_a_layer_norm_over_other_axes_stays(kit: Any) -> None:
     assert "nn.layer_norm" not in kit.op_names(after)
 
 
+def _group_norm(
+    k: Any,
+    x: Any,
+    grouped: tuple[int, ...],
+    parameter: tuple[int, ...] = (6, 1, 1),
+    ones: float = 1.0,
+) -> Any:
+    groups = grouped[1]
+    scale, shift = (k.const(np.full(groups, n, np.float32)) for n in (ones, 0))
+    parts = k.layer("reshape", x, shape=grouped)
+    parts = k.layer("nn.instance_norm", parts, scale, shift, epsilon=1e-3)
+    y = k.layer("reshape", parts, shape=x.type.shape)
+    y = k.layer("multiply", y, k.const(k.random(*parameter)))
+    return k.layer("add", y, k.const(k.random(*parameter)))
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 6])
+@pytest.mark.parametrize("parameter", [(6, 1, 1), (1, 6, 1, 1)])
+@pytest.mark.parametrize("flat", [True, False])
+def test_an_instance_norm_of_groups_is_a_group_norm(
+    kit: Any, groups: int, parameter: tuple[int, ...], flat: bool
+) -> None:
+    x = kit.var("x", 2, 6, 3, 4)
+    members = 6 // groups
+    grouped = (2, groups, members * 12) if flat else (2, groups, members, 3, 4)
+    before = kit.module([x], _group_norm(kit, x, grouped, parameter))
+    after = kit.apply(before, CanonicalizeOps())
+    assert kit.op_names(after) == ["reshape", "reshape", "nn.group_norm"]
+    norm = after.main.body.fields[0]
+    assert (norm.attrs.groups, norm.attrs.epsilon) == (groups, 1e-3)
+    kit.same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("grouped", "parameter", "ones", "left"),
+    [
+        ((1, 4, 36), (6, 1, 1), 1.0, "nn.instance_norm"),  # another batch
+        ((2, 4, 18), (6, 1, 1), 1.0, "nn.instance_norm"),  # groups of one channel and a half
+        ((2, 3, 24), (6, 1, 1), 0.5, "nn.instance_norm"),  # a scale for each group
+        ((2, 3, 24), (6, 3, 4), 1.0, "multiply"),  # a factor for each pixel
+        ((2, 3, 24), (4,), 1.0, "multiply"),  # along another axis
+    ],
+)
+def test_other_norms_of_parts_stay(
+    kit: Any, grouped: tuple[int, ...], parameter: tuple[int, ...], ones: float, left: str
+) -> None:
+    x = kit.var("x", 2, 6, 3, 4)
+    before = kit.module([x], _group_norm(kit, x, grouped, parameter, ones))
+    after = kit.apply(before, CanonicalizeOps())
+    assert left in kit.op_names(after)
+    kit.same(before, after)
+
+
 def test_the_mean_over_an_image_is_a_pool(kit: Any) -> None:
     x = kit.var("x", 2, 3, 8, 8)
     y = kit.layer("mean", x, axes=(-1, -2), keepdims=False)

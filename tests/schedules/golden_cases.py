@@ -138,6 +138,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-free-rows": (free_dense, "f32"),
     "dense-u8-i8": (integers, "f32"),
     "conv-1x1": (conv(64, 128, 14, 1), "f32"),
+    "conv-1x1-crowded": (conv(256, 128, 64, 1), "f32"),
     "conv-3x3": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1)), "f32"),
     "conv-3x3-strides": (conv(64, 128, 28, 3, padding=(1, 1, 1, 1), strides=(2, 2)), "f32"),
     "conv-7x7-of-3": (conv(3, 32, 56, 7, padding=(3, 3, 3, 3), strides=(2, 2)), "f32"),

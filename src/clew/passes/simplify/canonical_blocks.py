@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from clew.ir.expr import Constant, Expr
@@ -160,7 +161,11 @@ def rms_norm(found: Match) -> Expr | None:
     return get_op("nn.rms_norm")(x, gamma, axis=axis, epsilon=epsilon)
 
 
-_ones, _zeros = is_splat(1), is_splat(0)
+def _is_all(number: int, constant: Expr) -> bool:
+    return isinstance(constant, Constant) and bool((constant.data == number).all())
+
+
+_ones, _zeros = (is_constant().check(partial(_is_all, n)) for n in (1, 0))
 _in_groups = is_op("nn.instance_norm")(is_op("reshape")(_x), _ones, _zeros)
 
 

@@ -29,7 +29,7 @@ def reduce_in_vectors(
     if load is None or schedule.extent(deepest) < 2:
         return
     index = next(n.index for n in info.loops if n.name == deepest)
-    deepest = joined(schedule, info, info.reduction_axes)
+    deepest = joined(schedule, info, info.reduction_axes, least=lanes * partial)
     extent = schedule.extent(deepest)
     width = _regular_lanes(load, index, min(lanes, extent))
     if width < 2:
@@ -50,17 +50,23 @@ def reduce_in_vectors(
 
 
 def joined(
-    schedule: Schedule, info: StageInfo, axes: Sequence[str], names: Sequence[str] = ()
+    schedule: Schedule,
+    info: StageInfo,
+    axes: Sequence[str],
+    names: Sequence[str] = (),
+    least: int = 0,
 ) -> str:
     """Fuses the last of a stage's axes where sizes are free and all accesses walk them as one, such
-    as the lines of an image. Only the joined axis then has a remainder, and not each line. Returns
-    the name of the last axis. `names` are those of the loops to fuse, if not the stage's own.
+    as the lines of an image. Only the joined axis then has a remainder, and not each line. Axes of
+    known size are fused until the last has `least` iterations. Returns the name of the last axis.
+    `names` are those of the loops to fuse, if not the stage's own.
     """
     pairs = list(zip(axes, names or axes, strict=True))
     (inner, last), outer = pairs[-1], pairs[:-1]
     for axis, name in reversed(outer):
         free = not (schedule.is_static(name) and schedule.is_static(last))
-        if not free or not walks_as_one(info, axis, inner):
+        short = not free and schedule.extent(last) < least
+        if not (free or short) or not walks_as_one(info, axis, inner):
             break
         try:
             last, inner = schedule.fuse(name, last), axis
