@@ -124,8 +124,8 @@ def measured(name: str, threads: int, precision: str) -> Result:
     times = compiled.time_kernels(*(feed[each] for each in compiled.input_names))
     peaks += [peak.gflops(threads) for _ in range(_PEAKS)]
     middle = statistics.median(peaks)
-    peaks = ProductPeaks(middle, threads)
-    return Result(name, threads, middle, levels, rooflines(times, peaks, levels))
+    roofs = rooflines(times, ProductPeaks(middle, threads), levels)
+    return Result(name, threads, middle, levels, roofs)
 
 
 def _document(results: list[Result], most: int) -> str:

@@ -10,10 +10,9 @@ import pytest
 import clew
 import zoo
 from clew import te
-from clew.bench.roofline import Roof, Work, described, rooflines, total, work_of
+from clew.bench.roofline import Products, Roof, Work, described, rooflines, total, work_of
 from clew.machine.probes.bandwidth import Level
 from clew.runtime.model import KernelTime
-from clew.te.analysis import ProductWork
 
 LEVELS = [Level("L2", 1 << 14, 10.0), Level("memory", 1 << 62, 1.0)]
 
@@ -44,7 +43,7 @@ def product_of(data: str, weight: str, n: int) -> Any:
     wide = "f32" if data == "bf16" else "i32"
     k = te.reduce_axis(n)
     return te.compute(
-        (n, n), lambda i, j: te.sum(te.cast(a[i, k], wide) * te.cast(b[k, j], wide), k), "product"
+        (n, n), lambda i, j: te.sum(te.cast(wide, a[i, k]) * te.cast(wide, b[k, j]), k), "product"
     )
 
 
@@ -69,7 +68,7 @@ def timed(kernel: Fake, nanoseconds: float, share: float) -> KernelTime[Any]:
 
 def test_work_is_derived_from_what_is_computed() -> None:
     kernel: Any = Fake("mm", (matmul(32),), b"")
-    products = (ProductWork("f32", "f32", 2 * 32**3),)
+    products = (Products("f32", "f32", 2 * 32**3),)
     assert work_of(kernel) == Work(2 * 32**3, 3 * 32 * 32 * 4, products)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from clew.kernel import Kernel
 from clew.machine.probes.bandwidth import Level, level_of
 from clew.runtime.model import KernelTime
-from clew.te.analysis import ProductWork, bytes_of, flops_of, product_work_of
+from clew.te.analysis import bytes_of, flops_of, product_work_of
 
 Peak = Callable[[str, str], float]
 """Operations per nanosecond (GFLOP/s) on all threads, two per multiply-add, for the dtypes of a
@@ -24,6 +24,15 @@ LOW_SHARE: Final = 0.75
 
 
 @dataclass(frozen=True)
+class Products:
+    """The operations of a sum of products, two per multiply-add, and the dtypes of its factors."""
+
+    data: str
+    weight: str
+    flops: int
+
+
+@dataclass(frozen=True)
 class Work:
     """A kernel's minimum work: FLOPs of its expressions, bytes of its operands, and the part of the
     FLOPs that are sums of products.
@@ -31,15 +40,16 @@ class Work:
 
     flops: int
     bytes: int
-    products: tuple[ProductWork, ...] = ()
+    products: tuple[Products, ...] = ()
 
     def compute_ns(self, peak: Peak) -> float:
         """Returns the nanoseconds that the operations take at least; 0 if a peak is unknown."""
-        parts = [(self.flops - sum(int(p.flops) for p in self.products), peak("f32", "f32"))]
-        parts += [(int(p.flops), peak(p.data, p.weight)) for p in self.products]
-        return (
-            sum(flops / rate for flops, rate in parts if flops) if all(r for _, r in parts) else 0.0
-        )
+        others = self.flops - sum(p.flops for p in self.products)
+        parts = [(others, peak("f32", "f32"))]
+        parts += [(p.flops, peak(p.data, p.weight)) for p in self.products]
+        if any(rate <= 0 for _, rate in parts):
+            return 0.0
+        return sum(flops / rate for flops, rate in parts)
 
 
 @dataclass(frozen=True)
@@ -129,7 +139,7 @@ def described(roofs: Sequence[Roof]) -> list[str]:
 def work_of(kernel: Kernel) -> Work:
     """Returns the work of one use of a kernel, derived from its tensor expressions."""
     outputs, number = kernel.tensors, kernel.build.number
-    products = (ProductWork(p.data, p.weight, number(p.flops)) for p in product_work_of(outputs))
+    products = (Products(p.data, p.weight, number(p.flops)) for p in product_work_of(outputs))
     return Work(number(flops_of(outputs)), number(bytes_of(outputs)), tuple(products))
 
 

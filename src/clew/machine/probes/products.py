@@ -65,9 +65,11 @@ class ProductPeaks:
         multiplied at the rate of f32.
         """
         unit = unit_of(data, weight)
-        if unit not in self._known:
-            self._known[unit] = _measured(unit, self._threads)
-        return self._known[unit]
+        known = self._known.get(unit)
+        if known is None:
+            assert unit is not None, "the peak of f32 is given"
+            known = self._known[unit] = _measured(unit, self._threads)
+        return known
 
 
 def unit_of(data: str, weight: str) -> DotUnit | TileUnit | None:
@@ -78,7 +80,8 @@ def unit_of(data: str, weight: str) -> DotUnit | TileUnit | None:
     takes, at no cost for each product.
     """
     here = host()
-    for unit in (*here.tile_units, *here.dot_units):
+    units: list[DotUnit | TileUnit] = [*here.tile_units, *here.dot_units]
+    for unit in units:
         pair = (unit.data, unit.weight)
         bytes_alike = all(is_integer(d) and bits(d) == 8 for d in (data, weight, *pair))
         if bytes_alike or pair in ((data, weight), (weight, data)):

@@ -228,7 +228,7 @@ def _is_crowded(info: StageInfo, image: Image, target: Target, kept: int) -> boo
     way_bytes = target.l2_bytes // _WAYS
     step = math.gcd(block_bytes, way_bytes)
     places = way_bytes // step * min(run_bytes, step)
-    return blocks * run_bytes > _SHARE_OF_WAYS * _WAYS * places
+    return bool(blocks * run_bytes > _SHARE_OF_WAYS * _WAYS * places)
 
 
 def _image_of(info: StageInfo) -> Load:
