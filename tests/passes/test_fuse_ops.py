@@ -126,6 +126,26 @@ def test_windows_that_overlap_take_no_producer(kit: Any) -> None:
     assert names(kit.apply(kit.module([x], y), FuseOps())) == ["exp_global_avg_pool2d"]
 
 
+def test_rows_of_blocks_are_put_in_order_before_several_passes_over_them(kit: Any) -> None:
+    def fused(*steps: tuple[str, dict[str, Any]], channels_last: bool = False) -> list[str]:
+        x = kit.var("x", 2, 4, 5, 6, 16)
+        value = kit.layer("layout_transform", x, src_layout="NCHW16c", dst_layout="NCHW")
+        if channels_last:
+            value = kit.layer("transpose", value, axes=(0, 2, 3, 1))
+        for name, attrs in steps:
+            ones = [kit.const(kit.random(64)) for _ in range(2 * (name == "nn.group_norm"))]
+            value = kit.layer(name, value, *ones, **attrs)
+        return names(kit.apply(kit.module([x], value), FuseOps()))
+
+    norm = ("nn.group_norm", {"groups": 32})
+    assert fused(norm) == ["layout_transform", "group_norm"]
+    assert fused(("exp", {}), norm) == ["layout_transform", "exp_group_norm"]
+    # In one pass, they are collected once; channels last, they are neighbors within a block.
+    assert fused(("sum", {"axes": (1, 2, 3)})) == ["layout_transform_sum"]
+    softmax = ("nn.softmax", {"axis": -1})
+    assert fused(softmax, channels_last=True) == ["layout_transform_transpose_softmax"]
+
+
 def test_reshapes_are_views_outside_unless_between(kit: Any) -> None:
     x = kit.var("x", 4, 6)
     inner = kit.layer("transpose", kit.layer("reshape", kit.layer("exp", x), shape=(4, 2, 3)),

@@ -158,6 +158,12 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "layer-norm": (
         lambda g: g("nn.layer_norm", g.x(32, 384), g.w(384), g.w(384)), "f32",
     ),
+    "group-norm-in-blocks": (
+        lambda g: g(
+            "nn.group_norm", g.x(1, 4, 9, 7, 16), g.w(64), g.w(64), groups=2, layout="NCHW16c",
+        ),
+        "f32",
+    ),
     "max-pool": (
         lambda g: g("nn.max_pool2d", g.x(1, 32, 28, 28), kernel=(3, 3), strides=(2, 2)), "f32",
     ),

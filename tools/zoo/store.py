@@ -11,17 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo import (
-    detector,
-    encoder,
-    exported,
-    free,
-    handmade,
-    light,
-    quantized,
-    unseen,
-    workloads,
-)
+from zoo import detector, encoder, exported, free, handmade, light, quantized, unseen, workloads
 from zoo.entries import Array, Entry
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "models"

@@ -38,6 +38,7 @@ from clew.ops.registry import Op, runs_on_host
 from clew.passes.base import PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.passes.fusion import melting
+from clew.passes.fusion.row_moves import reads_rows_again, spreads_rows
 from clew.passes.fusion.views import is_reshape, is_view, left_in_place
 from clew.te.analysis import Kind, is_chosen_piece
 from clew.te.expr import Index, Reduce, Scalar
@@ -378,6 +379,10 @@ class Grouper:
             if target.kind is Kind.OPAQUE:
                 return "its user is opaque"
             return f"{_WORDS[target.kind]} reads its operands from memory"
+        if target.kind is Kind.REDUCTION and spreads_rows([*group.members, *target.members]):
+            over = [m for m in target.members if self._kinds[m.id] is Kind.REDUCTION]
+            for again in filter(reads_rows_again, over):
+                return f"{again.op_name} passes over its elements several times, and they lie apart"
         reason = self._too_large(group, target)
         if reason:
             return reason

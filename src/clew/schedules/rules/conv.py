@@ -208,12 +208,12 @@ def _reads_pixels(info: StageInfo) -> bool:
     padding.
     """
     image = next((x for x in buffer_loads(info.store.value) if _has_lines(info, x)), None)
-    taps = [n.extent for n in info.loops if n.index.role == roles.TAP]
+    taps = [n.size for n in info.loops if n.index.role == roles.TAP]
     return (
         image is not None
         and image.source.scope == "input"
         and all(isinstance(extent, int) for extent in image.source.shape)
-        and all(extent == 1 for extent in taps)
+        and all(size == 1 for size in taps)
         and not any(isinstance(node, Select) for node in nodes(info.store.value))
     )
 
