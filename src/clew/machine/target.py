@@ -54,6 +54,11 @@ class Target:
         return self._instructions.has(feature)
 
     @property
+    def permutes_bytes(self) -> bool:
+        """Whether an instruction takes any of 128 bytes in two vectors."""
+        return bool(self._instructions.permutation_of_bytes)
+
+    @property
     def _instructions(self) -> Instructions:
         return instructions_of(self.features)
 

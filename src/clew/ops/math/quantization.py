@@ -301,7 +301,7 @@ def requantize(x: Tensor, scale: Tensor, *zero: Tensor, dtype: str = "u8") -> Te
     samples=(
         Sample(f32(3, 5), np.float32(30), f32(), u8(), low=0, high=9),
         Sample(i32(3, 5), np.float32(0.3), f32(5), dtype="i8", low=-999, high=999),
-        Sample(i32(2, 3), np.float32([0.3, 2, 9]), f32(), i8(3), dtype="i8", low=-99, high=99),
+        Sample(i32(2, 3), np.array([0.3, 2, 9], "f4"), f32(), i8(3), dtype="i8", low=-99, high=99),
         Sample(f32(3), f32(), f32(2), error="T100"),
         Sample(f32(3), f32(), f16(), error="T142"),
         Sample(f32(3), f32(), f32(), dtype="f8e5m2", error="T106"),

@@ -34,7 +34,8 @@ class Tabulate(Pass):
 
     The largest function that has one 8-bit tensor as its only operand besides constants of one
     element, and an 8-bit result, is replaced if it takes at least `least_operations` arithmetic
-    operations per element.
+    operations per element. Where no instruction permutes bytes, the elements of a table have 32
+    bits, since those can be gathered.
 
     Preconditions: constants are folded. Non-goals: parameters per channel; functions of 16 bits.
     """
@@ -53,6 +54,7 @@ class _Tabulator(Rewriter):
         self._least = least
         self._ctx = ctx
         self._from: dict[int, Expr] = {}
+        self._permutes = ctx.target is None or ctx.target.permutes_bytes
 
     def enter(self, function: Function) -> None:
         """Finds, for each node, the 8-bit tensor of which it is a function."""
@@ -87,8 +89,12 @@ class _Tabulator(Rewriter):
         if sum(map(_operations, inside)) < self._least:
             return new
         with self.covers(old, *inside):
-            table = Constant(_tabulated(source, old, inside))
-            return get_op("apply_table")(self.memo[source.id], table)
+            table = _tabulated(source, old, inside)
+            if self._permutes:
+                return get_op("apply_table")(self.memo[source.id], Constant(table))
+            wide = Constant(table.astype(np.int32))
+            found = get_op("apply_table")(self.memo[source.id], wide)
+            return get_op("cast")(found, dtype=old.tensor.dtype)
 
 
 def _is_elementwise(call: Call) -> bool:
