@@ -100,16 +100,13 @@ def _ranked(x: Tensor, axis: int, k: int, largest: bool) -> Tensor:
 
     def rank(*i: Scalar) -> Scalar:
         a, b = x[(*i[:axis], other, *i[axis + 1 :])], x[i]
-        earlier = other < i[axis]
-        if not is_float(x.dtype):
-            before = a > b if largest else a < b
-            return te.sum(te.cast("i32", before | (a.equal(b) & earlier)), other)
-        # A comparison with NaN is false. NaN counts as the largest.
-        low, high = (a, b) if largest else (b, a)
-        before = te.select(earlier, ~(low < high), ~(low <= high))
-        both = te.call("isnan", low) & earlier
-        before = te.select(te.call("isnan", high), both, before)
-        return te.sum(te.cast("i32", before), other)
+        before = a > b if largest else a < b
+        same = a.equal(b)
+        if is_float(x.dtype):  # NaN counts as the largest
+            unlike = te.call("isnan", a if largest else b) & ~te.call("isnan", b if largest else a)
+            before = before | unlike
+            same = same | (te.call("isnan", a) & te.call("isnan", b))
+        return te.sum(te.cast("i32", before | (same & (other < i[axis]))), other)
 
     ranks = te.compute(x.shape, rank, "rank")
     place = te.reduce_axis(size, "place")

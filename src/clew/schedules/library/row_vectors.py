@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.loop.affine import Simplifier
-from clew.loop.ir import buffer_loads
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.stages import StageInfo, lane_stride, largest_load, walks_as_one
@@ -98,33 +97,6 @@ def sums_columns(info: StageInfo, target: Target) -> bool:
     simplifier = Simplifier()
     steps = (lane_stride(load, loop.index, lanes, simplifier) for loop in (last, deepest))
     return tuple(step == 1 for step in steps) == (True, False)
-
-
-def compares_columns(info: StageInfo, target: Target) -> bool:
-    """Whether a reduction compares elements of a row with each other: one operand is contiguous
-    along the last axis of the results, the others are constant along it. Lanes along it need no
-    sum across lanes for each result.
-    """
-    if not info.axes or not info.reduction_axes:
-        return False
-    last = next(n for n in info.loops if n.name == info.axes[-1])
-    lanes = target.vector_lanes(info.store.buffer.dtype)
-    if last.typical < lanes:
-        return False
-    simplifier = Simplifier()
-    loads = list(buffer_loads(info.store.value))
-    steps = [lane_stride(load, last.index, lanes, simplifier) for load in loads]
-    over = {n.name: n.index for n in info.loops}[info.reduction_axes[-1]]
-    apart = [lane_stride(load, over, lanes, simplifier) for load in loads]
-    return {*zip(steps, apart, strict=True)} == {(1, 0), (0, 1)}
-
-
-def along_columns(schedule: Schedule, info: StageInfo, target: Target) -> None:
-    """Vectorizes a reduction along the last axis of its results; the loops of the reduction go
-    outside.
-    """
-    schedule.reorder(*info.reduction_axes, *info.axes)
-    vectorize_last(schedule, [info.axes[-1]], target, info)
 
 
 def down_columns(schedule: Schedule, info: StageInfo, lanes: int) -> None:

@@ -186,10 +186,15 @@ def _in_lanes(schedule: Schedule, match: Elements, axes: list[str], lanes: int) 
 
 def _join_short(schedule: Schedule, root: str, axes: list[str], lanes: int) -> None:
     """Fuses a last axis that fills at most half of a vector with the axis before it, if the result
-    is contiguous along both and the places of all lanes remain known.
+    is contiguous along both and the places of all lanes remain known. Axes that select between
+    values, such as real and imaginary parts, stay separate.
     """
     while len(axes) > 1 and all(schedule.is_static(axis) for axis in axes[-2:]):
         if 2 * schedule.extent(axes[-1]) > lanes or schedule.extent(axes[-2]) == 1:
+            return
+        before = stage_infos(schedule)[root]
+        last = next(n.index for n in before.loops if n.name == axes[-1])
+        if conditions_use(before, (last,)):
             return
         trial = schedule.copy()
         fused = trial.fuse(axes[-2], axes[-1])

@@ -16,8 +16,6 @@ from clew.schedules.demands import REDUCES
 from clew.schedules.library.register_tile import spread
 from clew.schedules.library.row_vectors import (
     PARTIAL_VECTORS,
-    along_columns,
-    compares_columns,
     down_columns,
     joined,
     reduce_in_vectors,
@@ -71,8 +69,6 @@ class Rows(Rule[RowStages]):
             if member in columns or member in readers:
                 lanes = target.vector_lanes(infos[member].store.buffer.dtype)
                 down_columns(schedule, infos[member], lanes)
-            elif infos[member].is_reduction and compares_columns(infos[member], target):
-                along_columns(schedule, infos[member], target)
             elif infos[member].is_reduction:
                 reduce_in_vectors(schedule, infos[member], target, settings["partial"])
             else:
