@@ -26,7 +26,8 @@ from clew.support.locks import once
 _BASELINE_CPUS = {"x86_64": "x86-64", "aarch64": "generic", "arm64": "generic"}
 
 # The clock and the counter are read some nanoseconds apart: a millionth of this duration.
-_LEAST_BASELINE_NS = 20_000_000
+_BASELINE_NS = 20_000_000
+_ROUGH_BASELINE_NS = 100_000
 _EMPTY_STEPS, _EMPTY_RUNS = 2000, 20
 
 
@@ -50,7 +51,6 @@ class Driver:
         self.patch_loop = function("clew_patch_loop", None, pointer, pointer)
         self.pool_lock = function("clew_pool_lock", status, pointer)
         self.pool_stop = function("clew_pool_stop", None, pointer)
-        self.pause = function("clew_pause", None, count)
         self._clock = function("clew_clock", None, pointer)
         self._began = self._now()
 
@@ -60,16 +60,25 @@ class Driver:
         self._clock(address_of(now))
         return int(now[0]), int(now[1])
 
-    def ns_per_tick(self) -> float:
-        """Returns the duration of a watch's tick, by the clock since the driver was loaded.
+    def ns_per_tick(self, baseline_ns: int = _BASELINE_NS) -> float:
+        """Returns the duration of a watch's tick, by the clock since the driver was loaded, which
+        the call makes at least `baseline_ns` ago by waiting.
 
-        It is accurate to a millionth after the first call, which may wait for some milliseconds.
+        It is accurate to a millionth at the default.
         """
         while True:
             (began_ns, began), (now_ns, now) = self._began, self._now()
-            if now_ns - began_ns >= _LEAST_BASELINE_NS and now > began:
+            if now_ns - began_ns >= baseline_ns and now > began:
                 return (now_ns - began_ns) / (now - began)
-            time.sleep(_LEAST_BASELINE_NS / 5e9)
+            time.sleep(baseline_ns / 5e9)
+
+    def ticks_of(self, duration_ns: float) -> int:
+        """Returns the ticks of a duration, to a few percent."""
+        return max(1, round(duration_ns / self._rough_ns_per_tick))
+
+    @functools.cached_property
+    def _rough_ns_per_tick(self) -> float:
+        return self.ns_per_tick(_ROUGH_BASELINE_NS)
 
     @functools.cached_property
     def stamp_ns(self) -> float:
@@ -111,7 +120,7 @@ def native_object(text: str, exports: tuple[str, ...], cache: Cache) -> ObjectCo
 @once
 def driver() -> Driver:
     """Returns this process's driver, of which there is one, because its code is never unloaded."""
-    imports = addresses_of("syscall", "clock_gettime", "memmove")
+    imports = addresses_of("syscall", "clock_gettime", "memmove", "sched_getcpu")
     code = driver_object(default_cache())
     return Driver(code, Library([code], imports), supports_threads(llvm.get_process_triple()))
 

@@ -28,6 +28,9 @@ from clew.support.settings import settings, usable_cpus
 # too short to be noticed as load. Waking a sleeping thread costs 20 to 60 µs.
 _SPIN_NS = 200_000
 _SPIN_OVERSUBSCRIBED_NS = 5_000
+_COMPANY_SPIN_NS = 20_000
+_STINT_NS = 1_500_000
+_GAP_NS = 50_000
 _STOP_PATIENCE_S = 5.0
 _START_PATIENCE_S = 5.0
 _MOST_THREADS = 1024
@@ -47,9 +50,17 @@ class _Workers:
         self.process = os.getpid()
         self.handles: list[int] = []
         words = self.block.view(np.int64)
-        spins = _spin_count(_SPIN_NS if count < usable_cpus() else _SPIN_OVERSUBSCRIBED_NS)
-        words[native.POOL_WORKER_SPINS // 8] = spins
-        words[native.POOL_CALLER_SPINS // 8] = spins
+        spin_ns = _SPIN_NS if count < usable_cpus() else _SPIN_OVERSUBSCRIBED_NS
+        for word, ns in (
+            (native.POOL_WORKER_SPIN, spin_ns),
+            (native.POOL_CALLER_SPIN, spin_ns),
+            (native.POOL_COMPANY_SPIN, min(spin_ns, _COMPANY_SPIN_NS)),
+            (native.POOL_STINT, _STINT_NS),
+            (native.POOL_GAP, _GAP_NS),
+        ):
+            words[word // 8] = driver().ticks_of(ns)
+        words[native.POOL_SHARES // 8] = 2 * (count + 1)
+        words[native.POOL_WORKERS // 8] = count
         create = ctypes.CDLL(None).pthread_create
         with _signals_blocked():
             for number in range(1, count + 1):
@@ -112,19 +123,6 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _spin_count(duration_ns: int) -> int:
-    """Returns the number of pauses that take about `duration_ns`; one takes 1 to 50 ns, by CPU."""
-    sample = 2000
-    best_ns = min(_pause_time_ns(sample) for _ in range(3))
-    return max(1, duration_ns * sample // max(1, best_ns))
-
-
-def _pause_time_ns(count: int) -> int:
-    start = time.perf_counter_ns()
-    driver().pause(count)
-    return time.perf_counter_ns() - start
 
 
 class ThreadPool:

@@ -19,15 +19,8 @@ Functions:
 - `ptr clew_worker(record)`: the function of a pool thread, which runs until the pool is stopped.
 - `i32 clew_pool_lock(pool)`: 1 if the caller now owns the pool.
 - `void clew_pool_stop(pool)`: makes the workers of a locked pool return.
-- `void clew_pause(n)`: `n` pauses of a spinning thread.
 
-Threads: one 64-bit *ticket* holds the generation (32 bits), the first remaining chunk (16) and the
-end of the remaining chunks (16), and is claimed by compare-and-swap. It must hold both ends, or a
-late worker could claim a chunk of a finished step. The caller takes chunks from the front and the
-workers take them from the back, in the order that `runtime.grid` defines, so two threads each run
-one half of every step, up to a chunk or two. A thread that claims a chunk may read the job, because
-the caller leaves a step only when all its chunks are done. Waiting threads spin for a while and
-then sleep; only sleeping threads are woken.
+Threads: see `codegen.driver.pool`.
 
 Times: a step takes from the stamp after the step before it to its own. Stamps are ticks of the
 processor's own counter where that runs at one rate, as reading it takes a third of what asking the
@@ -38,10 +31,10 @@ loop is stamped in each iteration, and the watch counts how often.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from clew.codegen.driver import flow as native_flow
+from clew.codegen.driver import pool as native_pool
 from clew.codegen.driver import run as native_run
+from clew.codegen.driver import system as native_system
 
 MAX_CHUNKS = 0xFFFF
 
@@ -71,13 +64,23 @@ WATCH_COUNTS, WATCH_BYTES = 40, 48
 
 # A pool: each field has a separate cache line, because different threads write them.
 POOL_TICKET, POOL_JOB, POOL_DONE, POOL_SLEEPERS = 0, 128, 256, 384
-POOL_CALLER_SLEEPS, POOL_STOP, POOL_LOCKED, POOL_BYTES = 512, 640, 768, 1024
-# Constant while the pool lives: the pauses for which a worker and a caller spin.
-POOL_WORKER_SPINS, POOL_CALLER_SPINS = 896, 904
+POOL_CALLER_SLEEPS, POOL_STOP, POOL_LOCKED, POOL_COMPANY = 512, 640, 768, 896
+POOL_CALLER_CPU = POOL_JOB + 8  # written with the job
+# Constant while the pool lives. The ticks for which a worker and a caller spin, and a caller in
+# company; the ticks of a worker's stint in company; the ticks between two looks of a spinning
+# thread that show that it was off its core; twice the number of threads; the number of workers.
+POOL_WORKER_SPIN, POOL_CALLER_SPIN, POOL_COMPANY_SPIN = 1024, 1032, 1040
+POOL_STINT, POOL_GAP, POOL_SHARES, POOL_WORKERS, POOL_BYTES = 1048, 1056, 1064, 1072, 1152
 
-# A worker's record: the pool, and the worker's number (the caller is thread 0). The worker writes
-# the operating system's thread id when it starts.
-RECORD_POOL, RECORD_THREAD, RECORD_ID, RECORD_BYTES = 0, 8, 16, 64
+# The evidence of company that a sign of it leaves; each sign to the contrary takes one away.
+COMPANY = 4
+
+# A worker's record, which follows the pool: the pool, and the worker's number (the caller is thread
+# 0). The worker writes the operating system's thread id when it starts, and then whether it may
+# hold chunks. `PULLED` is nonzero if the caller has pulled it to another core: the bytes of
+# `CPUS`, the cores that it could run on before.
+RECORD_POOL, RECORD_THREAD, RECORD_ID, RECORD_HOLDS, RECORD_PULLED = 0, 8, 16, 24, 32
+RECORD_CPUS, RECORD_BYTES = 64, 256
 
 EXPORTS = (
     "clew_run_steps",
@@ -85,76 +88,15 @@ EXPORTS = (
     "clew_worker",
     "clew_pool_lock",
     "clew_pool_stop",
-    "clew_pause",
     "clew_clock",
     *native_flow.EXPORTS,
 )
 
 
-@dataclass(frozen=True)
-class _Platform:
-    """Properties that depend on the driver's platform."""
-
-    futex: int | None  # system call numbers, None without
-    thread_id: int | None
-    pause: str  # an instruction that eases spinning
-    pause_declaration: str
-    clock: int  # CLOCK_MONOTONIC
-    counter: str = ""  # an instruction that reads the processor's counter, if there is one
-    counter_declaration: str = ""
-
-
-def _platform(triple: str) -> _Platform:
-    arch = triple.split("-")[0]
-    declaration = ""
-    if arch in ("x86_64", "amd64"):
-        futex, thread_id, name, argument = 202, 186, "llvm.x86.sse2.pause", ""
-        counter = "call i64 @llvm.readcyclecounter()"
-        declaration = "declare i64 @llvm.readcyclecounter()"
-    elif arch in ("aarch64", "arm64"):
-        futex, thread_id, name, argument = 98, 178, "llvm.aarch64.hint", "i32 1"
-        counter = "call i64 @llvm.readsteadycounter()"
-        declaration = "declare i64 @llvm.readsteadycounter()"
-    else:
-        return _Platform(None, None, "fence seq_cst", "", 1)
-    linux = "linux" in triple
-    return _Platform(
-        futex if linux else None,
-        thread_id if linux else None,
-        f"call void @{name}({argument})",
-        f"declare void @{name}({argument.removesuffix(' 1')})",
-        1 if linux else 6,
-        counter,
-        declaration,
-    )
-
-
 def supports_threads(triple: str) -> bool:
     """Whether threads of the driver can wait on this platform."""
-    return _platform(triple).futex is not None
+    return native_system.platform_of(triple).calls is not None
 
-
-_FUTEX = """
-declare i64 @syscall(i64, ...)
-define internal void @futex_wait(ptr %word, i32 %expected) noinline nounwind {
-  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 128, i32 %expected, ptr null)
-  ret void
-}
-define internal void @futex_wake(ptr %word, i32 %count) noinline nounwind {
-  %r = call i64 (i64, ...) @syscall(i64 {number}, ptr %word, i32 129, i32 %count)
-  ret void
-}
-define internal i64 @thread_id() noinline nounwind {
-  %r = call i64 (i64, ...) @syscall(i64 {thread_id})
-  ret i64 %r
-}
-"""
-
-_NO_FUTEX = """
-define internal void @futex_wait(ptr %word, i32 %expected) nounwind { ret void }
-define internal void @futex_wake(ptr %word, i32 %count) nounwind { ret void }
-define internal i64 @thread_id() nounwind { ret i64 0 }
-"""
 
 _BASICS = """
 {pause_declaration}
@@ -178,19 +120,6 @@ define void @clew_clock(ptr %now) nounwind {
   %ticksp = getelementptr i8, ptr %now, i64 8
   store i64 %ns, ptr %now, align 8
   store i64 %ticks, ptr %ticksp, align 8
-  ret void
-}
-
-define void @clew_pause(i64 %n) nounwind {
-entry:
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %next, %loop ]
-  {pause}
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %n
-  br i1 %more, label %loop, label %exit
-exit:
   ret void
 }
 
@@ -221,173 +150,9 @@ define internal void @run_chunk(ptr %step, i64 %thread, i64 %index) nounwind {
 }
 """
 
-_WORKER = """
-define ptr @clew_worker(ptr %record) nounwind {
-entry:
-  %threadp = getelementptr i8, ptr %record, i64 {RECORD_THREAD}
-  %pool = load ptr, ptr %record, align 8
-  %thread = load i64, ptr %threadp, align 8
-  %generationp = getelementptr i8, ptr %pool, i64 4
-  %jobp = getelementptr i8, ptr %pool, i64 {POOL_JOB}
-  %donep = getelementptr i8, ptr %pool, i64 {POOL_DONE}
-  %sleepersp = getelementptr i8, ptr %pool, i64 {POOL_SLEEPERS}
-  %callerp = getelementptr i8, ptr %pool, i64 {POOL_CALLER_SLEEPS}
-  %stopp = getelementptr i8, ptr %pool, i64 {POOL_STOP}
-  %spinsp = getelementptr i8, ptr %pool, i64 {POOL_WORKER_SPINS}
-  %idp = getelementptr i8, ptr %record, i64 {RECORD_ID}
-  %id = call i64 @thread_id()
-  store atomic i64 %id, ptr %idp release, align 8
-  br label %look
-look:
-  %ticket = load atomic i64, ptr %pool acquire, align 8
-  %end = and i64 %ticket, 65535
-  %high = lshr i64 %ticket, 16
-  %first = and i64 %high, 65535
-  %work = icmp ult i64 %first, %end
-  br i1 %work, label %claim, label %idle
-claim:
-  %job = load atomic ptr, ptr %jobp monotonic, align 8
-  %index = sub i64 %end, 1
-  %taken = sub i64 %ticket, 1
-  %swap = cmpxchg ptr %pool, i64 %ticket, i64 %taken acq_rel monotonic, align 8
-  %won = extractvalue { i64, i1 } %swap, 1
-  br i1 %won, label %run, label %look
-run:
-  call void @run_chunk(ptr %job, i64 %thread, i64 %index)
-  %before = atomicrmw add ptr %donep, i32 1 seq_cst, align 4
-  %asleep = load atomic i32, ptr %callerp seq_cst, align 4
-  %awake = icmp eq i32 %asleep, 0
-  br i1 %awake, label %look, label %wake
-wake:
-  call void @futex_wake(ptr %donep, i32 1)
-  br label %look
-idle:
-  %stop = load atomic i32, ptr %stopp acquire, align 4
-  %go = icmp eq i32 %stop, 0
-  %spins = load i64, ptr %spinsp, align 8
-  br i1 %go, label %spin, label %quit
-spin:
-  %i = phi i64 [ 0, %idle ], [ %next, %again ]
-  %seen = load atomic i64, ptr %pool acquire, align 8
-  %changed = icmp ne i64 %seen, %ticket
-  br i1 %changed, label %look, label %again
-again:
-  {pause}
-  %next = add i64 %i, 1
-  %more = icmp slt i64 %next, %spins
-  br i1 %more, label %spin, label %sleep
-sleep:
-  %s0 = atomicrmw add ptr %sleepersp, i32 1 seq_cst, align 4
-  %upper = lshr i64 %ticket, 32
-  %generation = trunc i64 %upper to i32
-  call void @futex_wait(ptr %generationp, i32 %generation)
-  %s1 = atomicrmw sub ptr %sleepersp, i32 1 seq_cst, align 4
-  br label %look
-quit:
-  ret ptr null
-}
-"""
-
-_PARALLEL = """
-define internal void @publish(ptr %pool, i64 %chunks, i32 %wakes) noinline nounwind {
-entry:
-  %generationp = getelementptr i8, ptr %pool, i64 4
-  %sleepersp = getelementptr i8, ptr %pool, i64 {POOL_SLEEPERS}
-  %old = load atomic i64, ptr %pool monotonic, align 8
-  %generation = lshr i64 %old, 32
-  %following = add i64 %generation, 1
-  %upper = shl i64 %following, 32
-  %ticket = or i64 %upper, %chunks
-  %previous = atomicrmw xchg ptr %pool, i64 %ticket seq_cst, align 8
-  %sleepers = load atomic i32, ptr %sleepersp seq_cst, align 4
-  %none = icmp eq i32 %sleepers, 0
-  br i1 %none, label %exit, label %wake
-wake:
-  call void @futex_wake(ptr %generationp, i32 %wakes)
-  br label %exit
-exit:
-  ret void
-}
-
-define internal void @run_parallel(ptr %pool, ptr %step, i64 %chunks) noinline nounwind {
-entry:
-  %jobp = getelementptr i8, ptr %pool, i64 {POOL_JOB}
-  %donep = getelementptr i8, ptr %pool, i64 {POOL_DONE}
-  %callerp = getelementptr i8, ptr %pool, i64 {POOL_CALLER_SLEEPS}
-  %spinsp = getelementptr i8, ptr %pool, i64 {POOL_CALLER_SPINS}
-  %spins = load i64, ptr %spinsp, align 8
-  %n = trunc i64 %chunks to i32
-  %helpers = sub i32 %n, 1
-  store atomic ptr %step, ptr %jobp monotonic, align 8
-  store atomic i32 0, ptr %donep monotonic, align 4
-  call void @publish(ptr %pool, i64 %chunks, i32 %helpers)
-  br label %look
-look:
-  %own = phi i32 [ 0, %entry ], [ %own, %claim ], [ %more, %run ]
-  %ticket = load atomic i64, ptr %pool acquire, align 8
-  %end = and i64 %ticket, 65535
-  %high = lshr i64 %ticket, 16
-  %index = and i64 %high, 65535
-  %work = icmp ult i64 %index, %end
-  br i1 %work, label %claim, label %join
-claim:
-  %taken = add i64 %ticket, 65536
-  %swap = cmpxchg ptr %pool, i64 %ticket, i64 %taken acq_rel monotonic, align 8
-  %won = extractvalue { i64, i1 } %swap, 1
-  br i1 %won, label %run, label %look
-run:
-  call void @run_chunk(ptr %step, i64 0, i64 %index)
-  %more = add i32 %own, 1
-  br label %look
-join:
-  %others = sub i32 %n, %own
-  br label %spin
-spin:
-  %i = phi i64 [ 0, %join ], [ %next, %again ]
-  %done = load atomic i32, ptr %donep acquire, align 4
-  %all = icmp eq i32 %done, %others
-  br i1 %all, label %exit, label %again
-again:
-  {pause}
-  %next = add i64 %i, 1
-  %on = icmp slt i64 %next, %spins
-  br i1 %on, label %spin, label %doze
-doze:
-  store atomic i32 1, ptr %callerp seq_cst, align 4
-  br label %check
-check:
-  %count = load atomic i32, ptr %donep seq_cst, align 4
-  %complete = icmp eq i32 %count, %others
-  br i1 %complete, label %up, label %sleep
-sleep:
-  call void @futex_wait(ptr %donep, i32 %count)
-  br label %check
-up:
-  store atomic i32 0, ptr %callerp seq_cst, align 4
-  br label %exit
-exit:
-  ret void
-}
-
-define i32 @clew_pool_lock(ptr %pool) nounwind {
-  %lockp = getelementptr i8, ptr %pool, i64 {POOL_LOCKED}
-  %swap = cmpxchg ptr %lockp, i32 0, i32 1 acquire monotonic, align 4
-  %won = extractvalue { i32, i1 } %swap, 1
-  %r = zext i1 %won to i32
-  ret i32 %r
-}
-
-define void @clew_pool_stop(ptr %pool) nounwind {
-  %stopp = getelementptr i8, ptr %pool, i64 {POOL_STOP}
-  store atomic i32 1, ptr %stopp release, align 4
-  call void @publish(ptr %pool, i64 0, i32 2147483647)
-  ret void
-}
-"""
-
 _LAID_OUT = ("STEP_", "CHUNK_", "SEGMENT_", "PATCH_", "WATCH_", "POOL_", "RECORD_", "RAN")
 _OFFSETS = {name: value for name, value in globals().items() if name.startswith(_LAID_OUT)}
-_OFFSETS |= {"PAUSED": PAUSED, "FULL": FULL}
+_OFFSETS |= {"PAUSED": PAUSED, "FULL": FULL, "COMPANY": COMPANY}
 _FLOW = {name: value for name, value in vars(native_flow).items() if isinstance(value, int)}
 
 
@@ -397,21 +162,21 @@ def driver_text(triple: str, counter: bool = False) -> str:
     With `counter`, steps are timed by the processor's counter if the architecture has one; it must
     run at a constant rate on all cores.
     """
-    platform = _platform(triple)
+    platform = native_system.platform_of(triple)
     counts = counter and platform.counter
     words: dict[str, object] = {
         **_OFFSETS,
         **_FLOW,
-        "number": platform.futex,
-        "thread_id": platform.thread_id,
+        **(vars(platform.calls) if platform.calls else {}),
+        "CPUS_BYTES": native_system.CPUS_BYTES,
         "pause": platform.pause,
         "pause_declaration": platform.pause_declaration,
         "clock": platform.clock,
         "ticks": platform.counter if counts else "call i64 @now_ns()",
         "counter_declaration": platform.counter_declaration if counts else "",
     }
-    futex = _NO_FUTEX if platform.futex is None else _FUTEX
-    text = futex + _BASICS + _WORKER + _PARALLEL + native_flow.TEXT + native_run.TEXT
+    system = native_system.LINUX if platform.calls else native_system.WITHOUT_THREADS
+    text = system + _BASICS + native_pool.TEXT + native_flow.TEXT + native_run.TEXT
     for name, value in words.items():
         text = text.replace("{" + name + "}", str(value))
     return text

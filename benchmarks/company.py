@@ -1,0 +1,123 @@
+"""Times models while another process keeps one core busy: `python benchmarks/company.py`.
+
+The other process is pinned to one core and computes without pause. Threads that wait for each other
+then wait for the share of it that the other process gets. Engines take turns, and new inputs come
+with each call.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from harness.engines import engines
+from harness.report import console
+from zoo import inputs, path
+
+_MODELS = (
+    "light_squeezenet,light_resnet50,mobilenet_v2,bert_tiny,bert_base,gpt2,keyword_spotting,encoder_small"
+)
+_PAUSE_S = 0.02  # lets another engine's spinning threads go to sleep
+_SEEDS = 3
+
+
+@contextmanager
+def company(core: int, count: int) -> Iterator[None]:
+    """Keeps a core busy with `count` other processes."""
+    spin = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+    others = [subprocess.Popen([sys.executable, "-c", spin]) for _ in range(count)]
+    try:
+        time.sleep(0.3 if others else 0)
+        assert all(other.poll() is None for other in others), "the other process ended"
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
+def mean_ms(runs: Mapping[str, Callable[[], Any]], rounds: int, turn_s: float) -> dict[str, float]:
+    """Returns the milliseconds of a call, by name: the median over turns of the mean in a turn.
+
+    A mean, because the calls of a turn that meet the other process take many times as long.
+    """
+    names, means = list(runs), {name: list[float]() for name in runs}
+    for turn in range(rounds):
+        shift = turn % len(names)
+        for name in names[shift:] + names[:shift]:
+            time.sleep(_PAUSE_S)
+            runs[name]()
+            count, began = 0, time.perf_counter()
+            while (taken := time.perf_counter() - began) < turn_s or count < 2:
+                runs[name]()
+                count += 1
+            means[name].append(1e3 * taken / count)
+    return {name: statistics.median(values) for name, values in means.items()}
+
+
+def _runs(model: str, wanted: list[tuple[str, int]]) -> dict[str, Callable[[], Any]]:
+    known, feeds = engines(), [inputs(model, seed) for seed in range(_SEEDS)]
+    runs: dict[str, Callable[[], Any]] = {}
+    for engine, threads in wanted:
+        runner = known[engine].prepare(path(model), threads, "f32")
+        turns = itertools.cycle(feeds)
+        runs[f"{engine}, {threads}"] = lambda run=runner.run, turns=turns: run(next(turns))
+        for _ in range(4):  # the third moves weights to huge pages
+            runs[f"{engine}, {threads}"]()
+    return runs
+
+
+def main(
+    models: Annotated[str, typer.Option(help="Models of the zoo.")] = _MODELS,
+    peer: Annotated[str, typer.Option(help="Engine to compare with; empty for none.")] = (
+        "onnxruntime"
+    ),
+    threads: Annotated[int, typer.Option(min=2)] = 2,
+    core: Annotated[int, typer.Option(help="Core of the other process; -1: the last one.")] = -1,
+    others: Annotated[int, typer.Option(help="Number of other processes.", min=0)] = 1,
+    rounds: Annotated[int, typer.Option(help="Turns of each engine.", min=1)] = 5,
+    turn: Annotated[float, typer.Option(help="Seconds of a turn.")] = 0.3,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Also write the figures to this file.")
+    ] = None,
+) -> None:
+    """Prints the milliseconds of a call with one thread and with several, and those of a peer."""
+    wanted = [("clew", 1), ("clew", threads), *([(peer, threads)] if peer else [])]
+    used = sorted(os.sched_getaffinity(0))[core] if core < 0 else core
+    title = f"ms per call, {others} other processes on core {used}; engine, threads"
+    table = Table(title=title, title_justify="left")
+    table.add_column("model")
+    for engine, count in wanted:
+        table.add_column(f"{engine}, {count}", justify="right")
+    table.add_column(f"clew {threads} ÷ 1", justify="right")
+    if peer:
+        table.add_column("peer ÷ clew", justify="right")
+    rows = []
+    for model in models.split(","):
+        runs = _runs(model, wanted)
+        with company(used, others):
+            found = mean_ms(runs, rounds, turn)
+        rows.append({"model": model, **found})
+        one, several, *other = found.values()
+        ratios = [several / one, *(value / several for value in other)]
+        cells = [*(f"{value:.3f}" for value in found.values()), *(f"{r:.2f}" for r in ratios)]
+        table.add_row(model, *cells)
+    console.print(table)
+    if json_file:
+        json_file.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    typer.run(main)
