@@ -79,11 +79,11 @@ look:
   store atomic i64 0, ptr %holdsp monotonic, align 8
   %pulled = load atomic i64, ptr %pulledp acquire, align 8
   %stays = icmp eq i64 %pulled, 0
-  br i1 %stays, label %open, label %return
-return:
-  store atomic i64 0, ptr %pulledp monotonic, align 8
+  br i1 %stays, label %open, label %free
+free:
   %there = call i32 @sched_getcpu()
   call void @let_go(i32 %there, ptr %cpusp, i64 %pulled)
+  store atomic i64 0, ptr %pulledp release, align 8
   %t6 = {ticks}
   store i64 %t6, ptr %resumedp, align 8
   br label %look
@@ -258,10 +258,10 @@ look:
   %idp = getelementptr i8, ptr %record, i64 {RECORD_ID}
   %cpusp = getelementptr i8, ptr %record, i64 {RECORD_CPUS}
   %holds = load atomic i64, ptr %holdsp monotonic, align 8
-  %pulled = load atomic i64, ptr %pulledp monotonic, align 8
+  %pulled = load atomic i64, ptr %pulledp acquire, align 8
   %works = icmp ne i64 %holds, 0
-  %free = icmp eq i64 %pulled, 0
-  %may = and i1 %works, %free
+  %unpulled = icmp eq i64 %pulled, 0
+  %may = and i1 %works, %unpulled
   br i1 %may, label %ask, label %done
 ask:
   %id = load atomic i64, ptr %idp monotonic, align 8
