@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -49,7 +49,7 @@ def company(core: int, count: int) -> Iterator[list[int]]:
             other.wait()
 
 
-def _cpu_ns(pids: list[int]) -> int:
+def _cpu_ns(pids: Sequence[int]) -> int:
     """Returns the nanoseconds that threads of processes have run."""
     stats = [p for pid in pids for p in Path(f"/proc/{pid}/task").glob("*/schedstat")]
     return sum(int(stat.read_text().split()[0]) for stat in stats)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from handmade import OUTPUT, PARALLEL, chain, code, library, ref, step
+from handmade import OUTPUT, PARALLEL, chain, code, library, ref, single, step
 
 import clew
 import zoo
@@ -181,9 +181,11 @@ def test_threads_may_run_where_they_could_before() -> None:
     pool = ThreadPool(3)
     words_of(pool)[native.POOL_COMPANY_SPIN // 8] = 0
     ids = pool.worker_ids
+    kernel = code("slow", grid=64, cost=PARALLEL, scratch=64)  # stopped within chunks
+    slow = NativeSegment(single(kernel, [], [BufferSpec("out", (64,), "float32")]), library(), pool)
     with company(CORES):
         for _ in trial():
-            assert (marks(500, 200, pool) == 200).all()
+            assert slow([])[0][0] == 1
     deadline = time.monotonic() + _PATIENCE_S
     while any(os.sched_getaffinity(number) != allowed for number in ids):
         assert (marks(64, 50, pool) == 50).all()

@@ -24,12 +24,16 @@ from clew.runtime.memory import address_of, aligned_bytes
 from clew.support.errors import InputError
 from clew.support.settings import settings, usable_cpus
 
-# The time that an idle thread spins before it sleeps: longer than most serial steps of a model, and
+# The time that a waiting thread spins before it sleeps: longer than most serial steps of a model, and
 # too short to be noticed as load. Waking a sleeping thread costs 20 to 60 µs.
 _SPIN_NS = 200_000
 _SPIN_OVERSUBSCRIBED_NS = 5_000
+# In company (`codegen.driver.pool`), the time that a caller spins beyond that of two of its chunks,
+# and the time after which workers give way. Linux stops a thread that shares its core after a slice
+# of 0.7 to 3 ms, at the next tick (1 to 10 ms).
 _COMPANY_SPIN_NS = 20_000
 _STINT_NS = 1_500_000
+# A spinning thread that has not looked for this time was off its core. Interrupts take less.
 _GAP_NS = 50_000
 _STOP_PATIENCE_S = 5.0
 _START_PATIENCE_S = 5.0
