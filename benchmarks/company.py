@@ -6,7 +6,6 @@ inputs come with each call. A turn in which yet other processes took much time i
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import statistics
@@ -21,11 +20,17 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from clew.bench.measure import in_turn
 from harness.engines import engines
 from harness.report import console
 from zoo import inputs, path
 
-_MODELS = "light_squeezenet,light_resnet50,mobilenet_v2,bert_tiny,bert_base,gpt2,keyword_spotting,encoder_small"
+_MODELS = ",".join(
+    (
+        *("light_squeezenet", "light_resnet50", "mobilenet_v2", "keyword_spotting"),
+        *("bert_tiny", "bert_base", "gpt2", "encoder_small"),
+    )
+)
 _PAUSE_S = 0.02  # lets another engine's spinning threads go to sleep
 # The share of a core that yet other processes may take, and the least share of turns in which they
 # take less. If there are fewer, the best turns count.
@@ -104,11 +109,10 @@ def _runs(model: str, wanted: list[tuple[str, int]]) -> dict[str, Callable[[], A
     known, feeds = engines(), [inputs(model, seed) for seed in range(_SEEDS)]
     runs: dict[str, Callable[[], Any]] = {}
     for engine, threads in wanted:
-        runner = known[engine].prepare(path(model), threads, "f32")
-        turns = itertools.cycle(feeds)
-        runs[f"{engine}, {threads}"] = lambda run=runner.run, turns=turns: run(next(turns))
+        run = in_turn(known[engine].prepare(path(model), threads, "f32"), feeds)
         for _ in range(4):  # the third moves weights to huge pages
-            runs[f"{engine}, {threads}"]()
+            run()
+        runs[f"{engine}, {threads}"] = run
     return runs
 
 

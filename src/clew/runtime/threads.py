@@ -24,8 +24,8 @@ from clew.runtime.memory import address_of, aligned_bytes
 from clew.support.errors import InputError
 from clew.support.settings import settings, usable_cpus
 
-# The time that a waiting thread spins before it sleeps: longer than most serial steps of a model, and
-# too short to be noticed as load. Waking a sleeping thread costs 20 to 60 µs.
+# The time that a waiting thread spins before it sleeps: longer than most serial steps of a model,
+# and too short to be noticed as load. Waking a sleeping thread costs 20 to 60 µs.
 _SPIN_NS = 200_000
 _SPIN_OVERSUBSCRIBED_NS = 5_000
 # In company (`codegen.driver.pool`), the time that a caller spins beyond that of two of its chunks,
