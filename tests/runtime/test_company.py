@@ -117,6 +117,40 @@ def test_any_limits_give_right_results(stint: int, gap: int, spin: int, threads:
     pool.close()
 
 
+IDLE = """
+import os, time
+from pathlib import Path
+import numpy as np
+from handmade import *
+from clew.runtime.segment import NativeSegment
+from clew.runtime.threads import ThreadPool
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+pool = ThreadPool(THREADS)
+segment = NativeSegment(chain(512, 12), library(), pool)
+x = np.arange(512, dtype=np.float32)
+assert (segment([x, x])[0] == 2 * x + 11).all()
+
+def spent():
+    stats = [Path(f"/proc/self/task/{number}/schedstat") for number in pool.worker_ids]
+    return [int(stat.read_text().split()[0]) for stat in stats]
+
+deadline = time.monotonic() + 60
+while True:
+    before = spent()
+    time.sleep(0.1)
+    if spent() == before:
+        break
+    assert time.monotonic() < deadline, "a worker never sleeps"
+assert len(before) == THREADS - 1
+"""
+
+
+@pytest.mark.parametrize("threads", [2, 4])
+def test_idle_workers_sleep_even_on_the_callers_core(run_python, threads: int) -> None:  # type: ignore[no-untyped-def]
+    result = run_python(IDLE.replace("THREADS", str(threads)))
+    assert result.returncode == 0, result.stderr
+
+
 def test_signs_of_company_fade() -> None:
     pool = ThreadPool(2)
     words = words_of(pool)

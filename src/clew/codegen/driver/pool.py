@@ -164,10 +164,13 @@ again:
 returned:
   store atomic i32 {COMPANY}, ptr %companyp monotonic, align 4
   store i64 %now, ptr %resumedp, align 8
-  br label %spin
+  br label %here
 here:
   %idle1 = load i64, ptr %idlep, align 8
   %idled = sub i64 %now, %idle1
+  %enough = icmp ugt i64 %idled, %limit
+  br i1 %enough, label %sleep, label %stay
+stay:
   %company2 = load atomic i32, ptr %companyp monotonic, align 4
   %accompanied = icmp ne i32 %company2, 0
   %waits = icmp ugt i64 %idled, %short
@@ -185,10 +188,7 @@ elsewhere:
   %ran2 = sub i64 %now, %resumed2
   %spent2 = icmp ugt i64 %ran2, %stint
   %gives = and i1 %spent2, %accompanied
-  br i1 %gives, label %yield, label %patient
-patient:
-  %enough = icmp ugt i64 %idled, %limit
-  br i1 %enough, label %sleep, label %spin
+  br i1 %gives, label %yield, label %spin
 yield:
   %t3 = {ticks}
   call void @give_way()
