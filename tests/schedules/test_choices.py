@@ -61,10 +61,15 @@ def test_a_plan_has_a_request_that_makes_it_again(case: str) -> None:
 
 
 def test_a_rule_may_be_set_at_one_of_its_roots() -> None:
-    model = (
-        'clew 1\ndef @main(%x: f32[64, 512]) -> (f32[64, 512], f32[512, 64]) with outputs=["y", "z"] {\n'
-        "  %0 = exp(%x)\n  %1 = transpose(%0, axes=[1, 0])\n  %2 = (%0, %1)\n  return %2\n}\n"
-    )
+    model = """
+clew 1
+def @main(%x: f32[64, 512]) -> (f32[64, 512], f32[512, 64]) with outputs=["y", "z"] {
+  %0 = exp(%x)
+  %1 = transpose(%0, axes=[1, 0])
+  %2 = (%0, %1)
+  return %2
+}
+"""
     compiled = clew.compile(clew.parse(model), fuse=None)
     (kernel,) = [k for k in compiled.kernels if k.ops == ("exp",)]
     ((decision,), name) = kernel.choices, kernel.name

@@ -285,6 +285,8 @@ def test_it_may_be_stopped_at_any_time(tmp_path: Path, file: Path, how: signal.S
     run = subprocess.Popen(
         _command(file, path, "--minutes", "5"), stderr=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True, env={**os.environ, "CLEW_CACHE_DIR": str(tmp_path / "cache")},
+        # Tests in the background of a shell ignore it, and so would the process.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     _wait_for_trials(path, 12, run)
     run.send_signal(how)

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from clew.cli import options as opt
 from clew.cli.options import Compiling, compiling, refuse_saved
-from clew.cli.output import emit_json, note, progress, stdout
+from clew.cli.output import emit_json, note, progress, stderr, stdout
 from clew.records import Store, default_path
 from clew.records.exchange import export_records, import_records
 
 if TYPE_CHECKING:
     from clew.tuning import TuneReport
+
+_NOTE_EVERY_S: Final = 15.0
 
 
 @compiling
@@ -80,7 +84,8 @@ def tune(
     if report:
         found = tune_report(model, database=path, **given)
     else:
-        with progress(f"reading {model}") as say:
+        with progress(f"reading {model}") as show:
+            say = _saying(show)
             found = search(
                 model,
                 minutes=minutes,
@@ -95,6 +100,23 @@ def tune(
         emit_json(found.to_json())
     else:
         _show(found)
+
+
+def _saying(show: Callable[[str], None]) -> Callable[[str], None]:
+    """Returns a function that shows progress: on a terminal as it comes, elsewhere as lines, a few
+    a minute.
+    """
+    if stderr().is_terminal:
+        return show
+    last = -_NOTE_EVERY_S
+
+    def say(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _NOTE_EVERY_S:
+            last = time.monotonic()
+            note(text)
+
+    return say
 
 
 def _exchange(path: Path, export: Path | None, import_: Path | None, json: bool) -> None:

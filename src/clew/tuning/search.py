@@ -26,7 +26,8 @@ _RETRAIN_AFTER: Final = 40
 class State:
     """What is known about a kernel: its best choices, their ratio to the default's time, the record
     of them (None for the default), all choices that were tried, and the ratios of those that won.
-    `promise` is the gain that a trial may be expected to bring.
+    `hints` won with another version of the code. `promise` is the gain that a trial may be expected
+    to bring.
     """
 
     kernel: Tunable
@@ -35,6 +36,7 @@ class State:
     record: Trial | None = None
     tried: set[str] = field(default_factory=set)
     won: dict[str, float] = field(default_factory=dict)
+    hints: list[str] = field(default_factory=list)
     promise: float = _FIRST_PROMISE
     exhausted: bool = False
 
@@ -62,14 +64,17 @@ class Search:
         self._near = _neighbors(kernels)
         for trial in sorted(trials, key=lambda t: t.made):
             state = self.states.get(trial.subject)
-            if state is None:
+            if state is None or not state.kernel.fits(trial.choices):
                 continue
             if trial.version == version:
                 state.tried.add(trial.choices)
             if trial.total_ratio is not None:
-                self._learn(state, trial.choices, trial.total_ratio)
+                self.ranker.add(state.kernel, trial.choices, trial.total_ratio)
             if trial.state == "won" and trial.total_ratio is not None:
-                self._improve(state, trial)
+                if trial.version == version:
+                    self._improve(state, trial)
+                else:
+                    state.hints.append(trial.choices)
         self._train(0)
 
     @property
@@ -87,7 +92,7 @@ class Search:
         state.tried.add(trial.choices)
         gained = 0.0
         if trial.total_ratio is not None:
-            self._learn(state, trial.choices, trial.total_ratio)
+            self.ranker.add(state.kernel, trial.choices, trial.total_ratio)
             if trial.state == "won" and trial.total_ratio < state.ratio:
                 gained = 1.0 - trial.total_ratio / state.ratio
                 self._improve(state, trial)
@@ -99,12 +104,6 @@ class Search:
         if trial.total_ratio < state.ratio:
             state.best, state.ratio, state.record = trial.choices, trial.total_ratio, trial
             state.exhausted = False
-
-    def _learn(self, state: State, choices: str, ratio: float) -> None:
-        try:
-            self.ranker.add(state.kernel, choices, ratio)
-        except ValueError:  # of a version whose choices had other forms
-            return
 
     def _train(self, after: int) -> None:
         if self.ranker.rows >= self._trained + after:
@@ -134,6 +133,10 @@ class Search:
 
     def _choose(self, state: State, count: int) -> list[str]:
         """Returns choices of a kernel to try next."""
+        while state.hints:
+            hint = state.hints.pop()
+            if hint not in state.tried:
+                return [hint]
         pool = self._pool(state)
         if not pool:
             state.exhausted = True

@@ -360,13 +360,14 @@ class Session:
         self.tally.problem = whole.reason
 
     def _unconfirmed(self) -> dict[str, Trial]:
-        """Returns the best record of each kernel of the model."""
+        """Returns the best record of each kernel of the model, of this version of the code."""
         best = self._store.best(self._machine, self.threads)
-        return {
-            kernel.subject: best[KERNEL, kernel.subject][0]
-            for kernel in self.kernels
-            if (KERNEL, kernel.subject) in best
-        }
+        found: dict[str, Trial] = {}
+        for kernel in self.kernels:
+            for trial in best.get((KERNEL, kernel.subject), ()):
+                if trial.version == self._version and kernel.fits(trial.choices):
+                    found.setdefault(kernel.subject, trial)
+        return found
 
     def _note_session(self) -> None:
         self.tally.seconds = self.seconds

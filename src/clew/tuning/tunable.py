@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from clew.schedules import Request
 from clew.schedules.request import Wish
+from clew.support.errors import ClewError
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,23 @@ class Tunable:
         """Yields all sets of choices."""
         for values in itertools.product(*(knob.options for knob in self.knobs)):
             yield self.with_values(list(values))
+
+    def fits(self, choices: str) -> bool:
+        """Whether choices are of the rules of this kernel, with options that they have."""
+        try:
+            wishes = {(w.rule, w.root): w.changes for w in Request.parse(choices).wishes}
+        except ClewError:
+            return False
+        default = {(w.rule, w.root): w.changes for w in Request.parse(self.default).wishes}
+        options = {(k.rule, k.root, k.name): {str(o) for o in k.options} for k in self.knobs}
+        return wishes.keys() == default.keys() and all(
+            changes.keys() == default[place].keys()
+            and all(
+                value in options.get((*place, name), {default[place][name]})
+                for name, value in changes.items()
+            )
+            for place, changes in wishes.items()
+        )
 
     def values(self, choices: str) -> list[int]:
         """Returns the value of each knob."""
