@@ -3,11 +3,12 @@
     python benchmarks/kernels.py --groups gemm,conv --threads 1
     python benchmarks/kernels.py --markdown docs/performance.md
 
-Each case is a model of one operator. Products and convolutions are shown as a share of the FMA
-peak; FLOPs are the operator's own, so Winograd's rate may exceed the peak. Data movement is shown
-as a share of the bandwidth of a copy (of a read, for matrix-vector products) over the same number
-of bytes. The layout conversion of the model's own input and output is not included, since it does
-not occur within a network. `peer` is the time of the operator's node in OpenVINO's profile.
+Each case is a model of one operator. Products and convolutions are shown as a share of the peak of
+the instruction for their dtypes (multiply-adds of f32, dot products of bf16 or 8 bits); FLOPs are
+the operator's own, so Winograd's rate may exceed the peak. Data movement is shown as a share of the
+bandwidth of a copy (of a read, for matrix-vector products) over the same number of bytes. The
+layout conversion of the model's own input and output is not included, since it does not occur
+within a network. `peer` is the time of the operator's node in OpenVINO's profile.
 """
 
 import json
@@ -29,7 +30,9 @@ import clew
 from clew.bench.flops import model_flops
 from clew.bench.roofline import work_of
 from clew.machine.probes.bandwidth import Bandwidth, Pattern
-from clew.machine.probes.peak import FmaPeak
+from clew.machine.probes.peak import FmaPeak, TilePeak
+from clew.machine.probes.products import DotPeak, unit_of
+from clew.machine.units import DotUnit
 from harness import single_op
 from harness.report import circumstances, console, fill, markdown, progress
 from harness.single_op import OneOp
@@ -76,6 +79,9 @@ _BLOCKS = (
 # (rows, columns): beyond every cache that one program can rely on, and within L2.
 _LARGE, _SMALL = (32_768, 768), (256, 512)
 _CONVERSIONS = {"layout_transform", "pad"}
+_CONVERSIONS_OF_IMAGES = _CONVERSIONS | {"cast", "transpose"}
+_IN_BF16: Callable[[], dict[str, Any]] = partial(dict, precision="bf16")
+_PAIRS, _BYTES = ("bf16", "bf16"), ("u8", "i8")
 _TITLES = {
     "gemm": "Matrix products with constant weights, M×N×K",
     "conv": "Convolutions",
@@ -84,6 +90,10 @@ _TITLES = {
     "melted": "Inverted residual blocks: 1×1, depthwise 3×3, 1×1",
     "memory": "What moves data",
     "matvec": "Matrix-vector products, 1×N×K",
+    "conv-bf16": "Convolutions in bf16",
+    "conv-int8": "Convolutions of 8-bit integers, between quantized tensors",
+    "depthwise-bf16": "Depthwise convolutions in bf16",
+    "depthwise-int8": "Depthwise convolutions of 8-bit integers, between quantized tensors",
     "bf16": "Matrix products in bf16",
     "int8": "Matrix products of 8-bit integers",
     "others": "Other operators, whole calls beside ONNX Runtime's",
@@ -96,7 +106,8 @@ class Case:
     """One operator to measure. `pattern` names the bandwidth to compare with; if None, it is the
     peak.
 
-    `options` are those of `clew.compile`. `call` times whole calls, also of ONNX Runtime.
+    `options` are those of `clew.compile`. `call` times whole calls, also of ONNX Runtime. `factors`
+    are the dtypes of the factors of products, whose instruction is the peak.
     """
 
     group: str
@@ -106,6 +117,7 @@ class Case:
     peer: bool = False
     call: bool = False
     options: Callable[[], dict[str, Any]] = dict
+    factors: tuple[str, str] = ("f32", "f32")
 
 
 @dataclass(frozen=True)
@@ -184,14 +196,17 @@ def cases() -> Iterator[Case]:
     for shape in _PRODUCTS:
         label = "×".join(map(str, shape))
         yield Case("gemm", label, partial(single_op.product, *shape))
-        yield Case("int8", label, partial(single_op.integer_product, *shape))
-        options: Callable[[], dict[str, Any]] = partial(dict, precision="bf16")
-        yield Case("bf16", label, partial(single_op.product, *shape), options=options)
+        yield Case("int8", label, partial(single_op.integer_product, *shape), factors=_BYTES)
+        made = partial(single_op.product, *shape)
+        yield Case("bf16", label, made, options=_IN_BF16, factors=_PAIRS)
     yield from _convolutions()
     for channels, size, stride in _DEPTHWISE:
         make = partial(single_op.convolution, channels, channels, size, 3, stride, channels)
         label = f"3×3 {channels}@{size}{' stride 2' * (stride > 1)}"
         yield Case("depthwise", label, make, peer=True)
+        yield Case("depthwise-bf16", label, make, peer=True, options=_IN_BF16)
+        made = partial(single_op.quantized_convolution, *make.args)
+        yield Case("depthwise-int8", label, made, peer=True)
     for channels, between, filters, size, stride in _BLOCKS:
         make = partial(single_op.inverted_residual, channels, between, filters, size, stride)
         label = f"{channels}→{between}→{filters}@{size}{' stride 2' * (stride > 1)}"
@@ -244,6 +259,9 @@ def _convolutions() -> Iterator[Case]:
         make = partial(single_op.convolution, channels, filters, size, kernel, stride)
         label = f"{kernel}×{kernel} {channels}→{filters}@{size}{' stride 2' * (stride > 1)}"
         yield Case("conv", label, make, peer=True)
+        yield Case("conv-bf16", label, make, peer=True, options=_IN_BF16, factors=_PAIRS)
+        made = partial(single_op.quantized_convolution, *make.args)
+        yield Case("conv-int8", label, made, peer=True, factors=_BYTES)
         if kernel == 3 and stride == 1:
             yield Case("winograd", f"{label}, chosen", make)
             yield Case("winograd", f"{label}, direct", make, options=lambda: {"disabled": direct})
@@ -297,10 +315,12 @@ def _prepare(case: Case, threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> _
         path = Path(folder) / "one.onnx"
         onnx.save(made.model, path)
         compiled = clew.compile(clew.load(path), threads=threads, **case.options())
-        peer = _openvino_node(path, made, threads) if case.peer else None
+        precision = case.options().get("precision", "f32")
+        peer = _openvino_node(path, made, threads, precision) if case.peer else None
         if case.call:
             peer = _onnxruntime_call(path, made, threads)
-    counted = [k.name for k in compiled.kernels if not set(k.ops) <= _CONVERSIONS]
+    conversions = _CONVERSIONS_OF_IMAGES if case.peer else _CONVERSIONS
+    counted = [k.name for k in compiled.kernels if not set(k.ops) <= conversions]
     bytes_moved = sum(work_of(k).bytes for k in compiled.kernels if k.name in counted)
 
     def kernel_ns() -> float:
@@ -316,8 +336,9 @@ def _prepare(case: Case, threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> _
         bytes_moved = bytes_moved or made.x.nbytes + sum(y.nbytes for y in outputs)
     kernel_ns()
     if case.pattern is None:
+        limit_of = _peak_of(case.factors, peak)
         return _Prepared(
-            kernel_ns, model_flops(compiled.build), partial(peak.gflops, threads), peer
+            kernel_ns, model_flops(compiled.build), partial(limit_of.gflops, threads), peer
         )
     pattern = case.pattern
 
@@ -325,6 +346,14 @@ def _prepare(case: Case, threads: int, peak: FmaPeak, bandwidth: Bandwidth) -> _
         return max(bandwidth.gbps(pattern, bytes_moved, threads) for _ in range(3))
 
     return _Prepared(kernel_ns, bytes_moved, limit, peer)
+
+
+def _peak_of(factors: tuple[str, str], peak: FmaPeak) -> FmaPeak | DotPeak | TilePeak:
+    """Returns the peak of products of two dtypes; that of f32 if no unit multiplies them."""
+    unit = unit_of(*factors)
+    if unit is None:
+        return peak
+    return DotPeak(unit) if isinstance(unit, DotUnit) else TilePeak()
 
 
 def _median_us(call: Callable[[], object]) -> float:
@@ -354,16 +383,18 @@ def _onnxruntime_call(path: Path, made: OneOp, threads: int) -> Callable[[], flo
     return partial(_median_us, partial(session.run, None, {"x": made.x}))
 
 
-def _openvino_node(path: Path, made: OneOp, threads: int) -> Callable[[], float] | None:
-    """Returns a function that runs OpenVINO and returns the convolution's microseconds in its
-    profile; None if it is not installed.
+def _openvino_node(
+    path: Path, made: OneOp, threads: int, precision: str
+) -> Callable[[], float] | None:
+    """Returns a function that runs OpenVINO in a precision and returns the convolution's
+    microseconds in its profile; None if it is not installed.
     """
     try:
         import openvino  # noqa: PLC0415 - optional
     except ImportError:
         return None
     properties = {
-        "INFERENCE_PRECISION_HINT": "f32",
+        "INFERENCE_PRECISION_HINT": precision,
         "NUM_STREAMS": 1,
         "INFERENCE_NUM_THREADS": threads,
         "PERF_COUNT": True,
@@ -387,7 +418,7 @@ def _openvino_node(path: Path, made: OneOp, threads: int) -> Callable[[], float]
 
 def _columns(rows: Sequence[Row]) -> list[str]:
     unit = rows[0].unit
-    limit = "bandwidth" if unit == "GB/s" else "FMA peak"
+    limit = "bandwidth" if unit == "GB/s" else "peak"
     name = "ONNX Runtime" if rows[0].group == "others" else "OpenVINO"
     peer = [f"{name} µs", f"{name} ÷ clew"] if _has_peer(rows) else []
     return [rows[0].group, "µs", unit, limit, "%", *peer]

@@ -90,6 +90,56 @@ def convolution(
     return one_op("Conv", x, weight, _normal(filters, seed=2), relu=True, attributes=attributes)
 
 
+def quantized_convolution(
+    channels: int, filters: int, size: int, kernel: int, stride: int = 1, group: int = 1
+) -> OneOp:
+    """Returns a convolution of u8[1, channels, size, size] with i8 weights that pads to keep the
+    size, with bias and ReLU, quantized to u8 again: `DequantizeLinear`, `Conv`, `QuantizeLinear`.
+    """
+    rng = np.random.default_rng(0)
+    inner = channels // group * kernel * kernel
+    x = rng.integers(0, 256, (1, channels, size, size), np.uint8)
+    # With 7 bits, engines that add pairs of products in 16 bits compute the same.
+    weight = rng.integers(-64, 64, (filters, channels // group, kernel, kernel), np.int8)
+    scales = (rng.random(filters, np.float32) + np.float32(0.5)) / np.float32(127 * inner**0.5)
+    given, result = np.float32(1 / 64), np.float32(1 / 16)
+    bias = rng.integers(-2000, 2000, filters, np.int32)
+    held = {
+        "x_scale": given,
+        "x_zero": np.uint8(0),
+        "weight": weight,
+        "weight_scale": scales,
+        "weight_zero": np.zeros(filters, np.int8),
+        "bias": bias,
+        "bias_scale": given * scales,
+        "y_scale": result,
+        "y_zero": np.uint8(0),
+    }
+    sizes: dict[str, Any] = {
+        "strides": [stride] * 2, "pads": [kernel // 2] * 4, "group": group,
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "x_scale", "x_zero"], ["xf"], name="x_wide"),
+        helper.make_node(
+            "DequantizeLinear", ["weight", "weight_scale", "weight_zero"], ["wf"], name="w", axis=0
+        ),
+        helper.make_node("DequantizeLinear", ["bias", "bias_scale"], ["bf"], name="b", axis=0),
+        helper.make_node("Conv", ["xf", "wf", "bf"], ["z"], name="conv", **sizes),
+        helper.make_node("Relu", ["z"], ["r"], name="relu"),
+        helper.make_node("QuantizeLinear", ["r", "y_scale", "y_zero"], ["y"], name="y_narrow"),
+    ]
+    out = (size - 1) // stride + 1
+    graph = helper.make_graph(
+        nodes,
+        "quantized",
+        [helper.make_tensor_value_info("x", TensorProto.UINT8, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.UINT8, [1, filters, out, out])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in held.items()],
+    )
+    opsets = [helper.make_opsetid("", _OPSET)]
+    return OneOp(helper.make_model(graph, opset_imports=opsets, ir_version=10), x)
+
+
 def inverted_residual(
     channels: int, between: int, filters: int, size: int, stride: int = 1, clip: float = 6.0
 ) -> OneOp:

@@ -22,6 +22,8 @@ SMALL: list[tuple[str, OneOp]] = [
     ("integer product", single_op.integer_product(3, 5, 7)),
     ("convolution", single_op.convolution(3, 8, 9, 3, 2)),
     ("depthwise", single_op.convolution(8, 8, 9, 3, 1, 8)),
+    ("quantized convolution", single_op.quantized_convolution(8, 16, 9, 3, 2)),
+    ("quantized depthwise", single_op.quantized_convolution(16, 16, 9, 3, 1, 16)),
     ("inverted residual", single_op.inverted_residual(8, 24, 8, 9, 2)),
     ("separable", single_op.inverted_residual(8, 8, 16, 9)),
     ("transpose", single_op.transpose(5, 7)),

@@ -121,9 +121,9 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 
 RULES: Final = Registry(
     (
-        Attention(), Conv(), ConvParts(), ConvPartsRows(), Dot(), DotConv(), Elementwise(), Matmul(),
-        Matvec(), Melt(), Neighbors(), Parts(), PartsRows(), Rows(), Separable(), Sequential(), Spatial(),
-        SplitWeights(), Tiles(), Windows(), Winograd(),
+        Attention(), Conv(), ConvParts(), ConvPartsRows(), Dot(), DotConv(), Elementwise(),
+        Matmul(), Matvec(), Melt(), Neighbors(), Parts(), PartsRows(), Rows(), Separable(),
+        Sequential(), Spatial(), SplitWeights(), Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""

@@ -215,8 +215,8 @@ def conv2d_winograd(
 
     `padding` is (top, left, bottom, right). In f32, for random data and weights, the error is at
     most 4e-6 (tile 4) or 1e-6 (tile 2) times the largest magnitude of the result; for `nn.conv2d`
-    it is 3e-7. Narrow floats are widened to the weight's f32, which is also the dtype of the result.
-    An infinity or NaN in the image affects all tiles that read it.
+    it is 3e-7. Narrow data are widened to the weight's f32, which is the dtype of the result. An
+    infinity or NaN in the image affects all tiles that read it.
 
     With `frames`, the images form clips of that many frames, as in `nn.conv3d_frames`, and the
     window covers several of them: the weight has the channels of its first frame, then those of its

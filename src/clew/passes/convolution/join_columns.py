@@ -71,12 +71,14 @@ class _Joiner(Rewriter):
         multiplied = any(operands == (unit.data, unit.weight) for unit in target.dot_units)
         if not multiplied or target.tile_shape(*operands):
             return False
+        inner, group = weight.tensor.shape[1], product_group(operands[0])
+        if not isinstance(weight, Constant) or not isinstance(inner, int):
+            return False
         plain = (attrs.data_layout, attrs.weight_layout, attrs.out_layout) == ("NCHW", "OIHW", "")
         if not plain or attrs.groups != 1 or attrs.dilation[1] != 1 or attrs.live:
             return False
-        inner, group = weight.tensor.shape[1], product_group(operands[0])
-        few = isinstance(inner, int) and inner <= self._options.most_channels and inner % 4 != 0
-        return few and isinstance(weight, Constant) and weight.tensor.concrete[3] * inner >= group
+        few = inner <= self._options.most_channels and inner % 4 != 0
+        return few and weight.tensor.concrete[3] * inner >= group
 
 
 def _unpadded(data: Expr, padding: tuple[int, ...]) -> tuple[Expr, tuple[int, ...], float]:
@@ -94,6 +96,7 @@ def _unpadded(data: Expr, padding: tuple[int, ...]) -> tuple[Expr, tuple[int, ..
 def _joined(conv: Call) -> Expr:
     """Returns the convolution of an image of one channel."""
     (data, weight), attrs = conv.args[:2], conv.attrs
+    assert isinstance(weight, Constant)
     outer, inner, lines, columns = weight.tensor.concrete
     group = product_group(data.tensor.dtype)
     depth = -(-columns * inner // group) * group

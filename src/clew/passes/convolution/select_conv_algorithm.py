@@ -30,10 +30,10 @@ class SelectConvAlgorithm(Pass):
     - Direct: `nn.conv2d` unchanged. With narrow floats, dot product instructions compute it.
     - `winograd`: 3x3 windows of stride 1 between transforms of 4x4 or 2x2 tiles. A tile takes 36
       products instead of 144, or 16 instead of 36. Its weights are 4 or 16/9 times as large;
-      FoldConstant computes their transform. The transforms widen narrow floats. A dilated convolution becomes an undilated one on
-      images of every d-th line and column (`space_to_batch`). A convolution of clips
-      (`nn.conv3d_frames`) becomes one of images whose channels are those of all frames in the
-      window.
+      FoldConstant computes their transform. The transforms widen narrow floats. A dilated
+      convolution becomes an undilated one on images of every d-th line and column
+      (`space_to_batch`). A convolution of clips (`nn.conv3d_frames`) becomes one of images whose
+      channels are those of all frames in the window.
     - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
       layers: pixels are rows and channels the depth, once per tap.
 

@@ -40,10 +40,9 @@ class ConvertPrecision(Pass):
     `keep_f32` holds names or globs of layers that stay unchanged. Two kinds of convolutions stay
     unchanged as well, because dot products do not make them faster: those in groups of several
     channels that do not make blocks of `min_channels` or that no dot product instruction computes,
-    and those of fewer than `min_channels` input channels (the first layer of an image
-    network). The latter are converted if a matrix unit or a dot product instruction can sum over the
-    columns of a filter, too (`JoinColumns`); this takes `min_depth` numbers per line and
-    `min_filters` filters.
+    and those of fewer than `min_channels` input channels (the first layer of an image network). The
+    latter are converted if a matrix unit or a dot product instruction can sum over the columns of a
+    filter, too (`JoinColumns`); this takes `min_depth` numbers per line and `min_filters` filters.
 
     A declared `quantize` rule converts its own operator. The rule maps a call and the dtype to an
     expression of the same type that reads the operands through casts to the dtype, so that they are

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from clew.ir.dims import SymDim
 from clew.loop.affine import contains
@@ -22,7 +23,7 @@ from clew.schedules.library.images import Image, blocked_image, reads_own_channe
 from clew.schedules.library.register_tile import STEPS_OF_IMAGES, register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
-from clew.schedules.rule import Rule, TailMatch, Work
+from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
 from clew.support.errors import ScheduleError
@@ -61,7 +62,7 @@ class Conv(Rule[Convolution]):
     """Convolutions whose results are images in channel blocks of one or two vectors."""
 
     name = "conv"
-    demands = (REDUCES, TAILED, PRODUCTS, BLOCKED_IMAGE)
+    demands: ClassVar[Sequence[Demand]] = (REDUCES, TAILED, PRODUCTS, BLOCKED_IMAGE)
 
     def match(self, work: Work, target: Target) -> Convolution | None:
         info = work.reduction

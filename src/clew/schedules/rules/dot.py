@@ -1,5 +1,5 @@
-"""Products of narrow matrices with dot product instructions: the register tiles of `matmul`, where a
-reduction step is a dot group of 2 or 4 neighbors.
+"""Products of narrow matrices with dot product instructions: the register tiles of `matmul`, with
+dot groups of 2 or 4 neighbors as reduction steps.
 
 Weights are packed so that a group lies side by side in each lane (`NK32n2k`). Panels of columns are
 outermost, so that a panel of weights stays in cache while the rows stream by.
