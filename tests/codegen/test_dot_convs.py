@@ -31,7 +31,7 @@ CONVOLUTIONS: Final[list[tuple[int, tuple[int, int], int, int, dict[str, Any]]]]
     (40, (9, 8), 40, 3, {"padding": (1, 1, 1, 1), "groups": 40}),
     (3, (17, 20), 33, 7, {"padding": (3, 3, 3, 3), "strides": (2, 2)}),
 ]
-DTYPES: Final = (("bf16", "bf16", 3), ("u8", "i8", 120))
+DTYPES: Final = (("bf16", "bf16", 3), ("u8", "i8", 120), ("i16", "i16", 300))
 
 
 def module_of(case: Any, data: str, weight: str, most: int) -> Module:
@@ -55,7 +55,7 @@ def test_values(case: Any, dtypes: tuple[str, str, int]) -> None:
     data, weight, most = dtypes
     module = module_of(case, data, weight, most)
     rng = np.random.default_rng(case[0])
-    low, high = (0, 256) if data == "u8" else (-3, 4)
+    low, high = {"u8": (0, 256), "i16": (-300, 300), "bf16": (-3, 4)}[data]
     for number, side in enumerate(GuardSide):
         x = rng.integers(low, high, (2, case[0], *case[1])).astype(to_numpy(data))
         expected = interpret(module, {"x": x})["y"]

@@ -32,9 +32,10 @@ def image(
     kit: Any, dtype: str, channels: int, size: Any, filters: int, window: Any, attrs: Any
 ) -> Module:
     x = kit.var("x", 2, channels, *size, dtype=dtype)
-    if dtype == "u8":
+    if dtype != "bf16":
         drawn = np.random.default_rng(1).integers(-127, 128, (filters, channels, *window))
-        y = kit.layer("nn.conv2d", x, kit.const(drawn.astype(np.int8)), **attrs)
+        weight = drawn.astype(np.int8 if dtype == "u8" else np.int16)
+        y = kit.layer("nn.conv2d", x, kit.const(weight), **attrs)
     else:
         drawn = kit.random(filters, channels, *window) / np.float32(4)
         narrow = kit.const(drawn.astype(to_numpy("bf16")))
@@ -48,13 +49,13 @@ def windows(module: Module) -> list[tuple[int, ...]]:
     return [n.args[1].tensor.concrete for n in found]
 
 
-@pytest.mark.parametrize("dtype", ["u8", "bf16"])
+@pytest.mark.parametrize("dtype", ["u8", "i16", "bf16"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_values_and_windows(kit: Any, dtype: str, case: Any) -> None:
     channels, _, filters, (lines, columns), _ = case
     before = image(kit, dtype, *case)
     after = kit.apply(before, JoinColumns())
-    group = {"u8": 4, "bf16": 2}[dtype]
+    group = 4 if dtype == "u8" else 2
     if channels * columns < group:
         assert after is before
         return
@@ -72,20 +73,20 @@ def test_free_sizes(kit: Any, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("side", GuardSide)
-@pytest.mark.parametrize("dtype", ["u8", "bf16"])
+@pytest.mark.parametrize("dtype", ["u8", "i16", "bf16"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_kernels_stay_inside_the_image(kit: Any, dtype: str, case: Any, side: GuardSide) -> None:
     """The last group of a window's line may hold more elements than the line."""
     given = image(kit, dtype, *case)
     rng = np.random.default_rng(len(str(case)))
     shape = given.main.params[0].tensor.concrete
-    if dtype == "u8":
-        x = rng.integers(0, 256, shape).astype(np.uint8)
+    if dtype != "bf16":
+        x = rng.integers(0, 256, shape).astype(to_numpy(dtype))
     else:
         x = rng.standard_normal(shape).astype(to_numpy("bf16"))
     (expected,) = kit.interpret(given, {"x": x})
     found = clew.compile(given, threads=2, guard=side, cache=False).run({"x": x})["y0"]
-    if dtype == "u8":
+    if dtype != "bf16":
         np.testing.assert_array_equal(found, expected)
     else:
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
