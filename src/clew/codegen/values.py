@@ -21,7 +21,7 @@ from clew.codegen.quotients import (
     literal_divisor,
 )
 from clew.codegen.shared import Plan, plan_of, reads_in_reads
-from clew.codegen.tables import looked_up
+from clew.codegen.tables import byte_index, looked_up
 from clew.codegen.vectors import literal_mask, mask_lanes
 from clew.ir.dims import Dim, SymDim
 from clew.ir.types import is_float
@@ -141,7 +141,7 @@ class Values(Indices):
             case Size():
                 return self.dim_value(expr.dim)
             case Load():
-                return looked_up(self, expr) or self.load(expr)
+                return self._looked_up(expr) or self.load(expr)
             case Inlined():
                 return self._inlined(expr)
             case Select():
@@ -168,6 +168,14 @@ class Values(Indices):
             case Checked():
                 return self.checked(expr)
         raise AssertionError(type(expr))
+
+    def _looked_up(self, expr: Load) -> Value | None:
+        """Returns the elements of a table of bytes in registers; None for other loads."""
+        index = byte_index(expr)
+        if index is None:
+            return None
+        source = expr.source
+        return looked_up(self.b, source.dtype, self.base(source), self.value(index))
 
     def _inlined(self, expr: Inlined) -> Value:
         before = self.b.line
