@@ -10,6 +10,7 @@ from clew.passes.base import Pass
 from clew.passes.convolution.alter_layout import AlterLayout
 from clew.passes.convolution.flatten_clips import FlattenClips
 from clew.passes.convolution.fold_scale_axis import FoldScaleAxis
+from clew.passes.convolution.join_columns import JoinColumns
 from clew.passes.convolution.lift_signals import LiftSignals
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
 from clew.passes.convolution.skip_padding import SkipPadding
@@ -20,8 +21,11 @@ from clew.passes.fusion.place_parts import PlaceParts
 from clew.passes.placement.assign_backends import AssignBackends
 from clew.passes.placement.claims import Claims
 from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.passes.precision.move_quantization import MoveQuantization
 from clew.passes.precision.narrow_integers import NarrowIntegers
+from clew.passes.precision.requantize_sums import RequantizeSums
 from clew.passes.precision.split_products import SplitProducts
+from clew.passes.precision.tabulate import Tabulate
 from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
 from clew.passes.simplify.combine_parallel_matmul import CombineParallelMatmul
 from clew.passes.simplify.dead_code import DeadCode
@@ -62,11 +66,14 @@ def pipeline(
         FoldEmpty(),  # before all rules: no later pass or rule needs to handle sizes of 0
         InlineComposites(),  # composites no earlier pass took become plain operators again
         SimplifyInference(),  # operators for training have no kernels
+        MoveQuantization(),  # so that operators between layers do not hide quantized operands
         NarrowIntegers(),  # while the origin of weights is still visible
+        RequantizeSums(),  # likewise for that of biases
         FoldConstant(),  # folds arithmetic on weights, so that later patterns see constants
         FoldStructure(),  # all sizes that will be known are known; later passes expect tensors
         SimplifyExpr(),  # fewer forms for the patterns to match
         EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
+        Tabulate(),  # whole functions of bytes, before parts of them are merged with others
         CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
         *_placement(target, backends),  # on whole layers, before any is rewritten for the CPU
         MeltAttention(),  # needs whole softmaxes, and heads before products are combined
@@ -78,6 +85,7 @@ def pipeline(
         LiftSignals(),  # likewise
         FlattenClips(),  # needs final weights; later passes expect images
         products,  # needs whole layers with final weights; before weights are packed
+        JoinColumns(),  # needs the dtype of products; before layouts
         AlterLayout(),  # after all operators with their own layouts are final
         SelectConvAlgorithm(),  # on blocks, which transforms and bf16x3 products read and write
         DecomposeOps(),  # operators without kernels, after patterns have matched them whole

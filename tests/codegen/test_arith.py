@@ -260,6 +260,21 @@ def test_casts(run_both: Run, source: str, dtype: str) -> None:
     assert_same(got, _converted(x, dtype), x)
 
 
+@pytest.mark.parametrize("dtype", ["i8", "u8", "i16", "u16", "i32"])
+def test_rounded_integers(run_both: Run, dtype: str) -> None:
+    """One instruction rounds to even, with the results of a cast out of range."""
+    ties = np.arange(-300, 300) + 0.5
+    limits = [s * (2.0**n + d) for n in (7, 8, 15, 16, 31, 32) for d in (-1, 0, 1) for s in (-1, 1)]
+    x = np.concatenate([ties, limits, pairs("f32")[0]]).astype(np.float32)
+    x = x[: x.size // LANES * LANES]
+
+    def emit(b: Any, args: Any) -> Any:
+        rounded = arith.intrinsic(b, "round", [args[0]])
+        return arith.rounded_integers(b, dtype, args[0]) or arith.cast(b, dtype, rounded)
+
+    assert_same(run_both(emit, ["f32"], x), _converted(np.rint(x), dtype), x)
+
+
 @pytest.mark.parametrize("dtype", ["i4", "u4", "f8e4m3fn", "f8e5m2"])
 def test_packed_dtypes_are_refused(dtype: str) -> None:
     with pytest.raises(CompileError, match=f"no arithmetic on {dtype}") as caught:

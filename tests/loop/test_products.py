@@ -29,7 +29,7 @@ SMALL = [
     (conv(5, 7, 32, 32, 3), "tiles"),
     (conv(4, 3, 8, 8, 2, stride=2), "tiles"),
     (conv(4, 5, 4, 16, 7), "tiles"),
-    (conv(4, 3, 2, 8, 3, stride=2), "dot"),
+    (conv(4, 3, 2, 8, 3, stride=2), "dot_conv"),
 ]
 
 

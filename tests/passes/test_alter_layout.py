@@ -162,7 +162,7 @@ def test_images_of_two_precisions_have_one_block(kit: Any) -> None:
     y = kit.layer("nn.conv2d", y, kit.const(kit.random(64, 24, 1, 1, seed=2)))
     after = kit.apply(kit.module([x], y), ConvertPrecision(), AlterLayout(), FoldConstant())
     blocks = {c.type.layout for c in calls(after.main) if c.op_name == "nn.conv2d"}
-    assert blocks == {"NCHW32c"}
+    assert blocks == {"NCHW16c"}
     assert kit.op_names(after).count("layout_transform") == 1  # the result's
 
 

@@ -11,6 +11,7 @@ import pytest
 import clew
 from clew.ir.expr import Call
 from clew.ir.module import Module
+from clew.ir.types import to_numpy
 from clew.ir.visit import post_order
 from clew.machine.target import target_of
 from clew.passes.precision.narrow_integers import NarrowIntegers
@@ -34,6 +35,9 @@ def draw(dtype: str, *shape: int, seed: int = 0) -> Any:
 
 def operand(kit: Any, value: Any, zero: Any, scale: Any = None) -> Any:
     """`scale * (value - zero)` as it is imported."""
+    if scale is not None and (zero is None or isinstance(zero, np.ndarray)):
+        points = () if zero is None else (kit.const(zero.astype(to_numpy(value.tensor.dtype))),)
+        return kit.layer("dequantize", value, kit.const(scale), *points)
     value = kit.layer("cast", value, dtype="i32")
     if zero is not None:
         if isinstance(zero, np.ndarray):
@@ -235,12 +239,26 @@ def test_zero_points_of_filters(kit: Any, target: str, zero: Any) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("data", ["i8", "u8"])
+def test_depthwise_convolutions_and_those_of_few_channels(kit: Any, data: str, target: str) -> None:
+    zero = np.array(9, to_numpy(data))
+    for channels, groups in ((FILTERS, FILTERS), (3, 1), (2, 1), (5, 1)):
+        before = convolution(
+            kit, data, "i8", (zero, None), (np.float32(0.25), np.float32(0.5)), channels,
+            groups=groups, padding=(1, 0, 1, 2), strides=(1, 2),
+        )  # fmt: skip
+        found = after(kit, before, TARGETS[target] or kit.lanes())
+        assert conv_of(found).tensor.dtype == "i32"
+        check(kit, before, found)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 def test_convolutions_that_stay(kit: Any, target: str) -> None:
     chosen = TARGETS[target] or kit.lanes()
     of_inputs = np.float32(1) + np.arange(CHANNELS, dtype=np.float32).reshape(1, CHANNELS, 1, 1)
     for module in (
         convolution(kit, "u8", "i8", groups=4),
-        convolution(kit, "u8", "i8", channels=4),
+        convolution(kit, "u8", "i8", channels=1),
         convolution(kit, "u8", "i8", scales=(np.float32(1), of_inputs)),
     ):
         assert after(kit, module, chosen) is module

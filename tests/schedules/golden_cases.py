@@ -97,6 +97,12 @@ def integers(g: Graph) -> Expr:
     return g("nn.dense", g.x(32, 256, dtype="u8"), g.w(128, 256, dtype="i1"))  # type: ignore[no-any-return]
 
 
+def integer_conv(g: Graph) -> Expr:
+    image = g.x(1, 64, 16, 16, dtype="u8")
+    found = g("nn.conv2d", image, g.w(64, 64, 3, 3, dtype="i1"))
+    return g("multiply", g("cast", found, dtype="f32"), Constant(np.float32(0.125)))  # type: ignore[no-any-return]
+
+
 def updates(g: Graph) -> Expr:
     table, places = g.x(2000, 64), g.x(3000, 1, dtype="i64")
     return g("scatter_nd", table, places, g.x(3000, 64), reduction="add")  # type: ignore[no-any-return]
@@ -139,6 +145,9 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "conv-groups": (conv(64, 64, 14, 3, padding=(1, 1, 1, 1), groups=4), "f32"),
     "conv-depthwise": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1), groups=64), "f32"),
     "conv-bf16": (conv(64, 64, 14, 3, padding=(1, 1, 1, 1)), "bf16"),
+    "conv-strides-bf16": (conv(64, 128, 14, 1, strides=(2, 2)), "bf16"),
+    "conv-7x7-of-3-bf16": (conv(3, 32, 56, 7, padding=(3, 3, 3, 3), strides=(2, 2)), "bf16"),
+    "conv-u8-i8": (integer_conv, "f32"),
     "norm-of-channels": (norm_of_channels, "f32"),
     "separable": (block, "f32"),
     "attention": (attention(128, 128), "f32"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from zoo import detector, encoder, exported, free, handmade, light, workloads
+from zoo import detector, encoder, exported, free, handmade, light, quantized, workloads
 from zoo.entries import Array, Entry
 
 _CACHE = Path(__file__).resolve().parents[2] / ".cache" / "models"
@@ -22,6 +22,7 @@ _EXPORTERS = ("onnx", "onnxscript", "torch", "transformers")
 def _catalog() -> dict[str, Entry]:
     builders = (light, exported, handmade, encoder, detector, free, workloads)
     entries = [entry for builder in builders for entry in builder.entries()]
+    entries += quantized.entries({entry.name: entry for entry in entries})
     catalog = {entry.name: entry for entry in entries}
     assert len(catalog) == len(entries), "two models share a name"
     return catalog

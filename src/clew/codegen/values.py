@@ -21,6 +21,7 @@ from clew.codegen.quotients import (
     literal_divisor,
 )
 from clew.codegen.shared import Plan, plan_of, reads_in_reads
+from clew.codegen.tables import looked_up
 from clew.codegen.vectors import literal_mask, mask_lanes
 from clew.ir.dims import Dim, SymDim
 from clew.ir.types import is_float
@@ -140,7 +141,7 @@ class Values(Indices):
             case Size():
                 return self.dim_value(expr.dim)
             case Load():
-                return self.load(expr)
+                return looked_up(self, expr) or self.load(expr)
             case Inlined():
                 return self._inlined(expr)
             case Select():
@@ -156,6 +157,10 @@ class Values(Indices):
                 dtype="bf16", a=Bitcast(a=Binary(op="and", a=whole, b=Imm(value=0xFFFF0000)))
             ) if whole.dtype == "u32":
                 return arith.upper_half(self.b, self.value(whole))
+            case Cast(a=Intrinsic(name="round") as whole) if found := arith.rounded_integers(
+                self.b, expr.dtype, self.value(whole.args[0])
+            ):
+                return found
             case Cast():
                 return arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Bitcast():

@@ -71,9 +71,9 @@ def load_every_other(
             part = literal_mask([n in wanted for n in range(lanes)])
         elif mask is not None:
             nothing = literal(False, "bool", lanes)
-            part = _in_order(b, mask, nothing, [lane_of.get(n, lanes) for n in range(lanes)])
+            part = in_order(b, mask, nothing, [lane_of.get(n, lanes) for n in range(lanes)])
         parts.append(load_vector(b, stored, at, size, lanes, part))
-    return _in_order(b, parts[0], parts[1], places)
+    return in_order(b, parts[0], parts[1], places)
 
 
 def load_near(
@@ -100,7 +100,7 @@ def load_near(
             for lane, (p, inside) in enumerate(zip(places, here, strict=True))
         ]
         found = (
-            loaded if turn == 0 and order == [*range(lanes)] else _in_order(b, loaded, found, order)
+            loaded if turn == 0 and order == [*range(lanes)] else in_order(b, loaded, found, order)
         )
     return found
 
@@ -162,7 +162,7 @@ def _at(b: Builder, dtype: str, pointer: str, offset: int) -> str:
     return b.pointer(f"getelementptr {llvm_type(dtype)}, ptr {pointer}, i64 {offset}")
 
 
-def _in_order(b: Builder, first: Value, second: Value, order: Sequence[int]) -> Value:
+def in_order(b: Builder, first: Value, second: Value, order: Sequence[int]) -> Value:
     """Returns elements of two vectors by position in their concatenation."""
     places = ", ".join(f"i32 {n}" for n in order)
     text = f"shufflevector {first.typed}, {second.typed}, <{len(order)} x i32> <{places}>"

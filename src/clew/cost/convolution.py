@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
+from clew.cost.products import multiply_adds_per_cycle
 from clew.ir.types import bits
 from clew.machine.target import Target
 from clew.machine.units import TILE_ROWS, tile_depth
@@ -72,8 +73,9 @@ def direct_cycles(layer: ConvLayer, target: Target) -> float:
 def direct_terms(layer: ConvLayer, target: Target) -> tuple[float, float]:
     """Returns the cycles of a direct convolution per pixel of a result, and for its weights."""
     lanes, costs = target.vector_lanes(layer.dtype), target.costs
-    filters = layer.inner * layer.outer
-    products = layer.taps * filters / lanes / costs.vector_multiply_adds
+    together = target.vector_lanes("f64" if layer.dtype == "f64" else "f32") * costs.multiply_adds
+    together = max(together, multiply_adds_per_cycle(target, layer.dtype, layer.dtype))
+    products = layer.taps * layer.inner * layer.outer / (together * costs.reached)
     moved = (layer.inner + layer.outer) / lanes
     return products + moved * costs.move, layer.taps * layer.weight_bytes / costs.weight_bytes
 

@@ -19,6 +19,12 @@ _PAIRS: Final = {
     256: ("avx2", "llvm.x86.avx2.pmadd.wd"),
     512: ("avx512bw", "llvm.x86.avx512.pmaddw.d.512"),
 }
+# From f32 to i32, by bits of the vector: the feature, and LLVM's names of truncation and rounding.
+_TO_INTEGERS: Final = {
+    128: ("sse2", "llvm.x86.sse2.cvttps2dq", "llvm.x86.sse2.cvtps2dq"),
+    256: ("avx", "llvm.x86.avx.cvtt.ps2dq.256", "llvm.x86.avx.cvt.ps2dq.256"),
+    512: ("avx512f", "llvm.x86.avx512.mask.cvttps2dq.512", "llvm.x86.avx512.mask.cvtps2dq.512"),
+}
 _DOT_BITS: Final = (128, 256, 512)
 # By dtypes of operands: the feature and the instruction.
 TILE_PRODUCTS: Final = {
@@ -93,6 +99,21 @@ class Instructions:
     def rounds_to_bf16(self) -> bool:
         """Whether an instruction rounds to `bf16` (it treats denormals as zeros)."""
         return self.has("avx512bf16")
+
+    def to_integers(self, lanes: int, *, rounded: bool) -> str:
+        """Returns LLVM's function from vectors of f32 to i32, truncated or rounded to even, which
+        gives the lowest integer for numbers out of range; "" if there is none. That for 512 bits
+        takes a mask and a rounding mode.
+        """
+        feature, cut, near = _TO_INTEGERS.get(lanes * _LANE_BITS, ("", "", ""))
+        if not feature or not self.has(feature):
+            return ""
+        return near if rounded else cut
+
+    @property
+    def permutation_of_bytes(self) -> str:
+        """LLVM's function that takes 64 of the 128 bytes in two vectors; "" if there is none."""
+        return "llvm.x86.avx512.vpermi2var.qi.512" if self.has("avx512vbmi") else ""
 
     def scale(self, lanes: int) -> str:
         """Returns LLVM's masked function for `x * 2**n` of f32; "" if there is none."""

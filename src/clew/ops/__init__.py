@@ -45,6 +45,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
     matmul,
     norm,
     parts,
+    quantization,
     random,
     ranking,
     reduce,

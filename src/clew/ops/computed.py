@@ -97,12 +97,22 @@ class Computed:
         """Returns the positions of the operands whose elements make up the results; empty if the
         call does more than move data (`Traits.moves_data`).
         """
+        moved, written = self.moved_and_written(types, attrs)
+        return () if written else moved
+
+    def moved_and_written(
+        self, types: Sequence[TensorType], attrs: Attrs
+    ) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+        """Returns the positions of the operands whose elements a call moves, and the other values
+        that its results contain (those that `pad` writes); no positions if the call does more.
+        """
         if self.traits.moves_data is not None:
-            return tuple(range(len(types))) if self.traits.moves_data else ()
+            return (tuple(range(len(types))) if self.traits.moves_data else ()), ()
         moved = self.derived(moved_by, types, attrs)
-        if moved is None or moved.values:
-            return ()
-        return tuple(n for n, t in enumerate(self.placeholders(types)) if t.name in moved.inputs)
+        if moved is None:
+            return (), ()
+        placed = enumerate(self.placeholders(types))
+        return tuple(n for n, t in placed if t.name in moved.inputs), moved.values
 
     def keeps_finite(self, types: Sequence[TensorType], attrs: Attrs) -> bool:
         """Whether finite operands give finite results (`Traits.keeps_finite`)."""

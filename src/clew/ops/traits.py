@@ -58,6 +58,12 @@ class Traits:
     `ir.values`, for shapes that models compute from free sizes. Data movement needs no rule.
     """
 
+    parameters: tuple[int, ...] = ()
+    """Positions of operands that set how others are read, such as scales: numbers that differ from
+    layer to layer. Read by FuseOps: constants of one element stay operands of the kernel, so that
+    layers that differ only in these share a kernel.
+    """
+
     convolves: Literal["", "W", "HW", "DHW"] = ""
     """A convolution over these axes with the semantics and attributes of `nn.conv1d`, `nn.conv2d`
     or `nn.conv3d`. Read by FoldScaleAxis, SkipPadding, LiftSignals and FlattenClips.

@@ -13,6 +13,7 @@ from clew.schedules.rules.conv import Conv
 from clew.schedules.rules.conv_parts import ConvParts
 from clew.schedules.rules.conv_parts_rows import ConvPartsRows
 from clew.schedules.rules.dot import Dot
+from clew.schedules.rules.dot_conv import DotConv
 from clew.schedules.rules.elementwise import Elementwise
 from clew.schedules.rules.matmul import Matmul
 from clew.schedules.rules.matvec import Matvec
@@ -121,9 +122,9 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 
 RULES: Final = Registry(
     (
-        Attention(), Columns(), Conv(), ConvParts(), ConvPartsRows(), Dot(), Elementwise(),
-        Matmul(), Matvec(), Melt(), Neighbors(), Parts(), PartsRows(), Rows(), Separable(),
-        Sequential(), Spatial(), SplitWeights(), Tiles(), Windows(), Winograd(),
+        Attention(), Columns(), Conv(), ConvParts(), ConvPartsRows(), Dot(), DotConv(),
+        Elementwise(), Matmul(), Matvec(), Melt(), Neighbors(), Parts(), PartsRows(), Rows(),
+        Separable(), Sequential(), Spatial(), SplitWeights(), Tiles(), Windows(), Winograd(),
     )
 )  # fmt: skip
 """clew's own rules."""

@@ -68,6 +68,14 @@ def _normal_cdf(x: Any) -> Array:
     return np.fromiter(found, np.float64, wide.size).reshape(wide.shape) / 2
 
 
+def _fma(a: Array, b: Array, c: Array) -> Array:
+    """Returns `a * b + c`, of `f32` and narrower operands rounded once from `f64`."""
+    if np.result_type(a, b, c).itemsize > 4:
+        return np.asarray(a * b + c)
+    wide = np.asarray(a, np.float64) * b + c
+    return wide.astype(np.result_type(a, b, c))
+
+
 def _sigmoid(x: Any) -> Any:
     """Uses the sign for which `exp` cannot overflow; in f16 it overflows from 11 up."""
     small = np.exp(-np.abs(x))
@@ -81,7 +89,7 @@ INTRINSICS: Final[dict[str, Callable[..., Any]]] = {
     "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh, "sqrt": np.sqrt,
     "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": _sigmoid,
     "floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc, "isnan": np.isnan,
-    "isinf": np.isinf, "fma": lambda a, b, c: a * b + c, "copysign": np.copysign,
+    "isinf": np.isinf, "fma": _fma, "copysign": np.copysign,
     "fmod": np.fmod, "normal_cdf": _normal_cdf,
 }  # fmt: skip
 COMBINE: Final[dict[str, Any]] = {

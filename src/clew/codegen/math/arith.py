@@ -23,6 +23,7 @@ from clew.codegen.lanes import (
     at_least,
     at_most,
     check_dtype,
+    in_halves,
     literal,
     literal_of,
     narrow,
@@ -30,7 +31,13 @@ from clew.codegen.lanes import (
     round_to_odd,
     widen,
 )
-from clew.codegen.math.vmath import integer_power, intrinsic, power
+from clew.codegen.math.vmath import (
+    MOST_LANES,
+    ROUND_AS_USUAL,
+    integer_power,
+    intrinsic,
+    power,
+)
 from clew.codegen.storage import decoded, encoded
 from clew.ir.types import STORAGE, bits, is_float, is_integer
 from clew.support.errors import CompileError
@@ -47,6 +54,7 @@ __all__ = [
     "literal",
     "literal_of",
     "reduce",
+    "rounded_integers",
     "select",
     "unary",
     "upper_half",
@@ -375,8 +383,38 @@ def _float_to_integer(x: Lanes, dtype: str) -> Lanes:
     return _resize(_truncated(x, wide), dtype)
 
 
+def rounded_integers(b: Builder, dtype: str, x: Value) -> Value | None:
+    """Returns f32 rounded to even in an integer dtype of up to 32 bits, as one instruction; None if
+    there is none.
+    """
+    if x.dtype != "f32" or not is_integer(dtype) or bits(dtype) > 32 or dtype == "u32":
+        return None
+    whole = _converted(Lanes(b, x), rounded=True)
+    return None if whole is None else _resize(whole, dtype).value
+
+
+def _converted(x: Lanes, *, rounded: bool) -> Lanes | None:
+    """Returns f32 as i32 by the instruction, whose results out of range are this module's."""
+    lanes, instructions = x.value.lanes, x.b.module.instructions
+    most = instructions.to_integers(MOST_LANES, rounded=rounded)
+    if lanes > MOST_LANES and most:
+        return in_halves(lambda half: _converted(half, rounded=rounded) or half, (x,))
+    function = instructions.to_integers(lanes, rounded=rounded)
+    if not function:
+        return None
+    args = [x.value]
+    if lanes == MOST_LANES:
+        kept = literal(-1, "i16")
+        args += [literal(0, "i32", lanes), kept, literal(ROUND_AS_USUAL, "i32")]
+    return Lanes(x.b, x.b.call(function, args, "i32", lanes))
+
+
 def _truncated(x: Lanes, dtype: str) -> Lanes:
     """Returns `i32` or `i64`: the lowest integer for values out of range and NaN."""
+    if (x.dtype, dtype) == ("f32", "i32"):
+        converted = _converted(x, rounded=False)
+        if converted is not None:
+            return converted
     limit = 2.0 ** (bits(dtype) - 1)
     return pick(x.abs() < limit, x, -limit).convert("fptosi", dtype)
 

@@ -42,8 +42,8 @@ _LN2_LOW: Final = math.log(2) - _LN2_HIGH
 # Adding it to a float rounds the float to an integer in the low bits.
 _ROUNDER: Final = 1.5 * 2**23
 _BYTE_BITS: Final = 8
-_MOST_LANES: Final = 16
-_ROUND_AS_USUAL: Final = 4
+MOST_LANES: Final = 16
+ROUND_AS_USUAL: Final = 4
 _ONE_BITS: Final = 0x3F800000
 _SQRT_HALF_BITS: Final = 0x3F3504F3
 
@@ -111,7 +111,7 @@ def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
     """
     lanes = x.value.lanes
     instructions = x.b.module.instructions
-    if lanes > _MOST_LANES and instructions.scale(_MOST_LANES):
+    if lanes > MOST_LANES and instructions.scale(MOST_LANES):
         return in_halves(_scale, (x, n, rounder, gone))
     function = instructions.scale(lanes)
     if not function:
@@ -125,8 +125,8 @@ def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
         mask = b.value(text, "bool", _BYTE_BITS)
     bits_ = b.value(f"bitcast {mask.typed} to i{mask.lanes}", f"u{mask.lanes}")
     args = [x.value, n.value, x.like(0.0).value, bits_]
-    if lanes == _MOST_LANES:
-        args.append(literal(_ROUND_AS_USUAL, "i32"))
+    if lanes == MOST_LANES:
+        args.append(literal(ROUND_AS_USUAL, "i32"))
     return Lanes(b, b.call(function, args, "f32", lanes))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from clew.ir.dims import Dim
 from clew.ir.expr import Attrs
 from clew.ir.types import TensorType
 from clew.ops.common import (
@@ -47,6 +48,10 @@ _CONVS = (
            weight_layout="OHWI8o2i", out_layout="NCHW8c", out_dtype="f32"),
     Sample(u8(1, 2, 5, 5, 4), i8(2, 1, 1, 2, 4, 4), data_layout="NCHW4c", low=0, high=9,
            weight_layout="OHWI4o4i"),
+    Sample(u8(1, 2, 5, 5, 8), i8(2, 3, 3, 2, 8, 4), data_layout="NCHW8c", groups=2, low=0, high=9,
+           weight_layout="OHWI8o4i"),
+    Sample(u8(1, 1, 5, 22), i8(2, 1, 3, 3, 4, 4), strides=(2, 6), low=0, high=9,
+           weight_layout="OIHW4o4w", out_layout="NCHW4c"),
     Sample(f32(1, 3, 1, 2), f32(4, 3, 1, 9), padding=(0, 4, 0, 4), live=(0, 3, 1, 3)),
     Sample(f32(1, 3, 1, 2), f32(4, 3, 1, 9), padding=(0, 4, 0, 4), live=(0, 7, 1, 3), error="T107"),
     Sample(f32(1, 64, 8, 8), f32(8, 128, 3, 3), error="T103"),
@@ -112,7 +117,8 @@ def _conv2d_layout(
     `weight_block` is the number of output channels in a block of the weight; 0 means the layout's
     block. Input channels that fill no block (those of a first layer) stay plain. A depthwise weight
     is blocked by output channel. Weights of `bf16`, `i16` and 8 bits hold as many input channels as
-    fit 32 bits together, innermost, as dot products and matrix tiles require.
+    fit 32 bits together, innermost, as dot products and matrix tiles require; with one input
+    channel, as many columns if these fill whole groups.
     """
     wanted = parse_layout(layout)
     block = wanted.factor("C")
@@ -126,11 +132,15 @@ def _conv2d_layout(
     elif groups > 1:
         if inner % block or (out // groups) % block:
             return None
-        arguments = (layout, f"OIHW{block}i{block}o")
+        group = product_group(types[0].dtype)
+        packs = group and block % group == 0
+        arguments = (layout, f"OHWI{block}o{group}i" if packs else f"OIHW{block}i{block}o")
     elif inner % block == 0 and (group := product_group(types[0].dtype)) and block % group == 0:
         arguments = (layout, f"OHWI{together}o{group}i")
     elif inner % block == 0:
         arguments = (layout, f"OIHW{block}i{together}o")
+    elif inner == 1 and _fills_groups(types[1].shape[3], types[0].dtype):
+        arguments = ("NCHW", f"OIHW{together}o{product_group(types[0].dtype)}w")
     elif isinstance(inner, int) and out % block == 0:
         arguments = ("NCHW", f"OIHW{inner}i{together}o")
     else:
@@ -140,6 +150,12 @@ def _conv2d_layout(
         data_layout=arguments[0], weight_layout=arguments[1], out_layout=result, channels=out
     )
     return arguments, changed, result
+
+
+def _fills_groups(columns: Dim, dtype: str) -> bool:
+    """Whether the columns of a window make whole groups of a dot product."""
+    group = product_group(dtype)
+    return bool(group) and columns % group == 0
 
 
 @register_op(

@@ -17,7 +17,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim
-from clew.ops.common import differ, f16, f32, need_rank, same_dtype
+from clew.ops.common import accumulator, bf16, differ, f16, f32, need_rank, same_dtype
 from clew.ops.convolution.stages import clips_of, window_size
 from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
@@ -182,6 +182,8 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
                depth=3, depth_padding=(1, 1), low=-0.5, high=0.5),
         Sample(f32(6, 2, 5, 4, 4), f32(16, 16, 8), tile=2, frames=3, depth=2, depth_stride=2,
                depth_dilation=2, depth_padding=(1, 2), low=-0.5, high=0.5),
+        Sample(bf16(1, 2, 7, 7, 4), f32(36, 8, 4), tile=4, padding=(1, 1, 1, 1),
+               low=-0.5, high=0.5),
         Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=3, depth=3, error="T107"),
         Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=4, depth=3, depth_padding=(1,),
                error="T107"),
@@ -213,7 +215,8 @@ def conv2d_winograd(
 
     `padding` is (top, left, bottom, right). In f32, for random data and weights, the error is at
     most 4e-6 (tile 4) or 1e-6 (tile 2) times the largest magnitude of the result; for `nn.conv2d`
-    it is 3e-7. An infinity or NaN in the image affects all tiles that read it.
+    it is 3e-7. Narrow floats are widened to the weight's f32, which is also the dtype of the result.
+    An infinity or NaN in the image affects all tiles that read it.
 
     With `frames`, the images form clips of that many frames, as in `nn.conv3d_frames`, and the
     window covers several of them: the weight has the channels of its first frame, then those of its
@@ -224,7 +227,8 @@ def conv2d_winograd(
     """
     name = "nn.conv2d_winograd"
     _need_tile(name, tile)
-    same_dtype(name, data, weight)
+    if weight.dtype != accumulator(data.dtype):
+        same_dtype(name, data, weight)
     need_rank(name, "data", data, 5)
     need_rank(name, "weight", weight, 3)
     batch, blocks, high, wide, c = data.shape
@@ -262,7 +266,9 @@ def conv2d_winograd(
             *([x >= 0] if left else []),
             *([x < te.size(wide)] if _reaches_over(ow, tile, right) else []),
         )
-        return te.select(inside, data[b, cb, y, x, ci], as_scalar(0, data.dtype))
+        return te.cast(
+            weight.dtype, te.select(inside, data[b, cb, y, x, ci], as_scalar(0, data.dtype))
+        )
 
     blocks_seen = depth * blocks
     patch = te.compute((blocks_seen, tiles, n, n, c), element, "patch", role="winograd.patch")
@@ -440,14 +446,14 @@ def _conv2d_winograd_reference(
     x: Array = np.pad(data, [(0, 0), (0, 0), (top, lower), (left, over), (0, 0)])
     view = np.lib.stride_tricks.sliding_window_view(x, (n, n), axis=(2, 3))[:, :, ::tile, ::tile]
     outer = w.shape[-1]
-    result = np.empty((batch, outer // c, rows * tile, columns * tile, c), data.dtype)
+    result = np.empty((batch, outer // c, rows * tile, columns * tile, c), weight.dtype)
     for image, pixels in zip(view, result, strict=True):
         for some in blocks(rows, columns * n * n * (inner + outer)):
             patches = image[:, some].transpose(4, 5, 1, 2, 0, 3)  # i, j, ty, tx, C/c, c
             v = _both_axes(to_tiles, patches.astype(np.float64)).reshape(n, n, -1, inner) @ w
             parts = _both_axes(back, v).reshape(tile, tile, -1, columns, outer // c, c)
             lines = parts.transpose(4, 2, 0, 3, 1, 5).reshape(outer // c, -1, columns * tile, c)
-            pixels[:, some.start * tile : some.stop * tile] = lines.astype(data.dtype)
+            pixels[:, some.start * tile : some.stop * tile] = lines.astype(weight.dtype)
     return np.ascontiguousarray(result[:, :, :oh, :ow])
 
 

@@ -200,19 +200,12 @@ class _Alterer(Rewriter):
         plain = old.attrs.data_layout == _PLAIN and not old.attrs.out_layout
         if not plain or not _packable(weight) or not self._packs(old):
             return None
-        channels, inner, groups = weight.tensor.shape[0], weight.tensor.shape[1], old.attrs.groups
-        assert isinstance(channels, int)
-        assert isinstance(inner, int)
         value = self.memo[data.id]
-        if _is_filled(value, data):
-            filled = value.tensor.shape[1] * _block_of(value.tensor)
-            assert isinstance(filled, int)
-            if groups == 1:
-                inner = filled
-            elif inner == 1 and groups == channels:
-                channels = groups = filled
-        inner = _filled_up(inner, self._block_of_few(old, inner) or 1)
+        channels, inner, groups = self._stored(old, value)
         found = self._conv_layouts(old, channels, inner, groups)
+        if found is not None and found[0][0] != _layout_of(value) and _is_filled(value, data):
+            channels, inner, groups = self._stored(old, data)  # another layout drops the filling
+            found = self._conv_layouts(old, channels, inner, groups)
         if found is None:
             self._ctx.remark(
                 old, f"stays plain: no block divides {inner * groups} and {channels} channels"
@@ -232,6 +225,23 @@ class _Alterer(Rewriter):
             source, src_layout=old.attrs.weight_layout, dst_layout=weight_layout
         )
         return Call(old.op, [value, packed], attrs)
+
+    def _stored(self, old: Call, value: Expr) -> tuple[int, int, int]:
+        """Returns the numbers of filters, of channels that each reads, and of groups of a
+        convolution that reads all channels that a value stores.
+        """
+        channels, inner = old.args[1].tensor.shape[:2]
+        groups = old.attrs.groups
+        assert isinstance(channels, int)
+        assert isinstance(inner, int)
+        if _is_filled(value, old.args[0]):
+            filled = value.tensor.shape[1] * _block_of(value.tensor)
+            assert isinstance(filled, int)
+            if groups == 1:
+                inner = filled
+            elif inner == 1 and groups == channels:
+                channels = groups = filled
+        return channels, _filled_up(inner, self._block_of_few(old, inner) or 1), groups
 
     def _conv_layouts(
         self, old: Call, channels: int, inner: int, groups: int
@@ -262,7 +272,7 @@ class _Alterer(Rewriter):
         tile = of_result * self._tile_vectors(stored, of_result) if groups == 1 else block
         if of_result > lanes:
             tile = of_result  # covers several vectors
-        if product_group(old.args[0].tensor.dtype):
+        if product_group(old.args[0].tensor.dtype) and of_result > self._lanes_of_sums("f32"):
             tile = of_result  # covers two vectors of sums
         data, weight, *rest = (a.tensor for a in old.args)
         weight = weight.with_(shape=(channels, inner, *weight.shape[2:]))
@@ -299,14 +309,16 @@ class _Alterer(Rewriter):
         return block if deep else 0
 
     def _lanes(self, old: Call) -> int:
-        """Returns the lanes of a vector; for dot products, at most those of two vectors of sums, so
+        """Returns the lanes of a vector; for dot products of floats, those of a vector of sums, so
+        that all floats agree on a block, and for those of integers, at most two vectors of sums, so
         that a convolution reads blocks of the size that its predecessor writes.
         """
         assert self._ctx.target is not None
         dtype, target = old.args[0].tensor.dtype, self._ctx.target
         lanes = target.vector_lanes(dtype)
         if product_group(dtype) and not any(unit.data == dtype for unit in target.tile_units):
-            return min(lanes, 2 * self._lanes_of_sums(dtype))
+            vectors = 1 if is_float(dtype) else 2
+            return min(lanes, vectors * self._lanes_of_sums(dtype))
         return lanes
 
     def _lanes_of_block(self, old: Call) -> int:

@@ -28,7 +28,7 @@ def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
     if target.tile_shape("bf16", "bf16") is None:
         return
     weight = plain_weight(conv)
-    if weight is None or conv.attrs.data_layout != _BLOCKS:
+    if weight is None or conv.attrs.data_layout != _BLOCKS or weight.tensor.dtype != "f32":
         return
     attrs, kernel = conv.attrs, weight.tensor.concrete[2:]
     data, padding = unpadded(conv.args[0])

@@ -29,8 +29,8 @@ class Algorithm:
 
 
 def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
-    """Returns the plain weight of `op`, an f32 convolution without groups whose image and result
-    have the same blocks; None for other calls.
+    """Returns the plain weight of `op`, a convolution without groups whose result is f32 and has
+    the blocks of the image; None for other calls.
     """
     if not isinstance(conv.op, Op) or conv.op.name != op:
         return None
@@ -59,7 +59,8 @@ def layer_of(conv: Call, weight: Constant) -> ConvLayer:
     batch = conv.tensor.shape[0]
     images = batch if isinstance(batch, int) else _LATE_IMAGES
     outer, inner, *kernel = weight.tensor.concrete
-    return ConvLayer(images, inner, outer, height, width, math.prod(kernel))
+    dtype = conv.args[0].tensor.dtype
+    return ConvLayer(images, inner, outer, height, width, math.prod(kernel), dtype)
 
 
 def unpadded(data: Expr) -> tuple[Expr, tuple[int, ...]]:

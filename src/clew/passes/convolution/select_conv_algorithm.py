@@ -24,12 +24,13 @@ _ALGORITHMS: Final = (WINOGRAD, BF16X3)
 
 @dataclass(frozen=True)
 class SelectConvAlgorithm(Pass):
-    """Computes each `f32` convolution by the algorithm that the cost model expects to be fastest.
+    """Computes each convolution of floats with an `f32` result by the algorithm that the cost model
+    expects to be fastest.
 
-    - Direct: `nn.conv2d` unchanged.
+    - Direct: `nn.conv2d` unchanged. With narrow floats, dot product instructions compute it.
     - `winograd`: 3x3 windows of stride 1 between transforms of 4x4 or 2x2 tiles. A tile takes 36
       products instead of 144, or 16 instead of 36. Its weights are 4 or 16/9 times as large;
-      FoldConstant computes their transform. A dilated convolution becomes an undilated one on
+      FoldConstant computes their transform. The transforms widen narrow floats. A dilated convolution becomes an undilated one on
       images of every d-th line and column (`space_to_batch`). A convolution of clips
       (`nn.conv3d_frames`) becomes one of images whose channels are those of all frames in the
       window.
@@ -57,7 +58,8 @@ class SelectConvAlgorithm(Pass):
     holds name patterns of layers that stay direct.
 
     Preconditions: AlterLayout has laid images out in blocks; FoldConstant and DeadCode run after
-    it. Non-goals: groups, dtypes other than f32; selection by measurement.
+    it. Non-goals: groups, integers, narrow images of free size (they stay direct); selection by
+    measurement.
 
     Errors: I088 for an unknown algorithm.
     """

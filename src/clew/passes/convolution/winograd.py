@@ -17,6 +17,7 @@ from clew.cost.convolution import (
 from clew.cost.convolution import direct_cycles as cycles_of_direct
 from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
+from clew.ir.types import is_float
 from clew.machine.target import Target
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import get_op
@@ -30,11 +31,14 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
     1 and channel blocks of one vector.
     """
     weight = _weight(conv)
-    if weight is None or conv.args[0].tensor.dtype != conv.tensor.dtype:
-        return  # or a product of narrow floats, which has dedicated instructions
+    if weight is None or not is_float(weight.tensor.dtype):
+        return
+    if weight.tensor.dtype != conv.tensor.dtype and not _widens(conv):
+        return
     if parse_layout(conv.attrs.data_layout).factor("C") != target.vector_lanes(conv.tensor.dtype):
         return
-    layer, dilation = layer_of(conv, weight), conv.attrs.dilation[-2:]
+    layer = replace(layer_of(conv, weight), dtype=conv.tensor.dtype)
+    dilation = conv.attrs.dilation[-2:]
     if conv.op_name == _OF_FRAMES:
         if dilation != (1, 1) and numbers(conv.tensor.shape[2:4]) is None:
             return  # clips of free size have no kernel with several algorithms
@@ -43,6 +47,11 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
     for tile in tiles:
         cycles = winograd_cycles(layer, tile, target, dilation)
         yield Algorithm(f"{tile}x{tile} tiles", cycles, partial(_transformed, conv, weight, tile))
+
+
+def _widens(conv: Call) -> bool:
+    """Whether the transforms can widen a narrow image: it has a known size and no frames."""
+    return conv.op_name != _OF_FRAMES and conv.tensor.is_static
 
 
 def direct_cycles(conv: Call, weight: Constant, target: Target) -> float:
@@ -70,6 +79,8 @@ def _weight_of_tiles(conv: Call, weight: Constant, tile: int) -> Expr:
     if weight.tensor.concrete[0] % panel:  # its last panel is zero-padded
         panel = parse_layout(conv.attrs.data_layout).factor("C")
     plain = _frames_as_channels(weight) if conv.op_name == _OF_FRAMES else weight
+    if weight.tensor.dtype != conv.tensor.dtype:
+        plain = get_op("cast")(plain, dtype=conv.tensor.dtype)
     return get_op("nn.winograd_weight")(plain, tile=tile, block=panel)
 
 

@@ -78,7 +78,7 @@ class _Fuser(Rewriter):
         return Outliner(pieces, self._stays, self.rewrite_function).rewrite_function(function)
 
     def _stays(self, argument: Expr, user: Expr) -> bool:
-        return isinstance(user, Call) and stays_inside(argument, self._ctx.kind(user))
+        return isinstance(user, Call) and stays_inside(argument, user, self._ctx.kind(user))
 
 
 def _piece(group: Group) -> Piece:

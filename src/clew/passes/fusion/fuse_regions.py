@@ -123,7 +123,7 @@ class _RegionFuser(Rewriter):
         return Outliner(pieces, self._stays, self.rewrite_function).rewrite_function(function)
 
     def _stays(self, argument: Expr, user: Expr) -> bool:
-        return isinstance(user, Call) and stays_inside(argument, self._ctx.kind(user))
+        return isinstance(user, Call) and stays_inside(argument, user, self._ctx.kind(user))
 
 
 class _Regions:

@@ -15,9 +15,11 @@ Groups grow in three steps.
    group has no anchor. An operator whose user broadcasts it joins only if nothing is computed
    twice. An anchor that reads views takes slices, transposes and reshapes as well, as long as its
    operand's elements stay at constant strides. A cast, or a piece that an index selects, joins the
-   tail of an anchor, too: the kernel reads the operand in its stored form. A cast to a wider dtype
-   joins overlapping windows as well. An anchor that melts its operand takes the operator that
-   computes it, and the operators before that one.
+   tail of an anchor, too, as does a widening of elements such as a `dequantize`: the kernel reads
+   the operand in its stored form. A widening joins overlapping windows as well; at the end of an
+   anchor's group, it moves to its users' group, so that the stored value is the narrower one. An
+   anchor that melts its operand takes the operator that computes it, and the operators before that
+   one.
 """
 
 from __future__ import annotations
@@ -147,7 +149,8 @@ class Grouper:
         for call in reversed(self._calls):
             group = self._group[call.id]
             if group.root is call:
-                self._join_users(group)
+                self._hand_on(group)
+                self._join_users(self._group[call.id])
         for group in list(dict.fromkeys(self._group.values())):
             self._cut(group, results)
         for group in list(dict.fromkeys(self._group.values())):
@@ -196,7 +199,7 @@ class Grouper:
 
     def _inputs_of(self, call: Call) -> set[int]:
         kind = self._kinds[call.id]
-        return {a.id for a in call.args if not stays_inside(a, kind)}
+        return {a.id for a in call.args if not stays_inside(a, call, kind)}
 
     def _joint_inputs(self, group: Group, calls: Sequence[Call]) -> set[int]:
         """Returns the inputs of a group once it also holds `calls`, each of which has a group so
@@ -300,6 +303,26 @@ class Grouper:
 
     # --- backwards: producers join the group of all their users ---
 
+    def _hand_on(self, group: Group) -> None:
+        """Moves a widening at the end of an anchor's or a reduction's group into its users' group,
+        if that can take it: the value in memory is then the narrower one.
+        """
+        root = group.root
+        if len(group.members) == 1 or group.kind <= Kind.INJECTIVE or not self._widens(root):
+            return
+        users = self._users.get(root.id, ())
+        target = self._group.get(users[0].id) if users else None
+        alone = Group(self._kinds[root.id], [root], self._inputs_of(root))
+        if target is None or target is group or self._unfit_producer(alone, target):
+            return
+        group.members.pop()
+        inside = {m.id for m in group.members}
+        group.inputs = {i for m in group.members for i in self._inputs_of(m)} - inside
+        self._group[root.id] = alone
+
+    def _widens(self, call: Call) -> bool:
+        return self._kinds[call.id] in _POINTWISE and _widens(call)
+
     def _join_users(self, group: Group) -> None:
         root, users = group.root, self._users.get(group.root.id, ())
         target = self._group.get(users[0].id) if users else None
@@ -340,7 +363,7 @@ class Grouper:
         for user in self._users[root.id]:
             assert isinstance(user, Call)
             overlaps = self._kinds[user.id] is Kind.REDUCTION and self._reads_windows(user)
-            if overlaps and not _widens(group):
+            if overlaps and not (len(group.members) == 1 and _widens(root)):
                 return f"{user.op_name} reads it in windows that overlap"
             if not melted and self._reads_again(group, user):
                 return f"{user.op_name} would compute it again for each element it repeats"
@@ -370,13 +393,13 @@ class Grouper:
         return all(_at_strides(a, inside) for a in anchor.args)
 
     def _is_operand_of_tail(self, group: Group) -> bool:
-        """Whether a group is a cast, or a small piece that an index selects, and elementwise users
-        of the same shape read its operand in place.
+        """Whether a group is a cast, another widening of elements, or a small piece that an index
+        selects, and elementwise users of the same shape read its operand in place.
         """
         root = group.root
         return (
             len(group.members) == 1
-            and (root.op_name == "cast" or _is_chosen(root, self._ctx.target))
+            and (root.op_name == "cast" or self._widens(root) or _is_chosen(root, self._ctx.target))
             and all(
                 isinstance(u, Call)
                 and self._kinds.get(u.id) in _POINTWISE
@@ -449,12 +472,17 @@ class Grouper:
                 del self._group[view.id]
 
 
-def _widens(group: Group) -> bool:
-    """Whether a group is a cast to a wider dtype, which costs less than reading its result."""
-    root = group.root
-    return [m.op_name for m in group.members] == ["cast"] and bits(root.tensor.dtype) > bits(
-        root.args[0].tensor.dtype
-    )
+def _widens(call: Call) -> bool:
+    """Whether a call makes a wider number of each element of its first operand, as a cast does and
+    `dequantize`: that costs less than reading its result.
+    """
+    first, *others = call.args
+    if not all(isinstance(a.type, TensorType) for a in call.args) or others == [first]:
+        return False
+    wider = bits(call.tensor.dtype) > bits(first.tensor.dtype)
+    parameters = call.op.traits.parameters if isinstance(call.op, Op) else ()
+    given = all(n in parameters for n in range(1, len(call.args)))
+    return wider and given and first.tensor.shape == call.tensor.shape
 
 
 def _is_chosen(call: Call, target: Target | None) -> bool:
@@ -468,12 +496,17 @@ def _is_chosen(call: Call, target: Target | None) -> bool:
     return is_small_piece(typical(call.tensor.memory_bytes), target)
 
 
-def stays_inside(arg: Expr, user: Kind) -> bool:
-    """Whether an argument is a constant inside the kernel: one element, or all elements equal.
+def stays_inside(arg: Expr, user: Call, kind: Kind) -> bool:
+    """Whether an argument of a call of a kind is a constant inside the kernel: one element, or all
+    elements equal.
 
-    Operands of an anchor are always in memory, because its loops read memory.
+    Operands of an anchor are always in memory, because its loops read memory. Parameters are, too,
+    so that layers that differ only in these share a kernel.
     """
-    return isinstance(arg, Constant) and arg.is_splat and user is not Kind.ANCHOR
+    if not isinstance(arg, Constant) or not arg.is_splat or kind is Kind.ANCHOR:
+        return False
+    parameters = user.op.traits.parameters if isinstance(user.op, Op) else ()
+    return not any(user.args[n] is arg for n in parameters if n < len(user.args))
 
 
 def _overlaps(stage: Tensor) -> bool:

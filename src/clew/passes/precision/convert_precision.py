@@ -38,10 +38,12 @@ class ConvertPrecision(Pass):
         %7 = cast(%5, dtype="f32"); %8 = add(%7, %6)
 
     `keep_f32` holds names or globs of layers that stay unchanged. Two kinds of convolutions stay
-    unchanged as well, because dot products do not make them faster: grouped ones that are not
-    depthwise, and those of fewer than `min_channels` input channels (the first layer of an image
-    network). The latter are converted if a matrix unit can sum over the columns of a filter, too;
-    this takes `min_depth` numbers per line and `min_filters` filters.
+    unchanged as well, because dot products do not make them faster: those in groups of several
+    channels that do not make blocks of `min_channels` or that no dot product instruction computes,
+    and those of fewer than `min_channels` input channels (the first layer of an image
+    network). The latter are converted if a matrix unit or a dot product instruction can sum over the
+    columns of a filter, too (`JoinColumns`); this takes `min_depth` numbers per line and
+    `min_filters` filters.
 
     A declared `quantize` rule converts its own operator. The rule maps a call and the dtype to an
     expression of the same type that reads the operands through casts to the dtype, so that they are
@@ -162,10 +164,11 @@ class _Converter(Rewriter):
         if call.op_name == "nn.conv2d":
             inner, groups = weight.tensor.shape[1], call.attrs.groups
             if groups > 1:
-                return inner == 1
+                return inner == 1 or self._fills_groups(weight.tensor, groups)
             if not isinstance(inner, int):
                 return False
-            return inner >= self._options.min_channels or self._joins_depth(weight.tensor)
+            few = inner < self._options.min_channels
+            return not few or self._joins_depth(weight.tensor, call.attrs.dilation)
         return True
 
     def _is_kept(self, call: Call) -> bool:
@@ -218,15 +221,36 @@ class _Converter(Rewriter):
                 found[node.id] = rebuild(node, [found[c.id] for c in node.children])
         return found[ruled.made.id]
 
-    def _joins_depth(self, weight: TensorType) -> bool:
-        """Whether the columns of a filter, together with its few channels padded to an even number,
-        are deep enough for a matrix unit.
+    def _fills_groups(self, weight: TensorType, groups: int) -> bool:
+        """Whether an instruction that multiplies pairs sums over the channels of each group: those
+        of its image and of its result make whole blocks. AlterLayout blocks images between windows
+        of one pixel only if the channels of a group fill vectors.
         """
         target, dtype = self._ctx.target, self._options.dtype
-        if target is None or target.tile_shape(dtype, dtype) is None or not weight.is_static:
+        if target is None or not weight.is_static:
+            return False
+        filters, inner, *taps = weight.concrete
+        outer, least = filters // groups, self._options.min_channels
+        if all(n == 1 for n in taps):
+            least = target.vector_lanes(_WIDE)
+        dots = any(unit.data == dtype for unit in target.dot_units)
+        return dots and outer % least == 0 and inner % least == 0
+
+    def _joins_depth(self, weight: TensorType, dilation: tuple[int, ...]) -> bool:
+        """Whether the columns of a filter, together with its few channels, are deep enough: for a
+        matrix unit with channels padded to an even number, or for an instruction that multiplies
+        pairs.
+        """
+        target, dtype = self._ctx.target, self._options.dtype
+        if target is None or not weight.is_static:
             return False
         filters, inner, _, columns = weight.concrete
-        depth = columns * (inner + inner % 2)
+        if target.tile_shape(dtype, dtype) is not None:
+            depth = columns * (inner + inner % 2)
+        elif any(unit.data == dtype for unit in target.dot_units) and dilation[-1] == 1:
+            depth = columns * inner
+        else:
+            return False
         return depth >= self._options.min_depth and filters >= self._options.min_filters
 
     def rebuilt(self, node: Expr, children: Sequence[Expr]) -> Expr:

@@ -4,6 +4,7 @@ instructions multiply.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -40,6 +41,8 @@ def integers_of(value: Expr) -> Integers | None:
     """
     scale: Expr | None = None
     shape = value.tensor.shape
+    if isinstance(value, Call) and value.op_name == "dequantize":
+        return _dequantized(value)
     if value.tensor.dtype == "f32":
         if isinstance(value, Call) and value.op_name == "multiply":
             value, scale = value.args
@@ -53,6 +56,15 @@ def integers_of(value: Expr) -> Integers | None:
         value = value.args[0]
     whole = value.tensor.dtype in _SMALL and value.tensor.shape == shape
     return Integers(value, zero, scale) if whole else None
+
+
+def _dequantized(value: Call) -> Integers | None:
+    integers, scale, *zeros = value.args
+    f32 = scale.tensor.dtype == value.tensor.dtype == "f32"
+    if integers.tensor.dtype not in _SMALL or not f32 or value.attrs.block:
+        return None
+    zero = get_op("cast")(zeros[0], dtype=SUM) if zeros else None
+    return Integers(integers, zero, scale)
 
 
 def per_column(parameter: Expr | None, axis: int, columns: Any) -> Expr | tuple[()] | None:
@@ -198,3 +210,16 @@ def in_range(zero: Expr | None, dtype: str = "") -> bool:
     if dtype or not isinstance(zero, Call) or zero.op_name != "cast":
         return False
     return zero.args[0].tensor.dtype in _SMALL
+
+
+def same_numbers(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    """Whether the parameters of two tensors are the same."""
+    return len(a) == len(b) and all(map(_same, a, b))
+
+
+def _same(a: Expr, b: Expr) -> bool:
+    if a is b:
+        return True
+    if not isinstance(a, Constant) or not isinstance(b, Constant) or a.type != b.type:
+        return False
+    return bool(np.array_equal(a.data, b.data))

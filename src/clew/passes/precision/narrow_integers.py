@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
@@ -56,25 +56,26 @@ class NarrowIntegers(Pass):
     After:
         %3: i32[...] = nn.dense(%x, w, weight_layout="KN"); %4 = add(%3, w'), w' = -3 * sum(w)
 
-    and with scales (`DequantizeLinear` of both operands)
+    and with scales
 
-        %2 = multiply(cast(%1, "f32"), 0.5); %3 = nn.matmul(%2, multiply(cast(w, "f32"), 0.25))
+        %3 = nn.matmul(dequantize(%x, 0.5, 3), dequantize(w, 0.25))
 
-    becomes `multiply(cast(%4, "f32"), 0.125)`. A convolution on pairs of `i16`:
+    becomes `dequantize(%4, 0.125)`. A convolution on pairs of `i16`:
 
-        %2: f32[...] = nn.conv2d(multiply(cast(subtract(cast(%x, "i32"), 3), "f32"), 0.5), w')
+        %2: f32[...] = nn.conv2d(dequantize(%x, 0.5, 3), dequantize(w, s'))
     becomes
         %1: i16[...] = cast(subtract(cast(%x, "i32"), 3), "i16")
-        %2 = multiply(cast(nn.conv2d(%1, w), "f32"), s)
+        %2 = dequantize(nn.conv2d(%1, w), 0.5 * s')
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
-    Non-goals: convolutions in groups, or of fewer input channels than `least_channels`; scales of
-    an operand that vary along the depth; floats whose sums of integers might not fit 32 bits.
+    Non-goals: convolutions in groups of several channels, or of fewer than `least_neighbors` input
+    channels and columns of the filter; scales of an operand that vary along the depth; floats whose
+    sums of integers might not fit 32 bits.
     """
 
     opt_level: ClassVar[int] = 2
 
-    least_channels: int = 8
+    least_neighbors: int = 4
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         if ctx.target is None:
@@ -139,10 +140,10 @@ class _Narrower(Rewriter):
         attrs, (image, filters) = new.attrs, new.args[:2]
         spatial = new.op.traits.convolves  # type: ignore[union-attr]
         plain = attrs.data_layout == f"NC{spatial}" and attrs.weight_layout == f"OI{spatial}"
-        if not plain or attrs.groups != 1 or attrs.out_layout or attrs.get("out_dtype", ""):
+        if not plain or attrs.out_layout or attrs.get("out_dtype", ""):
             return new
         channels, inner, *taps = filters.tensor.shape
-        if not isinstance(inner, int) or inner < self._options.least_channels:
+        if not isinstance(inner, int) or not self._takes(inner, taps, attrs.groups):
             return new
         data, weight = integers_of(image), integers_of(filters)
         if data is None or weight is None or not isinstance(weight.value, Constant):
@@ -174,6 +175,12 @@ class _Narrower(Rewriter):
             if scale is not None and scale.tensor.rank:
                 scale = reshaped(scale, (channels, *around))
             return _scaled(total, new.tensor.dtype, [data.scale, scale])
+
+    def _takes(self, inner: int, taps: Sequence[Any], groups: int) -> bool:
+        """Whether kernels sum products of integers over this many channels in groups, and taps."""
+        if groups > 1:
+            return inner == 1
+        return isinstance(taps[-1], int) and inner * taps[-1] >= self._options.least_neighbors
 
     def _of_bytes(self, old: Call, new: Call, data: Integers, weight: Integers) -> Expr | None:
         """Returns the convolution of 8-bit integers, corrected for the data's zero point; None
@@ -236,10 +243,12 @@ class _Narrower(Rewriter):
 
 def _scaled(total: Expr, dtype: str, scales: Sequence[Expr | None]) -> Expr:
     """Returns a sum of integer products in the dtype of the result, times the scales."""
+    factors = [scale for scale in scales if scale is not None]
     if dtype == SUM:
         return total
+    if dtype == "f32" and factors:
+        return get_op("dequantize")(total, reduce(get_op("multiply"), factors))
     result: Expr = get_op("cast")(total, dtype=dtype)
-    factors = [scale for scale in scales if scale is not None]
     return get_op("multiply")(result, reduce(get_op("multiply"), factors)) if factors else result
 
 

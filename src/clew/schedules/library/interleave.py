@@ -1,7 +1,8 @@
 """Conversion of plain images to short blocks of channels, in vectors over pixels and channels.
 
 The operands are contiguous along the pixels, the result along the few channels of a block. Vectors
-over both axes read a run of pixels from each channel; shuffles interleave them.
+over both axes read a run of pixels from each channel; shuffles interleave them. With a block of 3
+channels, a vector holds as many whole pixels as a power of two.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ def applies(info: StageInfo, axes: list[str], target: Target) -> bool:
     lanes = target.vector_lanes(info.store.buffer.dtype)
     block = by_name[last].typical
     short = 1 < block <= min(_MOST, lanes // _LEAST_RUN)
-    if not short or lanes % block or block * by_name[pixels].typical < lanes:
+    if not short or block * by_name[pixels].typical < lanes:
         return False
     simplifier = Simplifier()
     loads = list(buffer_loads(info.store.value))
@@ -41,8 +42,10 @@ def schedule(schedule: Schedule, info: StageInfo, axes: list[str], target: Targe
     """Fuses the last two axes and vectorizes them; the interior of the image needs no checks."""
     *outer, pixels, last = axes
     schedule.partition(pixels)
+    block = schedule.extent(last)
     together = schedule.fuse(pixels, last)
-    _, lane = schedule.split(together, target.vector_lanes(info.store.buffer.dtype))
+    run = 1 << (target.vector_lanes(info.store.buffer.dtype) // block).bit_length() - 1
+    _, lane = schedule.split(together, block * run)
     while len(outer) > 1:
         outer[:2] = [schedule.fuse(outer[0], outer[1])]
     schedule.vectorize(lane)

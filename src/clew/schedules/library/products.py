@@ -42,13 +42,23 @@ def dot_lanes(product: Product | None, target: Target) -> int:
     return target.dot_lanes(a, b) or target.dot_lanes(b, a)
 
 
-def dot_tile(schedule: Schedule, info: StageInfo, lanes: int, group: int, unroll: int = 0) -> None:
+def dot_tile(
+    schedule: Schedule,
+    info: StageInfo,
+    lanes: int,
+    group: int,
+    blocks: str | None = None,
+    unroll: int = 0,
+) -> list[str]:
     """Orders the loops of an anchor that was moved into registers: dot groups outside, its unrolled
-    tile inside.
+    tile inside. Returns the reduction loops, outermost first.
 
-    `unroll` is the number of reduction steps to unroll; with 0, the tile's size determines it.
+    `blocks` names the axis over more vectors of the same row, which goes innermost. `unroll` is the
+    number of reduction steps to unroll; with 0, the tile's size determines it.
     """
     *others, column = info.axes
+    if blocks is not None:
+        others = [*(a for a in others if a != blocks), blocks]
     *outer, depth = info.reduction_axes
     schedule.reorder(*outer, depth, *others, column)
     groups, step = schedule.split(depth, group)
@@ -57,12 +67,13 @@ def dot_tile(schedule: Schedule, info: StageInfo, lanes: int, group: int, unroll
     accumulators = math.prod(schedule.extent(name) for name in (*others, vector))
     steps = unroll or reduction_unroll(accumulators)
     if 1 < steps < schedule.extent(groups):
-        _, inner = schedule.split(groups, steps)
+        groups, inner = schedule.split(groups, steps)
         schedule.unroll(inner)
     for name in (*others, vector):
         schedule.unroll(name)
     schedule.dot(step)
     schedule.vectorize(lane)
+    return [*outer, groups]
 
 
 def parts_in_tiles(info: StageInfo, target: Target) -> bool:

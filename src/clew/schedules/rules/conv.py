@@ -133,10 +133,7 @@ class Conv(Rule[Convolution]):
             inside.append(oh_inner)
         ow_outer, ow_inner = split_tiles(schedule, ow if rows else down, columns)
         schedule.compute_at(match.anchor, ow_outer, "register")
-        reduction = register_tile(
-            schedule, info, match.lanes, blocks=info.axes[1], unroll=settings["unroll"],
-            apart=STEPS_OF_IMAGES,
-        )  # fmt: skip
+        reduction = self.tile(schedule, info, match, settings)
         with contextlib.suppress(ScheduleError):  # frames outside a clip; most have none
             schedule.skip_padding(match.anchor)
         vector, lane = schedule.split(ci, match.lanes, tail="guard")
@@ -151,6 +148,15 @@ class Conv(Rule[Convolution]):
         else:
             spread(schedule, [*outer, co_outer], tiles[0])
         return schedule
+
+    def tile(
+        self, schedule: Schedule, info: StageInfo, match: Convolution, settings: Settings
+    ) -> list[str]:
+        """Orders the loops of a register tile. Returns the reduction loops, outermost first."""
+        return register_tile(
+            schedule, info, match.lanes, blocks=info.axes[1], unroll=settings["unroll"],
+            apart=STEPS_OF_IMAGES,
+        )  # fmt: skip
 
 
 def _is_free(image: Image) -> bool:

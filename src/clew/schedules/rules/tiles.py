@@ -15,7 +15,7 @@ from clew.ir.types import memory_bytes
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
-from clew.schedules.demands import NARROW, PRODUCTS, REDUCES, TAILED, TILE_UNIT
+from clew.schedules.demands import NARROW, PACKED, PRODUCTS, REDUCES, TAILED, TILE_UNIT
 from clew.schedules.library.depth import join, joined
 from clew.schedules.library.images import blocked_image
 from clew.schedules.library.products import packed
@@ -60,6 +60,7 @@ class Tiles(Rule[Tiled]):
         TAILED,
         PRODUCTS,
         NARROW,
+        PACKED,
         TILE_UNIT,
         Demand("full tiles", lambda work, target: _fullest(work.reduction, target) is not None),
     )

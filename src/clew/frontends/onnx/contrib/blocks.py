@@ -59,16 +59,17 @@ def scaled_blocks(
     if isinstance(size, int):
         block = max(1, min(block, size))
 
+    if zeros is None and middle:
+        zeros = scalar(middle, codes.tensor.dtype)
+    if zeros is None or not is_float(zeros.tensor.dtype):
+        points = () if zeros is None else (cast(zeros, codes.tensor.dtype),)
+        return call("dequantize", codes, scales, *points, axis=axis, block=block)
+
     def spread(x: Expr) -> Expr:
         return call("repeat", x, axis=axis, repeats=block, size=size)
 
-    exact = not is_float(codes.tensor.dtype) and (zeros is None or not is_float(zeros.tensor.dtype))
-    value = cast(codes, "i32" if exact else wide)
-    if zeros is not None:
-        value = call("subtract", value, spread(cast(zeros, value.tensor.dtype)))
-    elif middle:
-        value = call("subtract", value, scalar(middle, value.tensor.dtype))
-    return cast(call("multiply", cast(value, wide), spread(cast(scales, wide))), dtype)
+    value = call("subtract", cast(codes, wide), spread(cast(zeros, wide)))
+    return cast(call("multiply", value, spread(cast(scales, wide))), dtype)
 
 
 @converter("MatMulNBits", domain=MICROSOFT)

@@ -8,7 +8,7 @@ from clew.frontends.onnx.build import cast, reshaped, scalar
 from clew.frontends.onnx.contrib.attention import with_projected
 from clew.frontends.onnx.contrib.qlinear import one_number
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
-from clew.frontends.onnx.converters.quantized import integer_product, saturated
+from clew.frontends.onnx.converters.quantized import integer_product, requantized
 from clew.frontends.onnx.converters.recurrent import (
     Product,
     lstm_with,
@@ -34,16 +34,15 @@ def quantized_for_a_run(layer: Layer, x: Expr) -> tuple[Expr, Expr, Expr]:
     scale = call("where", call("equal", width, zero), scalar(1.0, "f32"), scale)
     place = call("clip", call("divide", call("negative", low), scale), min=0.0, max=255.0)
     point = cast(call("round", place), "u8")
-    return saturated(layer, call("round", call("divide", x, scale)), point, "u8"), scale, point
+    return call("quantize", x, scale, point), scale, point
 
 
 def scaled_product(
     operands: Sequence[Expr], zeros: Sequence[Expr | None], scales: Sequence[Expr]
 ) -> Expr:
     """Returns a product of quantized operands in f32: the exact product, then times both scales."""
-    exact = cast(integer_product(operands, zeros), "f32")
     shaped = [reshaped(s, ()) if s.tensor.shape == (1,) else s for s in scales]
-    return call("multiply", exact, call("multiply", *shaped))
+    return call("dequantize", integer_product(operands, zeros), call("multiply", *shaped))
 
 
 @converter("DynamicQuantizeMatMul", domain=MICROSOFT)
@@ -89,12 +88,12 @@ def qgemm(layer: Layer) -> Result:
     if (alpha := layer.real("alpha")) != 1.0:
         scale = call("multiply", scale, scalar(alpha, "f32"))
     if layer.optional(7) is None:
-        return call("multiply", cast(total, "f32"), scale)
+        return call("dequantize", total, scale)
     scale = call("divide", scale, one_number(layer, layer.input(7), "f32"))
     zero = layer.optional(8)
     dtype = layer.type(0).dtype if zero is None else zero.tensor.dtype
     zero = None if zero is None else one_number(layer, zero, dtype)
-    return saturated(layer, call("round", call("multiply", cast(total, "f32"), scale)), zero, dtype)
+    return requantized(layer, total, scale, zero, dtype)
 
 
 @converter("QAttention", domain=MICROSOFT)

@@ -10,10 +10,10 @@ from clew.frontends.onnx.build import cast, reshaped
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.converters.integer_conv import qlinear_conv
 from clew.frontends.onnx.converters.nn import average_pool, global_average_pool
-from clew.frontends.onnx.converters.quantized import saturated
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.expr import Expr
+from clew.ops.math.quantization import QUANTIZED
 
 
 def one_number(layer: Layer, x: Expr, dtype: str) -> Expr:
@@ -25,10 +25,10 @@ def one_number(layer: Layer, x: Expr, dtype: str) -> Expr:
 
 def dequantized(layer: Layer, index: int) -> Expr:
     """Returns an operand in f32; its scale and zero point, if it has one, are the next inputs."""
-    value, zero = cast(layer.input(index), "i32"), layer.optional(index + 2)
-    if zero is not None:
-        value = call("subtract", value, one_number(layer, zero, "i32"))
-    return call("multiply", cast(value, "f32"), one_number(layer, layer.input(index + 1), "f32"))
+    value, zero = layer.input(index), layer.optional(index + 2)
+    points = () if zero is None else (one_number(layer, zero, value.tensor.dtype),)
+    scale = one_number(layer, layer.input(index + 1), "f32")
+    return call("dequantize", value, scale, *points)
 
 
 def quantized(layer: Layer, value: Expr, scale: int, dtype: str) -> Expr:
@@ -38,9 +38,13 @@ def quantized(layer: Layer, value: Expr, scale: int, dtype: str) -> Expr:
     zero = layer.optional(scale + 1)
     if zero is not None:
         dtype = zero.tensor.dtype
+        if dtype not in QUANTIZED:
+            raise layer.wrong(f"cannot quantize to {dtype}")
         zero = one_number(layer, zero, dtype)
-    quotient = call("divide", value, one_number(layer, layer.input(scale), "f32"))
-    return saturated(layer, call("round", quotient), zero, dtype)
+    points = () if zero is None else (zero,)
+    return call(
+        "quantize", value, one_number(layer, layer.input(scale), "f32"), *points, dtype=dtype
+    )
 
 
 def _unary(layer: Layer, compute: Callable[[Expr], Expr]) -> Expr:

@@ -9,7 +9,6 @@ from clew.frontends.onnx.converters.nn import Window, convolution, kernel_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import to_numpy
 
 _SUM = "i32"
 
@@ -74,10 +73,7 @@ def qlinear_conv(layer: Layer) -> Result:
         raise layer.wrong(f"has a scale of type {scales.type}")
     factor = call("multiply", scales, reshaped(cast(layer.input(1), "f32"), ()))
     factor = call("divide", factor, reshaped(cast(layer.input(6), "f32"), ()))
-    value = call("round", call("multiply", cast(total, "f32"), factor))
     dtype = layer.type(7).dtype
     if dtype not in ("i8", "u8"):
         raise layer.wrong(f"gives {dtype}")
-    value = call("add", value, reshaped(cast(layer.input(7), "f32"), ()))
-    info = np.iinfo(to_numpy(dtype))
-    return cast(call("clip", value, min=float(info.min), max=float(info.max)), dtype)
+    return call("requantize", total, factor, reshaped(layer.input(7), ()), dtype=dtype)

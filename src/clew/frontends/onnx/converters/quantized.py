@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clew.frontends.onnx.build import cast, cast_saturated, reshaped
+from clew.frontends.onnx.build import cast, cast_saturated, reshaped, scalar
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import STORAGE, bits, is_integer
+from clew.ir.types import STORAGE, is_integer
 from clew.ops.common import differ
+from clew.ops.math.quantization import QUANTIZED
 from clew.te.convert import convert
 
 # The dtype of integer sums.
 _SUM: Final = "i32"
-# The dtypes of quantized tensors.
-_QUANTIZED: Final = ("i8", "u8", "i16", "u16", *(d for d in STORAGE if d != "f8e8m0fnu"))
 
 
 @converter("DequantizeLinear")
@@ -33,16 +32,12 @@ def dequantize_linear(layer: Layer) -> Result:
     zero = _zero_point(layer, 2)
     if zero is not None and zero.tensor.dtype != source:
         raise layer.wrong(f"has a zero point of {zero.tensor.dtype} for a tensor of {source}")
-    wide = "f64" if factor == "f64" else "f32"
-    exact = is_integer(source) and bits(source) <= 16
-    value = cast(x, _SUM if exact else wide)
-    if zero is not None:
-        value = call("subtract", value, _along(layer, cast(zero, value.tensor.dtype)))
-    result = call("multiply", cast(value, wide), _along(layer, cast(scale, wide)))
     dtype = _output_dtype(layer, "" if factor in STORAGE else factor)
     if not dtype:
         raise layer.wrong(f"has a scale of {factor}, which cannot be the result's, and no other")
-    return cast(result, dtype)
+    (scale, *zeros), place = _placed(layer, scale, zero)
+    native = dtype if dtype not in STORAGE else "f32"
+    return cast(call("dequantize", x, scale, *zeros, dtype=native, **place), dtype)
 
 
 @converter("QuantizeLinear")
@@ -61,17 +56,16 @@ def quantize_linear(layer: Layer) -> Result:
         if _output_dtype(layer, given.tensor.dtype) != given.tensor.dtype:
             raise layer.wrong(f"gives {dtype} with a zero point of {given.tensor.dtype}")
         dtype = given.tensor.dtype
-    if dtype not in _QUANTIZED:
+    if dtype not in QUANTIZED:
         raise layer.wrong(f"cannot quantize to {dtype}")
     precision = _precision(layer)
-    quotient = call("divide", cast(x, precision), _along(layer, cast(scale, precision)))
-    if is_integer(dtype):
-        return saturated(layer, call("round", quotient), zero, dtype)
-    if zero is not None:
-        wide = _at_least_f32(precision)
-        quotient = call("add", cast(quotient, wide), _along(layer, cast(zero, wide)))
     saturate = "saturate" not in layer.schema.attributes or layer.flag("saturate")
-    return cast_saturated(quotient, dtype) if saturate else cast(quotient, dtype)
+    if is_integer(scale.tensor.dtype):
+        scale = cast(scale, precision)
+    (scale, *zeros), place = _placed(layer, scale, zero)
+    return call(
+        "quantize", x, scale, *zeros, dtype=dtype, precision=precision, saturate=saturate, **place
+    )
 
 
 def _precision(layer: Layer) -> str:
@@ -87,10 +81,6 @@ def _precision(layer: Layer) -> str:
     return "f32" if scale in STORAGE else scale
 
 
-def _at_least_f32(dtype: str) -> str:
-    return "f64" if dtype == "f64" else "f32"
-
-
 def _zero_point(layer: Layer, index: int) -> Expr | None:
     """Returns a zero point, None if it is omitted or known to be 0."""
     zero = layer.optional(index)
@@ -99,24 +89,14 @@ def _zero_point(layer: Layer, index: int) -> Expr | None:
     return zero
 
 
-def saturated(layer: Layer, rounded: Expr, zero: Expr | None, dtype: str) -> Expr:
-    """Returns integral floats plus a zero point as integers, clamped to their range.
-
-    The upper bound is applied in floats, the lower one in `i32`, where NaN is the lowest number.
+def requantized(layer: Layer, total: Expr, factor: Expr, zero: Expr | None, dtype: str) -> Expr:
+    """Returns sums of integer products, times a factor and plus a zero point, as integers.
 
     Errors: M012 for a dtype without quantization.
     """
-    if dtype not in _QUANTIZED:
+    if dtype not in QUANTIZED:
         raise layer.wrong(f"cannot quantize to {dtype}")
-    wide = _at_least_f32(rounded.tensor.dtype)
-    rounded = cast(rounded, wide)
-    if zero is not None:
-        rounded = call("add", rounded, _along(layer, cast(zero, wide)))
-    signed = dtype[0] == "i"
-    low = -(2 ** (bits(dtype) - 1)) if signed else 0
-    high = 2 ** (bits(dtype) - signed) - 1
-    whole = cast(call("clip", rounded, max=float(high)), _SUM)
-    return cast(call("clip", whole, min=float(low)), dtype)
+    return call("requantize", total, factor, *(() if zero is None else (zero,)), dtype=dtype)
 
 
 def _output_dtype(layer: Layer, default: str) -> str:
@@ -125,18 +105,30 @@ def _output_dtype(layer: Layer, default: str) -> str:
     return default
 
 
+def _placed(layer: Layer, scale: Expr, zero: Expr | None) -> tuple[list[Expr], dict[str, int]]:
+    """Returns a scale and a zero point shaped for the input, and the attributes that say how."""
+    parameters = [scale] if zero is None else [scale, zero]
+    attributes = layer.schema.attributes
+    block = layer.integer("block_size") if "block_size" in attributes else 0
+    if block < 0:
+        raise layer.wrong(f"has a block_size of {block}")
+    if not block or all(p.tensor.shape in ((), (1,)) for p in parameters):
+        return [_along(layer, p) for p in parameters], {}
+    axis = layer.positive(layer.integer("axis"), layer.rank())
+    for n, parameter in enumerate(parameters):
+        if parameter.tensor.shape in ((), (1,)):
+            parameters[n] = reshaped(parameter, ())
+        else:
+            _check_blocks(layer, parameter, axis, block)
+    return parameters, {"axis": axis, "block": block}
+
+
 def _along(layer: Layer, parameter: Expr) -> Expr:
     """Returns a scale or zero point shaped to broadcast to the input."""
     shape = parameter.tensor.shape
     if shape in ((), (1,)):
         return reshaped(parameter, ())
-    attributes = layer.schema.attributes
-    block = layer.integer("block_size") if "block_size" in attributes else 0
-    if block < 0:
-        raise layer.wrong(f"has a block_size of {block}")
-    if block:
-        return _in_blocks(layer, parameter, block)
-    if len(shape) != 1 or "axis" not in attributes:
+    if len(shape) != 1 or "axis" not in layer.schema.attributes:
         raise layer.wrong(f"has a scale or zero point of type {parameter.type}")
     rank = layer.rank()
     axis = layer.positive(layer.integer("axis"), rank)
@@ -146,10 +138,9 @@ def _along(layer: Layer, parameter: Expr) -> Expr:
     return reshaped(parameter, (*shape, *(1,) * (rank - axis - 1)))
 
 
-def _in_blocks(layer: Layer, parameter: Expr, block: int) -> Expr:
-    """Returns a scale or zero point for each element, from one per block."""
+def _check_blocks(layer: Layer, parameter: Expr, axis: int, block: int) -> None:
+    """Errors: M012 for a scale or zero point that is not one per block."""
     given, shape = parameter.tensor.shape, layer.type(0).shape
-    axis = layer.positive(layer.integer("axis"), len(shape))
     fits = len(given) == len(shape)
     for position, (size, count) in enumerate(zip(shape, given, strict=False)):
         if position != axis:
@@ -161,7 +152,6 @@ def _in_blocks(layer: Layer, parameter: Expr, block: int) -> Expr:
             f"has a scale or zero point of type {parameter.type} "
             f"for blocks of {block} along axis {axis} of {layer.type(0)}"
         )
-    return call("repeat", parameter, axis=axis, repeats=block, size=shape[axis])
 
 
 @converter("MatMulInteger")
@@ -201,14 +191,16 @@ def qlinear_matmul(layer: Layer) -> Result:
         operands.append(value)
     if operands[0].tensor.dtype != operands[1].tensor.dtype:
         operands = [cast(operand, "f32") for operand in operands]
-    exact = cast(call("nn.matmul", *operands), "f32")
+    total = call("nn.matmul", *operands)
     scales = [_row_parameter(layer, n, base, "f32") for n, base in ((1, 0), (4, 3))]
     factor = call("divide", call("multiply", *scales), reshaped(cast(layer.input(6), "f32"), ()))
-    quotient, dtype = call("multiply", exact, factor), layer.type(7).dtype
-    zero = reshaped(layer.input(7), ())
-    if not is_integer(dtype):
-        return cast_saturated(call("add", quotient, cast(zero, "f32")), dtype)
-    return saturated(layer, call("round", quotient), zero, dtype)
+    dtype, zero = layer.type(7).dtype, reshaped(layer.input(7), ())
+    if is_integer(dtype) and total.tensor.dtype == _SUM:
+        return requantized(layer, total, factor, zero, dtype)
+    quotient = call("multiply", cast(total, "f32"), factor)
+    if is_integer(dtype):
+        return call("quantize", quotient, scalar(1.0, "f32"), zero, dtype=dtype)
+    return cast_saturated(call("add", quotient, cast(zero, "f32")), dtype)
 
 
 def _row_parameter(layer: Layer, index: int, operand: int, dtype: str) -> Expr:

@@ -1,0 +1,230 @@
+"""MoveQuantization: moves and selects quantized elements instead of floats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from clew.ir.expr import Attrs, Call, Expr, Function
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import TensorType
+from clew.ir.visit import post_order
+from clew.ops.registry import Op, argument_references, get_op, runs_on_host
+from clew.passes.base import Pass, PassContext
+from clew.passes.precision.integer_operands import known_values, reshaped, same_numbers
+
+
+@dataclass(frozen=True)
+class MoveQuantization(Pass):
+    """Moves `dequantize` after operators that only move or select elements, and `quantize` before
+    them, so that they work on integers; removes a `quantize` of what was dequantized with the same
+    scale and zero point.
+
+    Before:
+        %1 = nn.max_pool2d(dequantize(%x, s, z)); %2 = reshape(%1); %3 = quantize(%2, s, z)
+    After:
+        %3 = reshape(nn.max_pool2d(%x))
+
+    A concatenation of dequantized operands that is only quantized becomes one of quantized
+    operands. Padding with 0 becomes padding with the zero point. A scale and zero point per channel
+    follow a transposition or a reshape; other movement requires one number for the whole tensor.
+
+    Preconditions: runs before NarrowIntegers, which finds the operands of products. Non-goals:
+    arithmetic on quantized elements; selection with a scale that is not known to be positive.
+    """
+
+    opt_level: ClassVar[int] = 1
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Mover(ctx).rewrite_module(module)
+
+
+class _Mover(Rewriter):
+    def __init__(self, ctx: PassContext) -> None:
+        super().__init__()
+        self._ctx = ctx
+        self._users: dict[int, list[Expr]] = {}
+        self._dequantized_as: dict[int, Expr] = {}  # by moved `dequantize`: the original one
+
+    def enter(self, function: Function) -> None:
+        for node in post_order(function.body):
+            for child in dict.fromkeys(node.children):
+                self._users.setdefault(child.id, []).append(node)
+        self._users.setdefault(function.body.id, []).append(function)
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if new.op_name == "quantize":
+            return self._quantized(old, new, old.args[0])
+        if not isinstance(new.op, Op) or argument_references(new.attrs) or runs_on_host(new):
+            return new
+        if not isinstance(new.type, TensorType) or not any(map(_is_dequantized, new.args)):
+            return new
+        return self._after(old, new) or new
+
+    # --- dequantize moves down ---
+
+    def _after(self, old: Call, new: Call) -> Expr | None:
+        """Returns the dequantized result of the call on integers, or None."""
+        moved = _moved(new)
+        if not moved or any(not _is_dequantized(new.args[n]) for n in moved):
+            return None
+        first = new.args[moved[0]]
+        assert isinstance(first, Call)
+        others = [new.args[n] for n in moved[1:]]
+        if not all(_same_parameters(first, other) for other in others):
+            return None
+        args = list(new.args)
+        for n in moved:
+            operand = new.args[n]
+            assert isinstance(operand, Call)
+            args[n] = operand.args[0]
+        found = _parameters_after(new, first)
+        attrs = _attrs_on_integers(new, first)
+        if found is None or attrs is None:
+            return None
+        with self.covers(old):
+            result = Call(new.op, args, attrs)
+        if result.tensor.dtype != first.args[0].tensor.dtype:
+            return None
+        before = self._dequantized_as.get(first.id, old.args[moved[0]])
+        with self.covers(old, before):
+            value = Call(first.op, [result, *found], first.attrs)
+        self._dequantized_as[value.id] = before
+        return value
+
+    # --- quantize moves up ---
+
+    def _quantized(self, old: Call, new: Call, before: Expr) -> Expr:
+        """Returns what `new` quantizes with the quantization first; `before` was its operand."""
+        value = new.args[0]
+        if _is_dequantized(value):
+            return _unless_the_same(new)
+        if not isinstance(value, Call) or not isinstance(value.op, Op) or not _is_whole(new):
+            return new
+        if argument_references(value.attrs) or runs_on_host(value):
+            return new
+        rebuilt = isinstance(before, Call) and before.op is value.op
+        if not rebuilt or len(self._users.get(before.id, ())) != 1:
+            return new
+        moved = _contents(value)[0]
+        attrs = _attrs_of_quantized(value, new)
+        if not moved or attrs is None:
+            return new
+        if len(moved) > 1 and not all(_is_dequantized(value.args[n]) for n in moved):
+            return new
+        args = list(value.args)
+        for n in moved:
+            with self.covers(old):
+                each = new.with_args([value.args[n], *new.args[1:]])
+            args[n] = self._quantized(old, each, before.children[n])
+        with self.covers(old, before):
+            result = Call(value.op, args, attrs)
+        return result if result.tensor.dtype == new.tensor.dtype else new
+
+
+def _unless_the_same(quantize: Call) -> Expr:
+    """Returns a call of `quantize`; if its operand was dequantized with the same parameters, the
+    integers before that.
+    """
+    value = quantize.args[0]
+    if not _is_dequantized(value):
+        return quantize
+    assert isinstance(value, Call)
+    same = same_numbers(value.args[1:], quantize.args[1:])
+    same = same and value.args[0].tensor.dtype == quantize.tensor.dtype
+    return value.args[0] if same else quantize
+
+
+def _is_dequantized(value: Expr) -> bool:
+    return isinstance(value, Call) and value.op_name == "dequantize" and not value.attrs.block
+
+
+def _is_whole(call: Call) -> bool:
+    """Whether a scale and a zero point are those of the whole tensor."""
+    return not call.attrs.block and all(not p.tensor.rank for p in call.args[1:])
+
+
+def _contents(call: Call) -> tuple[tuple[int, ...], tuple[Any, ...]]:
+    """Returns the positions of the operands whose elements a call moves (none if it does more), and
+    the other values in its result.
+    """
+    assert isinstance(call.op, Op)
+    if not all(isinstance(a.type, TensorType) for a in call.args):
+        return (), ()
+    return call.op.moved_and_written([a.tensor for a in call.args], call.attrs)
+
+
+def _moved(call: Call) -> tuple[int, ...]:
+    """Returns the positions of the operands whose elements a call moves or selects."""
+    moved = _contents(call)[0]
+    if moved or len(call.args) != 1 or call.op_name == "dequantize":
+        return moved
+    assert isinstance(call.op, Op)
+    first = call.args[0]
+    assert isinstance(first, Call)
+    scale = known_values(first.args[1])
+    positive = _is_whole(first) and scale is not None and bool(scale > 0)
+    return (0,) if positive and call.op.selects([first.tensor], call.attrs) else ()
+
+
+def _parameters_after(call: Call, value: Call) -> Sequence[Expr] | None:
+    """Returns the parameters of a dequantized value after a call has moved its elements."""
+    if _is_whole(value):
+        return value.args[1:]
+    rank, shape = value.tensor.rank, value.tensor.shape
+    if call.op_name == "transpose":
+        axes = call.attrs.axes
+        led = [
+            reshaped(p, (*(1,) * (rank - p.tensor.rank), *p.tensor.shape)) for p in value.args[1:]
+        ]
+        return [p if _is_one(p) else get_op("transpose")(p, axes=axes) for p in led]
+    if call.op_name == "reshape":
+        found: list[Expr] = []
+        for parameter in value.args[1:]:
+            if _is_one(parameter):
+                found.append(reshaped(parameter, ()))
+            elif parameter.tensor.shape == shape:
+                found.append(Call(call.op, [parameter], call.attrs))
+            else:
+                return None
+        return found
+    return None
+
+
+def _is_one(parameter: Expr) -> bool:
+    return all(d == 1 for d in parameter.tensor.shape)
+
+
+def _attrs_on_integers(call: Call, value: Call) -> Attrs | None:
+    """Returns the attributes with which a call moves the integers of a dequantized value."""
+    return _padded(call, value.args[2] if len(value.args) > 2 else None, value.args[0].tensor.dtype)
+
+
+def _attrs_of_quantized(call: Call, quantize: Call) -> Attrs | None:
+    """Returns the attributes with which a call moves what is quantized."""
+    return _padded(
+        call, quantize.args[2] if len(quantize.args) > 2 else None, quantize.tensor.dtype
+    )
+
+
+def _padded(call: Call, zero: Expr | None, dtype: str) -> Attrs | None:
+    """Returns the attributes of a call on integers, which pad with their zero point instead of 0;
+    None for other values and for a zero point that is not known.
+    """
+    written = _contents(call)[1]
+    if not written:
+        return call.attrs
+    if set(written) != {0.0} or call.op_name != "pad" or call.attrs.mode != "constant":
+        return None
+    point = np.zeros(()) if zero is None else known_values(zero)
+    return None if point is None or point.ndim else call.attrs.with_(value=float(point))
+
+
+def _same_parameters(a: Call, b: Expr) -> bool:
+    assert isinstance(b, Call)
+    same = a.args[0].tensor.dtype == b.args[0].tensor.dtype and a.attrs == b.attrs
+    return same and _is_whole(a) and same_numbers(a.args[1:], b.args[1:])

@@ -1,0 +1,51 @@
+"""Quantized models, against ONNX Runtime with and without its optimizations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew
+import zoo
+
+ort = pytest.importorskip("onnxruntime")
+MODELS = zoo.names("quantized-quick")
+_STEPS = 4 / 127  # of a result's range
+
+
+def _runs(model: str, *, optimized: bool) -> Any:
+    options = ort.SessionOptions()
+    if not optimized:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return ort.InferenceSession(str(zoo.path(model)), options)
+
+
+def _apart(a: Any, b: Any) -> float:
+    """The largest difference of outputs in units of their largest magnitude."""
+    return max(float(np.abs(x - y).max() / np.abs(y).max()) for x, y in zip(a, b, strict=True))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu-avx512", "cpu-avx2"])
+@pytest.mark.parametrize("model", MODELS)
+def test_results_are_as_near_as_those_of_an_optimizer(model: str, target: str) -> None:
+    """Sums on the border of two integers fall to either side, and grow from layer to layer."""
+    plain, optimized = (_runs(model, optimized=each) for each in (False, True))
+    compiled = clew.compile(zoo.path(model), target=target, threads=1)
+    for seed in range(3):
+        feed = zoo.inputs(model, seed=seed)
+        wanted = plain.run(None, feed)
+        found = compiled.run(feed)
+        allowed = 1.5 * _apart(optimized.run(None, feed), wanted) + _STEPS
+        assert _apart([found[name] for name in found], wanted) <= allowed
+
+
+@pytest.mark.parametrize("model", ["qdq_resnet_tiny", "qdq_mobilenet_tiny"])
+def test_images_stay_in_bytes(model: str) -> None:
+    """No kernel between the first `quantize` and the last pooling writes an image of floats."""
+    compiled = clew.compile(zoo.path(model), threads=1)
+    written = [k for k in compiled.kernels if "conv2d" in k.name]
+    assert len(written) > 5
+    for kernel in written:
+        assert kernel.call.tensor.dtype in ("u8", "i8"), kernel.name
