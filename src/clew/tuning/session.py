@@ -100,6 +100,7 @@ class Session:
             new_uid(), setup.name, self._machine, self.threads, time.time(), 0.0, 0
         )
         self._begun = 0
+        self._trial_s = 0.0
         self.forecast = Forecast()
         self.tally = Tally()
 
@@ -153,7 +154,7 @@ class Session:
         try:
             self._search_graph(_SHARE_OF_GRAPH * seconds, most, running)
             self._search(seconds - keep_s, seconds, most, running)
-            self._confirm()
+            self._confirm(seconds)
         except KeyboardInterrupt:
             self.tally.stopped = True
         finally:
@@ -264,8 +265,11 @@ class Session:
             self._store.update(replace(started[batch.uid][subject, choices], state=state))
 
         work = Trials(self._setup, None if self._runner.is_remote else note)
+        ready = self.seconds
         for batch, found in self._runner.run(work, batches()):
             trials = started.pop(batch.uid)
+            self._trial_s = (self.seconds - ready) / max(1, len(trials))
+            ready = self.seconds
             if isinstance(found, Failed):
                 if len(trials) > 1:  # one of the candidates is to blame
                     waiting += _halves(batch)
@@ -290,6 +294,8 @@ class Session:
         lanes = self.search.propose(LANES, _MOST_IN_LANE)
         if most is not None:
             lanes = _first(lanes, most - self._begun)
+        if self._trial_s:  # of the last batch, per candidate
+            lanes = _first(lanes, max(1, int((ends_s - self.seconds) / self._trial_s)))
         if not lanes:
             return None
         seconds = max(2.0, ends_s - self.seconds)
@@ -334,7 +340,7 @@ class Session:
 
     # --- the end ---
 
-    def _confirm(self) -> None:
+    def _confirm(self, ends_s: float) -> None:
         """Measures the best choices of all kernels against the default ones, in turns, and corrects
         their records. A kernel whose best choices are not faster gets its next best ones, which are
         measured then. Whole calls are compared last.
@@ -342,7 +348,7 @@ class Session:
         whole = Outcome(WHOLE, "", "undecided")
         for _ in range(_CONFIRMATIONS):
             best = self._unconfirmed()
-            if not best:
+            if not best or (whole.pairs and self.seconds > ends_s):
                 break
             self._say("comparing the best choices with the default ones")
             chosen = {subject: trial.choices for subject, trial in best.items()}
