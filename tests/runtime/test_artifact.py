@@ -312,7 +312,8 @@ def test_loading_needs_nothing_that_compiles(
     dims = {f"clew.ir.{name}" for name in ("dims", "dim_code", "dim_records", "dim_text")}
     assert {m for m in ours if m.startswith("clew.ir.")} == dims
     codegen = {m for m in ours if m.startswith("clew.codegen.")}
-    names = ("artifact", "driver", "driver.driver", "driver.flow", "driver.run", "worker")
+    drivers = {f"driver.{name}" for name in ("driver", "flow", "pool", "run", "system")}
+    names = {"artifact", "driver", "worker", *drivers}
     assert codegen == {f"clew.codegen.{name}" for name in names}
     assert not {"onnx", "capstone", "elftools"} & set(ended.stdout.split())
 

@@ -502,9 +502,9 @@ def _widens(call: Call) -> bool:
     """Whether a call makes a wider number of each element of its first operand, as a cast does and
     `dequantize`: that costs less than reading its result.
     """
-    first, *others = call.args
-    if not all(isinstance(a.type, TensorType) for a in call.args) or others == [first]:
+    if not call.args or not all(isinstance(a.type, TensorType) for a in call.args):
         return False
+    first = call.args[0]
     wider = bits(call.tensor.dtype) > bits(first.tensor.dtype)
     parameters = call.op.traits.parameters if isinstance(call.op, Op) else ()
     given = all(n in parameters for n in range(1, len(call.args)))
