@@ -213,6 +213,7 @@ def attention(
         "top",
         role="attention.top",
     )
+
     def weight(b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
         return te.call("exp", logits[b, h, n, m] - top[b, h, m])
 

@@ -5,6 +5,9 @@ element serves all lanes, softmax needs no reduction across lanes, and only the 
 are transposed. Tiles are independent, and threads share them. Values whose elements are not
 contiguous are copied once, before all tiles.
 
+Of `bf16`, both products sum pairs of neighbors: queries and weights are stored in pairs, and the
+values are packed in pairs once.
+
 For each (batch, head, tile), the kernel computes the queries, the scores in register tiles of keys
 by queries, the softmax, and the weighted sum in register tiles of queries by elements of the
 values.
@@ -152,13 +155,11 @@ class Attention(Rule[Parts]):
             register_tile(schedule, infos[match.weighted], few)
             register_tile(schedule, infos[match.scores], lanes)
         schedule.unroll(key)
-        for name in (match.queries, match.power):
-            if match.pairs:
+        for name in (match.queries, match.logits, match.power, match.inverse):
+            if match.pairs and name in (match.queries, match.power):
                 _down_pairs(schedule, infos[name], lanes)
             else:
                 down_columns(schedule, infos[name], lanes)
-        for name in (match.logits, match.inverse):
-            down_columns(schedule, infos[name], lanes)
         for name in (match.top, match.total):
             down_columns(schedule, infos[name], lanes)
         for name in (each, vector):
