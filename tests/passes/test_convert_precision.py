@@ -263,3 +263,46 @@ def test_a_rule_may_decline_and_must_keep_the_type(kit: Any) -> None:
     with pytest.raises(ClewError) as caught:
         ConvertPrecision("bf16").run(ruled(kit), PassContext())
     assert caught.value.code == "T028"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "layout", "narrow"),
+    [
+        ((2, 3, 40, 17, 8), "BHSD", True),
+        ((1, 2, 33, 64, 64), "BSHD", True),
+        ((1, 2, 16, 7, 6), "BSHD", True),
+        ((1, 2, 15, 64, 8), "BSHD", False),  # few queries
+        ((1, 2, 40, 17, 5), "BHSD", False),  # no whole pairs
+        ((1, 2, 40, 17, 8), "BHDS", False),  # pairs lie apart
+    ],
+)
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_multiplies_pairs(
+    kit: Any, sizes: tuple[int, ...], layout: str, *, narrow: bool, masked: bool
+) -> None:
+    batch, heads, queries, keys, width = sizes
+
+    def operand(name: str, rows: int, order: str) -> Any:
+        axes = {"B": batch, "H": heads, "S": rows, "D": width}
+        return kit.var(name, *(axes[axis] for axis in order))
+
+    order = layout.replace("DS", "SD")
+    given = [operand("q", queries, order), operand("k", keys, layout), operand("v", keys, order)]
+    if masked:
+        given.append(kit.var("mask", 1, 1, queries, keys))
+    layouts = {"q_layout": order, "k_layout": layout, "v_layout": order, "layout": order}
+    y = kit.layer("nn.relu", kit.layer("nn.attention", *given, **layouts))
+    before = kit.module(given, y)
+    after = kit.apply(before, ConvertPrecision())
+    (call,) = calls(after, "nn.attention")
+    assert call.args[1].tensor.dtype == ("bf16" if narrow else "f32")
+    assert call.tensor.dtype == "f32"
+    if not narrow:
+        assert after is before
+        return
+    rng = np.random.default_rng(sum(sizes))
+    inputs = {p.name: rng.standard_normal(p.tensor.concrete).astype(np.float32) for p in given}
+    (expected,) = kit.interpret(before, inputs)
+    compiled = clew.compile(before, precision="bf16", guard=True, cache=False, threads=2)
+    found = compiled.run(inputs)["y0"]
+    np.testing.assert_allclose(found, expected, atol=2e-2 * np.abs(expected).max())

@@ -152,6 +152,7 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "norm-of-channels": (norm_of_channels, "f32"),
     "separable": (block, "f32"),
     "attention": (attention(128, 128), "f32"),
+    "attention-bf16": (attention(128, 128), "bf16"),
     "attention-1-query": (attention(1, 256), "f32"),
     "softmax": (lambda g: g("nn.softmax", g.x(64, 300), axis=-1), "f32"),
     "softmax-of-channels": (lambda g: g("nn.softmax", g.x(2, 21, 30, 40), axis=1), "f32"),

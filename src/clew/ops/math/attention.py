@@ -9,8 +9,10 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim
+from clew.ir.types import to_numpy
 from clew.ops.common import (
     accumulator,
+    bf16,
     boolean,
     broadcast_place,
     broadcast_shapes,
@@ -28,11 +30,14 @@ from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
+from clew.te.expr import as_scalar
 
 Array = np.ndarray[Any, Any]
 
 AXES = "BHSD"
 """Axes of an operand: batch, head, position in the sequence, element of the head's vector."""
+_PAIR = 2
+"""The number of `bf16` that one instruction multiplies and adds."""
 _SCORES = (roles.BATCH, roles.HEAD, roles.KEY, roles.QUERY)
 _RESULT = (roles.BATCH, roles.HEAD, roles.QUERY, roles.ELEMENT)
 
@@ -87,6 +92,12 @@ def _check(q: dict[str, Dim], k: dict[str, Dim], v: dict[str, Dim]) -> None:
         Sample(f32(1, 1, 1, 8), f32(1, 1, 7, 8), f32(1, 1, 7, 8)),
         Sample(f32(1, 2, 5, 8), f32(1, 2, 0, 8), f32(1, 2, 0, 8)),
         Sample(f16(1, 2, 5, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8)),
+        Sample(bf16(1, 2, 5, 8), bf16(1, 2, 7, 8), bf16(1, 2, 7, 8)),
+        Sample(bf16(2, 4, 40, 8), bf16(2, 2, 18, 8), bf16(2, 2, 18, 24), f32(40, 18)),
+        Sample(f16(1, 2, 5, 8), f16(1, 2, 7, 8), f16(1, 2, 7, 8), out_dtype="f32"),
+        Sample(bf16(1, 3, 2, 6), bf16(1, 7, 2, 6), bf16(1, 7, 2, 4), causal=True,
+               q_layout="BSHD", k_layout="BSHD", v_layout="BSHD", layout="BSHD"),
+        Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 7, 8), out_dtype="bf16", error="T107"),
         Sample(f64(1, 2, 5, 8), f64(1, 2, 7, 8), f64(1, 2, 7, 8), causal=True),
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 9), f32(1, 2, 7, 8), error="T103"),
         Sample(f32(1, 2, 5, 8), f32(1, 2, 7, 8), f32(1, 2, 6, 8), error="T103"),
@@ -112,6 +123,7 @@ def attention(
     k_layout: str = AXES,
     v_layout: str = AXES,
     layout: str = AXES,
+    out_dtype: str = "",
 ) -> Tensor:
     """`softmax(scale q kᵀ + mask) v` for each head: `f32[B, H, queries, D]`, with axes in any
     order.
@@ -120,11 +132,13 @@ def attention(
     the scores, or, if it is bool, marks the visible keys. With `causal`, query m sees keys up to m.
     Several query heads may share a head of keys and values. A fully masked row is NaN; `guard` sets
     a row to 0 if it is NaN for any reason (`nan`), or if all of its scores are -inf (`empty`).
-    Without keys, the result is 0, the sum over no values.
+    Without keys, the result is 0, the sum over no values. Narrow floats accumulate in `f32`, which
+    is the dtype of the result with `out_dtype="f32"`; the mask may be `f32`, too.
 
     A row's result, rather than its weights, is divided by the row's sum. Scores are stored with
     queries as the last axis: its elements are lanes, which share every key, and no reduction
-    crosses lanes.
+    crosses lanes. Both products of `bf16` sum pairs of neighbors, if the sizes are known: queries,
+    weights (which are rounded) and values are stored in pairs along what is summed.
 
     Errors: T100, T101, T102, T103, T105, T107, T109. Source: ONNX Attention-23; Dao et al.,
     FlashAttention, 2022.
@@ -141,24 +155,40 @@ def attention(
     batch, heads, rows, width = (qs[axis] for axis in AXES)
     keys, depth = ks["S"], vs["D"]
     dtype = accumulator(q.dtype)
+    if out_dtype not in ("", q.dtype, dtype):
+        raise GraphTypeError(
+            "T107", f"nn.attention: out_dtype is {out_dtype!r}", hint=f"use {dtype} or {q.dtype}"
+        )
     factor = _factor(scale, width, dtype)
+    known = all(isinstance(size, int) and size > 0 for size in (batch, rows, width, keys, depth))
+    pairs = q.dtype == "bf16" and known and width % _PAIR == 0 and k_layout.endswith("D")
 
     def shared(h: Scalar) -> Scalar:
         if heads == ks["H"]:
             return h
         return h // (te.size(heads) // te.size(ks["H"]))
 
-    queries = te.compute(
-        (batch, heads, width, rows),
-        lambda b, h, i, m: widen(q[_place(q_layout, b, h, m, i)]) * factor,
-        "queries",
-        role="attention.queries",
-    )
+    if pairs:
+        queries = te.compute(
+            (batch, heads, width // _PAIR, rows, _PAIR),
+            lambda b, h, i, m, e: q[_place(q_layout, b, h, m, i * _PAIR + e)],
+            "queries",
+            role="attention.queries",
+        )
+    else:
+        queries = te.compute(
+            (batch, heads, width, rows),
+            lambda b, h, i, m: widen(q[_place(q_layout, b, h, m, i)]) * factor,
+            "queries",
+            role="attention.queries",
+        )
     i = te.reduce_axis(width, "i")
     scores = te.compute(
         (batch, heads, keys, rows),
         lambda b, h, n, m: te.sum(
-            queries[b, h, i, m] * widen(k[_place(k_layout, b, shared(h), n, i)]), i
+            widen(_paired(queries, b, h, i, m) if pairs else queries[b, h, i, m])
+            * widen(k[_place(k_layout, b, shared(h), n, i)]),
+            i,
         ),
         "scores",
         role="attention.scores",
@@ -167,7 +197,7 @@ def attention(
     bias = _bias(mask, (batch, heads, rows, keys), q, dtype)
 
     def visible(b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
-        value = scores[b, h, n, m]
+        value = scores[b, h, n, m] * factor if pairs else scores[b, h, n, m]
         if bias is not None:
             full = (batch, heads, keys, rows)
             value = value + bias[broadcast_place(bias.shape, full, (b, h, n, m))]
@@ -183,17 +213,29 @@ def attention(
         "top",
         role="attention.top",
     )
-    power = te.compute(
-        (batch, heads, keys, rows),
-        lambda b, h, n, m: te.call("exp", logits[b, h, n, m] - top[b, h, m]),
-        "power",
-        role="attention.power",
-        roles=_SCORES,
-    )
+
+    def weight(b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
+        return te.call("exp", logits[b, h, n, m] - top[b, h, m])
+
+    if pairs:
+        power = te.compute(
+            (batch, heads, -(-keys // _PAIR), rows, _PAIR),
+            lambda b, h, n, m, e: _in_pairs(
+                keys, n * _PAIR + e, te.cast(q.dtype, weight(b, h, n * _PAIR + e, m))
+            ),
+            "power",
+            role="attention.power",
+        )
+    else:
+        power = te.compute(
+            (batch, heads, keys, rows), weight, "power", role="attention.power", roles=_SCORES
+        )
     along = te.reduce_axis(keys, "n")
     total = te.compute(
         (batch, heads, rows),
-        lambda b, h, m: te.sum(power[b, h, along, m], along),
+        lambda b, h, m: te.sum(
+            widen(_paired(power, b, h, along, m) if pairs else power[b, h, along, m]), along
+        ),
         "total",
         role="attention.total",
     )
@@ -208,11 +250,24 @@ def attention(
 
     inverse = te.compute((batch, heads, rows), divisor, "inverse", role="attention.inverse")
     n = te.reduce_axis(keys, "n")
+
+    def terms(b: Scalar, h: Scalar, m: Scalar, d: Scalar) -> Scalar:
+        if pairs:
+            return widen(_paired(power, b, h, n, m)) * widen(_paired(values, b, shared(h), n, d))
+        return power[b, h, n, m] * widen(v[_place(v_layout, b, shared(h), n, d)])
+
+    if pairs:
+        values = te.compute(
+            (batch, ks["H"], -(-keys // _PAIR), depth, _PAIR),
+            lambda b, h, n, d, e: _in_pairs(
+                keys, n * _PAIR + e, v[_place(v_layout, b, h, n * _PAIR + e, d)]
+            ),
+            "values",
+            role="attention.values",
+        )
     weighted = te.compute(
         (batch, heads, rows, depth),
-        lambda b, h, m, d: te.sum(
-            power[b, h, n, m] * widen(v[_place(v_layout, b, shared(h), n, d)]), n
-        ),
+        lambda b, h, m, d: te.sum(terms(b, h, m, d), n),
         "weighted",
         role="attention.weighted",
         roles=_RESULT,
@@ -226,7 +281,7 @@ def attention(
         value = weighted[b, h, m, d] * less
         if guard:
             value = te.select(less.equal(0.0), 0.0, value)
-        return te.cast(q.dtype, value)
+        return te.cast(out_dtype or q.dtype, value)
 
     names = {"B": "b", "H": "h", "S": "m", "D": "d"}
     return te.compute(
@@ -241,6 +296,18 @@ def _place(layout: str, b: Scalar, h: Scalar, s: Scalar, d: Scalar) -> tuple[Sca
     """Returns the position of an operand's element, in the operand's order of axes."""
     here = dict(zip(AXES, (b, h, s, d), strict=True))
     return tuple(here[axis] for axis in layout)
+
+
+def _paired(x: Tensor, b: Scalar, h: Scalar, n: Scalar, m: Scalar) -> Scalar:
+    """Returns element (n, m) of a head whose elements along n are stored in pairs."""
+    return x[b, h, n // _PAIR, m, n % _PAIR]
+
+
+def _in_pairs(size: Dim, n: Scalar, value: Scalar) -> Scalar:
+    """Returns the n-th of `size` elements; 0 beyond them, where the last pair is incomplete."""
+    if size % _PAIR == 0:
+        return value
+    return te.select(n < te.size(size), value, as_scalar(0, value.dtype))
 
 
 def _factor(scale: float, width: Dim, dtype: str) -> Scalar:
@@ -260,7 +327,7 @@ def _bias(mask: Tensor | None, full: tuple[Dim, ...], q: Tensor, dtype: str) -> 
     """
     if mask is None:
         return None
-    if mask.dtype not in ("bool", q.dtype):
+    if mask.dtype not in ("bool", q.dtype, accumulator(q.dtype)):
         raise GraphTypeError("T101", f"nn.attention: query is {q.type}, mask is {mask.type}")
     joint = broadcast_shapes("nn.attention", full, mask.shape)
     if len(joint) != len(full) or any(map(differ, joint, full)):
@@ -297,6 +364,7 @@ def _attention_reference(
     k_layout: str,
     v_layout: str,
     layout: str,
+    out_dtype: str,
 ) -> Array:
     queries, keys, values = (
         np.transpose(x, [order.index(axis) for axis in AXES])
@@ -306,7 +374,8 @@ def _attention_reference(
     columns, group = keys.shape[2], heads // keys.shape[1]
     factor = scale or 1.0 / math.sqrt(width or 1)
     masks = None if mask is None else np.broadcast_to(mask, (batch, heads, rows, columns))
-    result = np.empty((batch, heads, rows, values.shape[3]), q.dtype)
+    dtype = to_numpy(out_dtype) if out_dtype else q.dtype
+    result = np.empty((batch, heads, rows, values.shape[3]), dtype)
     for b, h in np.ndindex(batch, heads):
         there = keys[b, h // group].T.astype(np.float64)
         held = values[b, h // group].astype(np.float64)
@@ -320,7 +389,7 @@ def _attention_reference(
                 if causal:
                     seen = np.arange(columns) <= np.arange(some.start, some.stop)[:, None]
                     logits = np.where(seen, logits, -np.inf)
-                result[b, h, some] = _weighted(logits, held, guard).astype(q.dtype)
+                result[b, h, some] = _weighted(logits, held, guard).astype(dtype)
     return np.transpose(result, [AXES.index(axis) for axis in layout])
 
 

@@ -17,6 +17,7 @@ from clew.passes.base import Pass, PassContext
 from clew.support.errors import GraphTypeError
 
 _WIDE: Final = "f32"
+_ATTENTION: Final = "nn.attention"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class ConvertPrecision(Pass):
     latter are converted if a matrix unit or a dot product instruction can sum over the columns of a
     filter, too (`JoinColumns`); this takes `min_depth` numbers per line and `min_filters` filters.
 
+    Attention rounds queries, keys, values and weights if dot product instructions multiply pairs;
+    this takes `min_queries` queries. The softmax stays in f32.
+
     A declared `quantize` rule converts its own operator. The rule maps a call and the dtype to an
     expression of the same type that reads the operands through casts to the dtype, so that they are
     stored rounded. It returns None for a call that stays in f32.
@@ -59,6 +63,7 @@ class ConvertPrecision(Pass):
     min_channels: int = 8
     min_depth: int = 8
     min_filters: int = 16
+    min_queries: int = 16
 
     def run(self, module: Module, ctx: PassContext) -> Module:
         return _Converter(self, ctx).rewrite_module(module)
@@ -112,7 +117,7 @@ class _Converter(Rewriter):
                 self._ask_rule(call, call.op.quantize_rule)
             elif self._converts(call):
                 self._converted.add(call.id)
-                self._round(call.args[:2])
+                self._round(call.args[: _factors(call)])
         self._round_what_moves(calls)
         self._round_joined(function)
         self._round_what_moves(calls)
@@ -151,6 +156,8 @@ class _Converter(Rewriter):
 
     def _converts(self, call: Call) -> bool:
         """Whether a call is a product to convert."""
+        if call.op_name == _ATTENTION:
+            return self._attends_in_pairs(call)
         if not _product(call) or argument_references(call.attrs):
             return False
         data, weight = call.args[:2]
@@ -169,6 +176,22 @@ class _Converter(Rewriter):
             few = inner < self._options.min_channels
             return not few or self._joins_depth(weight.tensor, call.attrs.dilation)
         return True
+
+    def _attends_in_pairs(self, call: Call) -> bool:
+        """Whether an instruction multiplies pairs in both products of an attention, and there are
+        enough queries for it to be worth packing the values.
+        """
+        target, dtype = self._ctx.target, self._options.dtype
+        operands = call.args[: _factors(call)]
+        if target is None or argument_references(call.attrs) or not all(map(_is_wide, operands)):
+            return False
+        if not any(unit.data == dtype for unit in target.dot_units) or self._is_kept(call):
+            return False
+        attrs = call.attrs
+        query = dict(zip(attrs.q_layout, operands[0].tensor.shape, strict=True))
+        static = all(a.tensor.is_static for a in operands)
+        deep = static and query["D"] % 2 == 0 and query["S"] >= self._options.min_queries
+        return bool(deep and attrs.k_layout.endswith("D"))
 
     def _is_kept(self, call: Call) -> bool:
         kept = any(fnmatchcase(n, p) for n in layer_names(call) for p in self._options.keep_f32)
@@ -267,8 +290,10 @@ class _Converter(Rewriter):
         if old.id in self._ruled:
             result = self._by_rule(self._ruled[old.id])
         elif old.id in self._converted:
-            args = [self._rounded_value(a) for a in old.args[:2]]
-            result = Call(old.op, [*args, *old.args[2:]], old.attrs.with_(out_dtype=_WIDE))
+            count = _factors(old)
+            args = [self._rounded_value(a) for a in old.args[:count]]
+            args += [self.memo[a.id] for a in old.args[count:]]
+            result = Call(old.op, args, old.attrs.with_(out_dtype=_WIDE))
         elif old.id in self._rounded and _moves(old):
             args = [self._rounded_value(a) for a in old.args]
             return self._widened(old, old.with_args(args))
@@ -304,6 +329,11 @@ class _Converter(Rewriter):
             return Constant.splat(value.splat_value, value.tensor.with_(dtype=dtype))
         narrow = value.tensor.with_(dtype=dtype)
         return value.derived(dtype, narrow, lambda data: data.astype(to_numpy(dtype)))
+
+
+def _factors(call: Call) -> int:
+    """Returns the number of a product's operands that are multiplied; the first ones are."""
+    return 3 if call.op_name == _ATTENTION else 2
 
 
 def _is_wide(value: Expr) -> bool:

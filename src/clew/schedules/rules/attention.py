@@ -5,6 +5,9 @@ element serves all lanes, softmax needs no reduction across lanes, and only the 
 are transposed. Tiles are independent, and threads share them. Values whose elements are not
 contiguous are copied once, before all tiles.
 
+Of `bf16`, both products sum pairs of neighbors: queries and weights are stored in pairs, and the
+values are packed in pairs once.
+
 For each (batch, head, tile), the kernel computes the queries, the scores in register tiles of keys
 by queries, the softmax, and the weighted sum in register tiles of queries by elements of the
 values.
@@ -17,9 +20,11 @@ from typing import Final
 
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
+from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
+from clew.schedules.library.products import dot_tile
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.library.row_vectors import down_columns
 from clew.schedules.library.tile_sizes import (
@@ -35,6 +40,7 @@ from clew.schedules.stages import StageInfo, lane_stride, stage_infos
 from clew.te import roles
 from clew.te.expr import Imm, Index
 
+_PAIR: Final = 2
 _NAMES: Final = (
     "queries", "scores", "logits", "top", "power", "total", "inverse", "weighted",
 )  # fmt: skip
@@ -61,6 +67,11 @@ class Parts(Match):
     axes: tuple[str, ...]
 
     @property
+    def pairs(self) -> bool:
+        """Whether both products sum pairs of narrow floats."""
+        return product_of(stage_infos(self.start)[self.weighted].store) is not None
+
+    @property
     def lanes(self) -> int:
         """The lanes of a vector of scores."""
         stage = stage_infos(self.start)[self.weighted]
@@ -83,7 +94,8 @@ class Attention(Rule[Parts]):
         differs = bias is not None and bias.store.buffer.shape[-1] != 1
         own = bias.name if bias is not None and differs else ""
         kept = {*of.values(), root, own}
-        apart = _values_apart(work, of["weighted"], kept, target)
+        packed = work.by_role.get("attention.values")
+        apart = packed.name if packed else _values_apart(work, of["weighted"], kept, target)
         schedule = work.start.copy()
         for name in reversed(list(work.infos)):
             if name not in kept and name != apart:
@@ -127,7 +139,8 @@ class Attention(Rule[Parts]):
         block, each = split_tiles(schedule, inside, settings["rows"])
         schedule.compute_at(match.weighted, block, "register")
         for name in (match.inverse, match.total, match.power, match.top, match.logits):
-            registers = name in (match.total, match.top)
+            # Lanes that are pairs read the largest score of a query twice.
+            registers = name == match.total or (name == match.top and not match.pairs)
             schedule.compute_at(name, tile, "register" if registers else "scratch")
         keys = infos[match.logits].axis_of(roles.KEY)
         # Free sizes: tiles of scores are costly to compile, and the last is seldom the only one.
@@ -135,11 +148,18 @@ class Attention(Rule[Parts]):
         step, key = schedule.split(keys, settings["keys"], tail=tail)
         schedule.compute_at(match.scores, step, "register")
         schedule.compute_at(match.queries, tile, "scratch")
-        register_tile(schedule, infos[match.weighted], few)
-        register_tile(schedule, infos[match.scores], lanes)
+        if match.pairs:
+            dot_tile(schedule, infos[match.weighted], few, _PAIR)
+            dot_tile(schedule, infos[match.scores], lanes, _PAIR)
+        else:
+            register_tile(schedule, infos[match.weighted], few)
+            register_tile(schedule, infos[match.scores], lanes)
         schedule.unroll(key)
         for name in (match.queries, match.logits, match.power, match.inverse):
-            down_columns(schedule, infos[name], lanes)
+            if match.pairs and name in (match.queries, match.power):
+                _down_pairs(schedule, infos[name], lanes)
+            else:
+                down_columns(schedule, infos[name], lanes)
         for name in (match.top, match.total):
             down_columns(schedule, infos[name], lanes)
         for name in (each, vector):
@@ -149,6 +169,13 @@ class Attention(Rule[Parts]):
             schedule = Elementwise().applied(Work(schedule, (name,)), target)
         spread(schedule, [batch, head, tile])
         return schedule
+
+
+def _down_pairs(schedule: Schedule, info: StageInfo, lanes: int) -> None:
+    """Vectorizes a stage along queries and the pairs that are stored for each."""
+    *_, query, pair = info.axes
+    _, lane = schedule.split(schedule.fuse(query, pair), lanes * _PAIR, tail="guard")
+    schedule.vectorize(lane)
 
 
 def _values_apart(work: Work, weighted: str, kept: set[str], target: Target) -> str:
