@@ -70,6 +70,9 @@ def main(
     document: Annotated[
         Path | None, typer.Option("--markdown", help="Also put the tables into this document.")
     ] = None,
+    section: Annotated[
+        str, typer.Option(help="Section of the document; default: peers and the precision.")
+    ] = "",
 ) -> None:
     """Times clew and its peers on models of the zoo and prints one table per thread count."""
     known = engines()
@@ -94,7 +97,7 @@ def main(
         if json_file:  # after each thread count, so an interrupted run loses little
             json_file.write_text(json.dumps(_rows(results, precision), indent=1) + "\n")
         if document:
-            fill(document, f"peers {precision}", _document(results))
+            fill(document, section or f"peers {precision}", _document(results))
     if any(_is_wrong(f, accepted) for r in results for f in r.measured.figures):
         raise typer.Exit(1)
 
