@@ -1,7 +1,7 @@
-"""Lookups in tables of 256 bytes, which lie in four registers.
+"""Lookups in tables of 256 bytes, held in four registers.
 
-A permutation of two registers by bytes finds 64 elements among 128; the highest bit of each index
-selects between the results for both halves of the table.
+A byte permutation of two registers finds 64 elements among 128. The highest bit of each index
+selects between the results for the two halves of the table.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ def byte_index(load: Load) -> Scalar | None:
 
 
 def looked_up(b: Builder, dtype: str, table: str, index: Value) -> Value | None:
-    """Returns the elements of a table in memory at the indices in several lanes; None if the target
-    has no such instruction.
+    """Returns the elements of a table in memory at the indices in 2 to 64 lanes; None for other
+    numbers of lanes, or if the target has no byte permutation.
     """
     function = b.module.instructions.permutation_of_bytes
     if not function or not 1 < index.lanes <= _WIDTH:

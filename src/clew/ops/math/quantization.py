@@ -1,8 +1,8 @@
-"""Quantization: numbers as integers, each `scale * (integer - zero_point)`.
+"""Quantization: integers that stand for numbers, `scale * (integer - zero_point)`.
 
 Scales and zero points broadcast to the tensor: one number for all of it, or `[C, 1, 1]` for one per
-channel of an image. With `block`, each element of a parameter with axes covers that many elements
-of the tensor along `axis`; along the other axes it broadcasts.
+channel of an image. With `block`, each element of a parameter with axes covers `block` elements of
+the tensor along `axis`; along the other axes, the parameter broadcasts.
 """
 
 from __future__ import annotations
@@ -139,9 +139,9 @@ def _need_point(name: str, zero: Tensor | None, dtype: str) -> None:
 
 
 def _saturated(value: Scalar, zero: Scalar | None, dtype: str) -> Scalar:
-    """Returns floats, rounded to even, plus a zero point, as integers clamped to their range. NaN
-    becomes the lowest: the upper bound is applied in floats, the lower one in `i32`, where NaN is
-    lowest. Both are applied before the zero point is added, so that no sum overflows.
+    """Returns floats, rounded to even, plus a zero point, clamped to the range of the dtype. NaN
+    becomes the lowest integer: the upper bound is applied in floats, the lower one in `i32`, where
+    NaN is lowest. No sum overflows, because both are applied before the zero point is added.
     """
     low, high = (te.as_scalar(bound, SUM) for bound in bounds_of(dtype))
     point = None if zero is None else te.cast(SUM, zero)
@@ -274,9 +274,10 @@ def quantize(
     ),
 )
 def requantize(x: Tensor, scale: Tensor, *zero: Tensor, dtype: str = "u8") -> Tensor:
-    """`saturate(round(x * scale) + zero)`, ties to even: of sums of integer products, where `scale`
-    is the product of the operands' scales divided by the result's, or of floats, where it is the
-    reciprocal of the result's. Source: ONNX QLinearConv-10.
+    """`saturate(round(x * scale) + zero)`, ties to even.
+
+    For sums of integer products, `scale` is the product of the operands' scales divided by the
+    result's. For floats, it is the reciprocal of the result's. Source: ONNX QLinearConv-10.
     """
     name = "requantize"
     if x.dtype not in (SUM, "f32"):
@@ -312,7 +313,7 @@ def fake_quantize(
     x: Tensor, scale: Tensor, step: Tensor, *zero: Tensor, dtype: str = "u8"
 ) -> Tensor:
     """`dequantize(requantize(x, scale, zero), step, zero)`: numbers on the grid of a quantized
-    tensor, in f32. NaN becomes the lowest.
+    tensor, in f32. NaN becomes the lowest number of the grid.
     """
     name = "fake_quantize"
     if x.dtype not in (SUM, "f32"):
@@ -340,7 +341,7 @@ def fake_quantize(
 
 @register_op(
     "apply_table",
-    kind=Kind.ELEMENTWISE,  # a table is in the first cache
+    kind=Kind.ELEMENTWISE,  # a table stays in the L1 cache
     traits=Traits(keeps_finite=True, parameters=(1,)),
     samples=(
         Sample(u8(3, 5), u8(256), low=0, high=255),

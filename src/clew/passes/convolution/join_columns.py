@@ -33,7 +33,7 @@ class JoinColumns(Pass):
         %2 = pad(transpose(%0, axes=[0, 2, 3, 1]), pads=[0, 3, 3, 0, 0, 3, 3, 0])
         %1 = nn.conv2d(reshape(%2, shape=[1, 1, 230, 690]), w': bf16[64, 1, 7, 22], strides=[2, 6])
 
-    `most_channels` is the number of channels up to which a convolution is changed.
+    `most_channels` is the largest number of channels for which a convolution is changed.
 
     Preconditions: weights are constants and final; runs before AlterLayout, which packs groups of
     columns. Non-goals: grouped or dilated columns; targets whose matrix unit multiplies the
@@ -63,7 +63,7 @@ class _Joiner(Rewriter):
             return _joined(new)
 
     def _fits(self, conv: Call) -> bool:
-        """Whether dot products read groups of columns, but not of channels."""
+        """Whether the columns of a convolution fill dot groups, but its channels do not."""
         (data, weight), attrs = conv.args[:2], conv.attrs
         target = self._ctx.target
         assert target is not None
@@ -83,7 +83,7 @@ class _Joiner(Rewriter):
 
 def _unpadded(data: Expr, padding: tuple[int, ...]) -> tuple[Expr, tuple[int, ...], float]:
     """Returns an image without its padding, the padding (top, left, bottom, right) and its value.
-    An image is cheaper to pad once its channels are last.
+    Padding an image is cheaper with channels last.
     """
     if any(padding) or not isinstance(data, Call) or data.op_name != "pad":
         return data, padding, 0.0
@@ -94,7 +94,7 @@ def _unpadded(data: Expr, padding: tuple[int, ...]) -> tuple[Expr, tuple[int, ..
 
 
 def _joined(conv: Call) -> Expr:
-    """Returns the convolution of an image of one channel."""
+    """Returns the same convolution on an image of one channel."""
     (data, weight), attrs = conv.args[:2], conv.attrs
     assert isinstance(weight, Constant)
     outer, inner, lines, columns = weight.tensor.concrete
@@ -103,7 +103,7 @@ def _joined(conv: Call) -> Expr:
     data, (top, left, bottom, right), value = _unpadded(data, attrs.padding)
     n, _, height, width = data.tensor.shape
     stride = attrs.strides[1]
-    # The last window may read elements past its own columns: zeros of the weight meet them.
+    # The last window may read elements past its own columns; the weight is zero there.
     reached = (conv.tensor.shape[3] - 1) * stride + -(-depth // inner)
     missing = reached - (left + width + right)
     right += max(0, missing) if isinstance(missing, int) else -(-(depth - columns * inner) // inner)

@@ -29,8 +29,8 @@ class MoveQuantization(Pass):
     After:
         %3 = reshape(nn.max_pool2d(%x))
 
-    A concatenation of dequantized operands that is only quantized becomes one of quantized
-    operands. Padding with 0 becomes padding with the zero point. A scale and zero point per channel
+    A concatenation of dequantized operands becomes one of quantized operands, if only a `quantize`
+    reads it. Padding with 0 becomes padding with the zero point. A scale and zero point per channel
     follow a transposition or a reshape; other movement requires one number for the whole tensor.
 
     Preconditions: runs before NarrowIntegers, which finds the operands of products. Non-goals:
@@ -99,7 +99,7 @@ class _Mover(Rewriter):
     # --- quantize moves up ---
 
     def _quantized(self, old: Call, new: Call, before: Expr) -> Expr:
-        """Returns what `new` quantizes with the quantization first; `before` was its operand."""
+        """Returns what `new` computes, quantizing first; `before` is its operand in `old`."""
         value = new.args[0]
         if _is_dequantized(value):
             return _unless_the_same(new)
@@ -127,8 +127,8 @@ class _Mover(Rewriter):
 
 
 def _unless_the_same(quantize: Call) -> Expr:
-    """Returns a call of `quantize`; if its operand was dequantized with the same parameters, the
-    integers before that.
+    """Returns the integers from which the operand of a `quantize` was dequantized, if both have the
+    same parameters; otherwise the call.
     """
     value = quantize.args[0]
     if not _is_dequantized(value):
@@ -150,7 +150,7 @@ def _is_whole(call: Call) -> bool:
 
 def _contents(call: Call) -> tuple[tuple[int, ...], tuple[Any, ...]]:
     """Returns the positions of the operands whose elements a call moves (none if it does more), and
-    the other values in its result.
+    the other values that its result contains.
     """
     assert isinstance(call.op, Op)
     if not all(isinstance(a.type, TensorType) for a in call.args):
@@ -205,15 +205,15 @@ def _attrs_on_integers(call: Call, value: Call) -> Attrs | None:
 
 
 def _attrs_of_quantized(call: Call, quantize: Call) -> Attrs | None:
-    """Returns the attributes with which a call moves what is quantized."""
+    """Returns the attributes with which a call moves quantized elements."""
     return _padded(
         call, quantize.args[2] if len(quantize.args) > 2 else None, quantize.tensor.dtype
     )
 
 
 def _padded(call: Call, zero: Expr | None, dtype: str) -> Attrs | None:
-    """Returns the attributes of a call on integers, which pad with their zero point instead of 0;
-    None for other values and for a zero point that is not known.
+    """Returns the attributes of a call on integers, which pads with their zero point instead of 0;
+    None if it writes other values, or if the zero point is unknown.
     """
     written = _contents(call)[1]
     if not written:

@@ -24,9 +24,9 @@ _ROUNDING: Final = 1e-5
 
 @dataclass(frozen=True)
 class RequantizeSums(Pass):
-    """Multiplies an integer sum that is dequantized and quantized again by the quotient of both
-    scales, and another float by the reciprocal of its scale; adds the bias as an integer, and
-    limits activations by the integers' range.
+    """Replaces a `dequantize` and a `quantize` of an integer sum by one multiplication with the
+    quotient of the scales, and a `quantize` of another float by one with the reciprocal of its
+    scale. Biases are added as integers, and clamping activations limit the integers' range.
 
     Before:
         %1 = dequantize(%sum, s); %2 = nn.relu(add(%1, bias)); %3 = quantize(%2, t)
@@ -36,9 +36,9 @@ class RequantizeSums(Pass):
     If `%3` is only dequantized again, for an elementwise operator, both steps become one
     `fake_quantize`.
 
-    The factor is rounded once more than in two steps: a number on the border of two integers may
-    fall to either, as in ONNX Runtime's QLinearConv. So a float that is not the rounded result of
-    arithmetic, such as an input of the model, is divided.
+    The factor is rounded once more than in two steps: a number on the border between two integers
+    may become either, as in ONNX Runtime's QLinearConv. A float that is not the rounded result of
+    arithmetic, such as an input of the model, is therefore still divided.
 
     Preconditions: runs after NarrowIntegers and before constants are folded, so that the origin of
     a bias is still visible. Non-goals: a bias that is no multiple of the scale.
@@ -74,9 +74,9 @@ class _Requantizer(Rewriter):
         return self._with_grid(old, found) if isinstance(found, Call) else found
 
     def _with_grid(self, old: Call, new: Call) -> Call:
-        """Returns an elementwise call with the first of its operands that are quantized and
-        dequantized only for it without the integer between: the call will be fused into the kernel
-        of that one. The others' kernels store integers.
+        """Returns an elementwise call without the integer step of one operand: the first of those
+        that are quantized and dequantized only for this call. Fusion will put the call into that
+        operand's kernel; the kernels of the other operands store integers.
         """
         if self._ctx.kind(new) not in (Kind.ELEMENTWISE, Kind.BROADCAST):
             return new
@@ -93,7 +93,7 @@ class _Requantizer(Rewriter):
         return new.with_args([*new.args[:n], number, *new.args[n + 1 :]])
 
     def _is_only_dequantized(self, value: Expr) -> bool:
-        """Whether a value is dequantized integers that nothing else reads."""
+        """Whether a value is dequantized from integers that nothing else reads."""
         if not isinstance(value, Call) or value.op_name != "dequantize":
             return False
         return len(self._users.get(value.args[0].id, ())) == 1
@@ -125,7 +125,7 @@ def _biased(new: Call) -> Expr | None:
 
 
 def _plus(sums: Expr, bias: Expr) -> Expr:
-    """Returns a sum plus an integer bias, which joins a correction by a constant."""
+    """Returns a sum plus an integer bias, merged with a constant that the sum subtracts."""
     if isinstance(sums, Call) and sums.op_name == "subtract":
         value, correction = sums.args
         if all(isinstance(n, (Constant, Call)) for n in post_order(correction)):
@@ -134,7 +134,7 @@ def _plus(sums: Expr, bias: Expr) -> Expr:
 
 
 def _in_units(bias: Expr, scale: Expr) -> Array | None:
-    """Returns a bias as integers that, times the scale, give it; None if there are none."""
+    """Returns the integers that give a bias, times the scale; None if there are none."""
     values, unit = known_values(bias), known_values(scale)
     if values is None or unit is None or values.dtype != np.float32 or not np.all(unit > 0):
         return None
@@ -147,7 +147,7 @@ def _in_units(bias: Expr, scale: Expr) -> Array | None:
 
 
 def _requantized(new: Call) -> Expr | None:
-    """Returns a quantized tensor computed from the sum before; None if there is no such sum."""
+    """Returns a quantized tensor as a `requantize` of a sum or float; None if it has neither."""
     value, scale, *zero = new.args
     if new.attrs.block or scale.tensor.dtype != "f32" or new.attrs.precision not in ("", "f32"):
         return None
@@ -175,7 +175,7 @@ def _requantized(new: Call) -> Expr | None:
 
 
 def _on_grid(new: Expr) -> Expr | None:
-    """Returns a number that is quantized and dequantized again, without the integer between."""
+    """Returns a `fake_quantize` for a requantized and dequantized number; None for others."""
     if not isinstance(new, Call) or new.op_name != "dequantize":
         return None
     value, step, *zero = new.args
@@ -189,7 +189,7 @@ def _on_grid(new: Expr) -> Expr | None:
 
 
 def _is_rounded(value: Expr) -> bool:
-    """Whether a float results from arithmetic, so that it is rounded."""
+    """Whether a float results from arithmetic and is therefore rounded."""
     if not isinstance(value, Call) or not isinstance(value.op, Op) or value.tensor.dtype != "f32":
         return False
     if not all(isinstance(a.type, TensorType) for a in value.args):

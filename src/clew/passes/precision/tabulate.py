@@ -24,20 +24,20 @@ _ENTRIES: Final = 256
 
 @dataclass(frozen=True)
 class Tabulate(Pass):
-    """Computes elementwise functions of one 8-bit tensor at its 256 values, when the model is
-    compiled.
+    """Replaces elementwise functions of one 8-bit tensor by tables of their 256 values, computed at
+    compile time.
 
     Before:
         %1 = dequantize(%x, s, z); %2 = multiply(%1, sigmoid(%1)); %3 = quantize(%2, t, y)
     After:
         %3 = apply_table(%x, table)
 
-    The largest function that has one 8-bit tensor as its only operand besides constants of one
-    element, and an 8-bit result, is replaced if it takes at least `least_operations` arithmetic
-    operations per element. Where no instruction permutes bytes, the elements of a table have 32
-    bits, since those can be gathered.
+    A function has an 8-bit result, and one 8-bit tensor as its only operand besides constants of
+    one element. The largest such function is replaced if it takes at least `least_operations`
+    arithmetic operations per element. If the target has no permutation of bytes, the elements of a
+    table have 32 bits, since those can be gathered.
 
-    Preconditions: constants are folded. Non-goals: parameters per channel; functions of 16 bits.
+    Preconditions: constants are folded. Non-goals: parameters per channel; 16-bit tensors.
     """
 
     opt_level: ClassVar[int] = 2
@@ -128,7 +128,7 @@ def _operations(call: Call) -> float:
 
 
 def _tabulated(source: Expr, result: Call, inside: list[Call]) -> Array:
-    """Returns the result for each value of the source, by the value's bits."""
+    """Returns the result for each value of the source, indexed by the value's bits."""
     values: dict[int, Array] = {
         source.id: np.arange(_ENTRIES, dtype=np.uint8).view(to_numpy(source.tensor.dtype))
     }
