@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from clew.frontends.onnx.registry import call
 from clew.ir.dims import Dim, product
 from clew.ir.expr import ArgRef, Call, Constant, Expr, TupleGetItem
 from clew.ir.types import STORAGE, TensorType, is_float, to_numpy
+from clew.ops.math.quantization import LARGEST
 
 
 def scalar(value: Any, dtype: str) -> Constant:
@@ -35,20 +36,11 @@ def cast(x: Expr, dtype: str) -> Expr:
     return x if x.tensor.dtype == dtype else call("cast", x, dtype=dtype)
 
 
-# The largest finite numbers of float types that also have an infinity or NaN.
-_LARGEST: Final = {
-    "f8e4m3fn": 448.0,
-    "f8e4m3fnuz": 240.0,
-    "f8e5m2": 57344.0,
-    "f8e5m2fnuz": 57344.0,
-}
-
-
 def cast_saturated(x: Expr, dtype: str) -> Expr:
     """Returns `x` in a dtype; for 8-bit floats, values that are too large become the largest
     number.
     """
-    limit, source = _LARGEST.get(dtype), x.tensor.dtype
+    limit, source = LARGEST.get(dtype), x.tensor.dtype
     if limit is not None and source != dtype:
         wide = x if is_float(source) and source not in STORAGE else cast(x, "f32")
         x = call("clip", wide, min=-limit, max=limit)

@@ -42,13 +42,13 @@ QUANTIZED: Final = ("i8", "u8", "i16", "u16", *(d for d in STORAGE if d != "f8e8
 """The dtypes of quantized tensors."""
 SUM: Final = "i32"
 """The dtype of sums of products of quantized tensors."""
-# The largest finite numbers of float types that also have an infinity or NaN.
 LARGEST: Final = {
     "f8e4m3fn": 448.0,
     "f8e4m3fnuz": 240.0,
     "f8e5m2": 57344.0,
     "f8e5m2fnuz": 57344.0,
 }
+"""The largest finite numbers of float types that also have an infinity or NaN."""
 _SCALES: Final = ("f16", "bf16", "f32", "f64", *STORAGE)
 
 

@@ -1,4 +1,7 @@
-"""AlterLayout: lays tensors out for vectors and register tiles."""
+"""AlterLayout: lays tensors out for vectors and register tiles.
+
+The file is longer than others: layouts of all operators are decided in one walk over one memo.
+"""
 
 from __future__ import annotations
 

@@ -12,13 +12,12 @@ import numpy as np
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import TensorType, to_numpy
+from clew.ops.math.quantization import SUM as SUM
 from clew.ops.registry import Op, get_op, runs_on_host
 from clew.te.analysis import Kind
 
 Array = np.ndarray[Any, Any]
 
-SUM: Final = "i32"
-"""The dtype of sums of products."""
 HALF: Final = 128
 _SMALL: Final = ("i8", "u8")
 _PAIRED: Final = "i16"

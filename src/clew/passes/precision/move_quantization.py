@@ -40,13 +40,12 @@ class MoveQuantization(Pass):
     opt_level: ClassVar[int] = 1
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return _Mover(ctx).rewrite_module(module)
+        return _Mover().rewrite_module(module)
 
 
 class _Mover(Rewriter):
-    def __init__(self, ctx: PassContext) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._ctx = ctx
         self._users: dict[int, list[Expr]] = {}
         self._dequantized_as: dict[int, Expr] = {}  # by moved `dequantize`: the original one
 
@@ -83,7 +82,7 @@ class _Mover(Rewriter):
             assert isinstance(operand, Call)
             args[n] = operand.args[0]
         found = _parameters_after(new, first)
-        attrs = _attrs_on_integers(new, first)
+        attrs = _attrs_over_integers(new, first)
         if found is None or attrs is None:
             return None
         with self.covers(old):
@@ -111,7 +110,7 @@ class _Mover(Rewriter):
         if not rebuilt or len(self._users.get(before.id, ())) != 1:
             return new
         moved = _contents(value)[0]
-        attrs = _attrs_of_quantized(value, new)
+        attrs = _attrs_over_integers(value, new)
         if not moved or attrs is None:
             return new
         if len(moved) > 1 and not all(_is_dequantized(value.args[n]) for n in moved):
@@ -199,28 +198,17 @@ def _is_one(parameter: Expr) -> bool:
     return all(d == 1 for d in parameter.tensor.shape)
 
 
-def _attrs_on_integers(call: Call, value: Call) -> Attrs | None:
-    """Returns the attributes with which a call moves the integers of a dequantized value."""
-    return _padded(call, value.args[2] if len(value.args) > 2 else None, value.args[0].tensor.dtype)
-
-
-def _attrs_of_quantized(call: Call, quantize: Call) -> Attrs | None:
-    """Returns the attributes with which a call moves quantized elements."""
-    return _padded(
-        call, quantize.args[2] if len(quantize.args) > 2 else None, quantize.tensor.dtype
-    )
-
-
-def _padded(call: Call, zero: Expr | None, dtype: str) -> Attrs | None:
-    """Returns the attributes of a call on integers, which pads with their zero point instead of 0;
-    None if it writes other values, or if the zero point is unknown.
+def _attrs_over_integers(call: Call, quantization: Call) -> Attrs | None:
+    """Returns the attributes with which a call moves quantized elements: it pads with their zero
+    point instead of 0. None if it writes other values, or if the zero point is unknown.
     """
     written = _contents(call)[1]
     if not written:
         return call.attrs
     if set(written) != {0.0} or call.op_name != "pad" or call.attrs.mode != "constant":
         return None
-    point = np.zeros(()) if zero is None else known_values(zero)
+    zero = quantization.args[2:]
+    point = known_values(zero[0]) if zero else np.zeros(())
     return None if point is None or point.ndim else call.attrs.with_(value=float(point))
 
 
