@@ -12,7 +12,7 @@ from clew.ir.expr import Attrs, Call, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType
-from clew.ir.visit import post_order
+from clew.ir.visit import users
 from clew.ops.registry import Op, argument_references, get_op, runs_on_host
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import known_values, reshaped, same_numbers
@@ -50,10 +50,7 @@ class _Mover(Rewriter):
         self._dequantized_as: dict[int, Expr] = {}  # by moved `dequantize`: the original one
 
     def enter(self, function: Function) -> None:
-        for node in post_order(function.body):
-            for child in dict.fromkeys(node.children):
-                self._users.setdefault(child.id, []).append(node)
-        self._users.setdefault(function.body.id, []).append(function)
+        self._users.update(users(function))
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         if new.op_name == "quantize":

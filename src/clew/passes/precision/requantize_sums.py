@@ -11,7 +11,7 @@ from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType
-from clew.ir.visit import post_order
+from clew.ir.visit import post_order, users
 from clew.ops.math.quantization import SUM, bounds_of
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
@@ -58,11 +58,8 @@ class _Requantizer(Rewriter):
         self._order: dict[int, int] = {}
 
     def enter(self, function: Function) -> None:
-        for position, node in enumerate(post_order(function.body)):
-            self._order[node.id] = position
-            for child in dict.fromkeys(node.children):
-                self._users.setdefault(child.id, []).append(node)
-        self._users.setdefault(function.body.id, []).append(function)
+        self._users.update(users(function))
+        self._order.update((node.id, n) for n, node in enumerate(post_order(function.body)))
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
         with self.covers(old, *old.args):
