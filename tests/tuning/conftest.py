@@ -18,13 +18,16 @@ from clew.tuning.workbench import Workbench
 
 
 def small_network(channels: int = 24, columns: int = 10, size: int = 14) -> Any:
-    """Returns an ONNX model: a convolution, pooling, and a dense layer."""
+    """Returns an ONNX model: a convolution, pooling, and a dense layer.
+
+    The convolution has a stride: Winograd's algorithm does not compute it on any machine.
+    """
     net = Network("small", channels)
     x = net.input("x", (1, 8, size, size))
     weight = net.weight(channels, 8, 3, 3, scale=0.2)
     y = net.add(
-        "Conv", [x, weight, net.weight(channels)], (1, channels, size, size), pads=[1] * 4,
-        kernel_shape=[3, 3], strides=[1, 1], group=1,
+        "Conv", [x, weight, net.weight(channels)], (1, channels, size // 2, size // 2),
+        pads=[1] * 4, kernel_shape=[3, 3], strides=[2, 2], group=1,
     )  # fmt: skip
     y = net.unary("Relu", y)
     y = net.add("GlobalAveragePool", [y], (1, channels, 1, 1))

@@ -14,6 +14,7 @@ import clew
 from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.ir.visit import post_order
+from clew.machine.target import host
 from clew.passes.decisions import Decision
 from clew.predict.network import Network
 from clew.records import Store
@@ -48,7 +49,8 @@ def convolutions() -> Module:
 
 
 def _bench(module: Module, tmp_path: Path) -> GraphBench:
-    compiled = clew.compile(module, "cpu-avx512", threads=1, tuned=None)
+    target = "cpu-avx512" if host().vector_registers == 32 else "cpu-avx2"
+    compiled = clew.compile(module, target, threads=1, tuned=None)
     return GraphBench(Workbench(compiled, Cache(tmp_path / "cache")))
 
 

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from clew.runner.machine import machine_facts
 from clew.runner.runner import Failed
 from clew.support.alone import alone
+from clew.support.interrupts import lasting_interrupts
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,10 +24,12 @@ class LocalRunner:
         self, work: Callable[[Item], Result], items: Iterator[Item]
     ) -> Iterator[tuple[Item, Result | Failed]]:
         """Yields items and their results, in order."""
-        for item in items:
-            with alone():
-                result = work(item)
-            yield item, result
+        with lasting_interrupts() as check:
+            for item in items:
+                check()
+                with alone():
+                    result = work(item)
+                yield item, result
 
     def facts(self) -> dict[str, Any]:
         """Returns the facts of this machine."""

@@ -1,0 +1,74 @@
+"""Interrupts: none is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from clew.runner.local import LocalRunner
+from clew.support.interrupts import lasting_interrupts
+
+
+class Thing:
+    """May be referred to weakly."""
+
+
+def interrupt(reference: object = None) -> None:
+    """Presses Ctrl-C."""
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):  # handlers run between two instructions
+        pass
+
+
+def lose() -> None:
+    """Presses Ctrl-C where Python ignores exceptions."""
+    thing = Thing()
+    _kept = weakref.ref(thing, interrupt)
+    del thing
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_one_in_the_callback_of_a_weak_reference_is_raised_later() -> None:
+    with lasting_interrupts() as check:
+        check()
+        lose()
+        with pytest.raises(KeyboardInterrupt):
+            check()
+        check()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_others_are_raised_at_once() -> None:
+    with lasting_interrupts(), pytest.raises(KeyboardInterrupt):
+        interrupt()
+
+
+def test_a_handler_of_the_program_stays() -> None:
+    seen = []
+    signal.signal(signal.SIGINT, lambda number, frame: seen.append(number))
+    try:
+        with lasting_interrupts() as check:
+            interrupt()
+            check()
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert seen == [signal.SIGINT]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_measurements_end() -> None:
+    def items() -> Iterator[int]:
+        for i in range(10):
+            if i == 2:
+                lose()
+            yield i
+
+    done = []
+    with pytest.raises(KeyboardInterrupt):
+        for item, _ in LocalRunner().run(lambda i: i, items()):
+            done.append(item)
+    assert done == [0, 1]
