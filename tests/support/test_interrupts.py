@@ -67,8 +67,7 @@ def test_measurements_end() -> None:
                 lose()
             yield i
 
-    done = []
+    done: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        for item, _ in LocalRunner().run(lambda i: i, items()):
-            done.append(item)
+        done.extend(item for item, _ in LocalRunner().run(lambda i: i, items()))
     assert done == [0, 1]
