@@ -9,7 +9,7 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -24,7 +24,10 @@ os.environ["CLEW_TUNING"] = str(CACHE / "absent" / "tuning.db")  # no test makes
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
+from clew.machine.needs import check_machine, needs_of  # noqa: E402
+from clew.machine.target import Target, target_of  # noqa: E402
 from clew.runtime.cache import Cache  # noqa: E402
+from clew.support.errors import ClewError  # noqa: E402
 
 # Collecting makes few cycles and some 400,000 objects that stay, which the collector would look
 # through again and again, here and while tests run.
@@ -36,6 +39,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(10_000)  # most tests make graphs, of objects that live as long as the test
     gc.enable()
+
+
+@pytest.fixture
+def runs_here() -> Callable[[str | Target], None]:
+    """Returns a function that skips the test if this machine cannot run code for a target."""
+
+    def check(target: str | Target) -> None:
+        found = target_of(target) if isinstance(target, str) else target
+        try:
+            check_machine(needs_of(found.triple, found.cpu, found.features))
+        except ClewError as error:
+            pytest.skip(error.message)
+
+    return check
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import clew
 import zoo
-from clew.machine.needs import check_machine, needs_of
-from clew.machine.target import target_of
 from clew.runtime.guard import GuardSide
 from clew.runtime.model import KEPT_SIZES
 from clew.support.errors import ClewError
@@ -335,12 +333,10 @@ def test_winograd_convolutions() -> None:
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("threads", "side"), [(1, GuardSide.END), (2, GuardSide.START)])
-def test_borders_of_images(target: str, threads: int, side: GuardSide) -> None:
-    described = target_of(target)
-    try:
-        check_machine(needs_of(described.triple, described.cpu, described.features))
-    except ClewError:
-        pytest.skip(f"this machine cannot run {target}")
+def test_borders_of_images(
+    target: str, threads: int, side: GuardSide, runs_here: Callable[[Any], None]
+) -> None:
+    runs_here(target)
     data = bordered()
     model = compiled(data, threads=threads, target=target, guard=side)
     sizes = [(1, 1), (2, 3), (9, 7), (1, 31), (16, 16), (31, 33), (64, 17), (7, 97), (33, 130)]
