@@ -162,7 +162,8 @@ def draw_step(draw: Any, schedule: Schedule) -> tuple[str, dict[str, Any]]:
             return name, {"stage": draw(stage)}
         case "cache_read":
             buffer = st.sampled_from([b.name for b in schedule.nest.inputs])
-            return name, {"stage": draw(stage), "buffer": draw(buffer)}
+            axes = draw(st.lists(loop, max_size=3, unique=True))
+            return name, {"stage": draw(stage), "buffer": draw(buffer), "axes": tuple(axes)}
         case "compute_at":
             scope = draw(st.sampled_from(["scratch", "register", "workspace"]))
             return name, {"stage": draw(stage), "loop": draw(loop), "scope": scope}

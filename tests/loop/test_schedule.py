@@ -112,6 +112,16 @@ def test_a_copied_input_is_as_large_as_what_a_tile_reads(m: int, n: int, scope: 
     assert f"{copy}[product.k, product.j.i]" in str(schedule)
 
 
+def test_a_copy_has_the_axes_of_loops() -> None:
+    nest, arrays, expected = plain("matmul", 4, 5)
+    schedule = Schedule(nest)
+    copy = schedule.cache_read("product", "b", "product.j", "product.k")
+    depth = schedule.extent("product.k")
+    assert f"{copy}: f32[5, {depth}]" in str(schedule)
+    assert f"{copy}[product.j, product.k]" in str(schedule)
+    assert same(interpret(schedule.finished(), arrays), expected)
+
+
 def test_other_stages_read_an_input_that_is_copied_for_one() -> None:
     nest, arrays, expected = plain("matmul", 4, 5)
     schedule = Schedule(nest)
@@ -448,6 +458,14 @@ _REFUSALS: list[tuple[str, str, str, Callable[[Schedule], object]]] = [
     ),
     ("S034", "matmul", "reads no input", lambda s: s.cache_read("product", "c")),
     ("S034", "matmul", "reads no input", lambda s: s.cache_read("out", "a")),
+    (
+        "S035", "matmul", "does not read 'b' once",
+        lambda s: s.cache_read("product", "b", "product.j"),
+    ),
+    (
+        "S035", "matmul", "does not read 'b' once",
+        lambda s: s.cache_read("product", "b", "product.k", "out.j"),
+    ),
     ("S025", "matmul", "do not reduce", lambda s: s.rfactor("product", "product.j")),
     (
         "S025", "matmul", "do not reduce",

@@ -300,9 +300,12 @@ class Schedule(Shown):
         self.apply("cache_write", stage=stage)
         return f"{stage}@out"
 
-    def cache_read(self, stage: str, buffer: str) -> str:
-        """Copies an input for a stage that reads it; returns the copying stage's name."""
-        self.apply("cache_read", stage=stage, buffer=buffer)
+    def cache_read(self, stage: str, buffer: str, *axes: str) -> str:
+        """Copies an input for a stage that reads it, with its own axes or those of the stage's
+        loops `axes`; returns the copying stage's name.
+        """
+        more = {"axes": axes} if axes else {}
+        self.apply("cache_read", stage=stage, buffer=buffer, **more)
         return f"{stage}@{buffer}"
 
     def rfactor(self, stage: str, *lanes: str) -> Schedule:

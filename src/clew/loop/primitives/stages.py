@@ -421,12 +421,18 @@ def cache_write(nest: Nest, simplifier: Simplifier, *, stage: str) -> Nest:
 
 
 @primitive
-def cache_read(nest: Nest, simplifier: Simplifier, *, stage: str, buffer: str) -> Nest:
+def cache_read(
+    nest: Nest, simplifier: Simplifier, *, stage: str, buffer: str, axes: tuple[str, ...] = ()
+) -> Nest:
     """Copies an input that a stage reads; a new stage `<stage>@<buffer>`, which `compute_at` can
     move, computes the copy.
 
-    A tile of an array whose rows are far apart is contiguous in its copy. Errors: S002, S020; S024
-    if the stage already has such a copy; S034 if the stage reads no input with this name.
+    The copy has the shape of the input: a tile of an array whose rows are far apart is contiguous
+    in its copy. With `axes`, it has an axis for each of these loops of the stage instead: what the
+    stage reads, in their order.
+
+    Errors: S002, S020; S024 if the stage already has such a copy; S034 if the stage reads no input
+    with this name; S035 if not exactly one load reads it, by the loops of `axes`.
     """
     statements = stage_statements(nest, stage)
     own = {id(s) for s in statements}
@@ -434,26 +440,39 @@ def cache_read(nest: Nest, simplifier: Simplifier, *, stage: str, buffer: str) -
     if name in nest.body.inside.stages:
         raise ScheduleError("S024", f"{buffer!r} is already copied for stage {stage!r}")
     found = [
-        load.source
+        load
         for s in statements
         for _, load in reads(s)
         if load.source.name == buffer and load.source.scope == "input"
     ]
     if not found:
         raise ScheduleError("S034", f"stage {stage!r} of {nest.name} reads no input {buffer!r}")
-    source = found[0]
-    temporary = Buffer(name, source.shape, source.dtype, "workspace")
-    axes = [Index(f"{name}.i{n}", extent) for n, extent in enumerate(source.shape)]
-    copy: Stmt = Store(temporary, tuple(axes), Load(source, axes), name)
-    for axis in reversed(axes):
+    source = found[0].source
+    if axes:
+        around = _loops_of_load(statements, found, axes, stage)
+        shape: tuple[Dim, ...] = tuple(loop.index.extent for loop in around)
+    else:
+        around, shape = [], source.shape
+    temporary = Buffer(name, shape, source.dtype, "workspace")
+    copied = [Index(f"{name}.i{n}", extent) for n, extent in enumerate(shape)]
+    if axes:
+        places = {id(loop.index): new for loop, new in zip(around, copied, strict=True)}
+        value = Load(source, tuple(substitute(i, places) for i in found[0].indices))
+    else:
+        value = Load(source, tuple(copied))
+    copy: Stmt = Store(temporary, tuple(copied), value, name)
+    for axis in reversed(copied):
         copy = For(axis, "serial", copy)
+    own_loops = tuple(loop.index for loop in around)
 
     def changed(stmt: Stmt) -> Stmt | None:
         if not isinstance(stmt, Store):
             return None
 
         def change(load: Load, new: Sequence[Scalar]) -> Scalar | None:
-            return Load(temporary, tuple(new)) if load.source is source else None
+            if load.source is not source:
+                return None
+            return Load(temporary, own_loops if axes else tuple(new))
 
         return replace(stmt, value=map_loads(stmt.value, change))
 
@@ -466,6 +485,27 @@ def cache_read(nest: Nest, simplifier: Simplifier, *, stage: str, buffer: str) -
         else:
             stmts.append(stmt)
     return nest.with_body(block(*stmts))
+
+
+def _loops_of_load(
+    statements: Sequence[Stmt], found: Sequence[Load], axes: Sequence[str], stage: str
+) -> list[For]:
+    """Returns the loops with these names, which the only load of an input depends on.
+
+    Errors: S035.
+    """
+    (reading, *others) = [s for s in statements if any(x is found[0] for _, x in reads(s))]
+    by_name = {loop.name: loop for loop in loops(reading)}
+    chosen = [by_name[name] for name in axes if name in by_name]
+    rest = [loop for loop in by_name.values() if loop not in chosen]
+    only = len(found) == 1 and not others and len(chosen) == len(axes)
+    if not only or any(contains(i, x.index) for i in found[0].indices for x in rest):
+        raise ScheduleError(
+            "S035",
+            f"stage {stage!r} does not read {found[0].source.name!r} once, by {', '.join(axes)}",
+            hint="name all loops whose variables are in the indices of its only load",
+        )
+    return chosen
 
 
 @primitive

@@ -3,7 +3,8 @@
 Lanes are queries. Scores are stored in scratch as [key, query], so that one broadcast of a key's
 element serves all lanes, softmax needs no reduction across lanes, and only the queries of a tile
 are transposed. Tiles are independent, and threads share them. Values whose elements are not
-contiguous are copied once, before all tiles.
+contiguous are copied once, before all tiles. So are keys and values of many rows that lie apart, as
+the rows of one head among others do: each would be on another page of memory.
 
 Of `bf16`, both products sum pairs of neighbors: queries and weights are stored in pairs, and the
 values are packed in pairs once.
@@ -18,9 +19,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier
 from clew.loop.ir import buffer_loads
-from clew.loop.products import product_of
+from clew.loop.products import offset_of, product_of, step_along
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import NOT_EMPTY, ONE_RESULT
@@ -35,22 +37,39 @@ from clew.schedules.library.tile_sizes import (
 )
 from clew.schedules.rule import Match, Rule, Work, stage_role
 from clew.schedules.rules.elementwise import Elementwise
-from clew.schedules.space import Choice, Settings, Space, tile_size
+from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, lane_stride, stage_infos
 from clew.te import roles
 from clew.te.expr import Imm, Index
 
 _PAIR: Final = 2
+# Keys and values are copied for at least so many queries, if the keys of a head take more than this
+# share of the second-level cache.
+_MANY_QUERIES: Final = 256
+_SHARE_OF_HEAD: Final = 0.25
 _NAMES: Final = (
     "queries", "scores", "logits", "top", "power", "total", "inverse", "weighted",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
+class _FarRows:
+    """An input that a product reads by contiguous rows that lie apart: the loops over batch, head,
+    row and element, and the bytes of the rows of a head.
+    """
+
+    product: str
+    buffer: str
+    axes: tuple[str, ...]
+    head_bytes: int
+
+
+@dataclass(frozen=True)
 class Parts(Match):
     """Names of the stages by their roles. `bias` is set only if the bias differs by query, and
-    `apart` only if the elements of the values are not contiguous. `axes` are the loops of the
-    result over batch, head, query and element.
+    `apart` only if the elements of the values are not contiguous. `far` are the products that read
+    an input by rows that lie apart, with the names of the loops over what they read. `axes` are the
+    loops of the result over batch, head, query and element.
     """
 
     queries: str
@@ -64,6 +83,7 @@ class Parts(Match):
     root: str
     bias: str
     apart: str
+    far: tuple[_FarRows, ...]
     axes: tuple[str, ...]
 
     @property
@@ -100,10 +120,12 @@ class Attention(Rule[Parts]):
         for name in reversed(list(work.infos)):
             if name not in kept and name != apart:
                 schedule.inline(name)
-        axes = _result_axes(stage_infos(schedule), root, of["weighted"])
+        infos = stage_infos(schedule)
+        axes = _result_axes(infos, root, of["weighted"])
         if axes is None:
             return None
-        return Parts(schedule, target, **of, root=root, bias=own, apart=apart, axes=axes)
+        far = _far_rows(infos, of["scores"], of["weighted"])
+        return Parts(schedule, target, **of, root=root, bias=own, apart=apart, far=far, axes=axes)
 
     def choices(self, match: Parts) -> Space:
         target, lanes = match.target, match.lanes
@@ -114,17 +136,24 @@ class Attention(Rule[Parts]):
         high = balanced(keys, rows_of_tile(target, vectors))
         across = vectors_of_tile(width, min(lanes, width))
         size = balanced(min(lanes * vectors, rows), rows_of_tile(target, across))
-        return Space(
-            (
-                Choice("vectors", vectors, (1, 2, 4), "vectors of queries in a tile"),
-                tile_size("keys", high, min(keys, MOST_ROWS), "keys in a register tile"),
-                tile_size("rows", size, MOST_ROWS, "queries in a tile of the weighted sum"),
-            )
-        )
+        choices = [
+            Choice("vectors", vectors, (1, 2, 4), "vectors of queries in a tile"),
+            tile_size("keys", high, min(keys, MOST_ROWS), "keys in a register tile"),
+            tile_size("rows", size, MOST_ROWS, "queries in a tile of the weighted sum"),
+        ]
+        if match.far:
+            most = max(far.head_bytes for far in match.far)
+            copied = most > _SHARE_OF_HEAD * target.l2_bytes and rows >= _MANY_QUERIES
+            choices.append(flag("copied", copied, "copy keys and values whose rows lie apart"))
+        return Space(tuple(choices))
 
     def schedule(self, match: Parts, settings: Settings) -> Schedule:
         schedule, infos = match.begin()
         target, lanes = match.target, match.lanes
+        far = match.far if settings.get("copied") else ()
+        copies = [schedule.cache_read(x.product, x.buffer, *x.axes) for x in far]
+        if copies:
+            infos = stage_infos(schedule)
         batch, head, row, depth = match.axes
         *_, width = infos[match.weighted].store.buffer.typical_shape
         tile = _tile_of_queries(schedule, match.axes, lanes * settings["vectors"])
@@ -165,7 +194,7 @@ class Attention(Rule[Parts]):
         for name in (each, vector):
             schedule.unroll(name)
         schedule.vectorize(lane)
-        for name in filter(None, (match.bias, match.apart)):
+        for name in filter(None, (match.bias, match.apart, *copies)):
             schedule = Elementwise().applied(Work(schedule, (name,)), target)
         spread(schedule, [batch, head, tile])
         return schedule
@@ -193,6 +222,32 @@ def _values_apart(work: Work, weighted: str, kept: set[str], target: Target) -> 
         if any(lane_stride(x, last.index, lanes, simplifier) not in (0, 1) for x in loads):
             return name
     return ""
+
+
+def _far_rows(infos: dict[str, StageInfo], scores: str, weighted: str) -> tuple[_FarRows, ...]:
+    """Returns what the products read of inputs by contiguous rows that lie apart, such as the keys
+    of one head among others. Inputs of sizes that only a run knows are left out.
+    """
+    found = []
+    for name in (scores, weighted):
+        info = infos[name]
+        if len(info.reduction_axes) != 1 or not all(isinstance(n.size, int) for n in info.loops):
+            continue
+        batch, head, row, inner = info.axes  # the scores have an axis of keys
+        row, inner = (
+            (row, *info.reduction_axes) if name == scores else (*info.reduction_axes, inner)
+        )
+        by_name = {n.name: n for n in info.loops}
+        rows, elements = by_name[row], by_name[inner]
+        for load in buffer_loads(info.store.value):
+            form = offset_of(load.source, load.indices, Simplifier())
+            step = step_along(form, rows.index)
+            apart = step is not None and step > elements.typical
+            if load.source.scope == "input" and apart and step_along(form, elements.index) == 1:
+                head_bytes = rows.typical * elements.typical * memory_bytes(load.source.dtype)
+                axes = (batch, head, row, inner)
+                found.append(_FarRows(name, load.source.name, axes, head_bytes))
+    return tuple(found)
 
 
 def _result_axes(infos: dict[str, StageInfo], result: str, weighted: str) -> tuple[str, ...] | None:
