@@ -1,0 +1,182 @@
+"""Compares untuned and tuned models: `python benchmarks/tuning.py --records DIR --minutes 10`.
+
+Each model is compiled in three ways, whose calls take turns: with the default costs of an unknown
+machine, with the costs measured on this one (`clew machine`), and with the default costs and the
+records of a search. The searches know the default costs only. Each model has a file of records of
+its own in the folder, so that it gains from no other; `--minutes 0` compares only.
+
+`--json FILE` keeps the figures; models that are not measured now keep theirs from an earlier run.
+"""
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+import clew
+import zoo
+from clew.bench.interleave import interleaved_ns
+from clew.machine.measure import measured_costs
+from clew.machine.target import Target, describe_host
+from clew.records import Store
+from harness.report import circumstances, console, fill, markdown, progress
+
+_MODELS = "light_resnet50,bert_base,segformer_b0,mobilenet_v2"
+_TURN_S = 0.1
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Medians of one model in milliseconds, and what the searches took."""
+
+    model: str
+    threads: int
+    default_ms: float
+    measured_ms: float
+    tuned_ms: float
+    trials: int
+    minutes: float
+
+    @property
+    def gain(self) -> float:
+        """The ratio of the default's time to the tuned one's."""
+        return self.default_ms / self.tuned_ms
+
+    @property
+    def of_measured(self) -> float:
+        """The ratio of the time with measured costs to the tuned one's."""
+        return self.measured_ms / self.tuned_ms
+
+
+def search(name: str, records: Path, minutes: float, threads: int, unknown: Target) -> None:
+    """Searches for some minutes."""
+    clew.tune(
+        zoo.path(name),
+        minutes=minutes,
+        database=records,
+        threads=threads,
+        target=unknown,
+        on_progress=lambda text: progress.print(f"{name}: {text}", highlight=False),
+    )
+
+
+def compare(
+    name: str, records: Path, rounds: int, threads: int, unknown: Target, known: Target
+) -> Comparison:
+    """Returns the comparison of a model's three builds."""
+    ways: dict[str, dict[str, Any]] = {
+        "default": {"target": unknown, "tuned": None},
+        "measured": {"target": known, "tuned": None},
+        "tuned": {"target": unknown, "tuned": records if records.exists() else None},
+    }
+    runs = {}
+    for way, options in ways.items():
+        compiled = clew.compile(zoo.path(name), threads=threads, **options)
+        inputs = list(zoo.inputs(name).values())
+        runs[way] = lambda compiled=compiled, inputs=inputs: compiled(*inputs)
+    times = interleaved_ns(runs, rounds, _TURN_S)
+    trials, seconds = 0, 0.0
+    if records.exists():
+        with Store(records, write=False) as store:
+            trials = len(store.trials(unknown.identity, threads))
+            sessions = store.sessions(zoo.path(name).stem, unknown.identity, threads)
+            seconds = sum(session.seconds for session in sessions)
+    found = {way: statistics.median(taken) / 1e6 for way, taken in times.items()}
+    return Comparison(
+        name, threads, found["default"], found["measured"], found["tuned"], trials, seconds / 60
+    )
+
+
+def mean(values: Sequence[float]) -> float:
+    """Returns the geometric mean."""
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+COLUMNS = ("model", "default ms", "measured ms", "tuned ms", "gain", "measured/tuned", "trials")
+
+
+def rows(found: Sequence[Comparison]) -> list[list[str]]:
+    """Returns the lines of the table, geometric means last."""
+    lines = [
+        [
+            one.model,
+            f"{one.default_ms:.2f}",
+            f"{one.measured_ms:.2f}",
+            f"{one.tuned_ms:.2f}",
+            f"{one.gain:.2f}",
+            f"{one.of_measured:.2f}",
+            str(one.trials),
+        ]
+        for one in found
+    ]
+    means = [mean([one.gain for one in found]), mean([one.of_measured for one in found])]
+    return [*lines, ["geometric mean", "", "", "", *(f"{value:.2f}" for value in means), ""]]
+
+
+def section(found: Sequence[Comparison]) -> str:
+    """Returns the table with its circumstances, for a document."""
+    threads = sorted({one.threads for one in found})
+    minutes = [one.minutes for one in found]
+    span = f"{min(minutes):.0f}" if max(minutes) - min(minutes) < 1 else "up to 10"
+    span = f"{min(minutes):.0f} to {max(minutes):.0f}" if span == "up to 10" else span
+    return (
+        f"{circumstances(describe_host())} Threads: {', '.join(map(str, threads))}. Each model was "
+        f"searched for {span} minutes. A gain above 1 says that the tuned model is faster.\n\n"
+        + markdown(COLUMNS, rows(found), numbers=1)
+    )
+
+
+def earlier(file: Path | None) -> dict[tuple[str, int], Comparison]:
+    """Returns the comparisons in a file, by model and threads."""
+    if file is None or not file.exists():
+        return {}
+    known: Sequence[Mapping[str, Any]] = json.loads(file.read_text())
+    return {(one["model"], one["threads"]): Comparison(**one) for one in known}
+
+
+def main(
+    records: Annotated[Path, typer.Option(help="A folder for the files of records.")],
+    models: Annotated[str, typer.Option(help="Names of the zoo's models.")] = _MODELS,
+    minutes: Annotated[float, typer.Option(help="Minutes of search; 0 for none.", min=0)] = 10.0,
+    threads: Annotated[int, typer.Option(min=1)] = 1,
+    rounds: Annotated[int, typer.Option(help="Turns of the comparison; 0 for none.")] = 15,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Keep the figures in this file.")
+    ] = None,
+    document: Annotated[
+        Path | None, typer.Option("--markdown", help="Also put the table into this document.")
+    ] = None,
+) -> None:
+    """Searches, then prints how the models compare."""
+    unknown = describe_host()
+    known = replace(unknown, costs=measured_costs())
+    records.mkdir(parents=True, exist_ok=True)
+    found = earlier(json_file)
+    for name in models.split(","):
+        file = records / f"{name}.db"
+        if minutes:
+            search(name, file, minutes, threads, unknown)
+        if rounds:
+            found[name, threads] = compare(name, file, rounds, threads, unknown, known)
+        if json_file is not None:
+            json_file.write_text(json.dumps([asdict(c) for c in found.values()], indent=1) + "\n")
+    if not found:
+        return
+    table = Table(title="untuned and tuned, medians", title_justify="left")
+    for number, column in enumerate(COLUMNS):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows(list(found.values())):
+        table.add_row(*row)
+    console.print(table)
+    if document is not None:
+        fill(document, "tuning", section(list(found.values())))
+
+
+if __name__ == "__main__":
+    typer.run(main)
