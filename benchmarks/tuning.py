@@ -1,6 +1,6 @@
 """Compares untuned and tuned models: `python benchmarks/tuning.py --records DIR --minutes 10`.
 
-Each model is compiled in three ways, whose calls take turns: with the default costs of an unknown
+Each model is compiled in three ways, which take turns: with the default costs of an unknown
 machine, with the costs measured on this one (`clew machine`), and with the default costs and the
 records of a search. The searches know the default costs only. Each model has a file of records of
 its own in the folder, so that it gains from no other; `--minutes 0` compares only.
@@ -11,8 +11,10 @@ its own in the folder, so that it gains from no other; `--minutes 0` compares on
 import json
 import math
 import statistics
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,14 +23,13 @@ from rich.table import Table
 
 import clew
 import zoo
-from clew.bench.interleave import interleaved_ns
 from clew.machine.measure import measured_costs
 from clew.machine.target import Target, describe_host
 from clew.records import Store
 from harness.report import circumstances, console, fill, markdown, progress
 
 _MODELS = "light_resnet50,bert_base,segformer_b0,mobilenet_v2"
-_TURN_S = 0.1
+_TURN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -66,31 +67,50 @@ def search(name: str, records: Path, minutes: float, threads: int, unknown: Targ
     )
 
 
+def searched(records: Path, name: str, threads: int) -> tuple[int, float]:
+    """Returns the number of trials in a file of records and the minutes of a model's sessions."""
+    if not records.exists():
+        return 0, 0.0
+    machine = describe_host().identity
+    with Store(records, write=False) as store:
+        trials = len(store.trials(machine, threads))
+        sessions = store.sessions(zoo.path(name).stem, machine, threads)
+        return trials, sum(session.seconds for session in sessions) / 60
+
+
 def compare(
-    name: str, records: Path, rounds: int, threads: int, unknown: Target, known: Target
+    name: str, records: Path, rounds: int, threads: int, costs: Mapping[str, float]
 ) -> Comparison:
-    """Returns the comparison of a model's three builds."""
-    ways: dict[str, dict[str, Any]] = {
-        "default": {"target": unknown, "tuned": None},
-        "measured": {"target": known, "tuned": None},
-        "tuned": {"target": unknown, "tuned": records if records.exists() else None},
-    }
-    runs = {}
-    for way, options in ways.items():
-        compiled = clew.compile(zoo.path(name), threads=threads, **options)
-        inputs = list(zoo.inputs(name).values())
-        runs[way] = lambda compiled=compiled, inputs=inputs: compiled(*inputs)
-    times = interleaved_ns(runs, rounds, _TURN_S)
-    trials, seconds = 0, 0.0
-    if records.exists():
-        with Store(records, write=False) as store:
-            trials = len(store.trials(unknown.identity, threads))
-            sessions = store.sessions(zoo.path(name).stem, unknown.identity, threads)
-            seconds = sum(session.seconds for session in sessions)
+    """Returns the comparison of a model's three builds, which take turns. Each turn is a process of
+    its own: where its memory lies changes the times of a build by some percent.
+    """
+    tuned = str(records.resolve()) if records.exists() else ""
+    ways = [("default", {}, ""), ("measured", costs, ""), ("tuned", {}, tuned)]
+    times: dict[str, list[float]] = {way: [] for way, *_ in ways}
+    for turn in range(rounds):
+        for way, known, file in ways[turn % len(ways) :] + ways[: turn % len(ways)]:
+            times[way].append(_turn(name, known, file, threads))
     found = {way: statistics.median(taken) / 1e6 for way, taken in times.items()}
+    trials, minutes = searched(records, name, threads)
     return Comparison(
-        name, threads, found["default"], found["measured"], found["tuned"], trials, seconds / 60
+        name, threads, found["default"], found["measured"], found["tuned"], trials, minutes
     )
+
+
+def _turn(name: str, costs: Mapping[str, float], records: str, threads: int) -> float:
+    """Returns the nanoseconds of a call in a new process."""
+    command = [sys.executable, "-m", "harness.tuning_child", name, json.dumps(costs), records]
+    done = subprocess.run(
+        [*command, str(threads), str(_TURN_S)],
+        cwd=Path(__file__).parent,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        progress.print(done.stderr, highlight=False, markup=False)
+        raise typer.Exit(1)
+    return float(done.stdout)
 
 
 def mean(values: Sequence[float]) -> float:
@@ -122,9 +142,8 @@ def rows(found: Sequence[Comparison]) -> list[list[str]]:
 def section(found: Sequence[Comparison]) -> str:
     """Returns the table with its circumstances, for a document."""
     threads = sorted({one.threads for one in found})
-    minutes = [one.minutes for one in found]
-    span = f"{min(minutes):.0f}" if max(minutes) - min(minutes) < 1 else "up to 10"
-    span = f"{min(minutes):.0f} to {max(minutes):.0f}" if span == "up to 10" else span
+    low, high = (f"{pick(one.minutes for one in found):.0f}" for pick in (min, max))
+    span = low if low == high else f"{low} to {high}"
     return (
         f"{circumstances(describe_host())} Threads: {', '.join(map(str, threads))}. Each model was "
         f"searched for {span} minutes. A gain above 1 says that the tuned model is faster.\n\n"
@@ -145,7 +164,7 @@ def main(
     models: Annotated[str, typer.Option(help="Names of the zoo's models.")] = _MODELS,
     minutes: Annotated[float, typer.Option(help="Minutes of search; 0 for none.", min=0)] = 10.0,
     threads: Annotated[int, typer.Option(min=1)] = 1,
-    rounds: Annotated[int, typer.Option(help="Turns of the comparison; 0 for none.")] = 15,
+    rounds: Annotated[int, typer.Option(help="Turns of the comparison; 0 for none.")] = 5,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Keep the figures in this file.")
     ] = None,
@@ -155,7 +174,7 @@ def main(
 ) -> None:
     """Searches, then prints how the models compare."""
     unknown = describe_host()
-    known = replace(unknown, costs=measured_costs())
+    costs = measured_costs().to_record()
     records.mkdir(parents=True, exist_ok=True)
     found = earlier(json_file)
     for name in models.split(","):
@@ -163,7 +182,7 @@ def main(
         if minutes:
             search(name, file, minutes, threads, unknown)
         if rounds:
-            found[name, threads] = compare(name, file, rounds, threads, unknown, known)
+            found[name, threads] = compare(name, file, rounds, threads, costs)
         if json_file is not None:
             json_file.write_text(json.dumps([asdict(c) for c in found.values()], indent=1) + "\n")
     if not found:

@@ -307,7 +307,6 @@ class Session:
             if isinstance(found, Failed):
                 if len(trials) > 1:  # one of the candidates is to blame
                     waiting += _halves(batch)
-                    self._begun -= len(trials)
                     found = []
                 else:
                     found = [Outcome(*pair, "crashed", found.reason) for pair in trials]
@@ -317,11 +316,13 @@ class Session:
                     against = batch.incumbents.get(outcome.subject, "")
                     self._ended(trial, outcome, self.search.ratio_of(outcome.subject, against))
                     running.pop(trial.uid)
-            for trial in trials.values():
+            for trial in trials.values():  # others took their turn, or the process ended
                 running.pop(trial.uid)
+                self.search.states[trial.subject].tried.discard(trial.choices)
+            self._begun -= len(trials)
             self._store.drop(trial.uid for trial in trials.values())
             self._note_session()
-            self._progress(of_s, count)
+            self._progress(of_s, count - len(trials))
 
     def _batch(self, ends_s: float, most: int | None) -> Batch | None:
         """Returns the next batch; None if there is nothing left to try."""

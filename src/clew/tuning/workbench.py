@@ -53,6 +53,7 @@ _TURN_S: Final = 0.02  # of the counted calls in a turn
 _MOST_CALLS: Final = 8
 _VALUES: Final = 3  # sets of inputs, which calls use in turn
 _FIRST_TURNS: Final = 12
+_LANES: Final = 3
 _FINALISTS: Final = 3  # candidates of a kernel measured in the program at once
 SLOWER_ALONE: Final = "slower when it runs alone"
 AGAIN: Final = 20
@@ -222,14 +223,16 @@ class Workbench:
         return [choices for ratio, choices in pairs if ratio <= CLEARLY_SLOWER], slower
 
     def _lane(self, lanes: list[dict[str, str]], subject: str) -> dict[str, str]:
-        """Returns a lane without candidates for a kernel or its neighbors in the program, which
-        thus are as they were; a new one if there is none.
+        """Returns a lane for a candidate of a kernel: if possible, one without candidates for its
+        neighbors in the program, which thus are as they were. Each lane costs whole calls, so there
+        are only a few.
         """
-        for lane in lanes:
-            if not lane.keys() & self._near[subject]:
-                return lane
-        lanes.append({})
-        return lanes[-1]
+        free = [lane for lane in lanes if subject not in lane]
+        found = min(free, key=lambda lane: len(lane.keys() & self._near[subject]), default=None)
+        apart = found is not None and not found.keys() & self._near[subject]
+        if found is None or not (apart or len(lanes) >= _LANES):
+            lanes.append(found := {})
+        return found
 
     def _again(
         self, incumbents: Choices, found: Sequence[Outcome], demand: Demand
