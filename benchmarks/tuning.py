@@ -23,6 +23,7 @@ from rich.table import Table
 
 import clew
 import zoo
+from clew.machine.kept import is_kept, kept_costs
 from clew.machine.measure import measured_costs
 from clew.machine.target import Target, describe_host
 from clew.records import Store
@@ -174,7 +175,8 @@ def main(
 ) -> None:
     """Searches, then prints how the models compare."""
     unknown = describe_host()
-    costs = measured_costs().to_record()
+    kept = is_kept(unknown.identity)
+    costs = (kept_costs(unknown.identity) if kept else measured_costs()).to_record()
     records.mkdir(parents=True, exist_ok=True)
     found = earlier(json_file)
     for name in models.split(","):

@@ -12,9 +12,9 @@ import pytest
 from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.predict.network import Network
+from clew.tuning import workbench
 from clew.tuning.sequential import Demand
 from clew.tuning.tunable import Outcome
-from clew.tuning import workbench
 from clew.tuning.workbench import Workbench
 
 

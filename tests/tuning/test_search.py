@@ -12,8 +12,8 @@ from clew.records import Trial
 from clew.support.errors import InputError
 from clew.tuning.ranking import Ranker
 from clew.tuning.search import Forecast, Search
-from clew.tuning.workbench import neighbors_of
 from clew.tuning.tunable import Knob, Tunable, changed, difference, setting
+from clew.tuning.workbench import neighbors_of
 
 
 def kernel(subject: str, places: tuple[int, ...], ns: float = 1e5, rows: int = 8) -> Tunable:

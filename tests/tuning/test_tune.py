@@ -95,6 +95,21 @@ def test_what_won_is_applied_wherever_the_kernel_occurs(
     assert not clew.tune_report(module, database=path, threads=2).kernels
 
 
+def test_a_schedule_of_the_user_takes_precedence_over_a_record(
+    tmp_path: Path, module: Module, lawful: None
+) -> None:
+    path = tmp_path / "t.db"
+    clew.tune(module, minutes=2, trials=24, database=path, threads=1)
+    own = clew.schedule_for(op="nn.conv2d", choose="conv: columns=5", name="mine")
+    compiled = clew.compile(module, tuned=path, threads=1, extend=[own])
+    (conv,) = [k for k in compiled.kernels if "nn.conv2d" in k.ops]
+    assert conv.choices[0].settings["columns"] == 5
+    told = [text for text in _told(compiled) if "conv@" in text]
+    assert told
+    assert all(text.endswith("; not where the schedule mine applies") for text in told)
+    assert not any("mine" in text for text in _told(compiled) if text not in told)
+
+
 def test_the_default_file_is_found(
     tmp_path: Path, module: Module, lawful: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,7 +74,9 @@ def test_the_same_code_is_measured_once(bench: Workbench, lawful: None) -> None:
     kernel = _conv(bench)
     default = (kernel.subject, kernel.default)
     found = bench.run({}, [default], Demand())
-    assert [(o.state, o.reason) for o in found] == [("lost", "the same code as the default choices")]
+    assert [(o.state, o.reason) for o in found] == [
+        ("lost", "the same code as the default choices")
+    ]
     other = next(iter(kernel.neighbors(kernel.default)))
     first = bench.run({}, [(kernel.subject, other)], Demand())
     assert not first[0].reason

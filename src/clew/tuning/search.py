@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -87,9 +87,7 @@ class Search:
     @property
     def left(self) -> int:
         """The number of candidates that were not tried yet; 0 once the search is at its end."""
-        return sum(
-            s.kernel.size - len(s.tried) for s in self.states.values() if not s.exhausted
-        )
+        return sum(s.kernel.size - len(s.tried) for s in self.states.values() if not s.exhausted)
 
     def ratio_of(self, subject: str, choices: str) -> float:
         """Returns the ratio of choices that were best at some time; 1 for the default ones."""

@@ -390,7 +390,12 @@ class Session:
             self._say("comparing the best choices with the default ones")
             chosen = {subject: trial.choices for subject, trial in best.items()}
             batch = Batch(
-                new_uid(), {}, tuple(chosen.items()), _CONFIRMING, _MOST_TO_CONFIRM_S, confirming=_COMPARED
+                new_uid(),
+                {},
+                tuple(chosen.items()),
+                _CONFIRMING,
+                _MOST_TO_CONFIRM_S,
+                confirming=_COMPARED,
             )
             ((_, found),) = self._runner.run(Trials(self._setup), iter([batch]))
             if isinstance(found, Failed):
