@@ -227,10 +227,12 @@ class Session:
         batch = Batch(new_uid(), {}, (), _CONFIRMING, _MOST_TO_CONFIRM_S, confirming=_COMPARED)
         ((_, found),) = self._runner.run(Trials(setup), iter([batch]))
         whole = None if isinstance(found, Failed) else found[-1]
-        if whole is not None and whole.state == "won" and whole.ratio is not None:
-            if whole.ratio < 1.0:
+        reason = "the process ended while whole calls were measured"
+        if whole is not None:
+            assert whole.ratio is not None
+            if whole.state == "won" and whole.ratio < 1.0:
                 return True
-        reason = "whole calls are not faster with all decisions" if whole is not None else "crashed"
+            reason = whole.reason or "whole calls are not faster with all decisions"
         for kind in _KINDS:
             records = self._best_options(kind)
             self._store.update(*(replace(t, state="lost", reason=reason) for t in records))
