@@ -208,9 +208,11 @@ class Session:
             setup = replace(
                 setup, decided=(*setup.decided, *((t.kind, t.subject, t.choices) for t in best))
             )
-        if setup.decided and self._is_faster(setup):
+        ratio = self._ratio(setup) if setup.decided else None
+        if ratio is not None:
             self._setup = setup
             self._take_up(self._described())
+            self._call_ns = ratio * self._first_ns  # of turns, unlike the time just measured
 
     def _best_options(self, kind: str) -> list[Trial]:
         """Returns the records that make decisions of a kind."""
@@ -219,10 +221,10 @@ class Session:
         options = {d.subject: d.options for d in self.decisions if d.kind == kind}
         return [t for t in found if t.choices in options.get(t.subject, ())]
 
-    def _is_faster(self, setup: Setup) -> bool:
-        """Whether whole calls with the decisions of a setup take less time than with the default
-        ones. If not, the records are no longer applied: kernels next to those of a decision have
-        become slower.
+    def _ratio(self, setup: Setup) -> float | None:
+        """Returns the ratio of the time of whole calls with the decisions of a setup to that with
+        the default ones; None if it is not less. Then the records are no longer applied: kernels
+        next to those of a decision have become slower.
         """
         batch = Batch(new_uid(), {}, (), _CONFIRMING, _MOST_TO_CONFIRM_S, confirming=_COMPARED)
         ((_, found),) = self._runner.run(Trials(setup), iter([batch]))
@@ -231,12 +233,12 @@ class Session:
         if whole is not None:
             assert whole.ratio is not None
             if whole.state == "won" and whole.ratio < 1.0:
-                return True
+                return whole.ratio
             reason = whole.reason or "whole calls are not faster with all decisions"
         for kind in _KINDS:
             records = self._best_options(kind)
             self._store.update(*(replace(t, state="lost", reason=reason) for t in records))
-        return False
+        return None
 
     def _try_options(
         self,
