@@ -13,7 +13,7 @@ import math
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,30 +30,24 @@ from clew.records import Store
 from harness.report import circumstances, console, fill, markdown, progress
 
 _MODELS = "light_resnet50,bert_base,segformer_b0,mobilenet_v2"
-_TURN_S = 1.0
+_TURNS = 5
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Medians of one model in milliseconds, and what the searches took."""
+    """Medians of one model in milliseconds, those of the ratios default/tuned (`gain`) and
+    measured/tuned (`of_measured`) in single processes, and what the searches took.
+    """
 
     model: str
     threads: int
     default_ms: float
     measured_ms: float
     tuned_ms: float
+    gain: float
+    of_measured: float
     trials: int
     minutes: float
-
-    @property
-    def gain(self) -> float:
-        """The ratio of the default's time to the tuned one's."""
-        return self.default_ms / self.tuned_ms
-
-    @property
-    def of_measured(self) -> float:
-        """The ratio of the time with measured costs to the tuned one's."""
-        return self.measured_ms / self.tuned_ms
 
 
 def search(name: str, records: Path, minutes: float, threads: int, unknown: Target) -> None:
@@ -82,27 +76,38 @@ def searched(records: Path, name: str, threads: int) -> tuple[int, float]:
 def compare(
     name: str, records: Path, rounds: int, threads: int, costs: Mapping[str, float]
 ) -> Comparison:
-    """Returns the comparison of a model's three builds, which take turns. Each turn is a process of
-    its own: where its memory lies changes the times of a build by some percent.
+    """Returns the comparison of a model's three builds: medians over several processes, in each of
+    which they take turns. Where the memory of a build lies changes its times by some percent.
     """
     tuned = str(records.resolve()) if records.exists() else ""
-    ways = [("default", {}, ""), ("measured", costs, ""), ("tuned", {}, tuned)]
-    times: dict[str, list[float]] = {way: [] for way, *_ in ways}
+    builds = [("default", {}, ""), ("measured", costs, ""), ("tuned", {}, tuned)]
+    taken: list[dict[str, float]] = []
     for turn in range(rounds):
-        for way, known, file in ways[turn % len(ways) :] + ways[: turn % len(ways)]:
-            times[way].append(_turn(name, known, file, threads))
-    found = {way: statistics.median(taken) / 1e6 for way, taken in times.items()}
+        shift = turn % len(builds)
+        taken.append(_times(name, builds[shift:] + builds[:shift], threads))
+
+    def middle(pick: Callable[[Mapping[str, float]], float]) -> float:
+        return statistics.median(pick(one) for one in taken)
+
     trials, minutes = searched(records, name, threads)
     return Comparison(
-        name, threads, found["default"], found["measured"], found["tuned"], trials, minutes
+        name,
+        threads,
+        middle(lambda one: one["default"]) / 1e6,
+        middle(lambda one: one["measured"]) / 1e6,
+        middle(lambda one: one["tuned"]) / 1e6,
+        middle(lambda one: one["default"] / one["tuned"]),
+        middle(lambda one: one["measured"] / one["tuned"]),
+        trials,
+        minutes,
     )
 
 
-def _turn(name: str, costs: Mapping[str, float], records: str, threads: int) -> float:
-    """Returns the nanoseconds of a call in a new process."""
-    command = [sys.executable, "-m", "harness.tuning_child", name, json.dumps(costs), records]
+def _times(name: str, builds: Sequence[Any], threads: int) -> dict[str, float]:
+    """Returns the nanoseconds of calls by build, of turns in a new process."""
+    command = [sys.executable, "-m", "harness.tuning_child", name, json.dumps(builds)]
     done = subprocess.run(
-        [*command, str(threads), str(_TURN_S)],
+        [*command, str(threads), str(_TURNS)],
         cwd=Path(__file__).parent,
         check=False,
         capture_output=True,
@@ -111,7 +116,8 @@ def _turn(name: str, costs: Mapping[str, float], records: str, threads: int) -> 
     if done.returncode:
         progress.print(done.stderr, highlight=False, markup=False)
         raise typer.Exit(1)
-    return float(done.stdout)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def mean(values: Sequence[float]) -> float:
@@ -165,7 +171,7 @@ def main(
     models: Annotated[str, typer.Option(help="Names of the zoo's models.")] = _MODELS,
     minutes: Annotated[float, typer.Option(help="Minutes of search; 0 for none.", min=0)] = 10.0,
     threads: Annotated[int, typer.Option(min=1)] = 1,
-    rounds: Annotated[int, typer.Option(help="Turns of the comparison; 0 for none.")] = 5,
+    rounds: Annotated[int, typer.Option(help="Processes that compare; 0 for none.")] = 5,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Keep the figures in this file.")
     ] = None,

@@ -10,7 +10,10 @@ import tuning
 
 
 def _comparison(model: str, default: float, measured: float, tuned: float) -> tuning.Comparison:
-    return tuning.Comparison(model, 1, default, measured, tuned, 100, 10.0)
+    gain, of_measured = default / tuned, measured / tuned
+    return tuning.Comparison(
+        model, 1, default, measured, tuned, gain, of_measured, trials=100, minutes=10.0
+    )
 
 
 def test_means_are_geometric() -> None:
@@ -22,7 +25,7 @@ def test_means_are_geometric() -> None:
 
 
 def test_a_small_network_is_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tuning, "_TURN_S", 0.01)
+    monkeypatch.setattr(tuning, "_TURNS", 2)
     found = tuning.compare("keyword_spotting", tmp_path / "none.db", 1, 1, {"ghz": 2.0})
     assert min(found.default_ms, found.measured_ms, found.tuned_ms) > 0
     assert (found.trials, found.minutes) == (0, 0.0)
