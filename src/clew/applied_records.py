@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from clew.backends.cpu.history import RecordedHistory, named, told
+from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.machine.target import Target
 from clew.passes.apply_history import ApplyHistory
 from clew.passes.base import Pass
@@ -27,9 +28,11 @@ def with_records(
     threads: int | None,
     cache: Cache,
     bounds: str,
+    schedules: Sequence[ScheduleFor] = (),
 ) -> list[Pass]:
     """Returns the passes, followed by one that applies the best records in a file: `tuned`, or the
     default file if that is `auto` and the file exists. The passes are unchanged without records.
+    `schedules` are the user's.
 
     Errors: I380 to I382 (see `Store`).
     """
@@ -45,7 +48,7 @@ def with_records(
     if not best:
         return list(passes)
     decided = deciding(passes, RecordedDecisions(best))
-    return [*decided, ApplyHistory(RecordedHistory(best, target, cache, bounds))]
+    return [*decided, ApplyHistory(RecordedHistory(best, target, cache, bounds, schedules))]
 
 
 def deciding(passes: Sequence[Pass], decisions: Decisions) -> list[Pass]:

@@ -127,7 +127,7 @@ def compile(
         tell([ClewWarning("I312", text, hint=hint)], set())
     store = default_cache() if cache else Cache(None)
     if passes is None:
-        chosen = with_records(chosen, tuned, machine, count, store, bounds)
+        chosen = with_records(chosen, tuned, machine, count, store, bounds, schedules)
     options = Options(
         target=machine,
         threads=count,

@@ -12,6 +12,7 @@ import pytest
 from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.predict.network import Network
+from clew.tuning import workbench
 from clew.tuning.sequential import Demand
 from clew.tuning.tunable import Outcome
 from clew.tuning.workbench import Workbench
@@ -81,3 +82,7 @@ def lawful(monkeypatch: pytest.MonkeyPatch) -> None:
         return found
 
     monkeypatch.setattr(Workbench, "measured", measured)
+    monkeypatch.setattr(
+        Workbench, "screened", lambda self, subject, incumbent, candidates: (list(candidates), [])
+    )
+    monkeypatch.setattr(workbench, "_FINALISTS", 100)

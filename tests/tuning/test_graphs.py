@@ -19,6 +19,7 @@ from clew.passes.decisions import Decision
 from clew.predict.network import Network
 from clew.records import Store
 from clew.runtime.cache import Cache
+from clew.tuning.bench import WHOLE
 from clew.tuning.graphs import GraphBench, GraphCandidate
 from clew.tuning.sequential import Demand
 from clew.tuning.tunable import Outcome
@@ -103,23 +104,44 @@ def _nodes(function: Any) -> Any:
     return post_order(function.body)
 
 
+def _preferring(self: GraphBench, candidates: Any, decisions: Any, demand: Demand) -> list[Outcome]:
+    """Measures nothing: the direct algorithm and panels of one vector are faster."""
+    faster = {"direct": 0.5, "1": 0.75}
+    return [
+        Outcome(
+            c.subject, c.option, "won" if c.option in faster else "lost", ns=1e3, pairs=9,
+            against_ns=2e3, ratio=faster.get(c.option, 1.5),
+        )
+        for c in candidates
+    ]  # fmt: skip
+
+
+def _whole_calls(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
+    """Whole calls take this share of the time of the default graph."""
+    whole = Outcome(WHOLE, "", "won", ns=ratio * 1e6, against_ns=1e6, pairs=24, ratio=ratio)
+    monkeypatch.setattr("clew.tuning.bench._whole", lambda first, bench, batch: whole)
+
+
+def test_decisions_that_make_whole_calls_slower_are_not_applied(
+    tmp_path: Path, convolutions: Module, lawful: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GraphBench, "run", _preferring)
+    _whole_calls(monkeypatch, 1.1)
+    path = tmp_path / "t.db"
+    report = clew.tune(convolutions, minutes=2, trials=30, database=path, threads=1)
+    assert not report.decisions
+    with Store(path) as store:
+        direct = [t for t in store.trials(kind="convolution") if t.choices == "direct"]
+        assert direct
+        assert all((t.state, t.ratio) == ("lost", 0.5) for t in direct)
+        assert all("whole calls are not faster" in t.reason for t in direct)
+
+
 def test_decisions_that_won_are_applied_and_told(
     tmp_path: Path, convolutions: Module, lawful: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def preferring(
-        self: GraphBench, candidates: Any, decisions: Any, demand: Demand
-    ) -> list[Outcome]:
-        """Measures nothing: the direct algorithm and panels of one vector are faster."""
-        faster = {"direct": 0.5, "1": 0.75}
-        return [
-            Outcome(
-                c.subject, c.option, "won" if c.option in faster else "lost", ns=1e3, pairs=9,
-                against_ns=2e3, ratio=faster.get(c.option, 1.5),
-            )
-            for c in candidates
-        ]  # fmt: skip
-
-    monkeypatch.setattr(GraphBench, "run", preferring)
+    monkeypatch.setattr(GraphBench, "run", _preferring)
+    _whole_calls(monkeypatch, 0.9)
     path = tmp_path / "t.db"
     report = clew.tune(convolutions, minutes=2, trials=30, database=path, threads=1)
     default = clew.compile(convolutions, tuned=None, threads=1)

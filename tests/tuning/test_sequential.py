@@ -70,3 +70,13 @@ def test_quantiles_are_interpolated() -> None:
     assert quantile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert quantile([1.0, 2.0], 0.25) == 1.25
     assert math.isnan(quantile([], 0.5))
+
+
+def test_a_program_that_wins_too_few_turns_is_given_up() -> None:
+    found = Comparison(Demand(most=60, patience=12))
+    for turn in range(12):
+        assert found.verdict is None
+        found.add(80.0e3 if turn % 2 else 99.5e3, 100.0e3)
+    assert found.verdict == "undecided"
+    patient = Comparison(Demand(most=60, patience=30), found.new_ns, found.old_ns)
+    assert patient.verdict is None

@@ -92,7 +92,8 @@ def plan(
                 ),
             )
     passes, by_hand = extended(passes_for(machine, opt_level, precision, keep_f32, fuse), extend)
-    passes = with_records(passes, tuned, machine, thread_count(threads), default_cache(), bounds)
+    count, cache = thread_count(threads), default_cache()
+    passes = with_records(passes, tuned, machine, count, cache, bounds, by_hand)
     manager = PassManager(
         passes, opt_level, required=required, disabled=disabled, target=machine, trace=False
     )

@@ -72,21 +72,17 @@ class Setup:
 
 @dataclass(frozen=True)
 class Batch:
-    """Trials to run together: lanes of candidates, and what they are measured against. With
-    `confirming`, a number of turns, all turns are taken, and whole calls are compared as well.
+    """Trials to run together: candidates as kernels by structural hash and choices, and the choices
+    of kernels that they are measured against. With `confirming`, a number of turns, there is one
+    candidate per kernel at most, all turns are taken, and whole calls are compared as well.
     """
 
     uid: str
     incumbents: Mapping[str, str]
-    lanes: tuple[Mapping[str, str], ...]
+    candidates: tuple[tuple[str, str], ...]
     demand: Demand
     seconds: float
     confirming: int = 0
-
-    @property
-    def candidates(self) -> list[tuple[str, str]]:
-        """The candidates: kernels by structural hash, and choices."""
-        return list(dict.fromkeys(pair for lane in self.lanes for pair in lane.items()))
 
 
 @dataclass(frozen=True)
@@ -185,8 +181,9 @@ class Trials:
         """Returns the outcomes; with `confirming`, that of the whole program comes last."""
         bench = _bench(self.setup)
         if batch.confirming:
+            lane = dict(batch.candidates)
             found = bench.measured(
-                batch.incumbents, batch.lanes, batch.demand, batch.seconds, until_decided=False
+                batch.incumbents, [lane], batch.demand, batch.seconds, until_decided=False
             )
             first = _bench(replace(self.setup, decided=()))
             return [*found, _whole(first, bench, batch)]
@@ -195,14 +192,14 @@ class Trials:
             if self.note is not None:
                 self.note(batch, subject, choices, state)
 
-        return bench.run(batch.incumbents, batch.lanes, batch.demand, note, batch.seconds)
+        return bench.run(batch.incumbents, batch.candidates, batch.demand, note, batch.seconds)
 
 
 def _whole(first: Workbench, bench: Workbench, batch: Batch) -> Outcome:
     """Returns how whole calls compare with those of the default graph and choices, and whether
     outputs agree.
     """
-    new = {**batch.incumbents, **{s: c for lane in batch.lanes for s, c in lane.items()}}
+    new = {**batch.incumbents, **dict(batch.candidates)}
     build = bench.build(new)
     old_ns, new_ns = bench.compared(first.base.program, build.program, batch.confirming)
     values = bench.values[0]

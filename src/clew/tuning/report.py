@@ -148,7 +148,9 @@ def session_lines(tally: Tally) -> list[str]:
             f"whole calls, in turns: {tally.before_ns / 1e6:.3f} → {tally.after_ns / 1e6:.3f} ms "
             f"({100 * saved:.1f} % saved)"
         )
-    if tally.expected_gain is not None:
+    if tally.left == 0:
+        lines.append("nothing is left to try: more time will not save more")
+    elif tally.expected_gain is not None:
         lines.append(f"another 10 minutes may save about {100 * tally.expected_gain:.1f} % more")
     if tally.problem:
         lines.append(tally.problem)

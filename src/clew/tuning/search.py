@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,9 +17,12 @@ _LEAST_SHARE: Final = 0.0005  # of the program's time: kernels below are not tun
 _POOL: Final = 160
 _JUMPS: Final = 40
 _EXPLORED: Final = 0.25  # share of proposals drawn without the ranking
+_LEAST_TRIALS: Final = 60  # that a forecast is made from
+_FADING: Final = 0.5
 _FIRST_PROMISE: Final = 0.08
 _FADE: Final = 0.85
 _RETRAIN_AFTER: Final = 40
+_TOGETHER: Final = 8  # candidates of a kernel in a batch
 
 
 @dataclass
@@ -61,7 +64,6 @@ class Search:
         self.states = {k.subject: State(k, k.default, tried={k.default}) for k in kept}
         self.ranker = Ranker(kept)
         self._trained = 0
-        self._near = _neighbors(kernels)
         for trial in sorted(trials, key=lambda t: t.made):
             state = self.states.get(trial.subject)
             if state is None or not state.kernel.fits(trial.choices):
@@ -81,6 +83,11 @@ class Search:
     def incumbents(self) -> dict[str, str]:
         """The best choices of each kernel that has better ones than the default."""
         return {s: state.best for s, state in self.states.items() if state.record is not None}
+
+    @property
+    def left(self) -> int:
+        """The number of candidates that were not tried yet; 0 once the search is at its end."""
+        return sum(s.kernel.size - len(s.tried) for s in self.states.values() if not s.exhausted)
 
     def ratio_of(self, subject: str, choices: str) -> float:
         """Returns the ratio of choices that were best at some time; 1 for the default ones."""
@@ -110,33 +117,29 @@ class Search:
             self.ranker.train()
             self._trained = self.ranker.rows
 
-    def propose(self, lanes: int, most: int) -> list[dict[str, str]]:
-        """Returns candidates in lanes, each a set of kernels of which no two are neighbors in the
-        program, so that the neighbors of a candidate are as they were. There are at most `most` in
-        a lane; none at all once everything is tried.
+    def propose(self, count: int) -> list[tuple[str, str]]:
+        """Returns about `count` candidates, kernels and choices: several per kernel, which are then
+        timed together. None at all once everything is tried.
         """
         self._train(_RETRAIN_AFTER)
-        found: list[dict[str, str]] = [{} for _ in range(lanes)]
+        found: list[tuple[str, str]] = []
         open_ = [s for s in self.states.values() if not s.exhausted]
         weights = np.array([s.ns * s.promise for s in open_])
         # Exponential races: the order of weighted draws without replacement.
         races = self._random.exponential(size=len(open_)) / np.maximum(weights, 1e-9)
         for place in np.argsort(races):
+            if len(found) >= count:
+                break
             state = open_[int(place)]
-            subject = state.kernel.subject
-            free = [
-                lane for lane in found if len(lane) < most and not lane.keys() & self._near[subject]
-            ]
-            for lane, choices in zip(free, self._choose(state, len(free)), strict=False):
-                lane[subject] = choices
-        return [lane for lane in found if lane]
+            found += [(state.kernel.subject, choices) for choices in self._choose(state, _TOGETHER)]
+        return found[:count]
 
     def _choose(self, state: State, count: int) -> list[str]:
         """Returns choices of a kernel to try next."""
-        while state.hints:
-            hint = state.hints.pop()
-            if hint not in state.tried:
-                return [hint]
+        hints = [hint for hint in dict.fromkeys(state.hints) if hint not in state.tried]
+        state.hints.clear()
+        if hints:
+            return hints
         pool = self._pool(state)
         if not pool:
             state.exhausted = True
@@ -191,44 +194,33 @@ def _carried(giver: State, taker: State) -> str:
     return taker.kernel.with_values(values)
 
 
-def _neighbors(kernels: Sequence[Tunable]) -> Mapping[str, set[str]]:
-    """Returns, for each kernel, those that run directly before or after one of its uses, and
-    itself.
-    """
-    at = {place: kernel.subject for kernel in kernels for place in kernel.places}
-    found: dict[str, set[str]] = {kernel.subject: {kernel.subject} for kernel in kernels}
-    for place, subject in at.items():
-        for other in (at.get(place - 1), at.get(place + 1)):
-            if other is not None:
-                found[subject].add(other)
-    return found
-
-
 @dataclass
 class Forecast:
-    """Times of the whole program during a search, by the seconds spent on it."""
+    """Times of the whole program in one graph, by the number of trials of its kernels.
 
-    seconds: list[float] = field(default_factory=list)
+    A search finds less and less. The last doubling of the trials gained some share of the time; the
+    next one is assumed to gain half of that. Trials of decisions about the graph do not count: what
+    they gain comes once.
+    """
+
+    trials: list[int] = field(default_factory=list)
     ns: list[float] = field(default_factory=list)
 
-    def add(self, seconds: float, ns: float) -> None:
+    def add(self, trials: int, ns: float) -> None:
         """Adds a point."""
-        self.seconds.append(seconds)
+        self.trials.append(trials)
         self.ns.append(ns)
 
-    def gain(self, more_s: float) -> float | None:
-        """Returns the share of the time that more seconds may be expected to save; None while
-        there is too little to tell from.
-
-        A search finds less and less: it is assumed to gain in the next doubling of its time what it
-        gained in the last one.
+    def gain(self, more: float) -> float | None:
+        """Returns the share of the time that a number of further trials may be expected to save;
+        None while there were too few trials to tell from.
         """
-        if len(self.ns) < 4 or self.seconds[-1] <= 0:
+        if more <= 0:
+            return 0.0
+        if not self.trials or self.trials[-1] - self.trials[0] < _LEAST_TRIALS:
             return None
-        now = self.seconds[-1]
-        place = next(n for n, s in enumerate(self.seconds) if s >= now / 2)
-        before = self.seconds[place]
-        if before <= 0 or now < 1.5 * before or now < 20:
-            return None
+        now = self.trials[-1]
+        place = max((n for n, c in enumerate(self.trials) if 2 * c <= now), default=0)
+        before = max(1, self.trials[place])
         rate = math.log(self.ns[place] / self.ns[-1]) / math.log(now / before)
-        return 1.0 - math.exp(-max(0.0, rate) * math.log((now + more_s) / now))
+        return 1.0 - math.exp(-_FADING * max(0.0, rate) * math.log((now + more) / now))

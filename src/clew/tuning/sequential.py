@@ -26,7 +26,9 @@ _HALF: Final = 0.5
 class Demand:
     """What a test asks for: the least gain, as a share of the old time and in nanoseconds (stamps
     are not finer), the probability of a wrong win and of a wrong loss, and the largest number of
-    turns. After that many, the answer is `undecided`.
+    turns. After that many, the answer is `undecided`. It is given sooner to a program that has won
+    less than two thirds of `patience` turns or more: if it gains, then so little that many turns
+    would be needed to show it.
     """
 
     margin: float = 0.01
@@ -34,6 +36,7 @@ class Demand:
     level: float = 0.01
     level_of_loss: float = 0.2
     most: int = 60
+    patience: int = 12
 
 
 def evidence(wins: int, turns: int) -> float:
@@ -79,7 +82,8 @@ class Comparison:
             return "won"
         if 2 * wins < self.turns and found >= -math.log(demand.level_of_loss):
             return "lost"
-        return "undecided" if self.turns >= demand.most else None
+        hopeless = self.turns >= demand.patience and 3 * wins < 2 * self.turns
+        return "undecided" if hopeless or self.turns >= demand.most else None
 
     @property
     def ratio(self) -> float:

@@ -31,11 +31,12 @@ from clew.tuning.sequential import Demand
 from clew.tuning.tunable import Outcome, Tunable
 
 DEMAND: Final = Demand()
-LANES: Final = 3
 _SHARE_OF_GRAPH: Final = 0.3  # of the time
 _GRAPHS_TOGETHER: Final = 24
 _KINDS: Final = ("convolution", "melting", "panel")  # of decisions about the graph, in this order
-_MOST_IN_LANE: Final = 12
+_FIRST_BATCH: Final = 32  # candidates
+_MOST_IN_BATCH: Final = 128
+_BATCH_S: Final = 15.0
 _CONFIRMING: Final = Demand(margin=0.0, level=0.05, most=40)
 _CONFIRMATIONS: Final = 3
 _SHARE_TO_CONFIRM: Final = 0.1
@@ -49,7 +50,9 @@ Say = Callable[[str], None]
 @dataclass
 class Tally:
     """What a session did: trials by state, seconds, and nanoseconds of whole calls without records
-    and with the best ones (medians of turns), if it came to that. `problem` says how outputs
+    and with the best ones (medians of turns), if it came to that. `left` is the number of
+    candidates for kernels that were not tried yet, and `expected_gain` the share of the time that
+    another ten minutes may save. `problem` says how outputs
     differ, if they do.
     """
 
@@ -58,6 +61,7 @@ class Tally:
     before_ns: float | None = None
     after_ns: float | None = None
     expected_gain: float | None = None
+    left: int | None = None
     problem: str = ""
     stopped: bool = False
 
@@ -95,12 +99,14 @@ class Session:
         self._seed = seed
         self._take_up(found)
         earlier = store.sessions(setup.name, self._machine, self.threads)
-        self._before_s = sum(one.seconds for one in earlier)
+        self._before = sum(one.trials for one in earlier)
         self._record = SessionRecord(
             new_uid(), setup.name, self._machine, self.threads, time.time(), 0.0, 0
         )
         self._begun = 0
         self._trial_s = 0.0
+        self._kernel_trials = 0
+        self._searching_s = 0.0
         self.forecast = Forecast()
         self.tally = Tally()
 
@@ -131,10 +137,19 @@ class Session:
         """The time of a call that the best choices save, from the ratios measured so far."""
         return sum(s.kernel.ns - s.ns for s in self.search.states.values())
 
-    def _progress(self, ends_s: float) -> None:
+    def _expected_gain(self) -> float | None:
+        """Returns the share of the time that another ten minutes may be expected to save."""
+        left = self.search.left
+        if not left or not self._kernel_trials:
+            return 0.0 if not left else None
+        rate = self._kernel_trials / max(1e-9, self.seconds - self._searching_s)
+        return self.forecast.gain(min(left, rate * _ANOTHER_S))
+
+    def _progress(self, ends_s: float, count: int) -> None:
         now = self._call_ns - self.gained_ns
-        self.forecast.add(self._before_s + self.seconds, now)
-        gain = self.forecast.gain(_ANOTHER_S)
+        self._kernel_trials += count
+        self.forecast.add(self._before + self._kernel_trials, now)
+        gain = self._expected_gain()
         more = "too early to tell" if gain is None else f"about {100 * gain:.1f} % more"
         self._say(
             f"{self.seconds:.0f} of {ends_s:.0f} s, {self.tally.trials} trials: "
@@ -189,21 +204,41 @@ class Session:
                 if (kind, d.subject, option) not in tried
             ]
             self._try_options(setup, left, ends_s, most, running)
-            setup = replace(setup, decided=(*setup.decided, *self._best_options(kind)))
-        if setup.decided:
+            best = self._best_options(kind)
+            setup = replace(
+                setup, decided=(*setup.decided, *((t.kind, t.subject, t.choices) for t in best))
+            )
+        ratio = self._ratio(setup) if setup.decided else None
+        if ratio is not None:
             self._setup = setup
             self._take_up(self._described())
+            self._call_ns = ratio * self._first_ns  # of turns, unlike the time just measured
 
-    def _best_options(self, kind: str) -> list[tuple[str, str, str]]:
-        """Returns kind, subject and option of the decisions of a kind that records make."""
+    def _best_options(self, kind: str) -> list[Trial]:
+        """Returns the records that make decisions of a kind."""
         best = self._store.best(self._machine, self.threads)
-        return [
-            (kind, d.subject, best[kind, d.subject][0].choices)
-            for d in self.decisions
-            if d.kind == kind
-            and (kind, d.subject) in best
-            and best[kind, d.subject][0].choices in d.options
-        ]
+        found = [best[kind, d.subject][0] for d in self.decisions if (kind, d.subject) in best]
+        options = {d.subject: d.options for d in self.decisions if d.kind == kind}
+        return [t for t in found if t.choices in options.get(t.subject, ())]
+
+    def _ratio(self, setup: Setup) -> float | None:
+        """Returns the ratio of the time of whole calls with the decisions of a setup to that with
+        the default ones; None if it is not less. Then the records are no longer applied: kernels
+        next to those of a decision have become slower.
+        """
+        batch = Batch(new_uid(), {}, (), _CONFIRMING, _MOST_TO_CONFIRM_S, confirming=_COMPARED)
+        ((_, found),) = self._runner.run(Trials(setup), iter([batch]))
+        whole = None if isinstance(found, Failed) else found[-1]
+        reason = "the process ended while whole calls were measured"
+        if whole is not None:
+            assert whole.ratio is not None
+            if whole.state == "won" and whole.ratio < 1.0:
+                return whole.ratio
+            reason = whole.reason or "whole calls are not faster with all decisions"
+        for kind in _KINDS:
+            records = self._best_options(kind)
+            self._store.update(*(replace(t, state="lost", reason=reason) for t in records))
+        return None
 
     def _try_options(
         self,
@@ -265,41 +300,47 @@ class Session:
             self._store.update(replace(started[batch.uid][subject, choices], state=state))
 
         work = Trials(self._setup, None if self._runner.is_remote else note)
-        ready = self.seconds
+        self._searching_s = ready = self.seconds
+        self.forecast = Forecast()
+        self.forecast.add(self._before, self._call_ns - self.gained_ns)
         for batch, found in self._runner.run(work, batches()):
             trials = started.pop(batch.uid)
-            self._trial_s = (self.seconds - ready) / max(1, len(trials))
+            count = len(trials)
+            self._trial_s = (self.seconds - ready) / max(1, count)
             ready = self.seconds
             if isinstance(found, Failed):
                 if len(trials) > 1:  # one of the candidates is to blame
                     waiting += _halves(batch)
-                    self._begun -= len(trials)
                     found = []
                 else:
                     found = [Outcome(*pair, "crashed", found.reason) for pair in trials]
             for outcome in found:
                 trial = trials.pop((outcome.subject, outcome.choices), None)
-                if trial is not None:  # two lanes may have the same candidate
+                if trial is not None:
                     against = batch.incumbents.get(outcome.subject, "")
                     self._ended(trial, outcome, self.search.ratio_of(outcome.subject, against))
                     running.pop(trial.uid)
-            for trial in trials.values():
+            for trial in trials.values():  # others took their turn, or the process ended
                 running.pop(trial.uid)
+                self.search.states[trial.subject].tried.discard(trial.choices)
+            self._begun -= len(trials)
             self._store.drop(trial.uid for trial in trials.values())
             self._note_session()
-            self._progress(of_s)
+            self._progress(of_s, count - len(trials))
 
     def _batch(self, ends_s: float, most: int | None) -> Batch | None:
         """Returns the next batch; None if there is nothing left to try."""
-        lanes = self.search.propose(LANES, _MOST_IN_LANE)
-        if most is not None:
-            lanes = _first(lanes, most - self._begun)
+        count = _FIRST_BATCH
+        left_s = ends_s - self.seconds
         if self._trial_s:  # of the last batch, per candidate
-            lanes = _first(lanes, max(1, int((ends_s - self.seconds) / self._trial_s)))
-        if not lanes:
+            count = max(1, min(_MOST_IN_BATCH, int(min(_BATCH_S, left_s) / self._trial_s)))
+        if most is not None:
+            count = min(count, most - self._begun)
+        candidates = self.search.propose(count)
+        if not candidates:
             return None
-        seconds = max(2.0, ends_s - self.seconds)
-        return Batch(new_uid(), self.search.incumbents, tuple(lanes), DEMAND, seconds)
+        incumbents = self.search.incumbents
+        return Batch(new_uid(), incumbents, tuple(candidates), DEMAND, max(2.0, left_s))
 
     def _trial(self, kind: str, subject: str, choices: str) -> Trial:
         state = self.search.states.get(subject)
@@ -348,12 +389,17 @@ class Session:
         whole = Outcome(WHOLE, "", "undecided")
         for _ in range(_CONFIRMATIONS):
             best = self._unconfirmed()
-            if not best or (whole.pairs and self.seconds > ends_s):
+            if not (best or self._setup.decided) or (whole.pairs and self.seconds > ends_s):
                 break
             self._say("comparing the best choices with the default ones")
             chosen = {subject: trial.choices for subject, trial in best.items()}
             batch = Batch(
-                new_uid(), {}, (chosen,), _CONFIRMING, _MOST_TO_CONFIRM_S, confirming=_COMPARED
+                new_uid(),
+                {},
+                tuple(chosen.items()),
+                _CONFIRMING,
+                _MOST_TO_CONFIRM_S,
+                confirming=_COMPARED,
             )
             ((_, found),) = self._runner.run(Trials(self._setup), iter([batch]))
             if isinstance(found, Failed):
@@ -377,7 +423,8 @@ class Session:
 
     def _note_session(self) -> None:
         self.tally.seconds = self.seconds
-        self.tally.expected_gain = self.forecast.gain(_ANOTHER_S)
+        self.tally.expected_gain = self._expected_gain()
+        self.tally.left = self.search.left
         self._store.note_session(
             replace(
                 self._record,
@@ -404,37 +451,11 @@ def _confirmed(record: Trial, outcome: Outcome) -> Trial:
     )
 
 
-def _first(lanes: Sequence[dict[str, str]], count: int) -> list[dict[str, str]]:
-    """Returns lanes with the first `count` candidates."""
-    found: list[dict[str, str]] = []
-    for lane in lanes:
-        kept = dict(list(lane.items())[: max(0, count)])
-        count -= len(kept)
-        if kept:
-            found.append(kept)
-    return found
-
-
 def _halves(batch: Batch) -> list[Batch]:
     """Returns two batches with half of the candidates each."""
-    pairs = batch.candidates
-    middle = len(pairs) // 2
-    return [
-        replace(batch, uid=new_uid(), lanes=_packed(part))
-        for part in (pairs[:middle], pairs[middle:])
-    ]
-
-
-def _packed(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, str], ...]:
-    """Returns as few lanes as hold these candidates: a lane has one of each kernel."""
-    lanes: list[dict[str, str]] = []
-    for subject, choices in pairs:
-        free = next((lane for lane in lanes if subject not in lane), None)
-        if free is None:
-            free = {}
-            lanes.append(free)
-        free[subject] = choices
-    return tuple(lanes)
+    middle = len(batch.candidates) // 2
+    parts = batch.candidates[:middle], batch.candidates[middle:]
+    return [replace(batch, uid=new_uid(), candidates=part) for part in parts]
 
 
 def _uses(kernels: Sequence[Tunable], model: str) -> list[Use]:

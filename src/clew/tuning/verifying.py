@@ -47,7 +47,7 @@ class Verifier:
         due = due_of_function(function)
         plain = replace(self._options, schedules=(), backends=())
         for side in _SIDES:
-            case = _alone(with_choices(function, choices), operands, expected)
+            case = alone([with_choices(function, choices)], operands, expected)
             check = BuildCheck(due, replace(plain, guard=side), cache=self._cache)
             for found in check.outputs(case.module, case.inputs):
                 errors = [error_of(true, found[name]) for name, true in case.expected.items()]
@@ -56,6 +56,10 @@ class Verifier:
                         f"it differs from the interpreter by {max(errors):.2g}, allowed {due:.2g}"
                     )
         return ""
+
+    def operands(self, subject: str) -> tuple[Any, ...]:
+        """Returns the operands of a kernel in a run."""
+        return self._case(subject)[0]
 
     def _case(self, subject: str) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Returns the operands of a kernel in a run, and the interpreter's results."""
@@ -91,14 +95,20 @@ def _bytes_of(case: tuple[tuple[Any, ...], tuple[Any, ...]]) -> int:
     return sum(int(np.asarray(array).nbytes) for part in case for array in part)
 
 
-def _alone(function: Function, operands: Sequence[Any], expected: Sequence[Any]) -> Case:
-    """Returns a module that only calls a kernel, with its inputs and expected outputs."""
-    params = [Var(f"x{n}", p.type) for n, p in enumerate(function.params)]
-    call = Call(function, params)
-    count = len(expected)
-    results: list[Expr] = [call]
-    if isinstance(call.type, TupleType):
-        results = [TupleGetItem(call, n) for n in range(count)]
+def alone(
+    functions: Sequence[Function], operands: Sequence[Any], expected: Sequence[Any] = ()
+) -> Case:
+    """Returns a module that only calls some kernels, one after another on the same operands, with
+    its inputs and expected outputs.
+    """
+    params = [Var(f"x{n}", p.type) for n, p in enumerate(functions[0].params)]
+    results: list[Expr] = []
+    for function in functions:
+        call = Call(function, params)
+        if isinstance(call.type, TupleType):
+            results += [TupleGetItem(call, n) for n in range(len(call.type.fields))]
+        else:
+            results.append(call)
     inputs = {p.name: value for p, value in zip(params, operands, strict=True)}
-    outputs = {f"y{n}": value for n, value in enumerate(expected)}
+    outputs = {f"y{n}": expected[n] if expected else None for n in range(len(results))}
     return completed(params, Tuple(results), inputs, outputs, {})

@@ -7,9 +7,11 @@ So weights come from where they come from in deployment, and neighbors run befor
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -33,8 +35,10 @@ from clew.runtime.cache import Cache
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.runtime.timing import TimedProgram
+from clew.support.collection import rare_collections
 from clew.support.errors import ClewError
 from clew.tuning.facts import facts_of
+from clew.tuning.screening import CLEARLY_SLOWER, ratios
 from clew.tuning.sequential import Comparison, Demand, quantile
 from clew.tuning.tunable import Knob, Outcome, Tunable
 from clew.tuning.verifying import Verifier
@@ -49,6 +53,9 @@ _TURN_S: Final = 0.02  # of the counted calls in a turn
 _MOST_CALLS: Final = 8
 _VALUES: Final = 3  # sets of inputs, which calls use in turn
 _FIRST_TURNS: Final = 12
+_LANES: Final = 3
+_FINALISTS: Final = 3  # candidates of a kernel measured in the program at once
+SLOWER_ALONE: Final = "slower when it runs alone"
 AGAIN: Final = 20
 """The number of turns in which a winner is measured again."""
 
@@ -89,7 +96,9 @@ class Workbench:
             subject = structural_hash(untuned(function))
             self._functions.setdefault(subject, function)
             self._of_use.append(subject)
+        self._near = neighbors_of(self._of_use)
         self._verifier = Verifier(self.base, self.values[0], self.options, cache)
+        self._codes: dict[str, dict[str, str]] = {}
         self._built: dict[tuple[tuple[str, str], ...], Timed] = {}
 
     # --- what can be tuned ---
@@ -144,19 +153,28 @@ class Workbench:
     def run(
         self,
         incumbents: Choices,
-        lanes: Sequence[Choices],
+        candidates: Sequence[tuple[str, str]],
         demand: Demand,
         note: Note = lambda subject, choices, state: None,
         seconds: float = 60.0,
     ) -> list[Outcome]:
         """Returns the outcomes of trials, one per candidate: it is compiled, compared with the
-        interpreter, and measured in turns with the incumbents for at most some seconds.
-
-        Each lane is one further build of the model, with its candidates in it.
+        interpreter, timed alone, and, unless that shows it to be slower, measured in the program in
+        turns with the incumbents for at most some seconds.
         """
-        wanted = list(dict.fromkeys(pair for lane in lanes for pair in lane.items()))
-        schedules, outcomes = self._prepared(wanted)
-        good: set[tuple[str, str]] = set()
+        with rare_collections():
+            return self._run(incumbents, list(dict.fromkeys(candidates)), demand, note, seconds)
+
+    def _run(
+        self,
+        incumbents: Choices,
+        candidates: Sequence[tuple[str, str]],
+        demand: Demand,
+        note: Note,
+        seconds: float,
+    ) -> list[Outcome]:
+        schedules, outcomes = self._prepared(candidates)
+        good: dict[str, list[str]] = {}
         for subject, choices in schedules:
             note(subject, choices, "verifying")
             reason = self._verifier.wrong(subject, self._functions[subject], choices)
@@ -164,17 +182,57 @@ class Workbench:
                 outcomes.append(Outcome(subject, choices, "wrong", reason))
             else:
                 note(subject, choices, "measuring")
-                good.add((subject, choices))
-        left = [dict(pair for pair in lane.items() if pair in good) for lane in lanes]
-        left = [lane for lane in left if lane]
-        if left:
+                good.setdefault(subject, []).append(choices)
+        lanes: list[dict[str, str]] = []
+        for subject, several in good.items():
+            kept, slower = self.screened(subject, incumbents.get(subject, ""), several)
+            outcomes += slower
+            for choices in kept[:_FINALISTS]:
+                self._lane(lanes, subject)[subject] = choices
+        if lanes:
             try:
-                found = self.measured(incumbents, left, demand, seconds)
+                found = self.measured(incumbents, lanes, demand, seconds)
                 outcomes += self._again(incumbents, found, demand)
             except ClewError as error:  # the program as a whole exceeds a budget
                 reason = f"{error.code} {error.message}"
-                outcomes += [Outcome(*pair, "failed", reason) for pair in good]
+                outcomes += [
+                    Outcome(*pair, "failed", reason) for lane in lanes for pair in lane.items()
+                ]
         return [replace(o, schedule=schedules.get((o.subject, o.choices), "")) for o in outcomes]
+
+    def screened(
+        self, subject: str, incumbent: str, candidates: Sequence[str]
+    ) -> tuple[list[str], list[Outcome]]:
+        """Returns the candidates for a kernel that may be faster than the incumbent, best first,
+        and the outcomes of those that are clearly slower when they run alone.
+        """
+        operands = self._verifier.operands(subject)
+        _, *found = ratios(
+            self._functions[subject],
+            operands,
+            [incumbent, *candidates],
+            self.options,
+            self.cache,
+        )
+        pairs = sorted(zip(found, candidates, strict=True))
+        slower = [
+            Outcome(subject, choices, "lost", SLOWER_ALONE, ratio=ratio)
+            for ratio, choices in pairs
+            if ratio > CLEARLY_SLOWER
+        ]
+        return [choices for ratio, choices in pairs if ratio <= CLEARLY_SLOWER], slower
+
+    def _lane(self, lanes: list[dict[str, str]], subject: str) -> dict[str, str]:
+        """Returns a lane for a candidate of a kernel: if possible, one without candidates for its
+        neighbors in the program, which thus are as they were. Each lane costs whole calls, so there
+        are only a few.
+        """
+        free = [lane for lane in lanes if subject not in lane]
+        found = min(free, key=lambda lane: len(lane.keys() & self._near[subject]), default=None)
+        apart = found is not None and not found.keys() & self._near[subject]
+        if found is None or not (apart or len(lanes) >= _LANES):
+            lanes.append(found := {})
+        return found
 
     def _again(
         self, incumbents: Choices, found: Sequence[Outcome], demand: Demand
@@ -217,6 +275,11 @@ class Workbench:
             except ClewError as error:
                 outcomes.append(_failed(subject, choices, error))
                 continue
+            same = self._tried(subject).setdefault(_code(source), choices)
+            if same != choices:
+                reason = f"the same code as {same or 'the default choices'}"
+                outcomes.append(Outcome(subject, choices, "lost", reason))
+                continue
             stored = self.cache.get(source.key) is not None
             pending = None if stored else submit(text, source.target)
             waiting.append(((subject, choices), source, pending))
@@ -233,6 +296,14 @@ class Workbench:
                 continue
             schedules[pair] = source.schedule.text
         return schedules, outcomes
+
+    def _tried(self, subject: str) -> dict[str, str]:
+        """Returns the choices of a kernel that were compiled, by the hash of their code."""
+        if subject not in self._codes:
+            function = with_choices(self._functions[subject], "")
+            source = KernelSource(function, self.options.target, bounds=self.options.bounds)
+            self._codes[subject] = {_code(source): ""}
+        return self._codes[subject]
 
     def measured(
         self,
@@ -334,6 +405,17 @@ class Workbench:
         return self._functions
 
 
+def neighbors_of(subjects: Sequence[str]) -> Mapping[str, set[str]]:
+    """Returns, for each kernel of a program, those that run directly before or after one of its
+    uses, and itself.
+    """
+    found: dict[str, set[str]] = {subject: {subject} for subject in subjects}
+    for one, other in pairwise(subjects):
+        found[one].add(other)
+        found[other].add(one)
+    return found
+
+
 class Timed:
     """A program whose kernels are timed inside whole calls."""
 
@@ -343,13 +425,16 @@ class Timed:
         self._program = self._timed.part(0)
         took_ns = min(_call(self._program, v) for v in values)
         self.calls = int(np.clip(_TURN_S * 1e9 / took_ns, 1, _MOST_CALLS))
+        self._is_short = took_ns < _TURN_S * 1e9
 
     def turn(self, values: Sequence[Sequence[Array]]) -> Array:
         """Returns f64[uses]: nanoseconds of each kernel use in a call, the median of some calls.
 
-        The first call, which loads caches that the other program has used, does not count.
+        The first call of a short program, which loads caches that the other one has used, does not
+        count. A long one finds caches in the same state in every call.
         """
-        _call(self._program, values[0])
+        if self._is_short:
+            _call(self._program, values[0])
         rows = []
         for number in range(self.calls):
             self._timed.clear()
@@ -364,6 +449,12 @@ def _call(program: Program, values: Sequence[Array]) -> int:
     began = time.perf_counter_ns()
     program(values)
     return time.perf_counter_ns() - began
+
+
+def _code(source: KernelSource) -> str:
+    """Returns the hash of a kernel's code without its name, which differs with its choices."""
+    text = source.emitted.llvm.replace(source.symbol, "")
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _failed(subject: str, choices: str, error: ClewError) -> Outcome:

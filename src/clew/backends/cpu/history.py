@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from clew.backends.cpu.lowering import KernelSource
-from clew.backends.cpu.schedule_choice import of_operators
+from clew.backends.cpu.schedule_choice import ScheduleFor, of_operators
 from clew.ir.expr import Function
 from clew.ir.structural import structural_hash
 from clew.machine.target import Target
@@ -41,11 +41,14 @@ class RecordedHistory:
         target: Target,
         cache: Cache,
         bounds: str = "check",
+        schedules: Sequence[ScheduleFor] = (),
     ) -> None:
+        """`schedules` are the user's, which take precedence over records."""
         self._best = {s: list(t) for (kind, s), t in best.items() if kind == KERNEL}
         self._target = target
         self._cache = cache
         self._bounds = bounds
+        self._schedules = tuple(schedules)
         text = "|".join(t.uid + t.choices for ts in self._best.values() for t in ts)
         self._digest = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
@@ -61,9 +64,16 @@ class RecordedHistory:
         for trial in self._best.get(structural_hash(plain), ())[:_MOST_TRIED]:
             reason = self._unfit(plain, trial)
             if not reason:
-                return Advice(trial.choices, (*remarks, told(trial)))
+                return Advice(trial.choices, (*remarks, told(trial) + self._unless(plain)))
             remarks.append(f"{named(trial)} is skipped: {reason}")
         return Advice("", tuple(remarks))
+
+    def _unless(self, plain: Function) -> str:
+        """Returns which of the user's schedules may take the place of a record, as text. They are
+        for kernels by names, which are given later, and may leave a kernel to the rules.
+        """
+        own = [schedule.name for schedule in self._schedules if schedule.may_fit(plain)]
+        return f"; not where the schedule {', '.join(own)} applies" if own else ""
 
     def _unfit(self, plain: Function, trial: Trial) -> str:
         """Returns why a record cannot be applied; "" if it makes its schedule again."""

@@ -56,9 +56,11 @@ class ScheduleFor:
 
     def fits(self, name: str, function: Function) -> bool:
         """Whether it is for a kernel: its name in the model, and its primitive function."""
+        return (not self.kernel or fnmatchcase(name, self.kernel)) and self.may_fit(function)
+
+    def may_fit(self, function: Function) -> bool:
+        """Whether it is for a kernel with this primitive function, if the kernel's name fits."""
         if self.fusion and not (function.attrs.get("fusion") and name_of(function) == self.fusion):
-            return False
-        if self.kernel and not fnmatchcase(name, self.kernel):
             return False
         held = {n.op_name for n in post_order(function) if isinstance(n, Call)}
         if not set(self.ops) <= held:

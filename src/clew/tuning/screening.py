@@ -1,0 +1,59 @@
+"""Times candidates for one kernel alone, to drop those that are clearly slower.
+
+Measuring a candidate inside the program takes many whole calls. Most candidates are so much slower
+than the choices they are compared with that a few runs of the kernel alone show it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from clew.backends.cpu.history import with_choices
+from clew.backends.options import Options
+from clew.bisection.checks import BuildCheck
+from clew.ir.expr import Function
+from clew.runtime.cache import Cache
+from clew.runtime.timing import TimedProgram
+from clew.tuning.verifying import alone
+
+CLEARLY_SLOWER: Final = 1.03
+"""Candidates with a larger ratio are not measured in the program. Alone, operands come from nearer
+caches, and so candidates that gain by less waiting for memory may look slightly slower.
+"""
+_LEAST, _MOST = 3, 12  # rounds
+_SECONDS: Final = 0.3
+
+
+def ratios(
+    function: Function,
+    operands: Sequence[Any],
+    choices: Sequence[str],
+    options: Options,
+    cache: Cache,
+) -> list[float]:
+    """Returns the times of a kernel with some choices as ratios to its time with the first of them:
+    the least of a few rounds. All are kernels of one program and run in turns on the same operands.
+    """
+    # The first kernel finds operands where no other kernel has left them: it does not count.
+    order = [choices[-1], *choices]
+    case = alone([with_choices(function, text) for text in order], operands)
+    build = BuildCheck(0.0, replace(options, schedules=(), backends=()), cache=cache).build(
+        case.module, case.inputs
+    )
+    watched = TimedProgram(build.program, build.segments)
+    program = watched.part(0)
+    arrays = [np.asarray(case.inputs[name]) for name in case.module.input_names]
+    rows: list[list[float]] = []
+    ends = time.perf_counter() + _SECONDS
+    while len(rows) < _LEAST or (len(rows) < _MOST and time.perf_counter() < ends):
+        watched.clear()
+        program(arrays)
+        taken = watched.round().kernels
+        rows.append([taken[use.segment][use.step] for use in build.uses])
+    least = np.min(np.array(rows, float), axis=0)
+    return [float(ns / least[1]) for ns in least[1:]]
