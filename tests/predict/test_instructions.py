@@ -68,7 +68,7 @@ def test_text_without_an_entry_counts_nothing() -> None:
         "define void @other(ptr %args) {\nentry:\n  ret void\n}\n", [], [], (1, 2), host()
     )
     assert not any(work.counts.values())
-    assert work.traffic == (0, 0)
+    assert not work.footprint.lines.any()
 
 
 def test_a_value_just_written_is_near_and_weights_are_a_run_away() -> None:
