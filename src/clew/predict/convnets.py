@@ -238,8 +238,7 @@ _BLOCKS: dict[str, Callable[[ConvNet, str, int, int], str]] = {
     "dense": _dense,
     "shuffled": _shuffled,
 }
-# How often each is drawn: more often, the more kinds of kernels it has, and the fewer of these other
-# blocks have.
+# How often each is drawn: more often, the more kinds of kernels it has that others lack.
 _DRAWN = {"plain": 1, "basic": 1, "bottleneck": 2, "inverted": 4, "separable": 3, "fire": 1,
           "inception": 1, "dense": 1, "shuffled": 1}  # fmt: skip
 # For each block, the widths of its first stage, and their upper bound.

@@ -74,9 +74,7 @@ class _Pieces:
         if len(self.starts) * trips > _MOST_PIECES:
             return _Pieces(self.starts, self.ends, self.times * trips)
         moved = step * np.arange(trips)[:, None]
-        return _Pieces.of(
-            (self.starts + moved).ravel(), (self.ends + moved).ravel(), self.times
-        )
+        return _Pieces.of((self.starts + moved).ravel(), (self.ends + moved).ravel(), self.times)
 
     @property
     def lines(self) -> float:

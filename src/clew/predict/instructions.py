@@ -250,7 +250,7 @@ class _Reader:
         kind, amount, size = _classified(op, callee, line, self.vector_bits)
         if kind:
             region.counts[kind] += amount
-        if size:
+        if size and " load ptr, " not in line:
             pointers = re.findall(r"ptr (?:align \d+ )?(%\w+)", line)
             address = self.addresses.of(pointers[-1] if pointers else "")
             region.nest.accesses.append((address, int(size)))

@@ -212,9 +212,7 @@ class _Batch:
     ended_quiet: bool
 
 
-def _batches(
-    subject: _Subject, sentinel: Sentinel, took_s: float, turns: int
-) -> Sequence[_Batch]:
+def _batches(subject: _Subject, sentinel: Sentinel, took_s: float, turns: int) -> Sequence[_Batch]:
     """Returns batches until enough of their runs were undisturbed, or enough time has passed."""
     runs = int(np.clip(_BATCH_S / took_s, 1, _MOST_BATCH))
     long = took_s > _LONG_S

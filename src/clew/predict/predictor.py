@@ -1,9 +1,10 @@
 """Trains on a table of measured kernels, and predicts the times of other kernels.
 
 A prediction is a linear first estimate (`linear.py`) times a ratio, whose logarithm is the mean of
-what boosted trees (`trees.py`) and a kernel ridge regression (`smooth.py`) predict. The error bounds come from cross-validation that leaves out whole networks. The bounds
-for a network's total come from the errors of whole networks' totals, since the errors of a
-network's kernels are correlated.
+what boosted trees (`trees.py`) and a kernel ridge regression (`smooth.py`) predict. The error
+bounds come from cross-validation that leaves out whole networks. The bounds for a network's total
+come from the errors of whole networks' totals, since the errors of a network's kernels are
+correlated.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ Columns = Mapping[str, Any]
 LEVEL: Final = 0.9
 """The probability that the true time lies in an interval."""
 _FORMAT: Final = 2
-_SEEDS, _TURNS = 3, 250
+_SEEDS, _TURNS, _LEAF_ROWS = 3, 250, 6
 _FOLDS: Final = 5
 _LEAST_ROWS: Final = 60
 _LEAST_NETWORKS: Final = 4
@@ -323,7 +324,7 @@ def _fit(columns: Columns, times: Array, seeds: int) -> Model:
     made = features(columns, base, rules, ops)
     ratios = np.clip(np.log(times / base), -_MOST_RATIO, _MOST_RATIO)
     weights = 1 / (1 + _VARYING_NS / np.maximum(times, _LEAST_NS))
-    forest = fit_forest(made, ratios, weights, seeds, _TURNS)
+    forest = fit_forest(made, ratios, seeds, _TURNS, weights, _LEAF_ROWS)
     return Model(rules, ops, linear, forest, fit_smooth(made, FACT_COUNT, ratios, weights))
 
 

@@ -45,8 +45,8 @@ _LEAST_CYCLES: Final = 1000  # a kernel takes some time to start
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Bytes that a kernel touches, by kind and class of distance (`touched`) and, as far as they are
-    beyond the second-level cache, of age (`aged`); the program's size: bytes of weights, of
+    """Bytes that a kernel touches, by kind and class of distance (`touched`) and, as far as they
+    are beyond the second-level cache, of age (`aged`); the program's size: bytes of weights, of
     intermediate values, and of everything a run touches.
     """
 

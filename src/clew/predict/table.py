@@ -94,7 +94,7 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
         for n in _CLASSES
     },
     **{
-        f"{kind}_aged_{n}": ("int64", f"bytes of {what} beyond the second-level cache, in age class {n}")
+        f"{kind}_aged_{n}": ("int64", f"bytes of {what} from beyond L2 of age class {n}")
         for kind, what in zip(AGED, ("other operands", "results"), strict=True)
         for n in range(len(AGES) + 1)
     },
