@@ -87,13 +87,13 @@ def lawful(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "key": f"{network:04x}{number:04x}",
                 "cycles": size * rng.uniform(0.5, 1.5),
                 "count_fma": size,
-                "traffic_l2_bytes": size * rng.uniform(0, 4),
-                "constant_bytes_7": int(size * rng.uniform(0, 2)),
+                "lines_2_2": size * rng.uniform(0, 4) / 64,
+                "constant_bytes_14": int(size * rng.uniform(0, 2)),
                 "span": 1.0,
                 "fma_gflops": 200.0,
                 "steady": True,
             }
-            ns = 500 + row["cycles"] / 3 + row["constant_bytes_7"] / 20
+            ns = 500 + row["cycles"] / 3 + row["constant_bytes_14"] / 20
             row["latency_ns"] = ns * np.exp(shared + rng.normal(0, 0.02))
             rows.append(row)
         own = rows[-12:]

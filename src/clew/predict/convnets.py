@@ -10,6 +10,8 @@ from clew.predict.network import Network
 _WIDTHS = (16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 120, 128, 144, 160, 192, 224, 256, 288,
            320, 384, 448, 512, 576, 640, 768, 896, 1024)  # fmt: skip
 _MOST_WEIGHTS = 60_000_000
+# More of the same takes longer to measure, and adds no kinds of kernels.
+_MOST_PRODUCTS = 3_000_000_000
 
 
 class ConvNet(Network):
@@ -26,6 +28,7 @@ class ConvNet(Network):
     groups = 1
     growth = 32
     preactivated = True
+    products = 0
 
 
 def _width(net: ConvNet, low: int, high: int) -> int:
@@ -48,6 +51,7 @@ def _conv(
     inner = channels // groups * kernel * kernel
     weight = net.weight(filters, channels // groups, kernel, kernel, scale=scale * inner**-0.5)
     size = [(s + 2 * around - kernel) // stride + 1 for s in (height, width)]
+    net.products += batch * filters * size[0] * size[1] * inner
     folded = net.folded
     inputs = [x, weight, *([net.weight(filters, scale=0.1)] if folded else [])]
     y = net.add(
@@ -234,6 +238,9 @@ _BLOCKS: dict[str, Callable[[ConvNet, str, int, int], str]] = {
     "dense": _dense,
     "shuffled": _shuffled,
 }
+# How often each is drawn: more often, the more kinds of kernels it has that others lack.
+_DRAWN = {"plain": 1, "basic": 1, "bottleneck": 2, "inverted": 4, "separable": 3, "fire": 1,
+          "inception": 1, "dense": 1, "shuffled": 1}  # fmt: skip
 # For each block, the widths of its first stage, and their upper bound.
 _FIRST_WIDTHS = {"plain": (32, 96), "basic": (32, 96), "bottleneck": (64, 288),
                  "inverted": (16, 40), "separable": (32, 80), "fire": (64, 192),
@@ -254,7 +261,7 @@ def convnet(seed: int, small: bool = False) -> tuple[str, ModelProto]:
     """
     net = ConvNet("convnet", seed)
     draw = net.random
-    kind = draw.choice(list(_BLOCKS))
+    kind = draw.choices(list(_BLOCKS), [_DRAWN[kind] for kind in _BLOCKS])[0]
     net.folded = draw.random() < 0.6
     net.activation = {"inverted": draw.choice(("relu6", "relu6", "silu", "hard_swish"))}.get(
         kind, draw.choice(("relu",) * 8 + ("silu",))
@@ -277,11 +284,13 @@ def convnet(seed: int, small: bool = False) -> tuple[str, ModelProto]:
     width = _width(net, low, high)
     for stage in range(5):
         side = net.shapes[x][2]
-        if side <= 4 or net.weight_elems > _MOST_WEIGHTS:
+        if side <= 4 or net.weight_elems > _MOST_WEIGHTS or net.products > _MOST_PRODUCTS:
             break
         stride = 1 if stage == 0 and side <= size // 4 else 2
         blocks = 1 if kind == "dense" else draw.randint(1, 4)
         for n in range(blocks):
+            if n and net.products > _MOST_PRODUCTS:
+                break
             x = _BLOCKS[kind](net, x, width, stride if n == 0 else 1)
         width = _width(net, int(1.3 * width), 2 * width)
     return kind, net.model(_head(net, x))

@@ -15,14 +15,17 @@ from clew.correlate.facts import describe_operator, describe_type
 from clew.ir.dims import typical
 from clew.ir.expr import Call, Function
 from clew.ir.types import TupleType
-from clew.predict.instructions import CLASSES, Work, work_of_text
-from clew.predict.program import KINDS, Surroundings, surroundings
+from clew.machine.target import Target
+from clew.predict.footprints import LINE_BYTES
+from clew.predict.instructions import CLASSES, PARTS, Work, work_of_text
+from clew.predict.program import AGED, KINDS, Surroundings, surroundings
 from clew.runtime.grid import is_shared, phases, split
 from clew.runtime.plan import SegmentPlan
 from clew.te.analysis import bytes_of, flops_of, product_flops_of
 
 Row = dict[str, Any]
-_L1_BYTES: Final = 40 << 10  # the usable part, beside the stack and other data
+# The usable part of a cache, beside other data.
+_USABLE: Final = 0.8
 
 
 def describe_uses(
@@ -37,14 +40,17 @@ def describe_uses(
     LLVM text are enough. `known` caches facts that do not depend on the number of threads, for
     later calls.
     """
-    around = surroundings(uses, plans)
     kept = {} if known is None else known
+    for use in uses:
+        if use.source.key not in kept:
+            kept[use.source.key] = kernel_facts(use.source)
+    cycles = [kept[use.source.key]["cycles"] for use in uses]
+    near_bytes = uses[0].source.target.l2_bytes if uses else 0
+    around = surroundings(uses, plans, cycles, near_bytes)
     divided: dict[str, Row] = {}
     rows = []
     for use, place in zip(uses, around, strict=True):
         key = use.source.key
-        if key not in kept:
-            kept[key] = kernel_facts(use.source)
         if key not in divided:
             divided[key] = {"threads": threads, **threading_facts(use.source, threads)}
         operators = _operators(use.call)
@@ -99,7 +105,7 @@ def kernel_facts(source: KernelSource) -> Row:
     code = source.code
     sizes = [a.get("bytes", 0) for a in (*arguments, *produced)] + list(code.workspace_bytes)
     text = source.emitted.llvm
-    caches = _L1_BYTES, source.target.l2_bytes
+    caches = [int(size) for size in cache_sizes(source.target)]
     work = work_of_text(text, code.entries, sizes, caches, source.target)
     ops = [c.op_name for c in operator_calls(function)]
     flops = flops_of(outputs)
@@ -126,14 +132,29 @@ def kernel_facts(source: KernelSource) -> Row:
     }
 
 
+def cache_sizes(target: Target) -> tuple[float, ...]:
+    """Returns the sizes of caches to find the lines from beyond of: the first two levels, and
+    sizes between and beyond these.
+    """
+    first, second = _USABLE * target.l1_bytes, _USABLE * target.l2_bytes
+    return first, (first * second) ** 0.5, second, 2.5 * second, 10 * second
+
+
 def _work(work: Work) -> Row:
+    lines = work.footprint.lines
     return {
         **{f"count_{name}": work.counts[name] for name in CLASSES},
-        "cycles": work.cycles,
-        "latency_cycles": work.latency_cycles,
+        "cycles": work.cycles["all"],
+        **{f"{name}_cycles": work.cycles[name] for name in PARTS if name != "all"},
         "iterations": work.iterations,
-        "traffic_l1_bytes": work.traffic[0],
-        "traffic_l2_bytes": work.traffic[1],
+        "inner_iterations": work.inner_iterations,
+        **{
+            f"lines_{cache}_{run}": float(count)
+            for cache, counts in enumerate(lines)
+            for run, count in enumerate(counts)
+        },
+        "traffic_l1_bytes": LINE_BYTES * float(lines[0].sum()),
+        "traffic_l2_bytes": LINE_BYTES * float(lines[2].sum()),
         "loop_depth": work.deepest,
     }
 
@@ -177,5 +198,10 @@ def _place(place: Surroundings) -> Row:
             f"{kind}_bytes_{number}": size
             for kind in KINDS
             for number, size in enumerate(place.touched[kind])
+        },
+        **{
+            f"{kind}_aged_{number}": size
+            for kind in AGED
+            for number, size in enumerate(place.aged[kind])
         },
     }

@@ -1,63 +1,149 @@
 """The features of a kernel for a predictor: physical quantities first, then all other facts.
 
-The *basis* consists of quantities that take proportional time: instructions by class, bytes by the
-memory level they come from, phases and chunks to start. The first estimate is a linear model of the
-basis without negative coefficients; the trees learn the ratio to it.
+The *basis* consists of quantities that take proportional time: cycles by part of the core,
+instructions by class, cache lines by level and run, bytes by distance and age, phases and chunks to
+start. The first estimate is a linear model of the basis without negative coefficients. What is
+learned is the ratio to it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 
-from clew.predict.instructions import CLASSES
-from clew.predict.program import DISTANCES, KINDS
+from clew.predict.footprints import LINE_BYTES, RUNS
+from clew.predict.instructions import CLASSES, PARTS
+from clew.predict.program import AGED, AGES, DISTANCES, KINDS
+from clew.predict.table import CACHES
 
 Array = np.ndarray[Any, Any]
 Columns = Mapping[str, Any]
 
-_DISTANCE_CLASSES: Final = range(len(DISTANCES) + 1)
-_PLACES: Final = tuple(f"{kind}_bytes_{n}" for kind in KINDS for n in _DISTANCE_CLASSES)
+_CLASSES: Final = range(len(DISTANCES) + 1)
+_PLACES: Final = {kind: [f"{kind}_bytes_{n}" for n in _CLASSES] for kind in KINDS}
+_AGED: Final = {kind: [f"{kind}_aged_{n}" for n in range(len(AGES) + 1)] for kind in AGED}
+_LINES: Final = [[f"lines_{c}_{run}" for run in range(len(RUNS) + 1)] for c in range(CACHES)]
 _COUNTS: Final = tuple(f"count_{name}" for name in CLASSES)
-_WORK: Final = ("cycles", "latency_cycles", "iterations", "traffic_l1_bytes", "traffic_l2_bytes")
-# Quantities with proportional time, and a constant: divided among threads, or not.
-_DIVIDED: Final = (*_COUNTS, *_WORK)
-_WHOLE: Final = ("argument_bytes", *_PLACES)
+_CYCLES: Final = ("cycles", *(f"{name}_cycles" for name in PARTS if name != "all"))
+# Quantities with proportional time that threads divide.
+_DIVIDED: Final = (*_CYCLES, "iterations", "inner_iterations", *_COUNTS)
+# Distances from which on bytes are summed: what is farther takes at least as long.
+_FROM: Final = (0, 2, 4, 6, 7, 8, 9, 11, 12, 13, 14)
 _STARTS: Final = ("phases", "chunks")
 _SIZES: Final = (
     "flops", "product_flops", "bytes", "argument_bytes", "result_bytes", "workspace_bytes",
     "scratch_bytes", "text_lines", "loop_depth", "phases", "grid", "chunks", "shared", "span",
     "constant_read_bytes", "written_bytes", "program_constant_bytes", "program_arena_bytes",
-    "program_bytes",
-    "program_kernels", "position", *_COUNTS, *_WORK, *_PLACES,
+    "program_bytes", "program_kernels", "position", "cycles", "iterations", "inner_iterations",
 )  # fmt: skip
+# Compared with the first estimate.
 _RATIOS: Final = (
-    "cycles", "latency_cycles", "traffic_l1_bytes", "traffic_l2_bytes", "iterations", "flops",
-    "product_flops", "written_bytes", "constant_read_bytes", *_COUNTS, *_PLACES,
+    *_CYCLES, "iterations", "inner_iterations", "bytes", "scratch_bytes", "workspace_bytes",
+    "written_bytes", "constant_read_bytes",
 )  # fmt: skip
+_PER_ITERATION: Final = tuple(f"count_{name}" for name in CLASSES if not name.startswith("tile"))
+_LEAST_SHARE: Final = 0.02  # shares below are alike
+_LINE_NS: Final = 5.0  # roughly
 
-NUMBERS: Final = tuple(dict.fromkeys((*_SIZES, "threads")))
+NUMBERS: Final = tuple(
+    dict.fromkeys(
+        (
+            *_SIZES, *_RATIOS, *_DIVIDED, "threads",
+            *chain(*_PLACES.values(), *_AGED.values(), *_LINES),
+        )
+    )
+)  # fmt: skip
 """The numeric columns used by features, in addition to `rules` and `ops`."""
 
 
-BASIS_COUNT: Final = len((*_DIVIDED, *_WHOLE, *_STARTS)) + 1
+def _column(columns: Columns, name: str) -> Array:
+    return np.asarray(columns[name], np.float64)
+
+
+def _from(columns: Columns, names: Sequence[str]) -> list[Array]:
+    """Returns sums of columns: from each one on to the last."""
+    found = np.cumsum([_column(columns, name) for name in reversed(names)], axis=0)
+    return list(found[::-1])
+
+
+def _quantities(columns: Columns) -> list[Array]:
+    span = _column(columns, "span")
+    parts = [_column(columns, name) * span for name in _DIVIDED]
+    for runs in _LINES:  # shorter runs take at least as long
+        parts += [lines * span for lines in _from(columns, runs[::-1])]
+    for names in _PLACES.values():
+        sums = _from(columns, names)
+        parts += [sums[n] for n in _FROM]
+    for names in _AGED.values():
+        parts += _from(columns, names)[1:]
+    parts += [_column(columns, name) for name in _STARTS]
+    parts.append(np.ones(len(span)))
+    return parts
+
+
+BASIS_COUNT: Final = (
+    len(_DIVIDED)
+    + sum(map(len, _LINES))
+    + len(_FROM) * len(_PLACES)
+    + sum(len(names) - 1 for names in _AGED.values())
+    + len(_STARTS)
+    + 1
+)
 """The number of quantities in `basis`."""
+
+
+def facts(columns: Columns, base_ns: Array) -> Array:
+    """Returns f64[rows, facts]: logarithms of sizes and of shares in the first estimate, shares of
+    operands by distance and age, and instructions per iteration.
+    """
+    base = np.maximum(base_ns, 1.0)
+    made = [np.log1p(_column(columns, name)) for name in _SIZES]
+    made += [_share(_column(columns, name), base) for name in _RATIOS]
+    for runs in _LINES:
+        sums = _from(columns, runs[::-1])
+        made += [_share(_LINE_NS * sums[0], base), _share(_LINE_NS * sums[-1], base)]
+    for names in _PLACES.values():
+        sums = _from(columns, names)
+        made += [sums[n] / np.maximum(sums[0], 1.0) for n in _FROM]
+    for kind, names in _AGED.items():
+        whole = np.maximum(_from(columns, _PLACES[kind])[0], 1.0)
+        for aged in _from(columns, names)[1:-1]:
+            made += [aged / whole, _share(_LINE_NS * aged / LINE_BYTES, base)]
+    iterations = np.maximum(_column(columns, "iterations"), 1.0)
+    made += [_column(columns, name) / iterations for name in _PER_ITERATION]
+    cycles = np.maximum(_column(columns, "cycles"), 1.0)
+    made += [_column(columns, name) / cycles for name in _CYCLES[1:]]
+    made.append(np.log(base))
+    return np.stack(made, axis=1)
+
+
+def _share(quantity: Array, base: Array) -> Array:
+    return np.asarray(np.log(_LEAST_SHARE + quantity / base))
+
+
+FACT_COUNT: Final = (
+    len(_SIZES)
+    + len(_RATIOS)
+    + 2 * len(_LINES)
+    + len(_FROM) * len(_PLACES)
+    + 2 * sum(len(names) - 2 for names in _AGED.values())
+    + len(_PER_ITERATION)
+    + len(_CYCLES)
+)
+"""The number of facts in `facts`."""
 
 
 def feature_count(rules: Sequence[str], ops: Sequence[str]) -> int:
     """Returns the number of features with a vocabulary."""
-    return len((*_SIZES, *_RATIOS)) + 1 + len(rules) + len(ops)
+    return FACT_COUNT + len(rules) + len(ops)
 
 
 def basis(columns: Columns) -> Array:
     """Returns f64[rows, quantities]: quantities that take proportional time."""
-    span = np.asarray(columns["span"], np.float64)
-    parts = [np.asarray(columns[name], np.float64) * span for name in _DIVIDED]
-    parts += [np.asarray(columns[name], np.float64) for name in (*_WHOLE, *_STARTS)]
-    parts.append(np.ones(len(span)))
-    return np.stack(parts, axis=1)
+    return np.stack(_quantities(columns), axis=1)
 
 
 def first_rules(columns: Columns) -> list[str]:
@@ -73,16 +159,12 @@ def vocabulary(columns: Columns) -> tuple[list[str], list[str]]:
 
 
 def features(columns: Columns, base_ns: Array, rules: Sequence[str], ops: Sequence[str]) -> Array:
-    """Returns f64[rows, features]: logarithms of sizes, ratios to the first estimate, and counts of
-    each rule and operator in a vocabulary.
+    """Returns f64[rows, features]: the facts, and counts of each rule and operator in a
+    vocabulary.
     """
-    base = np.maximum(base_ns, 1.0)
-    made = [np.log1p(np.asarray(columns[name], np.float64)) for name in _SIZES]
-    made += [np.asarray(columns[name], np.float64) / base for name in _RATIOS]
-    made.append(np.log(base))
-    made += _counted(columns["rules"], rules)
-    made += _counted(columns["ops"], ops)
-    return np.stack(made, axis=1)
+    counts = [*_counted(columns["rules"], rules), *_counted(columns["ops"], ops)]
+    made = facts(columns, base_ns)
+    return np.concatenate([made, np.stack(counts, axis=1)], axis=1) if counts else made
 
 
 def _counted(rows: Sequence[Sequence[str]], names: Sequence[str]) -> list[Array]:

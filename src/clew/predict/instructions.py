@@ -17,6 +17,8 @@ from clew.codegen.artifact import EntryPoint
 from clew.ir.dims import typical
 from clew.machine.costs import Costs
 from clew.machine.target import Target
+from clew.predict.addresses import Addresses
+from clew.predict.footprints import Footprint, Nest, footprint
 
 _IF_TAKEN: Final = 0.5
 _UNKNOWN_TRIPS: Final = 8.0
@@ -26,6 +28,10 @@ CLASSES: Final = (
     "branch", "prefetch", "tile", "tile_load", "tile_store",
 )  # fmt: skip
 """Classes of instructions. Vector instructions count in whole registers."""
+PARTS: Final = (
+    "all", "product", "vector", "shuffle", "load", "store", "divide", "tile", "latency", "issue",
+)  # fmt: skip
+"""What the cycles of a loop are counted for: parts of the core, and the longest of them."""
 
 _LABEL: Final = re.compile(r"^([a-z]+)(\d+):$")
 _INSTRUCTION: Final = re.compile(
@@ -47,14 +53,12 @@ _FREE: Final = {"bitcast", "phi", "ret", "getelementptr"}
 @dataclass
 class Region:
     """The body of a loop (or a whole phase): the instructions of one iteration, and inner loops.
-
-    `loads` has the bytes that one iteration reads and writes, by the kernel's argument; those of
-    scratch memory are under -1.
+    `nest` has the addresses of its memory accesses.
     """
 
     trips: float = 1.0
+    nest: Nest = field(default_factory=lambda: Nest(0))
     counts: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    loads: dict[int, float] = field(default_factory=lambda: defaultdict(float))
     accumulators: int = 0
     inner: list[tuple[float, Region]] = field(default_factory=list)
 
@@ -65,55 +69,50 @@ class Region:
         for share, region in self.inner:
             yield from region.walk(own * share)
 
-    def iteration_bytes(self) -> dict[int, float]:
-        """Returns the bytes that one iteration touches, by argument, including inner loops."""
-        total: dict[int, float] = defaultdict(float, self.loads)
-        for share, region in self.inner:
-            for argument, size in region.iteration_bytes().items():
-                total[argument] += share * region.trips * size
-        return total
-
     def latency(self, costs: Costs) -> float:
         """Returns the cycles of the dependent sums in one iteration."""
         if not self.accumulators:
             return 0.0
         return costs.multiply_add_latency * self.counts["fma"] / self.accumulators
 
-    def cycles(self, costs: Costs) -> float:
-        """Returns the cycles of one iteration's instructions on a core, without those of inner
-        loops.
+    def cycles(self, costs: Costs) -> dict[str, float]:
+        """Returns the cycles that one iteration's instructions take in each part of a core, without
+        those of inner loops, and as `all` the longest of them.
         """
         c = self.counts
         loads = c["load"] + c["broadcast"]
         loads += costs.tile_load * c["tile_load"] + costs.gather * c["gather"]
         vectors = c["fma"] + c["alu"] + c["shuffle"] + c["gather"]
-        chain = self.latency(costs)
-        every = vectors + sum(
-            c[name] for name in ("load", "broadcast", "store", "integer", "branch", "prefetch")
+        # An instruction may load one of its operands itself.
+        every = max(vectors, c["load"] + c["broadcast"]) + sum(
+            c[name] for name in ("store", "integer", "branch", "prefetch", "divide")
         )
-        return max(
-            vectors / costs.multiply_adds,
-            c["shuffle"] + c["gather"],
-            loads / costs.loads,
-            c["store"] + costs.tile_store * c["tile_store"],
-            costs.division * c["divide"],
-            costs.tile_step * c["tile"],
-            chain,
-            every / costs.issue,
-        )
+        found = {
+            "product": c["fma"] / costs.multiply_adds,
+            "vector": vectors / costs.multiply_adds,
+            "shuffle": c["shuffle"] + c["gather"],
+            "load": loads / costs.loads,
+            "store": c["store"] + costs.tile_store * c["tile_store"],
+            "divide": costs.division * c["divide"],
+            "tile": costs.tile_step * c["tile"],
+            "latency": self.latency(costs),
+            "issue": every / costs.issue,
+        }
+        return {**found, "all": max(found.values())}
 
 
 @dataclass(frozen=True)
 class Work:
-    """The total work of a kernel: registers and instructions by class, their cycles on one core
-    with all operands in its first-level cache, and the bytes from beyond caches of given sizes.
+    """The total work of a kernel: registers and instructions by class; cycles of one core with all
+    operands in its first-level cache, by the part of the core and, as `all`, in sum over loops of
+    the part that takes longest there; the cache lines it touches.
     """
 
     counts: dict[str, float]
-    cycles: float
-    latency_cycles: float
+    cycles: dict[str, float]
     iterations: float
-    traffic: tuple[float, ...]
+    inner_iterations: float
+    footprint: Footprint
     deepest: int
 
 
@@ -127,53 +126,28 @@ def work_of_text(
     """Returns the work of a kernel's LLVM text.
 
     `argument_bytes` are the sizes of the arguments' buffers; `caches` are the sizes of the caches
-    to compute traffic for. Vector instructions count in registers of the target.
+    to find lines from beyond of. Vector instructions count in registers of the target.
     """
     by_symbol = {entry.symbol: entry for entry in entries}
     roots, costs = list(_regions(text, by_symbol, target.vector_bits)), target.costs
     counts: dict[str, float] = dict.fromkeys(CLASSES, 0.0)
-    cycles = latency = iterations = 0.0
+    cycles: dict[str, float] = dict.fromkeys(PARTS, 0.0)
+    iterations = innermost = 0.0
     for root in roots:
         for times, region in root.walk():
             iterations += times
-            cycles += times * region.cycles(costs)
-            latency += times * region.latency(costs)
+            innermost += 0.0 if region.inner else times
+            for name, taken in region.cycles(costs).items():
+                cycles[name] += times * taken
             for name, count in region.counts.items():
                 counts[name] += times * count
-    traffic = tuple(sum(_traffic(r, argument_bytes, size) for r in roots) for size in caches)
+    lines = footprint([r.nest for r in roots], argument_bytes, caches)
     deepest = max((_depth(r) for r in roots), default=0)
-    return Work(counts, cycles, latency, iterations, traffic, deepest)
+    return Work(counts, cycles, iterations, innermost, lines, deepest)
 
 
 def _depth(region: Region) -> int:
     return 1 + max((_depth(inner) for _, inner in region.inner), default=0)
-
-
-def _touched(sizes: dict[int, float], argument_bytes: Sequence[int]) -> dict[int, float]:
-    """Returns bytes by argument, at most the argument's size."""
-    return {
-        a: min(s, argument_bytes[a]) if 0 <= a < len(argument_bytes) else min(s, 1 << 18)
-        for a, s in sizes.items()
-    }
-
-
-def _traffic(region: Region, argument_bytes: Sequence[int], cache: int) -> float:
-    """Returns the approximate number of bytes that come from beyond a cache.
-
-    If everything a loop touches fits, it is fetched once; otherwise each iteration fetches what it
-    touches.
-    """
-    sizes = region.iteration_bytes()
-    one = _touched(sizes, argument_bytes)
-    whole = _touched({a: s * region.trips for a, s in sizes.items()}, argument_bytes)
-    if sum(whole.values()) <= cache:
-        return sum(whole.values())
-    if sum(one.values()) <= cache or not region.inner:
-        # Data that every iteration touches again stays, if it fits.
-        again = {a for a in whole if whole[a] <= cache / 2 and whole[a] < region.trips * one[a]}
-        return sum(whole[a] if a in again else region.trips * one[a] for a in whole)
-    inner = sum(share * _traffic(r, argument_bytes, cache) for share, r in region.inner)
-    return region.trips * inner
 
 
 # ------------------------------------------------------------------------------------------ reading
@@ -212,7 +186,7 @@ class _Reader:
             elif found := _BACK.search(line):
                 self.bounds[found[2]] = compares.get(found[1], ("", ""))
         self.cuts = iter([typical(count) for count, _ in entry.lines])
-        self.pointers: dict[str, int] = {"%scratch": -1}
+        self.addresses = Addresses()
 
     def read(self) -> Region:
         root = Region()
@@ -223,14 +197,16 @@ class _Reader:
             if label := _LABEL.match(line):
                 kind, number = label[1], label[2]
                 if kind == "loop":
-                    region = Region()
+                    region = Region(nest=Nest(int(number)))
                     stack[-1].inner.append((1.0, region))
+                    stack[-1].nest.inner.append(region.nest)
                     stack.append(region)
                     fresh = f"loop{number}"
                     closing.append(f"%{fresh},")
                 elif kind == "if":
-                    region = Region()
+                    region = Region(nest=Nest(0, share=_IF_TAKEN))
                     stack[-1].inner.append((_IF_TAKEN, region))
+                    stack[-1].nest.inner.append(region.nest)
                     stack.append(region)
                     closing.append("")
                 elif kind == "join" and closing and not closing[-1]:
@@ -238,7 +214,10 @@ class _Reader:
                     closing.pop()
                 continue
             if fresh and (phi := _PHI.search(line)):
-                stack[-1].trips = self._trips(fresh, phi[1])
+                trips, step = self._trips(fresh, phi[1])
+                stack[-1].trips = stack[-1].nest.trips = trips
+                name = line.split(" = ", 1)[0].strip()
+                self.addresses.counts(name, phi[1], stack[-1].nest.loop, step)
                 fresh = ""
             elif " = phi <" in line:
                 stack[-1].accumulators += 1
@@ -248,42 +227,33 @@ class _Reader:
                 closing.pop()
         return root
 
-    def _trips(self, loop: str, start: str) -> float:
+    def _trips(self, loop: str, start: str) -> tuple[float, int]:
+        """Returns the trips of a loop, and the step of its counter."""
         following, bound = self.bounds.get(loop, ("", ""))
         step = self.adds.get(following, ("", 1))[1]
         if bound == "%end":
-            return float(typical(self.entry.grid))
+            return float(typical(self.entry.grid)), step
         if start.lstrip("-").isdigit() and bound.lstrip("-").isdigit():
-            return max(1.0, (int(bound) - int(start)) / max(1, step))
+            return max(1.0, (int(bound) - int(start)) / max(1, step)), step
         if self.entry.lines and not start.lstrip("-").isdigit():
-            return float(next(self.cuts, 1))
-        return _UNKNOWN_TRIPS
+            return float(next(self.cuts, 1)), step
+        return _UNKNOWN_TRIPS, step
 
     def _count(self, line: str, region: Region) -> None:
         found = _INSTRUCTION.match(line)
         if found is None:
             return
-        name, callee, op = found["name"], found["callee"] or "", found["op"] or ""
+        callee, op = found["callee"] or "", found["op"] or ""
+        self.addresses.read(line)
         if op == "getelementptr":
-            base = re.search(r"ptr (%\w+), i64 (\S+)", line)
-            if base and name:
-                if base[1] == "%args" and base[2].isdigit():
-                    self.pointers[name] = int(base[2])
-                elif base[1] in self.pointers:
-                    self.pointers[name] = self.pointers[base[1]]
-            return
-        if op == "load" and " load ptr, ptr " in line:
-            source = re.search(r"ptr (%\w+)", line.split(" load ptr,", 1)[1])
-            if source and name and source[1] in self.pointers:
-                self.pointers[name] = self.pointers[source[1]]
             return
         kind, amount, size = _classified(op, callee, line, self.vector_bits)
         if kind:
             region.counts[kind] += amount
-        if size:
+        if size and " load ptr, " not in line:
             pointers = re.findall(r"ptr (?:align \d+ )?(%\w+)", line)
-            argument = self.pointers.get(pointers[-1], -1) if pointers else -1
-            region.loads[argument] += size
+            address = self.addresses.of(pointers[-1] if pointers else "")
+            region.nest.accesses.append((address, int(size)))
 
 
 def _classified(op: str, callee: str, line: str, vector_bits: int) -> tuple[str, float, float]:

@@ -1,9 +1,10 @@
 """Trains on a table of measured kernels, and predicts the times of other kernels.
 
-A prediction is a linear first estimate (`linear.py`) times the ratio that boosted trees predict, in
-logarithms. The error bounds come from cross-validation that leaves out whole networks. The bounds
-for a network's total come from the errors of whole networks' totals, since the errors of a
-network's kernels are correlated.
+A prediction is a linear first estimate (`linear.py`) times a ratio, whose logarithm is the mean of
+what boosted trees (`trees.py`) and a kernel ridge regression (`smooth.py`) predict. The error
+bounds come from cross-validation that leaves out whole networks. The bounds for a network's total
+come from the errors of whole networks' totals, since the errors of a network's kernels are
+correlated.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from clew.machine.target import Target
 from clew.predict.features import (
     BASIS_COUNT,
+    FACT_COUNT,
     NUMBERS,
     basis,
     feature_count,
@@ -30,6 +32,8 @@ from clew.predict.features import (
     vocabulary,
 )
 from clew.predict.linear import Linear, fit_linear
+from clew.predict.smooth import FIELDS as SMOOTH_FIELDS
+from clew.predict.smooth import Smooth, fit_smooth
 from clew.predict.table import columns_of_table, read_table
 from clew.predict.trees import Forest, fit_forest
 from clew.support.archives import Archive
@@ -45,12 +49,17 @@ Columns = Mapping[str, Any]
 
 LEVEL: Final = 0.9
 """The probability that the true time lies in an interval."""
-_FORMAT: Final = 1
-_SEEDS, _TURNS = 3, 120
+_FORMAT: Final = 2
+_SEEDS, _TURNS, _LEAF_ROWS = 3, 250, 6
 _FOLDS: Final = 5
 _LEAST_ROWS: Final = 60
 _LEAST_NETWORKS: Final = 4
 _SHORT_NS: Final = 2e7
+# A kernel of this time varies by about as much as longer ones err; shorter ones vary more.
+_VARYING_NS: Final = 3e3
+_LEAST_NS: Final = 100.0
+# Logarithm of the largest ratio to the first estimate that is learned.
+_MOST_RATIO: Final = 0.7
 _READ: Final = (
     *NUMBERS, "rules", "ops", "network", "family", "mode", "target", "key", "latency_ns", "steady",
     "network_sum_ns", "network_call_ns",
@@ -90,6 +99,25 @@ class Predicted(Brief):
     total_high_ns: float
 
 
+@dataclass(frozen=True)
+class Model:
+    """What is learned: the first estimate, and two predictions of the ratio to it."""
+
+    rules: list[str]
+    ops: list[str]
+    linear: Linear
+    forest: Forest
+    smooth: Smooth
+
+    def logs(self, columns: Columns) -> Array:
+        """Returns the logarithm of each row's nanoseconds."""
+        base = self.linear.estimate(basis(columns), first_rules(columns))
+        made = features(columns, base, self.rules, self.ops)
+        ratios = (self.forest.predict(made) + self.smooth.predict(made)) / 2
+        logs: Array = np.log(base) + ratios
+        return logs
+
+
 @dataclass(frozen=True, repr=False)
 class Predictor(Shown):
     """Predicts kernels for one target and number of threads.
@@ -102,10 +130,7 @@ class Predictor(Shown):
     threads: int
     networks: int
     rows: int
-    rules: list[str]
-    ops: list[str]
-    linear: Linear
-    forest: Forest
+    model: Model
     errors: Errors
     overhead: float
     measured: dict[str, float]
@@ -136,7 +161,7 @@ class Predictor(Shown):
         return found
 
     def _predicted(self, columns: Columns, lookup: bool, runs: Sequence[int] | None) -> Predicted:
-        logs, rules = self._logs(columns), first_rules(columns)
+        logs, rules = self.model.logs(columns), first_rules(columns)
         known = np.array([lookup and key in self.measured for key in columns["key"]], bool)
         for number in np.flatnonzero(known):
             logs[number] = self.measured[columns["key"][number]]
@@ -156,15 +181,9 @@ class Predictor(Shown):
             total * wide,
         )
 
-    def _logs(self, columns: Columns) -> Array:
-        base = self.linear.estimate(basis(columns), first_rules(columns))
-        ratio = self.forest.predict(features(columns, base, self.rules, self.ops))
-        logs: Array = np.log(base) + ratio
-        return logs
-
     def unfamiliar(self, columns: Columns) -> list[str]:
         """Returns, for each kernel, its rules and operators that are not in the table, joined."""
-        rules, ops = set(self.rules), set(self.ops)
+        rules, ops = set(self.model.rules), set(self.model.ops)
         return [
             ", ".join([*(r for r in row if r not in rules), *(o for o in held if o not in ops)])
             for row, held in zip(columns["rules"], columns["ops"], strict=True)
@@ -278,9 +297,8 @@ def train_columns(columns: Columns, target: str, threads: int, checked: bool = T
             hint=f"at least {_LEAST_ROWS} of {_LEAST_NETWORKS}: clew dataset --networks 40",
         )
     times = columns["latency_ns"]
-    rules, ops = vocabulary(columns)
-    linear, forest = _fit(columns, times, rules, ops, _SEEDS)
-    errors = _cross_validated(columns, times, rules, ops) if checked else _NO_ERRORS
+    model = _fit(columns, times, _SEEDS)
+    errors = _cross_validated(columns, times) if checked else _NO_ERRORS
     logs: dict[str, list[float]] = {}
     for key, time in zip(columns["key"], times, strict=True):
         logs.setdefault(key, []).append(float(np.log(time)))
@@ -289,10 +307,7 @@ def train_columns(columns: Columns, target: str, threads: int, checked: bool = T
         threads,
         len(networks),
         rows,
-        rules,
-        ops,
-        linear,
-        forest,
+        model,
         errors,
         _overhead(columns),
         {key: float(np.mean(found)) for key, found in logs.items()},
@@ -302,19 +317,18 @@ def train_columns(columns: Columns, target: str, threads: int, checked: bool = T
 _NO_ERRORS: Final = Errors(0.0, {}, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-def _fit(
-    columns: Columns, times: Array, rules: Sequence[str], ops: Sequence[str], seeds: int
-) -> tuple[Linear, Forest]:
-    first = first_rules(columns)
+def _fit(columns: Columns, times: Array, seeds: int) -> Model:
+    first, (rules, ops) = first_rules(columns), vocabulary(columns)
     linear = fit_linear(basis(columns), times, first)
     base = linear.estimate(basis(columns), first)
     made = features(columns, base, rules, ops)
-    return linear, fit_forest(made, np.log(times / base), seeds, _TURNS)
+    ratios = np.clip(np.log(times / base), -_MOST_RATIO, _MOST_RATIO)
+    weights = 1 / (1 + _VARYING_NS / np.maximum(times, _LEAST_NS))
+    forest = fit_forest(made, ratios, seeds, _TURNS, weights, _LEAF_ROWS)
+    return Model(rules, ops, linear, forest, fit_smooth(made, FACT_COUNT, ratios, weights))
 
 
-def _cross_validated(
-    columns: Columns, times: Array, rules: Sequence[str], ops: Sequence[str]
-) -> Errors:
+def _cross_validated(columns: Columns, times: Array) -> Errors:
     """Returns the errors for networks that were left out, some at a time."""
     networks = np.array(columns["network"], object)
     names = list(dict.fromkeys(columns["network"]))
@@ -324,11 +338,8 @@ def _cross_validated(
     for fold in range(folds):
         out = {names[n] for n in order[fold::folds]}
         left = np.array([n in out for n in networks], bool)
-        kept = select(columns, ~left)
-        linear, forest = _fit(kept, times[~left], rules, ops, 1)
-        given = select(columns, left)
-        base = linear.estimate(basis(given), first_rules(given))
-        logs[left] = np.log(base) + forest.predict(features(given, base, rules, ops))
+        model = _fit(select(columns, ~left), times[~left], 1)
+        logs[left] = model.logs(select(columns, left))
     wrong = logs - np.log(times)
     totals = np.array(
         [np.log(np.exp(logs[networks == n]).sum() / times[networks == n].sum()) for n in names]
@@ -395,18 +406,19 @@ def predictors_to_bytes(predictors: Sequence[Predictor]) -> bytes:
                     "threads": one.threads,
                     "networks": one.networks,
                     "rows": one.rows,
-                    "rules": one.rules,
-                    "ops": one.ops,
+                    "rules": one.model.rules,
+                    "ops": one.model.ops,
                     "errors": asdict(one.errors),
                     "overhead": one.overhead,
                     "measured": one.measured,
                     "linear": {
-                        "common": one.linear.common.tolist(),
-                        "by_rule": {r: c.tolist() for r, c in one.linear.by_rule.items()},
+                        "common": one.model.linear.common.tolist(),
+                        "by_rule": {r: c.tolist() for r, c in one.model.linear.by_rule.items()},
                     },
                 }
             )
-            for name, array in one.forest.arrays().items():
+            arrays = {**one.model.forest.arrays(), **one.model.smooth.arrays()}
+            for name, array in arrays.items():
                 archive.writestr(f"{number}/{name}.npy", npy_bytes(array))
         head = {"format": _FORMAT, "clew": VERSION, "predictors": heads}
         archive.writestr("predictors.json", json.dumps(head))
@@ -447,23 +459,26 @@ def _read(archive: Archive, number: int, one: dict[str, Any]) -> Predictor:
     """Returns a predictor. Errors: ValueError and others if it is invalid."""
     names = ("feature", "threshold", "left", "right", "value", "roots", "constants")
     forest = Forest.of_arrays({name: archive[f"{number}/{name}"] for name in names})
+    smooth = Smooth.of_arrays({name: archive[f"{number}/{name}"] for name in SMOOTH_FIELDS})
     by_rule = {str(r): _numbers(c) for r, c in one["linear"]["by_rule"].items()}
     linear = Linear(_numbers(one["linear"]["common"]), by_rule)
     errors = dict(one["errors"])
     of_rules = {str(r): _number(e) for r, e in errors.pop("kernel_by_rule").items()}
     rules, ops = ([str(name) for name in one[key]] for key in ("rules", "ops"))
     widths = {len(c) for c in (linear.common, *by_rule.values())}
-    if widths != {BASIS_COUNT} or forest.feature.max(initial=0) >= feature_count(rules, ops):
+    count = feature_count(rules, ops)
+    if (
+        widths != {BASIS_COUNT}
+        or forest.feature.max(initial=0) >= count
+        or len(smooth.mean) != count
+    ):
         raise ValueError("it was trained on other features")
     return Predictor(
         str(one["target"]),
         int(one["threads"]),
         int(one["networks"]),
         int(one["rows"]),
-        rules,
-        ops,
-        linear,
-        forest,
+        Model(rules, ops, linear, forest, smooth),
         Errors(kernel_by_rule=of_rules, **{n: _number(e) for n, e in errors.items()}),
         _number(one["overhead"]),
         {str(k): _number(v) for k, v in one["measured"].items()},

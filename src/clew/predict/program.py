@@ -2,7 +2,12 @@
 
 Kernels run in a known order on planned memory, so the bytes touched between two uses of a place are
 known. This *distance* determines the memory level that still holds the place. Weights are read once
-per run, so their distance is the size of everything a run touches.
+per run, so their distance is the size of everything a run touches. A kernel is assumed to touch all
+of its operands at the same pace from their beginning to their end: between the uses of a place in
+two consecutive kernels lie the rest of the first and the beginning of the second.
+
+The last-level cache is often shared with other programs, whose data displace ours in the course of
+time. So the *age* matters as well: how long the kernels between two uses compute.
 
 Source: Mattson et al., Evaluation Techniques for Storage Hierarchies, 1970 (here, bytes between two
 uses count each time they are touched).
@@ -26,20 +31,27 @@ from clew.te.walk import loads
 
 Array = np.ndarray[Any, Any]
 
-DISTANCES: Final = (1 << 18, 1 << 19, 1 << 20, 2 << 20, 4 << 20, 16 << 20, 64 << 20)
+DISTANCES: Final = tuple(1 << n for n in range(13, 27))
 """Bounds of the classes of distances, in bytes; the last class is beyond all of them."""
+AGES: Final = (30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000)
+"""Bounds of the classes of ages, in cycles; the last class is beyond all of them."""
 KINDS: Final = ("constant", "value", "written")
 """The kinds of bytes touched: weights, other operands, results and temporaries."""
+AGED: Final = ("value", "written")
+"""The kinds whose ages matter. Weights are as old as a run."""
 _PAGE: Final = 1 << 12
+_LEAST_CYCLES: Final = 1000  # a kernel takes some time to start
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Bytes that a kernel touches, by kind and class of distance, and the program's size: bytes of
-    weights, of intermediate values, and of everything a run touches.
+    """Bytes that a kernel touches, by kind and class of distance (`touched`) and, as far as they
+    are beyond the second-level cache, of age (`aged`); the program's size: bytes of weights, of
+    intermediate values, and of everything a run touches.
     """
 
     touched: dict[str, list[int]]
+    aged: dict[str, list[int]]
     constant_bytes: int
     arena_bytes: int
     program_bytes: int
@@ -48,7 +60,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True)
-class _Touch:
+class Touch:
     """A place in a memory space that a step touches."""
 
     kind: str
@@ -57,37 +69,55 @@ class _Touch:
     size: int
 
 
-def surroundings(uses: Sequence[KernelUse], plans: Sequence[SegmentPlan]) -> list[Surroundings]:
-    """Returns the surroundings of each kernel use; uses are in the order in which they run."""
-    sizes: dict[str, list[int]] = {}
+def surroundings(
+    uses: Sequence[KernelUse],
+    plans: Sequence[SegmentPlan],
+    cycles: Sequence[float],
+    near_bytes: int,
+) -> list[Surroundings]:
+    """Returns the surroundings of each kernel use; uses are in the order in which they run.
+
+    `cycles` are those of each use; `near_bytes` is the size of the second-level cache.
+    """
+    sizes: dict[str, tuple[list[int], list[int]]] = {}
     steps = []
     for use in uses:
         key = use.source.key
         if key not in sizes:
-            sizes[key] = _reads(use.source)
-        steps.append(_touches(use, plans[use.segment], sizes[key]))
-    memory = _Memory(plans)
-    whole = 0
-    for touches in steps:  # everything was touched in the previous run
-        whole += sum(t.size for t in touches)
-        for touch in touches:
-            memory.touch(touch, whole)
+            sizes[key] = _reads(use.source), _writes(use.source)
+        steps.append(_touches(use, plans[use.segment], *sizes[key]))
+    return surroundings_of(steps, [plan.arena_bytes for plan in plans], cycles, near_bytes)
+
+
+def surroundings_of(
+    steps: Sequence[Sequence[Touch]],
+    arena_bytes: Sequence[int],
+    cycles: Sequence[float],
+    near_bytes: int,
+) -> list[Surroundings]:
+    """Returns the surroundings of each of some steps, by what they touch."""
     constants = {t.space: t.size for touches in steps for t in touches if t.kind == "constant"}
-    found, at = [], whole
+    lengths = [sum(t.size for t in touches) for touches in steps]
+    distances = _since_last_use(steps, lengths, arena_bytes)
+    ages = _since_last_use(steps, [max(_LEAST_CYCLES, int(c)) for c in cycles], arena_bytes)
+    found = []
     for number, touches in enumerate(steps):
-        classes = {kind: [0] * (len(DISTANCES) + 1) for kind in KINDS}
-        for touch in touches:
-            for distance, size in memory.distances(touch, at):
-                classes[touch.kind][int(np.searchsorted(DISTANCES, distance))] += size
-        at += sum(t.size for t in touches)
-        for touch in touches:
-            memory.touch(touch, at)
+        touched = {kind: [0] * (len(DISTANCES) + 1) for kind in KINDS}
+        aged = {kind: [0] * (len(AGES) + 1) for kind in KINDS}
+        for touch, far, old in zip(touches, distances[number], ages[number], strict=True):
+            beyond = sum(size for distance, size in far if distance > near_bytes)
+            for distance, size in far:
+                touched[touch.kind][int(np.searchsorted(DISTANCES, distance))] += size
+            for age, size in old:
+                share = beyond / max(1, touch.size)
+                aged[touch.kind][int(np.searchsorted(AGES, age))] += int(size * share)
         found.append(
             Surroundings(
-                classes,
+                touched,
+                aged,
                 sum(constants.values()),
-                sum(plan.arena_bytes for plan in plans),
-                whole,
+                sum(arena_bytes),
+                sum(lengths),
                 number / max(1, len(steps) - 1),
                 len(steps),
             )
@@ -95,23 +125,46 @@ def surroundings(uses: Sequence[KernelUse], plans: Sequence[SegmentPlan]) -> lis
     return found
 
 
-def _touches(use: KernelUse, plan: SegmentPlan, reads: Sequence[int]) -> list[_Touch]:
+def _since_last_use(
+    steps: Sequence[Sequence[Touch]], lengths: Sequence[int], arena_bytes: Sequence[int]
+) -> list[list[list[tuple[int, int]]]]:
+    """Returns, for each touch of each step, pairs of the time since the last use and the number of
+    bytes. `lengths` are the times that steps take.
+    """
+    memory = _Memory(arena_bytes)
+    found = []
+    at = 0
+    for repeated in (False, True):  # everything was touched in the previous run
+        for touches, length in zip(steps, lengths, strict=True):
+            began, at = at, at + length
+            if repeated:
+                found.append([memory.since(touch, began, at) for touch in touches])
+            for touch in touches:
+                memory.touch(touch, began, at)
+    return found
+
+
+def _touches(
+    use: KernelUse, plan: SegmentPlan, reads: Sequence[int], writes: Sequence[int]
+) -> list[Touch]:
     args = plan.steps[use.step].args
     found = []
     for number, ref in enumerate(args):
         whole = _whole_bytes(plan, ref)
         reading = number < len(reads)
-        size = min(whole, reads[number]) if reading else whole - ref.offset_bytes
+        # Workspaces follow the results.
+        known = [*reads, *writes]
+        size = min(whole - ref.offset_bytes, known[number] if number < len(known) else whole)
         if reading and ref.kind is BufferKind.CONSTANT:
             kind = "constant"
         else:
             kind = "value" if reading else "written"
         if ref.kind is BufferKind.ARENA:
             start = plan.arena_buffers[ref.index].offset_bytes + ref.offset_bytes
-            found.append(_Touch(kind, (use.segment,), start, size))
+            found.append(Touch(kind, (use.segment,), start, size))
         else:
             space = (use.segment, ref.kind.value, ref.index, ref.offset_bytes)
-            found.append(_Touch(kind, space, 0, size))
+            found.append(Touch(kind, space, 0, size))
     return found
 
 
@@ -129,35 +182,41 @@ def _whole_bytes(plan: SegmentPlan, ref: BufferRef) -> int:
 
 
 class _Memory:
-    """The last time each place was touched: per page in arenas, per buffer elsewhere. Time is
-    measured in bytes touched.
+    """The last step that touched each place, as the times when it began and ended: per page in
+    arenas, per buffer elsewhere.
     """
 
-    def __init__(self, plans: Sequence[SegmentPlan]) -> None:
-        self._pages = [np.zeros(plan.arena_bytes // _PAGE + 1, np.int64) for plan in plans]
-        self._wholes: dict[tuple[Any, ...], int] = {}
+    def __init__(self, arena_bytes: Sequence[int]) -> None:
+        self._pages = [np.zeros((size // _PAGE + 1, 2), np.int64) for size in arena_bytes]
+        self._wholes: dict[tuple[Any, ...], tuple[int, int]] = {}
 
-    def _range(self, touch: _Touch) -> Array:
+    def _range(self, touch: Touch) -> Array:
         pages = self._pages[touch.space[0]]
         held: Array = pages[touch.start // _PAGE : -(-(touch.start + touch.size) // _PAGE)]
         return held
 
-    def touch(self, touch: _Touch, now: int) -> None:
-        """Records that a place is touched."""
+    def touch(self, touch: Touch, began: int, ended: int) -> None:
+        """Records that a step touches a place."""
         if len(touch.space) == 1:
-            self._range(touch)[...] = now
+            self._range(touch)[...] = began, ended
         else:
-            self._wholes[touch.space] = now
+            self._wholes[touch.space] = began, ended
 
-    def distances(self, touch: _Touch, now: int) -> list[tuple[int, int]]:
-        """Returns pairs of a distance and the number of bytes at it."""
+    def since(self, touch: Touch, begins: int, ends: int) -> list[tuple[int, int]]:
+        """Returns pairs of the time since the last use and the number of bytes, for a step that
+        begins and ends at these times: half of the bytes each as the first and the last.
+        """
         if len(touch.space) > 1:
-            return [(now - self._wholes[touch.space], touch.size)]
-        times, pages = np.unique(self._range(touch), return_counts=True)
-        total = int(pages.sum()) or 1
-        return [
-            (now - int(t), touch.size * int(n) // total) for t, n in zip(times, pages, strict=True)
-        ]
+            times, counts = np.array([self._wholes[touch.space]]), np.ones(1, np.int64)
+        else:
+            times, counts = np.unique(self._range(touch), axis=0, return_counts=True)
+        total = int(counts.sum()) or 1
+        found = []
+        for (began, ended), count in zip(times, counts, strict=True):
+            first = touch.size * int(count) // (2 * total)
+            found.append((begins - int(began), first))
+            found.append((ends - int(ended), touch.size * int(count) // total - first))
+        return found
 
 
 def _reads(source: KernelSource) -> list[int]:
@@ -175,6 +234,11 @@ def _reads(source: KernelSource) -> list[int]:
             (t, _size(t.shape) * max(8, bits(t.dtype)) // 8) for t in source.stages.inputs
         )
     ]
+
+
+def _writes(source: KernelSource) -> list[int]:
+    """Returns the bytes of a kernel's results."""
+    return [_size(t.shape) * max(8, bits(t.dtype)) // 8 for t in source.stages.outputs]
 
 
 def _size(shape: Sequence[object]) -> int:

@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from clew.predict.extras import needed
-from clew.predict.instructions import CLASSES
-from clew.predict.program import DISTANCES, KINDS
+from clew.predict.footprints import RUNS
+from clew.predict.instructions import CLASSES, PARTS
+from clew.predict.program import AGED, AGES, DISTANCES, KINDS
 from clew.support.budgets import current, exceeded
 from clew.support.errors import InputError
 from clew.support.files import open_plain, reason_of
@@ -23,6 +24,12 @@ _COUNT: Final = (
     "instructions of this class in one run; those of vectors count the target's registers"
 )
 _CLASSES: Final = range(len(DISTANCES) + 1)
+CACHES: Final = 5
+"""The number of sizes of caches for which a table has lines: those of `describe.cache_sizes`."""
+_PARTS: Final = (
+    "multiply-adds", "vector instructions", "shuffles", "loads", "stores", "divisions", "tiles",
+    "chains of dependent sums", "instructions issued",
+)  # fmt: skip
 
 COLUMNS: Final[dict[str, tuple[str, str]]] = {
     # The origin of the row.
@@ -58,8 +65,17 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     # Its work.
     **{f"count_{name}": ("double", f"{name}: {_COUNT}") for name in CLASSES},
     "cycles": ("double", "cycles of one core with all operands in its first-level cache"),
-    "latency_cycles": ("double", "cycles of its chains of dependent sums"),
+    **{
+        f"{name}_cycles": ("double", f"cycles of one core for its {what}")
+        for name, what in zip(PARTS[1:], _PARTS, strict=True)
+    },
     "iterations": ("double", "iterations of all its loops"),
+    "inner_iterations": ("double", "iterations of its innermost loops"),
+    **{
+        f"lines_{cache}_{run}": ("double", f"cache lines from beyond cache {cache} in runs {run}")
+        for cache in range(CACHES)
+        for run in range(len(RUNS) + 1)
+    },
     "traffic_l1_bytes": ("double", "approximate bytes from beyond the first-level cache"),
     "traffic_l2_bytes": ("double", "approximate bytes from beyond the second-level cache"),
     "loop_depth": ("int64", "nesting depth of loops"),
@@ -76,6 +92,11 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
         f"{kind}_bytes_{n}": ("int64", f"bytes of {what} at distance class {n}")
         for kind, what in zip(KINDS, ("weights", "other operands", "results"), strict=True)
         for n in _CLASSES
+    },
+    **{
+        f"{kind}_aged_{n}": ("int64", f"bytes of {what} from beyond L2 of age class {n}")
+        for kind, what in zip(AGED, ("other operands", "results"), strict=True)
+        for n in range(len(AGES) + 1)
     },
     "program_constant_bytes": ("int64", "weights of the whole program"),
     "program_arena_bytes": ("int64", "memory of its intermediate values"),

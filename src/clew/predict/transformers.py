@@ -8,6 +8,7 @@ from clew.frontends.onnx import ModelProto
 from clew.predict.network import Network
 
 _MOST_WEIGHTS = 130_000_000
+_MOST_PRODUCTS = 5_000_000_000
 
 
 class Transformer(Network):
@@ -128,8 +129,9 @@ def transformer(seed: int) -> tuple[str, ModelProto]:
     length = draw.choice((16, 32, 64, 77, 100, 128, 128, 192, 197, 256, 384))
     batch = draw.choice((1,) * 10 + (2, 4))
     layer_elems = (4 * width + (3 if net.gated else 2) * net.hidden) * width
-    layers = max(1, min(draw.randint(2, 12), _MOST_WEIGHTS // layer_elems))
-    layers = min(layers, max(2, 30_000_000_000 // (2 * layer_elems * length * batch)))
+    # All layers have the same kernels; weights of a few exceed the caches as those of many do.
+    layers = max(1, min(draw.choice((1, 2, 2, 3, 4, 6)), _MOST_WEIGHTS // layer_elems))
+    layers = min(layers, max(1, _MOST_PRODUCTS // (layer_elems * length * batch)))
     x, mask = _embedded(net, kind, batch, length, width)
     length = net.shapes[x][1]
     angles = _angles(net, length, depth) if kind == "gated" else None
@@ -168,7 +170,7 @@ def _embedded(
         x = net.add("Concat", [token, x], (batch, side * side + 1, width), axis=1)
         return net.binary("Add", x, net.weight(1, side * side + 1, width)), None
     ids = net.input("ids", (batch, length), integers=True)
-    vocabulary = draw.choice((1000, 5000, 10_000, 30_000))
+    vocabulary = draw.choice((1000, 5000, 10_000, 30_000, 50_000))
     table = net.weight(vocabulary, width)
     net.table = table
     x = net.add("Gather", [table, ids], (batch, length, width), axis=0)

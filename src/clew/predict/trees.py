@@ -16,7 +16,7 @@ from clew.predict.extras import needed
 
 Array = np.ndarray[Any, Any]
 _REALS: Final = ("threshold", "value")
-# Far above the number that training makes: about 360 trees of 12 leaves.
+# Far above the number that training makes: about 750 trees of 12 leaves.
 _MOST_NODES: Final = 1 << 20
 _MOST_TREES: Final = 10_000
 _MOST_LEVELS: Final = 64
@@ -108,8 +108,16 @@ def _plain(array: Array, real: bool) -> Array:
     return made
 
 
-def fit_forest(features: Array, wanted: Array, seeds: int, turns: int) -> Forest:
-    """Returns trees that predict `wanted`: `turns` of them, for each of several seeds.
+def fit_forest(
+    features: Array,
+    wanted: Array,
+    seeds: int,
+    turns: int,
+    weights: Array | None = None,
+    leaf_rows: int = 15,
+) -> Forest:
+    """Returns trees that predict `wanted`: `turns` of them, for each of several seeds. `weights`
+    are those of rows (alike by default), `leaf_rows` the fewest rows of a leaf.
 
     Errors: I180.
     """
@@ -123,7 +131,7 @@ def fit_forest(features: Array, wanted: Array, seeds: int, turns: int) -> Forest
             max_iter=turns,
             learning_rate=0.06,
             max_leaf_nodes=12,
-            min_samples_leaf=15,
+            min_samples_leaf=leaf_rows,
             max_bins=64,
             l2_regularization=1.0,
             max_features=0.4,
@@ -132,7 +140,7 @@ def fit_forest(features: Array, wanted: Array, seeds: int, turns: int) -> Forest
         )
         # Threads gain little on tables of this size, and lose much if cores are shared.
         with limits(1):
-            model.fit(features, wanted)
+            model.fit(features, wanted, sample_weight=weights)
         baseline += float(np.ravel(model._baseline_prediction)[0]) / seeds
         for (tree,) in model._predictors:
             nodes = tree.nodes
