@@ -98,7 +98,7 @@ def test_a_search_survives_the_loss_of_a_worker(
             watcher.start()
 
     report = clew.tune(
-        module, minutes=8, trials=14, database=path, threads=1, scheduler=cluster.address,
+        module, minutes=8, trials=80, database=path, threads=1, scheduler=cluster.address,
         on_progress=begin,
     )  # fmt: skip
     ended.set()
@@ -107,11 +107,12 @@ def test_a_search_survives_the_loss_of_a_worker(
     assert killed
     assert [w.wait(10) for w in workers if w.pid in killed] == [-signal.SIGKILL] * len(killed)
     assert report.tally is not None
-    assert report.tally.trials >= 14
+    assert report.tally.trials >= 80
     with Store(path) as store:
         trials = store.trials()
     assert {t.state for t in trials} <= {"won", "lost", "undecided"}
-    assert all(t.pairs >= 5 for t in trials)
+    # Those without turns were slower alone, or had the code of another.
+    assert all(t.pairs >= 5 or (t.state == "lost" and t.reason) for t in trials)
 
 
 def test_work_that_ends_its_workers_fails_alone(cluster: Cluster) -> None:
