@@ -56,10 +56,23 @@ def test_bands_of_crowded_images_are_copied(
     assert ("cache_read" in steps(module, target)) == copied
 
 
+@pytest.mark.parametrize(("channels", "copied"), [(2048, True), (1536, True), (1024, False)])
+def test_bands_of_very_many_blocks_are_copied(channels: int, copied: bool) -> None:
+    (target,) = (t for t in targets() if t.name == "cpu-avx2")
+    module = convolution(channels, 256, 13, 13)
+    assert ("cache_read" in steps(module, target)) == copied
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize(
     ("channels", "filters", "height", "width", "batch"),
-    [(512, 144, 64, 64, 1), (256, 128, 32, 128, 2), (1024, 130, 16, 256, 1), (512, 256, 61, 64, 1)],
+    [
+        (512, 144, 64, 64, 1),
+        (256, 128, 32, 128, 2),
+        (1024, 130, 16, 256, 1),
+        (512, 256, 61, 64, 1),
+        (2048, 130, 7, 7, 1),
+    ],
 )
 def test_copied_bands_give_the_same_sums(
     channels: int, filters: int, height: int, width: int, batch: int, threads: int

@@ -39,6 +39,9 @@ _FEW_PANELS: Final = 4
 # them that the image may take.
 _WAYS: Final = 16
 _SHARE_OF_WAYS: Final = 0.5
+# From so many blocks on, a tile's pixels arrive faster from a copy in which blocks are close
+# together (measured on Zen 3).
+_MANY_BLOCKS: Final = 160
 _VECTORS_OF_BLOCK: Final = 2
 # An image becomes one line only if that takes less than this share of the tiles of its lines.
 _GOOD_FIT: Final = 0.95
@@ -219,11 +222,14 @@ def _reads_pixels(info: StageInfo) -> bool:
 
 
 def _is_crowded(info: StageInfo, image: Image, target: Target, kept: int) -> bool:
-    """Whether the blocks of a band of `kept` lines compete for the same places in the second-level
-    cache, although the band fits: their distance is a multiple of many places.
+    """Whether a band of `kept` lines is slow to read although it fits in the second-level cache:
+    each tile reads a few pixels of very many blocks, or blocks compete for the same places in the
+    cache, because their distance is a multiple of many places.
     """
     load = _image_of(info)
     blocks, *rest = load.source.typical_shape[1:]
+    if blocks >= _MANY_BLOCKS:
+        return True
     block_bytes = math.prod(rest) * memory_bytes(load.source.dtype)
     run_bytes = block_bytes * kept // image.height
     way_bytes = target.l2_bytes // _WAYS
