@@ -27,9 +27,9 @@ _PLACES: Final = {kind: [f"{kind}_bytes_{n}" for n in _CLASSES] for kind in KIND
 _AGED: Final = {kind: [f"{kind}_aged_{n}" for n in range(len(AGES) + 1)] for kind in AGED}
 _LINES: Final = [[f"lines_{c}_{run}" for run in range(len(RUNS) + 1)] for c in range(CACHES)]
 _COUNTS: Final = tuple(f"count_{name}" for name in CLASSES)
-_CYCLES: Final = ("cycles", *(f"{name}_cycles" for name in PARTS if name != "all"))
+_WORK: Final = ("cycles", *(f"{name}_cycles" for name in PARTS if name != "all"))
 # Quantities with proportional time that threads divide.
-_DIVIDED: Final = (*_CYCLES, "iterations", "inner_iterations", *_COUNTS)
+_DIVIDED: Final = (*_WORK, "iterations", "inner_iterations", *_COUNTS)
 # Distances from which on bytes are summed: what is farther takes at least as long.
 _FROM: Final = (0, 2, 4, 6, 7, 8, 9, 11, 12, 13, 14)
 _STARTS: Final = ("phases", "chunks")
@@ -41,7 +41,7 @@ _SIZES: Final = (
 )  # fmt: skip
 # Compared with the first estimate.
 _RATIOS: Final = (
-    *_CYCLES, "iterations", "inner_iterations", "bytes", "scratch_bytes", "workspace_bytes",
+    *_WORK, "iterations", "inner_iterations", "bytes", "scratch_bytes", "workspace_bytes",
     "written_bytes", "constant_read_bytes",
 )  # fmt: skip
 _PER_ITERATION: Final = tuple(f"count_{name}" for name in CLASSES if not name.startswith("tile"))
@@ -115,7 +115,7 @@ def facts(columns: Columns, base_ns: Array) -> Array:
     iterations = np.maximum(_column(columns, "iterations"), 1.0)
     made += [_column(columns, name) / iterations for name in _PER_ITERATION]
     cycles = np.maximum(_column(columns, "cycles"), 1.0)
-    made += [_column(columns, name) / cycles for name in _CYCLES[1:]]
+    made += [_column(columns, name) / cycles for name in _WORK[1:]]
     made.append(np.log(base))
     return np.stack(made, axis=1)
 
@@ -131,7 +131,7 @@ FACT_COUNT: Final = (
     + len(_FROM) * len(_PLACES)
     + 2 * sum(len(names) - 2 for names in _AGED.values())
     + len(_PER_ITERATION)
-    + len(_CYCLES)
+    + len(_WORK)
 )
 """The number of facts in `facts`."""
 

@@ -40,7 +40,7 @@ KINDS: Final = ("constant", "value", "written")
 AGED: Final = ("value", "written")
 """The kinds whose ages matter. Weights are as old as a run."""
 _PAGE: Final = 1 << 12
-_LEAST_CYCLES: Final = 1000  # a kernel takes some time to start
+_SHORTEST: Final = 1000  # kernel, in cycles: each takes some time to start
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def surroundings_of(
     constants = {t.space: t.size for touches in steps for t in touches if t.kind == "constant"}
     lengths = [sum(t.size for t in touches) for touches in steps]
     distances = _since_last_use(steps, lengths, arena_bytes)
-    ages = _since_last_use(steps, [max(_LEAST_CYCLES, int(c)) for c in cycles], arena_bytes)
+    ages = _since_last_use(steps, [max(_SHORTEST, int(c)) for c in cycles], arena_bytes)
     found = []
     for number, touches in enumerate(steps):
         touched = {kind: [0] * (len(DISTANCES) + 1) for kind in KINDS}
