@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import weakref
@@ -11,6 +12,18 @@ import pytest
 
 from clew.runner.local import LocalRunner
 from clew.support.interrupts import lasting_interrupts
+
+
+@pytest.fixture(autouse=True)
+def _interrupted_as_usual() -> Iterator[None]:
+    """Tests in the background of a shell ignore Ctrl-C, and callbacks of the collector lose it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    collects = gc.isenabled()
+    gc.disable()
+    yield
+    if collects:
+        gc.enable()
+    signal.signal(signal.SIGINT, before)
 
 
 class Thing:

@@ -352,7 +352,7 @@ def predictor(**changes: Any) -> dict[str, bytes]:
     """Returns the files in a predictor of one tree; `changes` are to what its JSON says, or to its
     arrays.
     """
-    from clew.predict.features import BASIS_COUNT  # noqa: PLC0415
+    from clew.predict.features import BASIS_COUNT, feature_count  # noqa: PLC0415
     from clew.version import VERSION  # noqa: PLC0415
 
     errors = dict.fromkeys(("kernel", "total", "within_10", "within_10_of_time"), 0.1)
@@ -362,15 +362,18 @@ def predictor(**changes: Any) -> dict[str, bytes]:
         "errors": {**errors, "kernel_by_rule": {}}, "overhead": 100.0, "measured": {},
         "linear": {"common": [1.0] * BASIS_COUNT, "by_rule": {}},
     }  # fmt: skip
+    features = feature_count([], [])
     arrays: dict[str, Any] = {
         "feature": np.array([0, -1, -1], np.int32), "threshold": np.array([1.0, 0, 0]),
         "left": np.array([1, 0, 0]), "right": np.array([2, 0, 0]),
         "value": np.array([0, 0.1, 0.2]), "roots": np.array([0]),
         "constants": np.array([0.0, 1.0]),
+        "mean": np.zeros(features), "deviation": np.ones(features),
+        "points": np.zeros((1, features)), "weights": np.zeros(1),
     }  # fmt: skip
     arrays |= {n: v for n, v in changes.items() if n in arrays}
     one |= {n: v for n, v in changes.items() if n in one}
-    head = {"format": 1, "clew": VERSION, "predictors": [one]}
+    head = {"format": 2, "clew": VERSION, "predictors": [one]}
     made = {f"0/{n}.npy": npy_bytes(a) for n, a in arrays.items()}
     return {**made, "predictors.json": json.dumps(head).encode()}
 
