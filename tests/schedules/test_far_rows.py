@@ -56,6 +56,21 @@ def test_many_rows_that_lie_apart_are_copied(
     assert copies(attention(queries, keys, 6, 6, 64, layout), target) == wanted
 
 
+def test_rows_that_are_read_twice_are_not_copied() -> None:
+    """Such as those of rotary embeddings, if they are computed where the scores are."""
+    graph = Graph()
+    q, k, v = (graph.x(1, 1500, 4, 64) for _ in "qkv")
+    turned = graph("add", graph("multiply", k, k), k)
+    orders = {f"{name}_layout": "BSHD" for name in "qkv"}
+    kernel = Function(graph.inputs, graph("nn.attention", q, turned, v, **orders), {"name": "k"})
+    (target,) = (t for t in targets() if t.name == "cpu-avx2")
+    plan = KernelSource(kernel, target).plan
+    copied = [str(s) for s in plan.schedule.steps if str(s).startswith("cache_read")]
+    assert plan.rules == ("attention",)
+    assert len(copied) == 1
+    assert "weighted" in copied[0]
+
+
 @pytest.mark.parametrize(("threads", "guard"), [(1, GuardSide.END), (2, GuardSide.START)])
 @pytest.mark.parametrize(
     ("queries", "keys", "heads", "own", "width"),

@@ -30,6 +30,7 @@ class LocalRunner:
                 with alone():
                     result = work(item)
                 yield item, result
+            check()
 
     def facts(self) -> dict[str, Any]:
         """Returns the facts of this machine."""

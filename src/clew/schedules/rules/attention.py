@@ -233,17 +233,21 @@ def _far_rows(infos: dict[str, StageInfo], scores: str, weighted: str) -> tuple[
         info = infos[name]
         if len(info.reduction_axes) != 1 or not all(isinstance(n.size, int) for n in info.loops):
             continue
-        batch, head, row, inner = info.axes  # the scores have an axis of keys
-        row, inner = (
-            (row, *info.reduction_axes) if name == scores else (*info.reduction_axes, inner)
-        )
+        batch, head, second, last = info.axes
+        (summed,) = info.reduction_axes
+        # Keys are rows of what is summed over, values are summed over rows.
+        row, inner, query = (second, summed, last) if name == scores else (summed, last, second)
         by_name = {n.name: n for n in info.loops}
         rows, elements = by_name[row], by_name[inner]
-        for load in buffer_loads(info.store.value):
+        loads = list(buffer_loads(info.store.value))
+        for load in loads:
+            if load.source.scope != "input" or sum(x.source is load.source for x in loads) > 1:
+                continue
             form = offset_of(load.source, load.indices, Simplifier())
             step = step_along(form, rows.index)
             apart = step is not None and step > elements.typical
-            if load.source.scope == "input" and apart and step_along(form, elements.index) == 1:
+            shared = step_along(form, by_name[query].index) == 0
+            if apart and shared and step_along(form, elements.index) == 1:
                 head_bytes = rows.typical * elements.typical * memory_bytes(load.source.dtype)
                 axes = (batch, head, row, inner)
                 found.append(_FarRows(name, load.source.name, axes, head_bytes))
