@@ -13,8 +13,9 @@ from typing import Final, TypeAlias
 _VALUE: Final = re.compile(r"  (%\w+) = (mul|add|sub|udiv|urem|phi) i64 (.*)")
 _POINTER: Final = re.compile(r"  (%\w+) = getelementptr ([^,]+), ptr (%\w+), i64 (\S+)")
 _LOADED: Final = re.compile(r"  (%\w+) = load ptr, ptr (%\w+)")
-_ELEMENT_BITS: Final = {"i1": 8, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16,
-                        "bfloat": 16, "float": 32, "double": 64, "ptr": 64}  # fmt: skip
+ELEMENT_BITS: Final = {"i1": 8, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16,
+                       "bfloat": 16, "float": 32, "double": 64, "ptr": 64}  # fmt: skip
+"""The bits that an element takes in memory, by LLVM's name of its type."""
 SCRATCH: Final = -1
 """The number of the argument that stands for a kernel's own temporary memory."""
 
@@ -89,7 +90,7 @@ def _element_bytes(element: str) -> int:
     if element.startswith("<"):
         count, element = element[1:-1].split(" x ")
         lanes = int(count)
-    return max(1, lanes * _ELEMENT_BITS.get(element, 32) // 8)
+    return max(1, lanes * ELEMENT_BITS.get(element, 32) // 8)
 
 
 def _plus(a: Sum, b: Sum) -> Sum:

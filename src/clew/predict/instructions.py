@@ -17,7 +17,7 @@ from clew.codegen.artifact import EntryPoint
 from clew.ir.dims import typical
 from clew.machine.costs import Costs
 from clew.machine.target import Target
-from clew.predict.addresses import Addresses
+from clew.predict.addresses import ELEMENT_BITS, Addresses
 from clew.predict.footprints import Footprint, Nest, footprint
 
 _IF_TAKEN: Final = 0.5
@@ -42,8 +42,6 @@ _BACK: Final = re.compile(r"br i1 (%\w+), label %(loop\d+), label %exit\d+")
 _COMPARE: Final = re.compile(r"(%\w+) = icmp \w+ i64 (%\w+), (\S+?)(?:,|$)")
 _ADD: Final = re.compile(r"(%\w+) = add i64 (%\w+), (-?\d+)")
 _VECTOR: Final = re.compile(r"<(\d+) x (i1|i8|i16|i32|i64|half|bfloat|float|double|ptr)>")
-_BITS: Final = {"i1": 8, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "bfloat": 16,
-                "float": 32, "double": 64, "ptr": 64}  # fmt: skip
 _ALU: Final = {"fadd", "fsub", "fmul", "fneg", "fcmp", "select", "and", "or", "xor", "shl", "lshr",
                "ashr", "fptrunc", "fpext", "zext", "sext", "sitofp", "uitofp", "fptosi", "fptoui",
                "add", "sub", "mul", "icmp", "trunc"}  # fmt: skip
@@ -261,7 +259,7 @@ def _classified(op: str, callee: str, line: str, vector_bits: int) -> tuple[str,
     touches.
     """
     vector = _VECTOR.search(line)
-    size = int(vector[1]) * _BITS[vector[2]] / 8 if vector else 0.0
+    size = int(vector[1]) * ELEMENT_BITS[vector[2]] / 8 if vector else 0.0
     registers = max(1.0, 8 * size / vector_bits)
     if callee:
         return _called(callee, registers, size, line)
@@ -314,7 +312,7 @@ def _called(callee: str, registers: float, size: float, line: str) -> tuple[str,
 
 
 def _scalar_bytes(line: str) -> float:
-    for name, bits in _BITS.items():
+    for name, bits in ELEMENT_BITS.items():
         if f" {name}," in line or f" {name} " in line:
             return bits / 8
     return 4.0
