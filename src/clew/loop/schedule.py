@@ -21,6 +21,7 @@ from typing import Any
 from clew.ir.dims import exact_quotient
 from clew.loop.affine import Simplifier
 from clew.loop.ir import Nest, Scope, loops
+from clew.loop.primitives import copies as _copies  # noqa: F401
 from clew.loop.primitives import grid as _grid  # noqa: F401
 from clew.loop.primitives import guards as _guards  # noqa: F401  registers primitives
 from clew.loop.primitives import loops as _loops  # noqa: F401
