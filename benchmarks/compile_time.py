@@ -10,10 +10,7 @@ for fresh memory varies by half a second between processes.
 """
 
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -25,6 +22,7 @@ import typer
 from rich.table import Table
 
 import zoo
+from harness.child import run_child
 from harness.report import console, progress
 from zoo import handmade
 
@@ -43,20 +41,9 @@ class Timing:
 
 def compile_once(path: Path, cache: Path, trace: bool) -> dict[str, float]:
     """Returns {import_s, load_s, compile_s, user_s} of a new process with this cache folder."""
-    command = [sys.executable, "-m", "harness.compile_child", str(path), str(int(trace))]
-    environment = {**os.environ, "CLEW_CACHE_DIR": str(cache)}
-    done = subprocess.run(
-        command,
-        cwd=Path(__file__).parent,
-        env=environment,
-        check=False,
-        capture_output=True,
-        text=True,
+    spans: dict[str, float] = run_child(
+        "compile_child", str(path), str(int(trace)), environment={"CLEW_CACHE_DIR": str(cache)}
     )
-    if done.returncode:
-        progress.print(done.stderr, highlight=False, markup=False)
-        raise typer.Exit(1)
-    spans: dict[str, float] = json.loads(done.stdout)
     return spans
 
 

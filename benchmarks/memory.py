@@ -8,9 +8,6 @@ is already in the disk cache, as on any start except the first.
 """
 
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +17,7 @@ import typer
 from rich.table import Table
 
 import zoo
+from harness.child import run_child
 from harness.report import console, progress
 
 _MIB = 1 << 20
@@ -30,21 +28,10 @@ def measure(engine: str, name: str, threads: int, cache: Path) -> dict[str, int]
     with tempfile.TemporaryDirectory() as folder:
         inputs = Path(folder) / "inputs.npz"
         np.savez(inputs, allow_pickle=False, **zoo.inputs(name))
-        done = subprocess.run(
-            [
-                *(sys.executable, "-m", "harness.memory_child"),
-                *(engine, str(zoo.path(name)), str(inputs), str(threads)),
-            ],
-            cwd=Path(__file__).parent,
-            env={**os.environ, "CLEW_CACHE_DIR": str(cache)},
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-    if done.returncode:
-        progress.print(done.stderr, highlight=False, markup=False)
-        raise typer.Exit(1)
-    figures: dict[str, int] = json.loads(done.stdout)
+        figures: dict[str, int] = run_child(
+            "memory_child", engine, str(zoo.path(name)), str(inputs), str(threads),
+            environment={"CLEW_CACHE_DIR": str(cache)},
+        )  # fmt: skip
     return figures
 
 

@@ -11,8 +11,6 @@ its own in the folder, so that it gains from no other; `--minutes 0` compares on
 import json
 import math
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +25,7 @@ from clew.machine.kept import is_kept, kept_costs
 from clew.machine.measure import measured_costs
 from clew.machine.target import Target, describe_host
 from clew.records import Store
+from harness.child import run_child
 from harness.report import circumstances, console, fill, markdown, progress
 
 _MODELS = "light_resnet50,bert_base,segformer_b0,mobilenet_v2"
@@ -105,18 +104,9 @@ def compare(
 
 def _times(name: str, builds: Sequence[Any], threads: int) -> dict[str, float]:
     """Returns the nanoseconds of calls by build, of turns in a new process."""
-    command = [sys.executable, "-m", "harness.tuning_child", name, json.dumps(builds)]
-    done = subprocess.run(
-        [*command, str(threads), str(_TURNS)],
-        cwd=Path(__file__).parent,
-        check=False,
-        capture_output=True,
-        text=True,
+    found: dict[str, float] = run_child(
+        "tuning_child", name, json.dumps(builds), str(threads), str(_TURNS)
     )
-    if done.returncode:
-        progress.print(done.stderr, highlight=False, markup=False)
-        raise typer.Exit(1)
-    found: dict[str, float] = json.loads(done.stdout)
     return found
 
 
