@@ -226,9 +226,12 @@ def _all_lines(kernel: Kernel, split: Split) -> tuple[LineShare, ...]:
 
 
 def _outside(measured: Measured, ns: float) -> tuple[Outside, ...]:
-    """Returns the breakdown of the time outside kernels, the largest first."""
+    """Returns the breakdown of the time outside kernels, the largest first. All times are 0 where
+    noise makes the kernels' sum exceed the run.
+    """
+    ns = max(ns, 0.0)
     rows = [Outside(what, count, ns * share) for what, (count, share) in measured.outside.items()]
-    return tuple(sorted(rows, key=lambda row: -row.ns)) if ns > 0 else ()
+    return tuple(sorted(rows, key=lambda row: -row.ns))
 
 
 def _hosts(measured: Measured, wall_ns: float, weigh: Weigh) -> list[KernelProfile]:
