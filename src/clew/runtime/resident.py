@@ -2,12 +2,13 @@
 
 A model starts with its weights in a file that all processes share, which takes no time. Reading
 hundreds of megabytes through pages of 4 KiB costs about a tenth of a run, so a process that keeps
-running a model makes a copy: its third call takes longer by the time of the copy, once.
+running a model makes a copy. A thread makes it from the third call on, while calls go on.
 """
 
 from __future__ import annotations
 
 import mmap
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -35,44 +36,67 @@ class Resident:
     def __init__(self, arrays: Sequence[np.ndarray]) -> None:
         self._arrays: Sequence[np.ndarray] = arrays
         self._calls = 0
+        self._thread: threading.Thread | None = None
+        self._moved: list[list[np.ndarray]] = []  # until a call takes it
 
     def count_call(self) -> list[np.ndarray] | None:
-        """Counts a call; returns the arrays at their new locations if this call moved them.
+        """Counts a call; returns the arrays at their new locations if they have moved since the
+        last one. Calls are never kept waiting.
 
         Each array releases its file's pages as it is copied, so only one at a time is in memory
         twice.
         """
         self._calls += 1
-        return self._move() if self._calls == _AFTER_CALLS else None
+        if self._calls == _AFTER_CALLS:
+            self._start()
+        return self._taken() if self._moved else None
 
     def settle(self) -> list[np.ndarray] | None:
         """Moves the arrays now, as after more calls; returns what `count_call` does."""
-        early = self._calls < _AFTER_CALLS
-        self._calls = max(self._calls, _AFTER_CALLS)
-        return self._move() if early else None
+        if self._calls < _AFTER_CALLS:
+            self._calls = _AFTER_CALLS
+            self._start()
+        if self._thread is not None:
+            self._thread.join()
+        return self._taken()
 
-    def _move(self) -> list[np.ndarray] | None:
-        total = _room([a for a in self._arrays if _file_of(a) is not None])
+    def _taken(self) -> list[np.ndarray] | None:
+        try:
+            return self._moved.pop()
+        except IndexError:  # another thread took it
+            return None
+
+    def _start(self) -> None:
+        """Starts the copy, if it is worthwhile."""
+        arrays, self._arrays = self._arrays, ()
+        total = _room([a for a in arrays if _file_of(a) is not None])
         worthwhile = _LEAST_BYTES <= total <= _free_bytes() * _SHARE_OF_FREE
-        moved = self._moved(total) if worthwhile and settings().huge_pages else None
-        self._arrays = ()
-        return moved
+        if worthwhile and settings().huge_pages:
+            # A daemon: the end of the program does not wait for a copy that nobody will read.
+            self._thread = threading.Thread(
+                target=self._work, args=(arrays, total), name="clew-resident", daemon=True
+            )
+            self._thread.start()
 
-    def _moved(self, total_bytes: int) -> list[np.ndarray]:
-        room = aligned_bytes(total_bytes)
-        moved: list[np.ndarray] = []
-        at = 0
-        for array in self._arrays:
-            file = _file_of(array)
-            if file is None:
-                moved.append(array)
-                continue
-            copy = room[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
-            copy[...] = array
-            moved.append(copy)
-            at += round_up(array.nbytes, ALIGNMENT_BYTES)
-            release_pages(array, file)  # a run that has already begun reads them again
-        return moved
+    def _work(self, arrays: Sequence[np.ndarray], total_bytes: int) -> None:
+        self._moved.append(_moved(arrays, total_bytes))
+
+
+def _moved(arrays: Sequence[np.ndarray], total_bytes: int) -> list[np.ndarray]:
+    room = aligned_bytes(total_bytes)
+    moved: list[np.ndarray] = []
+    at = 0
+    for array in arrays:
+        file = _file_of(array)
+        if file is None:
+            moved.append(array)
+            continue
+        copy = room[at : at + array.nbytes].view(array.dtype).reshape(array.shape)
+        copy[...] = array
+        moved.append(copy)
+        at += round_up(array.nbytes, ALIGNMENT_BYTES)
+        release_pages(array, file)  # a run that has already begun reads them again
+    return moved
 
 
 def _file_of(array: np.ndarray) -> mmap.mmap | None:
