@@ -74,7 +74,12 @@ def positions(bound: Bound) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("name", "threads"),
-    [("decoder", 1), ("decoder", 2), ("detector_free", 1), ("encoder_small_free", 2)],
+    [
+        ("decoder", 1),
+        ("decoder", 2),
+        pytest.param("detector_free", 1, marks=pytest.mark.exhaustive),  # half a minute to compile
+        ("encoder_small_free", 2),
+    ],
 )
 def test_numbers_of_a_run_are_those_of_the_plan(name: str, threads: int) -> None:
     for segment in sized(compiled(name, threads)):

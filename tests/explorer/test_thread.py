@@ -49,7 +49,15 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [runner, "--test", str(made)]
 
 
-@pytest.mark.parametrize("name", ["resnet_tiny", "bert_tiny", "if_branches", "loop_recurrence"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("resnet_tiny", marks=pytest.mark.exhaustive),
+        "bert_tiny",
+        "if_branches",
+        "loop_recurrence",
+    ],
+)
 def test_the_page_follows_links_as_the_trace_does(
     name: str, bundle: list[str], tmp_path: Path
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import onnxruntime as ort
 import pytest
@@ -19,6 +22,13 @@ LIGHT = [n for n in store.names("light") if n not in ("light_vgg19", "light_zfne
 BUILT_HERE = [*LIGHT, *store.names("handmade")]
 # The large exports need minutes of numpy; the quick ones have the same operators.
 EXPORTED = [n for n in store.names("quick") if n not in BUILT_HERE]
+_LONG = [n for n in LIGHT if n != "light_squeezenet"]
+
+
+def quick(names: Iterable[str], long: Iterable[str]) -> list[Any]:
+    """Parameters, of which the long ones are left to `make test-all`."""
+    marked = {name: pytest.param(name, marks=pytest.mark.exhaustive) for name in long}
+    return [marked.get(name, name) for name in names]
 
 
 @pytest.fixture
@@ -29,7 +39,9 @@ def network(request):
     return request.param
 
 
-@pytest.mark.parametrize("network", [*BUILT_HERE, *EXPORTED], indirect=True)
+@pytest.mark.parametrize(
+    "network", quick([*BUILT_HERE, *EXPORTED], ["light_bvlc_alexnet"]), indirect=True
+)
 def test_agrees_with_onnx_runtime(network):
     path, feeds = str(store.path(network)), store.inputs(network)
     module = load(path)
@@ -46,7 +58,7 @@ def test_agrees_with_onnx_runtime(network):
         assert np.abs(got.astype(np.float64) - want).max() <= limit
 
 
-@pytest.mark.parametrize("network", [*BUILT_HERE, *EXPORTED], indirect=True)
+@pytest.mark.parametrize("network", quick([*BUILT_HERE, *EXPORTED], _LONG), indirect=True)
 def test_new_values_need_no_new_build(network):
     """A network whose activations were taken to decide sizes would be built for each input."""
     path = store.path(network)
