@@ -18,7 +18,7 @@ from clew.backends.options import Options
 from clew.bisection.checks import BuildCheck
 from clew.ir.expr import Function
 from clew.runtime.cache import Cache
-from clew.runtime.timing import TimedProgram
+from clew.tuning.undisturbed import Pieces, quiet
 from clew.tuning.verifying import alone
 
 CLEARLY_SLOWER: Final = 1.03
@@ -37,7 +37,8 @@ def ratios(
     cache: Cache,
 ) -> list[float]:
     """Returns the times of a kernel with some choices as ratios to its time with the first of them:
-    the least of a few rounds. All are kernels of one program and run in turns on the same operands.
+    the least of a few rounds, of those on an undisturbed core. All are kernels of one program and
+    run in turns on the same operands.
     """
     # The first kernel finds operands where no other kernel has left them: it does not count.
     order = [choices[-1], *choices]
@@ -45,15 +46,15 @@ def ratios(
     build = BuildCheck(0.0, replace(options, schedules=(), backends=()), cache=cache).build(
         case.module, case.inputs
     )
-    watched = TimedProgram(build.program, build.segments)
-    program = watched.part(0)
+    pieces = Pieces(build, quiet())
     arrays = [np.asarray(case.inputs[name]) for name in case.module.input_names]
-    rows: list[list[float]] = []
+    first_ns, _ = pieces.run(arrays)
+    pieces.divide(first_ns)
+    rows: list[np.ndarray[Any, Any]] = []
     ends = time.perf_counter() + _SECONDS
     while len(rows) < _LEAST or (len(rows) < _MOST and time.perf_counter() < ends):
-        watched.clear()
-        program(arrays)
-        taken = watched.round().kernels
-        rows.append([taken[use.segment][use.step] for use in build.uses])
-    least = np.min(np.array(rows, float), axis=0)
+        taken, undisturbed = pieces.run(arrays)
+        rows.append(np.where(undisturbed, taken, np.inf))
+    least = np.min(rows, axis=0)
+    least = np.where(np.isinf(least), first_ns, least)
     return [float(ns / least[1]) for ns in least[1:]]
