@@ -30,8 +30,10 @@ from clew.compiled import CompiledModel
 from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.ir.structural import structural_hash
+from clew.kernel import Kernel
 from clew.passes.apply_history import Advice, ApplyHistory, untuned
 from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.profile.roofs import Roofs, machine
 from clew.runtime.cache import Cache
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
@@ -113,6 +115,7 @@ class Workbench:
         rows = [timed.turn(self.values) for _ in range(_FIRST_TURNS)]
         times = self._by_subject(filled(medians(rows), timed.first_ns))
         facts = facts_of(self.base, self.options.threads)
+        roofs = Roofs(machine(self.options.threads, quick=True))
         found: list[Tunable] = []
         for subject, function in self._functions.items():
             places = self._places[subject]
@@ -120,6 +123,7 @@ class Workbench:
             knobs = self._knobs(uses[0], function)
             if not knobs:
                 continue
+            ns = times[subject]
             found.append(
                 Tunable(
                     subject,
@@ -128,8 +132,9 @@ class Workbench:
                     tuple(places),
                     str(uses[0].source.plan.request),
                     knobs,
-                    times[subject],
+                    ns,
                     facts[places[0]],
+                    1.0 - min(1.0, roofs.of(Kernel(uses[0], self.base), len(uses), ns).limit_share),
                 )
             )
         return found
