@@ -29,7 +29,7 @@ from harness.child import run_child
 from harness.report import circumstances, console, fill, markdown, progress
 
 _MODELS = "light_resnet50,bert_base,segformer_b0,mobilenet_v2"
-_TURNS = 5
+_TURNS = 12
 
 
 @dataclass(frozen=True)

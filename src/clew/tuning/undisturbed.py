@@ -3,11 +3,13 @@
 Other programs share a machine, and often the core itself (its other hardware thread), for some tens
 of milliseconds at a time: equal code then takes up to one and a half times as long. A program runs
 in pieces that are shorter than most undisturbed periods. Each begins in such a period, if one comes
-soon, and a sentinel tells whether it also ended in it.
+soon; a sentinel tells whether it also ended in it, and the operating system whether the thread was
+interrupted meanwhile.
 """
 
 from __future__ import annotations
 
+import resource
 import time
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -37,6 +39,7 @@ class Quiet:
         self._sentinel = sentinel
         self._in_vain = 0
         self._trusts_all_until = 0.0
+        self._interruptions = _interruptions()
 
     @property
     def _trusts_all(self) -> bool:
@@ -46,7 +49,9 @@ class Quiet:
         """Waits for an undisturbed moment, but not for long; returns whether it came."""
         if self._trusts_all:
             return True
-        if self._sentinel.wait(_MOST_WAIT_S):
+        found = self._sentinel.wait(_MOST_WAIT_S)
+        self._interruptions = _interruptions()
+        if found:
             self._in_vain = 0
             return True
         self._in_vain += 1
@@ -56,8 +61,18 @@ class Quiet:
         return False
 
     def is_so(self) -> bool:
-        """Whether the core is undisturbed now."""
-        return self._trusts_all or self._sentinel.undisturbed()
+        """Whether the core is undisturbed now, and the thread was not interrupted since the last
+        look.
+        """
+        if self._trusts_all:
+            return True
+        before, self._interruptions = self._interruptions, _interruptions()
+        return before == self._interruptions and self._sentinel.undisturbed()
+
+
+def _interruptions() -> int:
+    """Returns how often the calling thread has lost its core to another."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
 _shared: list[Quiet] = []
