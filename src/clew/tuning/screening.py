@@ -50,11 +50,12 @@ def ratios(
     arrays = [np.asarray(case.inputs[name]) for name in case.module.input_names]
     first_ns, _ = pieces.run(arrays)
     pieces.divide(first_ns)
-    rows: list[np.ndarray[Any, Any]] = []
+    rows, disturbed = [first_ns], [np.ones(len(first_ns), bool)]
     ends = time.perf_counter() + _SECONDS
-    while len(rows) < _LEAST or (len(rows) < _MOST and time.perf_counter() < ends):
+    while len(rows) <= _LEAST or (len(rows) <= _MOST and time.perf_counter() < ends):
         taken, undisturbed = pieces.run(arrays)
-        rows.append(np.where(undisturbed, taken, np.inf))
-    least = np.min(rows, axis=0)
-    least = np.where(np.isinf(least), first_ns, least)
+        rows.append(taken)
+        disturbed.append(~undisturbed)
+    least = np.min(np.where(disturbed, np.inf, rows), axis=0)
+    least = np.where(np.isinf(least), np.min(rows, axis=0), least)
     return [float(ns / least[1]) for ns in least[1:]]
