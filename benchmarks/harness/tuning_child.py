@@ -15,7 +15,7 @@ import clew
 import zoo
 from clew.machine.costs import Costs
 from clew.machine.target import describe_host
-from clew.tuning.workbench import Timed, medians
+from clew.tuning.workbench import Timed, typical
 
 _WARM_CALLS = 4  # weights move to their final place, caches fill
 
@@ -40,7 +40,7 @@ def main(name: str, builds: str, threads: str, turns: str) -> None:
         for build in names[shift:] + names[:shift]:
             one, values = timed[build]
             rows[build].append(one.turn(values))
-    print(json.dumps({build: float(np.nansum(medians(taken))) for build, taken in rows.items()}))
+    print(json.dumps({build: float(np.nansum(typical(taken))) for build, taken in rows.items()}))
 
 
 if __name__ == "__main__":

@@ -21,9 +21,9 @@ from clew.runtime.cache import Cache
 from clew.tuning.undisturbed import Pieces, quiet
 from clew.tuning.verifying import alone
 
-CLEARLY_SLOWER: Final = 1.03
+CLEARLY_SLOWER: Final = 1.01
 """Candidates with a larger ratio are not measured in the program. Alone, operands come from nearer
-caches, and so candidates that gain by less waiting for memory may look slightly slower.
+caches, and so candidates that gain by less waiting for memory may look no faster.
 """
 _LEAST, _MOST = 3, 12  # rounds
 _SECONDS: Final = 0.3

@@ -24,9 +24,9 @@ from clew.runtime.program import Instruction, RunSegment
 Array = np.ndarray[Any, Any]
 
 _PIECE_NS: Final = 1.5e6
-_MOST_WAIT_S: Final = 0.1
+_MOST_WAIT_S: Final = 0.2
 # Waits in vain, one after another, before all times count for a while.
-_PATIENCE: Final = 10
+_PATIENCE: Final = 15
 _DISTURBED_S: Final = 10.0
 
 
