@@ -49,7 +49,9 @@ def test_where_the_core_is_always_disturbed_all_times_count(
 ) -> None:
     now = 0.0
     monkeypatch.setattr(undisturbed.time, "perf_counter", lambda: now)
-    quiet = Quiet(_Scripted(iter([False] * 4 + [True] + [False] * 11 + [True])))
+    monkeypatch.setattr(undisturbed, "_interruptions", lambda: 0)
+    answers = [False] * 4 + [True] + [False] * (undisturbed._PATIENCE + 1) + [True]
+    quiet = Quiet(_Scripted(iter(answers)))
     waits = [quiet.begin() for _ in range(5 + undisturbed._PATIENCE)]
     assert waits == [False] * 4 + [True] + [False] * undisturbed._PATIENCE  # in vain
     assert quiet.begin()  # without a look at the core
@@ -57,6 +59,13 @@ def test_where_the_core_is_always_disturbed_all_times_count(
     now = undisturbed._DISTURBED_S + 1
     assert not quiet.is_so()
     assert quiet.begin()
+
+
+def test_an_interruption_is_a_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = iter([3, 3, 4, 4])
+    monkeypatch.setattr(undisturbed, "_interruptions", lambda: next(counts))
+    quiet = Quiet(_Scripted(iter([True] * 9)))
+    assert [quiet.is_so() for _ in range(3)] == [True, False, True]
 
 
 def _build(module: Module, tmp_path: Path) -> Workbench:
