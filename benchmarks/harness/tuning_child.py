@@ -1,38 +1,46 @@
 """Times builds of a model in turns, in a process of its own: `python -m harness.tuning_child ...`.
 
 Arguments: a model's name, the builds as JSON (name, costs, and a file of records or "" for each),
-the number of threads, and the number of turns. Prints the medians in nanoseconds as JSON.
+the number of threads, and the number of turns. Prints nanoseconds by build as JSON: the sum of what
+the kernels take, each on an undisturbed core.
 """
 
 import json
-import statistics
 import sys
 from dataclasses import replace
 
+import numpy as np
+
 import clew
 import zoo
-from clew.bench.interleave import interleaved_ns
 from clew.machine.costs import Costs
 from clew.machine.target import describe_host
+from clew.tuning.workbench import Timed, typical
 
 _WARM_CALLS = 4  # weights move to their final place, caches fill
-_TURN_S = 0.1
 
 
 def main(name: str, builds: str, threads: str, turns: str) -> None:
-    """Prints the median times of a call by build."""
-    runs = {}
+    """Prints the times of a call by build."""
+    timed = {}
     for build, costs, records in json.loads(builds):
         machine = replace(describe_host(), costs=Costs.of_record(costs))
         compiled = clew.compile(
             zoo.path(name), target=machine, threads=int(threads), tuned=records or None
         )
-        inputs = list(zoo.inputs(name).values())
+        values = [compiled.checked(list(zoo.inputs(name).values()))]
+        made = compiled.build_for(values[0])
         for _ in range(_WARM_CALLS):
-            compiled(*inputs)
-        runs[build] = lambda compiled=compiled, inputs=inputs: compiled(*inputs)
-    times = interleaved_ns(runs, int(turns), _TURN_S)
-    print(json.dumps({build: statistics.median(taken) for build, taken in times.items()}))
+            made.program(values[0])
+        timed[build] = Timed(made, values), values
+    names = list(timed)
+    rows: dict[str, list[np.ndarray]] = {build: [] for build in names}
+    for turn in range(int(turns)):
+        shift = turn % len(names)
+        for build in names[shift:] + names[:shift]:
+            one, values = timed[build]
+            rows[build].append(one.turn(values))
+    print(json.dumps({build: float(np.nansum(typical(taken))) for build, taken in rows.items()}))
 
 
 if __name__ == "__main__":

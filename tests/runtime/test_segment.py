@@ -205,6 +205,19 @@ def test_profile_and_single_steps() -> None:
     assert segment.time_step(2, [], 40).min() < 20_000
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("ends", [[], [1], [3, 4, 19]])
+def test_a_run_in_pieces(threads: int, ends: list[int]) -> None:
+    segment, x = segment_of(chain(64, 20), threads), np.arange(64, dtype=np.float32)
+    seen: list[bool] = []
+    for shift in range(3):  # of other inputs and outputs
+        (out,), times = segment.in_pieces([x + shift, x], ends, seen.append)
+        np.testing.assert_array_equal(out, segment([x + shift, x])[0])
+        assert times.shape == (20,)
+        assert (times > 0).all()
+    assert seen == [*[True] * (len(ends) + 1), False] * 3
+
+
 def test_a_watch_times_a_range_and_sums_up_over_calls() -> None:
     segment = segment_of(chain(64, 8))
     x = np.ones(64, np.float32)

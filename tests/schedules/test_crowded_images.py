@@ -88,6 +88,23 @@ def test_copied_bands_give_the_same_sums(
     assert np.abs(y - want).max() < 1e-4 * np.abs(want).max()
 
 
+@pytest.mark.parametrize(
+    "choices", ["copied=2 flat=0", "copied=2 flat=1", "copied=1 flat=1 shares=4"]
+)
+def test_bands_are_copied_as_chosen(choices: str) -> None:
+    """Pixel by pixel, or a part of a line at a time."""
+    module = convolution(2048, 144, 2, 250)
+    plain = clew.compile(module, threads=1)
+    (name,) = (k.name for k in plain.kernels if "conv2d" in k.name)
+    asked = clew.schedule_for(name, choose=f"conv: {choices}")
+    chosen = clew.compile(module, threads=1, extend=[asked])
+    made = [str(step) for k in chosen.kernels if k.name == name for step in k.schedule.steps]
+    assert any("cache_read" in step for step in made)
+    x = np.random.default_rng(0).standard_normal((1, 2048, 2, 250), dtype=np.float32)
+    (want,), (found,) = (c.run({c.input_names[0]: x}).values() for c in (plain, chosen))
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)
+
+
 def weights_of(module: Module) -> tuple[Any, Any]:
     relu = module.main.body.fields[0]  # type: ignore[attr-defined]
     added = relu.args[0]

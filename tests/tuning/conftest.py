@@ -12,9 +12,10 @@ import pytest
 from clew.frontends import onnx
 from clew.ir.module import Module
 from clew.predict.network import Network
-from clew.tuning import workbench
+from clew.tuning import undisturbed, workbench
 from clew.tuning.sequential import Demand
 from clew.tuning.tunable import Outcome
+from clew.tuning.undisturbed import Quiet
 from clew.tuning.workbench import Workbench
 
 
@@ -47,6 +48,25 @@ def file(tmp_path: Path) -> Path:
     path = tmp_path / "small.onnx"
     path.write_bytes(small_network().SerializeToString())
     return path
+
+
+class Trusting(Quiet):
+    """Says that the core is always undisturbed."""
+
+    def __init__(self) -> None:
+        pass
+
+    def begin(self) -> bool:
+        return True
+
+    def is_so(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests disturb the core all the time."""
+    monkeypatch.setattr(undisturbed, "_shared", [Trusting()])
 
 
 def law(choices: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -71,6 +72,13 @@ def test_no_candidate_is_tried_twice() -> None:
 def test_neighbors_are_those_before_and_after_any_use() -> None:
     near = neighbors_of(["a", "b", "c", "d", "a"])
     assert near == {"a": {*"abd"}, "b": {*"abc"}, "c": {*"bcd"}, "d": {*"acd"}}
+
+
+def test_kernels_far_from_their_roof_are_tried_first() -> None:
+    far = replace(kernel("far", (0,)), headroom=0.6)
+    near = replace(kernel("near", (1,)), headroom=0.02)
+    first = [Search([far, near], [], "v", seed).propose(1)[0][0] for seed in range(60)]
+    assert first.count("far") > 48
 
 
 def test_records_are_taken_up_again() -> None:

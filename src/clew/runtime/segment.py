@@ -290,6 +290,41 @@ class NativeSegment(Shown):
         del arrays
         return results
 
+    def in_pieces(
+        self, inputs: Sequence[np.ndarray], ends: Sequence[int], between: Callable[[bool], None]
+    ) -> tuple[list[np.ndarray], np.ndarray]:
+        """Returns the outputs of a run, and f64[steps]: the nanoseconds of each step of the plan.
+
+        The run is one native call for the steps before each of `ends`, which are numbers of steps
+        in ascending order, and one for the rest. `between` runs before each of these calls and
+        after the last; it receives whether there is another. A segment with branches or loops is
+        one call.
+
+        Errors: as `__call__`.
+        """
+        watch = Watch(self.n_entries)
+        watched = self.watched(watch)
+        if self._bound.flows or self._bound.loops or not self.n_entries:
+            between(True)
+            results = watched(inputs)
+            between(False)
+            return results, self.by_step(watch.ns())
+        context, arrays, results = watched._begin(inputs, None)
+        for place in range(len(self._starts) - 1):
+            context.arguments_at(place)  # this call writes them
+        times, begin = np.zeros(self.n_entries), 0
+        for end in [*(self.entries_of(step)[0] for step in ends), self.n_entries]:
+            between(True)
+            first = context.steps_address + begin * native.STEP_BYTES
+            watch.clear()
+            driver().run_steps(first, end - begin, self.pool.address, watch.address)
+            times[begin:end] = watch.ns()[: end - begin]
+            begin = end
+        between(False)
+        watched._finish(context, results)
+        del arrays  # keeps the arrays alive while kernels read them
+        return results, self.by_step(times)
+
     @contextmanager
     def prepared(self, inputs: Sequence[np.ndarray]) -> Iterator[Context]:
         """Yields the tables of one call, ready to run its steps, before any has run.

@@ -142,7 +142,7 @@ def describe(setup: Setup) -> Described:
     bench = _bench(setup)
     kernels = bench.tunables()
     decisions = [] if setup.decided else GraphBench(bench).decisions()
-    taken, _ = bench.compared(bench.base.program, bench.base.program, 6)
+    taken, _ = bench.compared(bench.base, bench.base, 6)
     return Described(kernels, decisions, bench.options.threads, quantile(taken, 0.5))
 
 
@@ -201,7 +201,7 @@ def _whole(first: Workbench, bench: Workbench, batch: Batch) -> Outcome:
     """
     new = {**batch.incumbents, **dict(batch.candidates)}
     build = bench.build(new)
-    old_ns, new_ns = bench.compared(first.base.program, build.program, batch.confirming)
+    old_ns, new_ns = bench.compared(first.base, build, batch.confirming)
     values = bench.values[0]
     pairs = zip(first.base.program(values), build.program(values), strict=True)
     error = max((error_of(old, made) for old, made in pairs), default=0.0)

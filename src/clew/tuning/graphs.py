@@ -8,6 +8,7 @@ different kernels are measured together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -175,9 +176,10 @@ class GraphBench:
             for c, comparison in found.items():
                 if comparison.verdict is None or not until_decided:
                     before, after = places[c]
-                    comparison.add(
-                        float(np.sum(times[id(new)][after])), float(np.sum(times[id(old)][before]))
-                    )
+                    new_ns = float(np.sum(times[id(new)][after]))
+                    old_ns = float(np.sum(times[id(old)][before]))
+                    if not math.isnan(new_ns + old_ns):
+                        comparison.add(new_ns, old_ns)
             if until_decided and all(c.verdict is not None for c in found.values()):
                 break
 

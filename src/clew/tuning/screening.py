@@ -18,12 +18,12 @@ from clew.backends.options import Options
 from clew.bisection.checks import BuildCheck
 from clew.ir.expr import Function
 from clew.runtime.cache import Cache
-from clew.runtime.timing import TimedProgram
+from clew.tuning.undisturbed import Pieces, quiet
 from clew.tuning.verifying import alone
 
-CLEARLY_SLOWER: Final = 1.03
+CLEARLY_SLOWER: Final = 1.01
 """Candidates with a larger ratio are not measured in the program. Alone, operands come from nearer
-caches, and so candidates that gain by less waiting for memory may look slightly slower.
+caches, and so candidates that gain by less waiting for memory may look no faster.
 """
 _LEAST, _MOST = 3, 12  # rounds
 _SECONDS: Final = 0.3
@@ -37,7 +37,8 @@ def ratios(
     cache: Cache,
 ) -> list[float]:
     """Returns the times of a kernel with some choices as ratios to its time with the first of them:
-    the least of a few rounds. All are kernels of one program and run in turns on the same operands.
+    the least of a few rounds, of those on an undisturbed core. All are kernels of one program and
+    run in turns on the same operands.
     """
     # The first kernel finds operands where no other kernel has left them: it does not count.
     order = [choices[-1], *choices]
@@ -45,15 +46,16 @@ def ratios(
     build = BuildCheck(0.0, replace(options, schedules=(), backends=()), cache=cache).build(
         case.module, case.inputs
     )
-    watched = TimedProgram(build.program, build.segments)
-    program = watched.part(0)
+    pieces = Pieces(build, quiet())
     arrays = [np.asarray(case.inputs[name]) for name in case.module.input_names]
-    rows: list[list[float]] = []
+    first_ns, _ = pieces.run(arrays)
+    pieces.divide(first_ns)
+    rows, disturbed = [first_ns], [np.ones(len(first_ns), bool)]
     ends = time.perf_counter() + _SECONDS
-    while len(rows) < _LEAST or (len(rows) < _MOST and time.perf_counter() < ends):
-        watched.clear()
-        program(arrays)
-        taken = watched.round().kernels
-        rows.append([taken[use.segment][use.step] for use in build.uses])
-    least = np.min(np.array(rows, float), axis=0)
+    while len(rows) <= _LEAST or (len(rows) <= _MOST and time.perf_counter() < ends):
+        taken, undisturbed = pieces.run(arrays)
+        rows.append(taken)
+        disturbed.append(~undisturbed)
+    least = np.min(np.where(disturbed, np.inf, rows), axis=0)
+    least = np.where(np.isinf(least), np.min(rows, axis=0), least)
     return [float(ns / least[1]) for ns in least[1:]]

@@ -19,7 +19,10 @@ _JUMPS: Final = 40
 _EXPLORED: Final = 0.25  # share of proposals drawn without the ranking
 _LEAST_TRIALS: Final = 60  # that a forecast is made from
 _FADING: Final = 0.5
-_FIRST_PROMISE: Final = 0.08
+# Of what a kernel would save at the machine's roof, a first trial may be expected to bring this
+# share, and a little of a kernel that seems to be at its roof.
+_SHARE_OF_HEADROOM: Final = 0.25
+_LEAST_HEADROOM: Final = 0.05
 _FADE: Final = 0.85
 _RETRAIN_AFTER: Final = 40
 _TOGETHER: Final = 8  # candidates of a kernel in a batch
@@ -40,8 +43,11 @@ class State:
     tried: set[str] = field(default_factory=set)
     won: dict[str, float] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)
-    promise: float = _FIRST_PROMISE
+    promise: float = 0.0
     exhausted: bool = False
+
+    def __post_init__(self) -> None:
+        self.promise = _SHARE_OF_HEADROOM * max(_LEAST_HEADROOM, self.kernel.headroom)
 
     @property
     def ns(self) -> float:

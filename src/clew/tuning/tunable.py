@@ -28,7 +28,8 @@ class Tunable:
 
     `subject` is its structural hash, `uses` the names of its uses, and `places` their positions in
     the program. `default` is the text of the choices made without records. `ns` is its time in a
-    call, of all its uses, and `facts` are numbers about its work.
+    call, of all its uses, and `facts` are numbers about its work. `headroom` is the share of its
+    time that it would save at the machine's roof.
     """
 
     subject: str
@@ -39,6 +40,7 @@ class Tunable:
     knobs: tuple[Knob, ...]
     ns: float
     facts: Mapping[str, float] = field(default_factory=dict)
+    headroom: float = 0.3
 
     @property
     def name(self) -> str:

@@ -8,7 +8,9 @@ So weights come from where they come from in deployment, and neighbors run befor
 from __future__ import annotations
 
 import hashlib
+import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -29,18 +31,20 @@ from clew.compiled import CompiledModel
 from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.ir.structural import structural_hash
+from clew.kernel import Kernel
 from clew.passes.apply_history import Advice, ApplyHistory, untuned
 from clew.passes.precision.convert_precision import ConvertPrecision
+from clew.profile.roofs import Roofs, machine
 from clew.runtime.cache import Cache
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
-from clew.runtime.timing import TimedProgram
 from clew.support.collection import rare_collections
 from clew.support.errors import ClewError
 from clew.tuning.facts import facts_of
 from clew.tuning.screening import CLEARLY_SLOWER, ratios
 from clew.tuning.sequential import Comparison, Demand, quantile
 from clew.tuning.tunable import Knob, Outcome, Tunable
+from clew.tuning.undisturbed import Pieces, quiet
 from clew.tuning.verifying import Verifier
 
 Array = np.ndarray[Any, Any]
@@ -49,12 +53,13 @@ Choices = Mapping[str, str]
 Note = Callable[[str, str, str], None]
 """Receives the subject of a trial, its choices, and its state when that changes."""
 
-_TURN_S: Final = 0.02  # of the counted calls in a turn
+_TURN_S: Final = 0.012  # of the counted calls in a turn
 _MOST_CALLS: Final = 8
 _VALUES: Final = 3  # sets of inputs, which calls use in turn
 _FIRST_TURNS: Final = 12
 _LANES: Final = 3
-_FINALISTS: Final = 3  # candidates of a kernel measured in the program at once
+_QUARTER: Final = 0.25
+_FINALISTS: Final = 2  # candidates of a kernel measured in the program at once
 SLOWER_ALONE: Final = "slower when it runs alone"
 AGAIN: Final = 20
 """The number of turns in which a winner is measured again."""
@@ -96,6 +101,9 @@ class Workbench:
             subject = structural_hash(untuned(function))
             self._functions.setdefault(subject, function)
             self._of_use.append(subject)
+        self._places: dict[str, list[int]] = {}
+        for place, subject in enumerate(self._of_use):
+            self._places.setdefault(subject, []).append(place)
         self._near = neighbors_of(self._of_use)
         self._verifier = Verifier(self.base, self.values[0], self.options, cache)
         self._codes: dict[str, dict[str, str]] = {}
@@ -106,16 +114,18 @@ class Workbench:
     def tunables(self) -> list[Tunable]:
         """Returns the kernels with choices, with their times in the default build."""
         timed = self.timed({})
-        rows = np.array([timed.turn(self.values) for _ in range(_FIRST_TURNS)])
-        times = self.by_subject(np.median(rows, axis=0))
+        rows = [timed.turn(self.values) for _ in range(_FIRST_TURNS)]
+        times = self._by_subject(filled(medians(rows), timed.first_ns))
         facts = facts_of(self.base, self.options.threads)
+        roofs = Roofs(machine(self.options.threads, quick=True))
         found: list[Tunable] = []
         for subject, function in self._functions.items():
-            places = [n for n, s in enumerate(self._of_use) if s == subject]
+            places = self._places[subject]
             uses = [self.base.uses[n] for n in places]
             knobs = self._knobs(uses[0], function)
             if not knobs:
                 continue
+            ns = times[subject]
             found.append(
                 Tunable(
                     subject,
@@ -124,8 +134,9 @@ class Workbench:
                     tuple(places),
                     str(uses[0].source.plan.request),
                     knobs,
-                    times[subject],
+                    ns,
                     facts[places[0]],
+                    1.0 - min(1.0, roofs.of(Kernel(uses[0], self.base), len(uses), ns).limit_share),
                 )
             )
         return found
@@ -141,7 +152,7 @@ class Workbench:
             if len(choice.options) > 1
         )
 
-    def by_subject(self, times: Array) -> dict[str, float]:
+    def _by_subject(self, times: Array) -> dict[str, float]:
         """Returns times of uses, f64[uses], summed by kernel."""
         found: dict[str, float] = {}
         for subject, ns in zip(self._of_use, times, strict=True):
@@ -320,54 +331,55 @@ class Workbench:
         old = self.timed(incumbents)
         new = [self.timed({**incumbents, **lane}, keep=False) for lane in lanes]
         found = [{subject: Comparison(demand) for subject in lane} for lane in lanes]
-        verdicts: dict[tuple[int, str], str] = {}
         ends = time.perf_counter() + seconds
         for turn in range(demand.most):
-            open_ = [n for n, lane in enumerate(lanes) if any((n, s) not in verdicts for s in lane)]
+            open_ = [
+                n
+                for n, lane in enumerate(found)
+                if any(_is_open(comparison, until_decided) for comparison in lane.values())
+            ]
             if not open_ or time.perf_counter() > ends:
                 break
             times = self._turns(turn, old, {n: new[n] for n in open_})
             for number in open_:
                 for subject, comparison in found[number].items():
-                    if (number, subject) in verdicts:
-                        continue
-                    comparison.add(times[number][subject], times[-1][subject])
-                    verdict = comparison.verdict
-                    if verdict is not None and until_decided:
-                        verdicts[number, subject] = verdict
+                    for place in self._places[subject]:
+                        pair = float(times[number][place]), float(times[-1][place])
+                        if _is_open(comparison, until_decided) and not any(map(math.isnan, pair)):
+                            comparison.add(*pair)
         return [
-            _outcome(subject, lane[subject], comparison.verdict or "undecided", comparison)
+            _outcome(subject, lane[subject], comparison, len(self._places[subject]))
             for n, lane in enumerate(lanes)
             for subject, comparison in found[n].items()
         ]
 
-    def _turns(
-        self, turn: int, old: Timed, new: Mapping[int, Timed]
-    ) -> dict[int, dict[str, float]]:
-        """Returns times by kernel of one turn of each program, in an order that rotates: of the old
+    def _turns(self, turn: int, old: Timed, new: Mapping[int, Timed]) -> dict[int, Array]:
+        """Returns times by use of one turn of each program, in an order that rotates: of the old
         one as number -1.
         """
         programs = [(-1, old), *new.items()]
         shift = turn % len(programs)
         return {
-            number: self.by_subject(program.turn(self.values))
+            number: program.turn(self.values)
             for number, program in programs[shift:] + programs[:shift]
         }
 
-    def compared(self, old: Program, new: Program, rounds: int) -> tuple[list[float], list[float]]:
-        """Returns nanoseconds of whole calls without watches: medians of turns, old and new."""
-        programs = (old, new)
-        calls = self.timed({}).calls
-        found: tuple[list[float], list[float]] = ([], [])
+    def compared(self, old: Build, new: Build, rounds: int) -> tuple[list[float], list[float]]:
+        """Returns nanoseconds of calls in turns, old and new: the sum of what the kernels take,
+        each on an undisturbed core. A kernel that was disturbed in a turn counts with its median of
+        the others. Where kernels take a millisecond in all, the time of a call outside of them is
+        not small; it is the same in both.
+        """
+        timed = [self.timed({}) if b is self.base else Timed(b, self.values) for b in (old, new)]
+        rows: tuple[list[Array], list[Array]] = ([], [])
         for turn in range(rounds):
             for number in (0, 1) if turn % 2 else (1, 0):
-                _call(programs[number], self.values[turn % _VALUES])
-                taken = [_call(programs[number], v) for v in self._in_turn(calls)]
-                found[number].append(quantile(taken, 0.5))
-        return found
-
-    def _in_turn(self, calls: int) -> Sequence[Sequence[Array]]:
-        return [self.values[n % _VALUES] for n in range(calls)]
+                rows[number].append(timed[number].turn(self.values))
+        first, second = (
+            [float(np.sum(filled(row, filled(medians(taken), one.first_ns)))) for row in taken]
+            for taken, one in zip(rows, timed, strict=True)
+        )
+        return first, second
 
     def outputs(self, choices: Choices) -> list[Any]:
         """Returns the outputs of the program with these choices, for the first set of inputs."""
@@ -417,32 +429,53 @@ def neighbors_of(subjects: Sequence[str]) -> Mapping[str, set[str]]:
 
 
 class Timed:
-    """A program whose kernels are timed inside whole calls."""
+    """A program whose kernels are timed inside whole calls, each on an undisturbed core."""
 
     def __init__(self, build: Build, values: Sequence[Sequence[Array]]) -> None:
         self.build = build
-        self._timed = TimedProgram(build.program, build.segments)
-        self._program = self._timed.part(0)
-        took_ns = min(_call(self._program, v) for v in values)
+        self._pieces = Pieces(build, quiet())
+        took_ns = min(_call(build.program, v) for v in values)
         self.calls = int(np.clip(_TURN_S * 1e9 / took_ns, 1, _MOST_CALLS))
         self._is_short = took_ns < _TURN_S * 1e9
+        self.first_ns, _ = self._pieces.run(values[0])
+        self._pieces.divide(self.first_ns)
 
     def turn(self, values: Sequence[Sequence[Array]]) -> Array:
         """Returns f64[uses]: nanoseconds of each kernel use in a call, the median of some calls.
+        Those that something else disturbed do not count; NaN if all were.
 
         The first call of a short program, which loads caches that the other one has used, does not
         count. A long one finds caches in the same state in every call.
         """
         if self._is_short:
-            _call(self._program, values[0])
+            _call(self.build.program, values[0])
         rows = []
         for number in range(self.calls):
-            self._timed.clear()
-            _call(self._program, values[number % len(values)])
-            taken = self._timed.round().kernels
-            rows.append([taken[use.segment][use.step] for use in self.build.uses])
-        found: Array = np.median(np.array(rows, float), axis=0)
-        return found
+            taken, undisturbed = self._pieces.run(values[number % len(values)])
+            rows.append(np.where(undisturbed, taken, np.nan))
+        return medians(rows)
+
+
+def filled(row: Array, others: Array) -> Array:
+    """Returns a row with others' values in place of NaN."""
+    return np.where(np.isnan(row), others, row)
+
+
+def typical(rows: Sequence[Array]) -> Array:
+    """Returns the lower quartiles of columns without NaN, as not all disturbances are noticed; NaN
+    for a column of nothing else.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of columns of NaN
+        found: Array = np.nanquantile(np.array(rows, float), _QUARTER, axis=0)
+    return found
+
+
+def medians(rows: Sequence[Array]) -> Array:
+    """Returns the medians of columns without NaN; NaN for a column of nothing else."""
+    table = np.ma.masked_invalid(np.array(rows, float))
+    found: Array = np.ma.median(table, axis=0).filled(np.nan)  # type: ignore[no-untyped-call]
+    return found
 
 
 def _call(program: Program, values: Sequence[Array]) -> int:
@@ -463,7 +496,8 @@ def _failed(subject: str, choices: str, error: ClewError) -> Outcome:
 
 def repeated(first: Outcome, second: Outcome, demand: Demand) -> Outcome:
     """Returns the outcome of a candidate that won, with the times of the turns that followed."""
-    assert second.ratio is not None
+    if second.ratio is None:
+        return first
     wins = second.ratio < 1.0 - demand.margin / 2
     return replace(
         second,
@@ -473,15 +507,25 @@ def repeated(first: Outcome, second: Outcome, demand: Demand) -> Outcome:
     )
 
 
-def _outcome(subject: str, choices: str, state: str, found: Comparison) -> Outcome:
+def _is_open(comparison: Comparison, until_decided: bool) -> bool:
+    """Whether more turns are wanted: up to the answer, or up to the largest number."""
+    if until_decided:
+        return comparison.verdict is None
+    return comparison.turns < comparison.demand.most
+
+
+def _outcome(subject: str, choices: str, found: Comparison, uses: int) -> Outcome:
+    """Returns the outcome of a comparison of single uses of a kernel, of which a call has some."""
+    if not found.turns:
+        return Outcome(subject, choices, "undecided", "something disturbed every turn")
     return Outcome(
         subject,
         choices,
-        state,
-        ns=quantile(found.new_ns, 0.5),
-        q1_ns=quantile(found.new_ns, 0.25),
-        q3_ns=quantile(found.new_ns, 0.75),
-        against_ns=quantile(found.old_ns, 0.5),
+        found.verdict or "undecided",
+        ns=uses * quantile(found.new_ns, 0.5),
+        q1_ns=uses * quantile(found.new_ns, 0.25),
+        q3_ns=uses * quantile(found.new_ns, 0.75),
+        against_ns=uses * quantile(found.old_ns, 0.5),
         pairs=found.turns,
         ratio=found.ratio,
     )

@@ -43,6 +43,9 @@ _SHARE_OF_WAYS: Final = 0.5
 # together (measured on Zen 3).
 _MANY_BLOCKS: Final = 160
 _VECTORS_OF_BLOCK: Final = 2
+# How a copy lies in memory: a tile reads few bytes of each block, or all channels of few pixels.
+_BY_BLOCKS: Final = 1
+_BY_PIXELS: Final = 2
 # An image becomes one line only if that takes less than this share of the tiles of its lines.
 _GOOD_FIT: Final = 0.95
 # Lines of a register tile if only a run knows the size of the image. Small images then fill most of
@@ -114,9 +117,13 @@ class Conv(Rule[Convolution]):
         ]
         if match.flat is not None:
             choices.append(flag("flat", flat, "the image as one line"))
+            if kept == 1:
+                about = "bands that share a line, if the image is one line"
+                choices.append(Choice("shares", 1, (1, 2, 4), about))
         if not match.own_channels and _reads_pixels(match.info):
             copied = kept < image.height and _is_crowded(match.info, image, match.target, kept)
-            choices.append(flag("copied", copied, "copy a band of the image for all its panels"))
+            about = "copy a band of the image for all its panels: 1 by blocks, 2 pixel by pixel"
+            choices.append(Choice("copied", int(copied), (0, _BY_BLOCKS, _BY_PIXELS), about))
         return Space(tuple(choices))
 
     def schedule(self, match: Convolution, settings: Settings) -> Schedule:
@@ -131,6 +138,8 @@ class Conv(Rule[Convolution]):
         co_outer, co_inner = schedule.split(co, vectors)
         down, *across = [*rows, ow]
         kept = settings["band"] * (match.image.width if flat else 1)
+        if flat and "shares" in settings:
+            kept = max(columns, kept // settings["shares"])
         if kept < schedule.extent(down):
             schedule.reorder(down, n, co_outer, co_inner, *across, ci)  # bands may differ in height
             unit = 1 if rows else columns  # whole tiles
@@ -140,7 +149,11 @@ class Conv(Rule[Convolution]):
             outer.insert(0, band)
         copy = ""
         if len(outer) > 1 and settings.get("copied"):
-            copy = schedule.cache_read(info.name, _image_of(match.info).source.name)
+            image = _image_of(match.info).source.name
+            by_pixels = settings["copied"] == _BY_PIXELS
+            copy = schedule.cache_read(
+                info.name, image, *(_loops_of(info, image) if by_pixels else ())
+            )
             copied_lanes = stage_infos(schedule)[copy].axes[-1]
         schedule.reorder(*outer, co_outer, down, *across, co_inner, ci)
         inside = []
@@ -179,6 +192,13 @@ class Conv(Rule[Convolution]):
             schedule, info, match.lanes, blocks=info.axes[1], unroll=settings["unroll"],
             apart=STEPS_OF_IMAGES,
         )  # fmt: skip
+
+
+def _loops_of(info: StageInfo, buffer: str) -> list[str]:
+    """Returns the loops over what a convolution reads of its image, those over channels last."""
+    image = next(x for x in buffer_loads(info.store.value) if x.source.name == buffer)
+    read = {n.name for n in info.loops if any(contains(i, n.index) for i in image.indices)}
+    return [name for name in (*info.axes, *info.reduction_axes) if name in read]
 
 
 def _is_free(image: Image) -> bool:

@@ -39,17 +39,21 @@ from clew.te.walk import nodes
 
 # The current panel and the next one take the rest of the second-level cache.
 _SHARE_OF_ROWS: Final = 0.4
+_VECTORS: Final = (1, 2, 3, 4)
+_MOST_VECTORS: Final = max(_VECTORS)
 
 
 @dataclass(frozen=True)
 class Product(TailMatch):
     """A product whose columns are contiguous in one operand. `together` is the number of rows that
-    share the second operand; 0 if all do.
+    share the second operand; 0 if all do. `panel` is the number of columns in a panel of the second
+    operand; all columns if it is not packed in panels.
     """
 
     lanes: int
     columns: int
     together: int
+    panel: int
 
     @property
     def height(self) -> int:
@@ -80,13 +84,23 @@ class Matmul(Rule[Product]):
         if None in steps or not any(steps):
             return None
         together = _rows_together(info) if len(info.axes) > 1 else 0
-        return Product(schedule, target, anchor, root, lanes, last.typical, together)
+        panel = min(
+            (
+                x.source.typical_shape[-1]
+                for x, step in zip(buffer_loads(info.store.value), steps, strict=True)
+                if step == 1
+            ),
+            default=last.typical,
+        )
+        return Product(schedule, target, anchor, root, lanes, last.typical, together, panel)
 
     def choices(self, match: Product) -> Space:
         target, height = match.target, match.height
         vectors = vectors_of_tile(match.columns, match.lanes)
+        if match.panel < match.columns:
+            vectors = min(max(1, match.panel // match.lanes), _MOST_VECTORS)
         choices = [
-            Choice("vectors", vectors, (1, 2, 3, 4), "vectors of columns in a register tile"),
+            Choice("vectors", vectors, _VECTORS, "vectors of columns in a register tile"),
             Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
             flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
