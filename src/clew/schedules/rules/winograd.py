@@ -311,17 +311,18 @@ def _multiply(
     panel = schedule.fuse(schedule.fuse(i, j), panel)
     tiles, row = split_tiles(schedule, t, settings["rows"])
     schedule.compute_at(info.name, tiles, "register")
-    product, unroll = stages.product, settings["unroll"]
-    if product is not None and _lanes_of_sums(stages, target) < lanes:
-        lanes = _lanes_of_sums(stages, target)
+    product, unroll, lane = stages.product, settings["unroll"], oi
     if product is not None:
+        lanes = _lanes_of_sums(stages, target)
         reduction = dot_tile(schedule, info, lanes, product.group, info.axes[2], unroll)
     else:
         reduction = register_tile(
             schedule, info, lanes, blocks=info.axes[2], unroll=unroll, apart=STEPS_OF_IMAGES
         )
-    vector, lane = schedule.split(oi, lanes)
-    for name in (row, block, vector):
+    if _vectors_of_block(stages, target) > 1:
+        vector, lane = schedule.split(oi, lanes)
+        schedule.unroll(vector)
+    for name in (row, block):
         schedule.unroll(name)
     schedule.vectorize(lane)
     if settings["prefetch"]:
