@@ -12,6 +12,7 @@ from clew.codegen.lane_masks import lanes_at_least_zero
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
 from clew.codegen.math.vmath import intrinsic
+from clew.codegen.narrowing import fits, without_lower_bound
 from clew.codegen.quotients import (
     MOST,
     Divisor,
@@ -162,6 +163,10 @@ class Values(Indices):
             ):
                 return found
             case Cast():
+                packs = self.lanes > 1 and self.b.module.instructions.packs_integers and fits(expr)
+                if packs and self.uses_lane(expr):
+                    number = self.value(without_lower_bound(expr))
+                    return arith.packed(self.b, expr.dtype, number)
                 return arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Bitcast():
                 return arith.bitcast(self.b, expr.dtype, self.value(expr.a))

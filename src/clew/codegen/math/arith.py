@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import numpy as np
+
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import (
     HALVES,
@@ -39,7 +41,7 @@ from clew.codegen.math.vmath import (
     power,
 )
 from clew.codegen.storage import decoded, encoded
-from clew.ir.types import STORAGE, bits, is_float, is_integer
+from clew.ir.types import STORAGE, bits, is_float, is_integer, to_numpy
 from clew.support.errors import CompileError
 from clew.te.expr import ARITHMETIC, BITWISE, COMPARISONS, UNARY
 
@@ -53,6 +55,7 @@ __all__ = [
     "isnan",
     "literal",
     "literal_of",
+    "packed",
     "reduce",
     "rounded_integers",
     "select",
@@ -326,6 +329,17 @@ def cast(b: Builder, dtype: str, x: Value) -> Value:
     Errors: C150 for a cast to `f8e8m0fnu`.
     """
     return _cast(Lanes(b, x), dtype).value
+
+
+def packed(b: Builder, dtype: str, x: Value) -> Value:
+    """Returns `i32` that are in the range of a narrower integer dtype in that dtype, clamped to the
+    range: instructions that pack vectors do so at no cost.
+    """
+    limits = np.iinfo(to_numpy(dtype))
+    lanes = Lanes(b, x)
+    for name, limit in (("llvm.smax", limits.min), ("llvm.smin", limits.max)):
+        lanes = lanes.intrinsic(name, lanes.like(int(limit)))
+    return _resize(lanes, dtype).value
 
 
 def _cast(x: Lanes, dtype: str) -> Lanes:
