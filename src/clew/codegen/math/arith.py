@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
 from clew.codegen.builder import Builder, Value, llvm_type
 from clew.codegen.lanes import (
     HALVES,
@@ -41,7 +39,7 @@ from clew.codegen.math.vmath import (
     power,
 )
 from clew.codegen.storage import decoded, encoded
-from clew.ir.types import STORAGE, bits, is_float, is_integer, to_numpy
+from clew.ir.types import STORAGE, bits, is_float, is_integer
 from clew.support.errors import CompileError
 from clew.te.expr import ARITHMETIC, BITWISE, COMPARISONS, UNARY
 
@@ -331,14 +329,11 @@ def cast(b: Builder, dtype: str, x: Value) -> Value:
     return _cast(Lanes(b, x), dtype).value
 
 
-def packed(b: Builder, dtype: str, x: Value) -> Value:
-    """Returns `i32` that are in the range of a narrower integer dtype in that dtype, clamped to the
-    range: instructions that pack vectors do so at no cost.
-    """
-    limits = np.iinfo(to_numpy(dtype))
+def packed(b: Builder, dtype: str, x: Value, limits: tuple[int, int]) -> Value:
+    """Returns `i32` that are clamped to limits, in a narrower integer dtype of their lowest bits."""
     lanes = Lanes(b, x)
-    for name, limit in (("llvm.smax", limits.min), ("llvm.smin", limits.max)):
-        lanes = lanes.intrinsic(name, lanes.like(int(limit)))
+    for name, limit in zip(("llvm.smax", "llvm.smin"), limits, strict=True):
+        lanes = lanes.intrinsic(name, lanes.like(limit))
     return _resize(lanes, dtype).value
 
 
