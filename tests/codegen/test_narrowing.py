@@ -19,7 +19,6 @@ from clew.ops.registry import get_op
 from clew.te.expr import Cast, Imm, Inlined, Scalar, binary, cast
 from clew.te.tensor import placeholder
 
-
 pytestmark = pytest.mark.usefixtures("shared_kernels")
 
 Array = np.ndarray[Any, Any]

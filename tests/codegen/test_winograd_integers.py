@@ -9,7 +9,7 @@ import pytest
 
 import clew
 import clew.ops
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
+from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.loop.interpret import interpret

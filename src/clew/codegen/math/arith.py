@@ -330,7 +330,7 @@ def cast(b: Builder, dtype: str, x: Value) -> Value:
 
 
 def packed(b: Builder, dtype: str, x: Value, limits: tuple[int, int]) -> Value:
-    """Returns `i32` that are clamped to limits, in a narrower integer dtype of their lowest bits."""
+    """Returns `i32`, clamped to limits, as a narrower integer dtype: the lowest bits."""
     lanes = Lanes(b, x)
     for name, limit in zip(("llvm.smax", "llvm.smin"), limits, strict=True):
         lanes = lanes.intrinsic(name, lanes.like(limit))

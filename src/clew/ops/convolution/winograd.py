@@ -63,7 +63,7 @@ class Transforms:
     @property
     def growth(self) -> int:
         """How many times as large as the largest magnitude of an image its transform may be."""
-        return round(np.abs(self.data_rows @ self.data_parts).sum(axis=1).max() ** 2)
+        return int(np.abs(self.data_rows @ self.data_parts).sum(axis=1).max()) ** 2
 
     @property
     def shift(self) -> int:

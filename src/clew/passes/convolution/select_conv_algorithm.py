@@ -179,8 +179,8 @@ class _Selector(Rewriter):
         return found
 
     def _select(self, in_vectors: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:
-        """Returns the fastest algorithm, subject to the required gains. The first in `in_vectors` is
-        the direct algorithm.
+        """Returns the fastest algorithm, subject to the required gains. The first one in
+        `in_vectors` is the direct algorithm.
         """
         options, direct = self._options, in_vectors[0]
         fastest = min(in_vectors, key=lambda a: a.cycles)

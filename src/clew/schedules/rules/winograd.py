@@ -230,9 +230,7 @@ def _arrange_tiles(
     return group
 
 
-def _arrange_image(
-    schedule: Schedule, root: str, stages: Stages, rows: int, target: Target
-) -> str:
+def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int, target: Target) -> str:
     """Orders the loops over the image and unrolls the pixels of a tile. Returns the loop over
     groups, or "" if there are no groups.
     """
