@@ -100,3 +100,11 @@ def test_packed_integers_are_those_of_the_reference(dtype: str, zero: int) -> No
         expected = np.clip(np.where(np.isnan(x), bounds.min, rounded), bounds.min, bounds.max)
     np.testing.assert_array_equal(found[0], expected)
     np.testing.assert_array_equal(found[1], expected.astype("i2") - int(point))
+
+
+@pytest.mark.parametrize(
+    ("features", "packs"),
+    [("+avx2", True), ("+avx2,+avx512bw", False), ("+avx2,+avxvnni", False), ("+sse2", False)],
+)
+def test_targets_that_pack(features: str, packs: bool) -> None:
+    assert instructions_of(features).packs_integers is packs
