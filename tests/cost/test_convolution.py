@@ -83,3 +83,12 @@ def test_terms_at_a_size_are_the_cycles_at_that_size() -> None:
     cycles = 1024 // 16 * tile + 1024 * pixel + 1024 * result + weights
     known = split_cycles(layer, image, 3, 32, WIDE)
     assert known < cycles < 1.1 * known  # sums pass through memory
+
+
+def test_pairs_of_integers_take_half_the_vectors_of_floats() -> None:
+    """Transforms of sums do not: these are of 32 bits."""
+    narrow = target_of("cpu-avx2")
+    layer = ConvLayer(1, 128, 128, 28, 28, dtype="i16")
+    floats = replace(layer, dtype="f32")
+    assert best(layer, narrow) == 4
+    assert 0.5 < winograd_cycles(layer, 4, narrow) / winograd_cycles(floats, 4, narrow) < 0.6

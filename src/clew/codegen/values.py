@@ -12,6 +12,7 @@ from clew.codegen.lane_masks import lanes_at_least_zero
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
 from clew.codegen.math.vmath import intrinsic
+from clew.codegen.narrowing import narrowed
 from clew.codegen.quotients import (
     MOST,
     Divisor,
@@ -162,12 +163,32 @@ class Values(Indices):
             ):
                 return found
             case Cast():
-                return arith.cast(self.b, expr.dtype, self.value(expr.a))
+                return self._packed(expr) or arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Bitcast():
                 return arith.bitcast(self.b, expr.dtype, self.value(expr.a))
             case Checked():
                 return self.checked(expr)
         raise AssertionError(type(expr))
+
+    def _packed(self, expr: Cast) -> Value | None:
+        """Returns integers in fewer bits by instructions that pack vectors; None for other casts,
+        and where other instructions narrow faster.
+        """
+        if self.lanes == 1 or not self.b.module.instructions.packs_integers:
+            return None
+        found = narrowed(expr)
+        if found is None or not self.uses_lane(found.number):
+            return None
+        line = self.b.line
+        for part in found.inside:
+            self.b.line = self.lines.get(id(part), self.b.line)
+        number = self.value(found.number)
+        packed = arith.packed(self.b, expr.dtype, number, (found.low, found.high))
+        self.b.line = line
+        if found.offset:
+            offset = literal(found.offset, expr.dtype, packed.lanes)
+            packed = arith.binary(self.b, "add", packed, offset)
+        return packed
 
     def _looked_up(self, expr: Load) -> Value | None:
         """Returns the elements of a table of bytes in registers; None for other loads."""

@@ -117,7 +117,8 @@ def winograd_terms(layer: ConvLayer, tile: int, target: Target) -> tuple[float, 
     points, filters = (tile + WINDOW - 1) ** 2, layer.inner * layer.outer
     forth, back = (steps * costs.transform_step for steps in _TRANSFORM_STEPS[tile])
     products = points * filters / lanes / costs.vector_multiply_adds
-    transforms = (layer.inner * forth + layer.outer * back) / lanes
+    sums = target.vector_lanes("f32") if layer.dtype == "i16" else lanes
+    transforms = layer.inner * forth / lanes + layer.outer * back / sums
     weights = points * layer.weight_bytes / (costs.weight_bytes * costs.panel_gain)
     return products, transforms, weights
 

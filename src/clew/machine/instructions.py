@@ -115,6 +115,13 @@ class Instructions:
         """LLVM's function that takes 64 of the 128 bytes in two vectors; "" if there is none."""
         return "llvm.x86.avx512.vpermi2var.qi.512" if self.has("avx512vbmi") else ""
 
+    @property
+    def packs_integers(self) -> bool:
+        """Whether integers are narrowed fastest by instructions that pack two vectors. AVX-512 has
+        others; CPUs with dot products of bytes were not measured.
+        """
+        return self.has("avx2") and not (self.has("avx512bw") or self.has("avxvnni"))
+
     def scale(self, lanes: int) -> str:
         """Returns LLVM's masked function for `x * 2**n` of f32; "" if there is none."""
         whole = self.has("avx512f") and lanes * _LANE_BITS == _DOT_BITS[-1]

@@ -45,6 +45,11 @@ def i32(*shape: Dim) -> TensorType:
     return TensorType(shape, "i32")
 
 
+def i16(*shape: Dim) -> TensorType:
+    """Returns an `i16` tensor type."""
+    return TensorType(shape, "i16")
+
+
 def i8(*shape: Dim) -> TensorType:
     """Returns an `i8` tensor type."""
     return TensorType(shape, "i8")

@@ -53,6 +53,7 @@ __all__ = [
     "isnan",
     "literal",
     "literal_of",
+    "packed",
     "reduce",
     "rounded_integers",
     "select",
@@ -326,6 +327,14 @@ def cast(b: Builder, dtype: str, x: Value) -> Value:
     Errors: C150 for a cast to `f8e8m0fnu`.
     """
     return _cast(Lanes(b, x), dtype).value
+
+
+def packed(b: Builder, dtype: str, x: Value, limits: tuple[int, int]) -> Value:
+    """Returns `i32`, clamped to limits, as a narrower integer dtype: the lowest bits."""
+    lanes = Lanes(b, x)
+    for name, limit in zip(("llvm.smax", "llvm.smin"), limits, strict=True):
+        lanes = lanes.intrinsic(name, lanes.like(limit))
+    return _resize(lanes, dtype).value
 
 
 def _cast(x: Lanes, dtype: str) -> Lanes:

@@ -9,7 +9,7 @@ combinations).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -17,14 +17,15 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim
-from clew.ops.common import accumulator, bf16, differ, f16, f32, need_rank, same_dtype
-from clew.ops.convolution.stages import clips_of, window_size
+from clew.ir.types import from_numpy, is_integer, to_numpy
+from clew.ops.common import accumulator, bf16, differ, f16, f32, i8, i16, need_rank, same_dtype
+from clew.ops.convolution.stages import clips_of, product_group, window_size
 from clew.ops.convolution.windows import blocks
 from clew.ops.registry import Sample, register_op
 from clew.support.arrays import aligned_empty
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
-from clew.te.expr import all_of, as_scalar
+from clew.te.expr import all_of, as_scalar, binary
 
 Array = np.ndarray[Any, Any]
 
@@ -33,6 +34,14 @@ _FILTERS_AT_ONCE = 512
 # Squares of the finite points besides 0; each is a pair a and -a. With sqrt(1/2) and sqrt(2), the
 # largest error is a quarter of the error with 1 and 2.
 _SQUARES: Final = {2: (1.0,), 4: (0.5, 2.0)}
+# Of integers: squares of the points, and the factors of a filter's transform that make it whole: of
+# all rows, and of the last one, which is whole anyway. With a smaller factor its products fit 16
+# bits; the last number is the rest of the factor, applied to the sums.
+_WHOLE: Final = {2: ((1.0,), 2, 2, 1), 4: ((1.0, 4.0), 24, 12, 2)}
+_PAIRED: Final = "i16"
+_SUM: Final = "i32"
+SUM_BITS: Final = 32
+"""Bits of the sums of products of integers."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,8 @@ class Transforms:
     """The matrices of F(m, 3) over n = m + 2 points: 0, pairs a and -a, infinity.
 
     `data_rows @ data_parts`, f64[n, n], transforms a patch; `weight`, f64[n, 3], transforms a
-    filter; `out_rows @ out_parts`, f64[m, n], transforms products back.
+    filter; `out_rows @ out_parts`, f64[m, n], transforms products back, to `scale` times the
+    result.
     """
 
     data_parts: Array
@@ -48,12 +58,43 @@ class Transforms:
     weight: Array
     out_parts: Array
     out_rows: Array
+    scale: int = 1
+
+    @property
+    def growth(self) -> int:
+        """How many times as large as the largest magnitude of an image its transform may be."""
+        return int(np.abs(self.data_rows @ self.data_parts).sum(axis=1).max()) ** 2
+
+    @property
+    def shift(self) -> int:
+        """The number of times that 2 divides the scale."""
+        return (self.scale & -self.scale).bit_length() - 1
+
+    @property
+    def inverse(self) -> int:
+        """The `i32` that gives, times the odd part of the scale, 1 in 32 bits."""
+        found = pow(self.scale >> self.shift, -1, 1 << SUM_BITS)
+        return found - (found >> (SUM_BITS - 1) << SUM_BITS)
 
 
 @cache
-def transforms(tile: int) -> Transforms:
-    """Returns the matrices for m = `tile`. Source: Toom-Cook; Lavin and Gray, 2015."""
-    squares = _SQUARES[tile]
+def transforms(tile: int, dtype: str = "f32") -> Transforms:
+    """Returns the matrices for m = `tile`, of integers for an integer `dtype`. Source: Toom-Cook;
+    Lavin and Gray, 2015.
+    """
+    if not is_integer(dtype):
+        return _transforms(tile, _SQUARES[tile])
+    squares, step, last, after = _WHOLE[tile]
+    found = _transforms(tile, squares)
+    weight = np.rint(found.weight * step)
+    weight[-1] = found.weight[-1] * last
+    out_parts = found.out_parts.copy()
+    out_parts[-1] *= after
+    return replace(found, weight=weight, out_parts=out_parts, scale=step * step)
+
+
+def _transforms(tile: int, squares: Sequence[float]) -> Transforms:
+    """Returns the matrices for pairs of points with these squares."""
     pairs = [s**0.5 for s in squares]
     n = tile + _KERNEL - 1
     points = [0.0, *(s * a for a in pairs for s in (1, -1))]
@@ -99,6 +140,11 @@ def _need_tile(name: str, tile: int) -> None:
         raise GraphTypeError("T107", f"{name}: tile {tile} is not one of 2 and 4")
 
 
+def _need_dtype(name: str, dtype: str) -> None:
+    if is_integer(dtype) and dtype != _PAIRED:
+        raise GraphTypeError("T101", f"{name}: integers are {_PAIRED}, not {dtype}")
+
+
 # --- the weight -----------------------------------------------------------------------------------
 
 
@@ -107,6 +153,10 @@ def _need_tile(name: str, tile: int) -> None:
     samples=(
         Sample(f32(8, 4, 3, 3), tile=4, block=4),
         Sample(f32(4, 3, 3, 3), tile=2, block=2),
+        Sample(i16(4, 6, 3, 3), tile=2, block=4, low=-128, high=128),
+        Sample(i16(8, 2, 3, 3), tile=4, block=4, low=-128, high=128),
+        Sample(i16(8, 3, 3, 3), tile=4, block=4, error="T107"),
+        Sample(i8(8, 4, 3, 3), tile=4, block=4, error="T101"),
         Sample(f32(8, 4, 3, 3), tile=3, block=4, error="T107"),
         Sample(f32(8, 4, 3, 3), tile=4, block=3, error="T107"),
         Sample(f32(8, 4, 3, 1), tile=4, block=4, error="T110"),
@@ -118,17 +168,26 @@ def winograd_weight(weight: Tensor, *, tile: int, block: int) -> Tensor:
     `block` output channels for one of n * n points, with n = tile + 2, as
     `f32[n * n * O / block, I, block]`.
 
-    Errors: T102, T107 for a tile or block that does not fit, T110 for a window other than 3x3.
+    A transform of `i16` is of integers, 2 or 24 times as large along each axis (12 times in its
+    last row). Inputs lie in pairs, as dot products require: `i16[n * n * O / block, I / 2, block,
+    2]`. It is exact if weights are of 8 bits.
+
+    Errors: T101 for other integers, T102, T107 for a tile or block that does not fit, T110 for a
+    window other than 3x3.
     Source: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015.
     """
     _need_tile("nn.winograd_weight", tile)
+    _need_dtype("nn.winograd_weight", weight.dtype)
     need_rank("nn.winograd_weight", "weight", weight, 4)
     out, inner, *window = weight.shape
     if window != [_KERNEL, _KERNEL]:
         raise GraphTypeError("T110", f"nn.winograd_weight: the window of {weight.type} is not 3x3")
     if block < 1 or out % block != 0:
         raise GraphTypeError("T107", f"nn.winograd_weight: blocks of {block} for {weight.type}")
-    matrix = transforms(tile).weight
+    group = product_group(weight.dtype) if is_integer(weight.dtype) else 0
+    if group and inner % group != 0:
+        raise GraphTypeError("T107", f"nn.winograd_weight: groups of {group} for {weight.type}")
+    matrix = transforms(tile, weight.dtype).weight
     n, panels = len(matrix), out // block
 
     def element(p: Scalar, c: Scalar, b: Scalar) -> Scalar:
@@ -142,15 +201,23 @@ def winograd_weight(weight: Tensor, *, tile: int, block: int) -> Tensor:
         columns = [column(y) for y in range(_KERNEL)]
         return _case(i, [_sum(row, columns) for row in matrix])
 
+    if group:
+        return te.compute(
+            (n * n * panels, inner // group, block, group),
+            lambda p, c, b, e: element(p, c * group + e, b),
+            "winograd_weight",
+        )
     return te.compute((n * n * panels, inner, block), element, "winograd_weight")
 
 
 @winograd_weight.reference
 def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array:
     out, inner = weight.shape[:2]
-    matrix = transforms(tile).weight
+    dtype = from_numpy(weight.dtype)
+    matrix = transforms(tile, dtype).weight
     both = np.einsum("ia,jb->ijab", matrix, matrix).reshape(len(matrix) ** 2, -1)
-    both = both.astype(weight.dtype)
+    exact = np.float64 if is_integer(dtype) else weight.dtype
+    both = both.astype(exact)
     # Multiplies both transforms with a few filters at a time, side by side in storage order. The
     # filters stay in cache, and the product is too small for the BLAS to distribute over threads,
     # which would wait for each other on a busy machine.
@@ -162,7 +229,14 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
         for start in range(0, inner, few):
             part = result[:, panel, start : start + few]
             columns = flat[:, start : start + few].reshape(len(flat), -1)
-            np.matmul(both, columns, out=part.reshape(len(both), -1))
+            if is_integer(dtype):
+                found = both @ columns.astype(exact)
+                part.reshape(len(both), -1)[:] = found.astype(np.int64).astype(weight.dtype)
+            else:
+                np.matmul(both, columns, out=part.reshape(len(both), -1))
+    if is_integer(dtype):
+        pairs = result.reshape(-1, inner // 2, 2, block)
+        return np.ascontiguousarray(pairs.swapaxes(2, 3))
     return result.reshape(-1, inner, block)
 
 
@@ -184,6 +258,10 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
                depth_dilation=2, depth_padding=(1, 2), low=-0.5, high=0.5),
         Sample(bf16(1, 2, 7, 7, 4), f32(36, 8, 4), tile=4, padding=(1, 1, 1, 1),
                low=-0.5, high=0.5),
+        Sample(i16(1, 2, 7, 7, 4), i16(36, 4, 4, 2), tile=4, padding=(1, 1, 1, 1),
+               low=-255, high=256),
+        Sample(i16(2, 1, 5, 9, 4), i16(16, 2, 8, 2), tile=2, padding=(0, 1, 1, 0),
+               low=-255, high=256),
         Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=3, depth=3, error="T107"),
         Sample(f32(4, 1, 5, 6, 4), f32(36, 12, 4), tile=4, frames=4, depth=3, depth_padding=(1,),
                error="T107"),
@@ -196,6 +274,8 @@ def _winograd_weight_reference(weight: Array, *, tile: int, block: int) -> Array
         Sample(f32(1, 2, 7, 2, 4), f32(36, 8, 4), tile=4, error="T110"),
         Sample(f32(1, 8, 7, 7), f32(36, 8, 4), tile=4, error="T102"),
         Sample(f32(1, 2, 7, 7, 4), f16(36, 8, 4), tile=4, error="T101"),
+        Sample(i8(1, 2, 7, 7, 4), i8(36, 4, 4, 2), tile=4, error="T101"),
+        Sample(i16(1, 2, 7, 7, 4), i16(36, 4, 4, 4), tile=4, error="T107"),
     ),
 )  # fmt: skip
 def conv2d_winograd(
@@ -218,6 +298,12 @@ def conv2d_winograd(
     it is 3e-7. Narrow data are widened to the weight's f32, which is the dtype of the result. An
     infinity or NaN in the image affects all tiles that read it.
 
+    The result of `i16` is `i32`, and exact while a pixel is below `2**29` (tile 2) or `2**25`
+    (tile 4), if transforms fit 16 bits: that of an image is at most 4 or 100 times as large as the
+    image. Sums of products may wrap in 32 bits, since adding and multiplying wrapped integers gives
+    the wrapped result. They are 4 or 576 times as large as the result; a multiplication by the
+    inverse of the odd factor (9) and a shift by the bits of the even one divide exactly.
+
     With `frames`, the images form clips of that many frames, as in `nn.conv3d_frames`, and the
     window covers several of them: the weight has the channels of its first frame, then those of its
     second, and so on.
@@ -229,14 +315,20 @@ def conv2d_winograd(
     _need_tile(name, tile)
     if weight.dtype != accumulator(data.dtype):
         same_dtype(name, data, weight)
+    _need_dtype(name, data.dtype)
+    whole = is_integer(data.dtype)
+    group = product_group(data.dtype) if whole else 1
     need_rank(name, "data", data, 5)
-    need_rank(name, "weight", weight, 3)
+    need_rank(name, "weight", weight, 4 if whole else 3)
     batch, blocks, high, wide, c = data.shape
     n = tile + _KERNEL - 1
-    pieces, inner, panel = weight.shape
+    pieces, inner, panel, *together = weight.shape
+    inner = inner * group
     panels = pieces // (n * n)
     if differ(panels * n * n, pieces) or len(padding) != 4:
         raise GraphTypeError("T107", f"{name}: {weight.type} for tile {tile}, padding {padding}")
+    if together and (together != [group] or not isinstance(c, int) or c % group):
+        raise GraphTypeError("T107", f"{name}: {weight.type} is not in groups of {group}")
     if not isinstance(panel, int) or not isinstance(c, int) or not c or panel % c:
         raise GraphTypeError("T107", f"{name}: blocks of {c} and {panel} channels do not fit")
     if differ(inner, depth * blocks * c):
@@ -250,7 +342,7 @@ def conv2d_winograd(
     ow = window_size(name, wide, _KERNEL, 1, left, right, 1)
     rows, columns = -(-oh // tile), -(-ow // tile)
     tiles = images * rows * columns
-    matrices = transforms(tile)
+    matrices = transforms(tile, data.dtype)
 
     def element(cb: Scalar, t: Scalar, i: Scalar, j: Scalar, ci: Scalar) -> Scalar:
         """The pixel at (i, j) of a tile's patch; 0 in the padding."""
@@ -293,8 +385,12 @@ def conv2d_winograd(
         else:
             channel = ob * c + oi
             place, inside = channel // panel, channel % panel
-        factor = weight[(i * n + j) * te.size(panels) + place, ico * c + ici, inside]
-        return te.sum(data_tiles[i, j, ico, t, ici] * factor, [ico, ici])
+        point, pixel = (i * n + j) * te.size(panels) + place, data_tiles[i, j, ico, t, ici]
+        if whole:
+            groups = ico * (c // group) + ici // group
+            factor = te.cast(_SUM, weight[point, groups, inside, ici % group])
+            return te.sum(te.cast(_SUM, pixel) * factor, [ico, ici])
+        return te.sum(pixel * weight[point, ico * c + ici, inside], [ico, ici])
 
     sums = (n, n, out_blocks, tiles, c)
     products = te.compute(sums, product, "products", role="winograd.products")
@@ -312,7 +408,12 @@ def conv2d_winograd(
     def pixel(b: Scalar, oco: Scalar, y: Scalar, x: Scalar, oci: Scalar) -> Scalar:
         t = (b * te.size(rows) + y // tile) * te.size(columns) + x // tile
         parts = [back[oco, t, y % tile, p, oci] for p in range(n)]
-        return _case(x % tile, [_sum(row, parts) for row in matrices.out_rows])
+        found = _case(x % tile, [_sum(row, parts) for row in matrices.out_rows])
+        if matrices.inverse != 1:
+            found = found * as_scalar(matrices.inverse, found.dtype)
+        if matrices.shift:
+            found = binary("shr", found, as_scalar(matrices.shift, found.dtype))
+        return found
 
     return te.compute(
         (images, out_blocks, oh, ow, c), pixel, "conv2d_winograd", layout=data.layout,
@@ -405,12 +506,14 @@ def _sum(coefficients: Array, values: Sequence[Scalar]) -> Scalar:
     terms.sort(key=lambda term: (term[0] != 1, term[0] == -1))
     (first, total), *rest = terms
     if first != 1:
-        total = total * first
+        total = total * as_scalar(round(first) if is_integer(total.dtype) else first, total.dtype)
     for factor, value in rest:
         if factor == 1:
             total = total + value
         elif factor == -1:
             total = total - value
+        elif is_integer(value.dtype):
+            total = total + value * as_scalar(round(factor), value.dtype)
         else:
             total = te.call("fma", value, as_scalar(factor, value.dtype), total)
     return total
@@ -431,7 +534,10 @@ def _conv2d_winograd_reference(
 ) -> Array:
     clip = _Clip(frames, depth, depth_stride, depth_dilation, depth_padding)
     data = clip.gathered("nn.conv2d_winograd", data)
-    matrices = transforms(tile)
+    dtype = from_numpy(weight.dtype)
+    matrices = transforms(tile, dtype)
+    if is_integer(dtype):  # float64 holds the sums exactly
+        weight = weight.swapaxes(2, 3).reshape(len(weight), -1, weight.shape[2])
     to_tiles = matrices.data_rows @ matrices.data_parts
     back = matrices.out_rows @ matrices.out_parts
     n = len(to_tiles)
@@ -446,15 +552,24 @@ def _conv2d_winograd_reference(
     x: Array = np.pad(data, [(0, 0), (0, 0), (top, lower), (left, over), (0, 0)])
     view = np.lib.stride_tricks.sliding_window_view(x, (n, n), axis=(2, 3))[:, :, ::tile, ::tile]
     outer = w.shape[-1]
-    result = np.empty((batch, outer // c, rows * tile, columns * tile, c), weight.dtype)
+    wide_dtype = to_numpy(_SUM if is_integer(dtype) else dtype)
+    result = np.empty((batch, outer // c, rows * tile, columns * tile, c), wide_dtype)
     for image, pixels in zip(view, result, strict=True):
         for some in blocks(rows, columns * n * n * (inner + outer)):
             patches = image[:, some].transpose(4, 5, 1, 2, 0, 3)  # i, j, ty, tx, C/c, c
             v = _both_axes(to_tiles, patches.astype(np.float64)).reshape(n, n, -1, inner) @ w
             parts = _both_axes(back, v).reshape(tile, tile, -1, columns, outer // c, c)
             lines = parts.transpose(4, 2, 0, 3, 1, 5).reshape(outer // c, -1, columns * tile, c)
-            pixels[:, some.start * tile : some.stop * tile] = lines.astype(weight.dtype)
+            if is_integer(dtype):
+                lines = _divided(np.rint(lines).astype(np.int64), matrices)
+            pixels[:, some.start * tile : some.stop * tile] = lines.astype(wide_dtype)
     return np.ascontiguousarray(result[:, :, :oh, :ow])
+
+
+def _divided(sums: Array, matrices: Transforms) -> Array:
+    """Returns sums in 32 bits, divided by the scale."""
+    wrapped = sums.astype(np.int32) * np.int32(matrices.inverse)
+    return np.asarray(wrapped >> np.int32(matrices.shift))
 
 
 def _both_axes(matrix: Array, x: Array) -> Array:

@@ -15,6 +15,8 @@ from clew.ops.registry import Op
 
 # Stands for a data-dependent number of images; these are mostly regions.
 _LATE_IMAGES: Final = 8
+PAIRS: Final = ("i16", "i32")
+"""The dtypes of the data and the result of a convolution that multiplies pairs of integers."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +31,8 @@ class Algorithm:
 
 
 def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
-    """Returns the plain weight of `op`, a convolution without groups whose result is f32 and has
-    the blocks of the image; None for other calls.
+    """Returns the plain weight of `op`, a convolution without groups whose result is f32, or i32 of
+    products of pairs, and has the blocks of the image; None for other calls.
     """
     if not isinstance(conv.op, Op) or conv.op.name != op:
         return None
@@ -38,7 +40,10 @@ def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
     alike = attrs.data_layout == attrs.out_layout and parse_layout(attrs.data_layout).factors
     half = len(attrs.padding) // 2
     around = (*attrs.padding[half - 2 : half], *attrs.padding[-2:])
-    if not alike or attrs.groups != 1 or any(around) or conv.tensor.dtype != "f32":
+    dtypes = conv.args[0].tensor.dtype, conv.tensor.dtype
+    if not alike or attrs.groups != 1 or any(around):
+        return None
+    if dtypes[1] != "f32" and dtypes != PAIRS:
         return None
     if any(map(is_unknown, conv.tensor.shape[1:])) or not isinstance(packed, Call):
         return None

@@ -26,8 +26,8 @@ _ALGORITHMS: Final = (WINOGRAD, BF16X3)
 
 @dataclass(frozen=True)
 class SelectConvAlgorithm(Pass):
-    """Computes each convolution of floats with an `f32` result by the algorithm that the cost model
-    expects to be fastest.
+    """Computes each convolution of floats with an `f32` result, or of pairs of `i16`, by the
+    algorithm that the cost model expects to be fastest.
 
     - Direct: `nn.conv2d` unchanged. With narrow floats, dot product instructions compute it.
     - `winograd`: 3x3 windows of stride 1 between transforms of 4x4 or 2x2 tiles. A tile takes 36
@@ -35,7 +35,8 @@ class SelectConvAlgorithm(Pass):
       FoldConstant computes their transform. The transforms widen narrow floats. A dilated
       convolution becomes an undilated one on images of every d-th line and column
       (`space_to_batch`). A convolution of clips (`nn.conv3d_frames`) becomes one of images whose
-      channels are those of all frames in the window.
+      channels are those of all frames in the window. Integers are transformed exactly, by other
+      matrices, where 16 bits hold the transforms and 32 bits what is left of the sums.
     - `bf16x3`: six products of `bf16` parts on a matrix unit, as `SplitProducts` computes dense
       layers: pixels are rows and channels the depth, once per tap.
 
@@ -61,7 +62,7 @@ class SelectConvAlgorithm(Pass):
     the cost model, for sizes that are known.
 
     Preconditions: AlterLayout has laid images out in blocks; FoldConstant and DeadCode run after
-    it. Non-goals: groups, integers, narrow images of free size (they stay direct).
+    it. Non-goals: groups, 8-bit integers, narrow images of free size (they stay direct).
 
     Errors: I088 for an unknown algorithm.
     """
@@ -105,22 +106,22 @@ class _Selector(Rewriter):
             return new
         options, target = self._options, self._target
         direct = Algorithm("direct", direct_cycles(new, weight, target), lambda: new)
-        in_f32, in_bf16 = [direct], list[Algorithm]()
+        in_vectors, in_bf16 = [direct], list[Algorithm]()
         if WINOGRAD in options.algorithms:
-            in_f32 += winograd(new, options.tiles, target)
+            in_vectors += winograd(new, options.tiles, target)
         if BF16X3 in options.algorithms:
             in_bf16 += in_parts(new, options.parts, target)
-        if [*in_f32, *in_bf16] == [direct]:
+        if [*in_vectors, *in_bf16] == [direct]:
             return new
         selected = self._decided(
-            old, new, weight.type, [*in_f32, *in_bf16], self._select(in_f32, in_bf16)
+            old, new, weight.type, [*in_vectors, *in_bf16], self._select(in_vectors, in_bf16)
         )
         sized = None
         with self.covers(old, *old.args):
             if selected is not direct and not new.tensor.is_static:
-                sized = self._by_size(new, weight, selected, in_f32, in_bf16)
+                sized = self._by_size(new, weight, selected, in_vectors, in_bf16)
             name = selected.name if sized is None else "by size"
-            costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (*in_f32, *in_bf16))
+            costs = ", ".join(f"{a.name} {a.cycles / 1e3:.0f}" for a in (*in_vectors, *in_bf16))
             self._ctx.remark(old, f"{name}: thousands of cycles expected: {costs}")
             return sized if sized is not None else selected.build()
 
@@ -151,7 +152,7 @@ class _Selector(Rewriter):
         conv: Call,
         weight: Constant,
         selected: Algorithm,
-        in_f32: list[Algorithm],
+        in_vectors: list[Algorithm],
         in_bf16: list[Algorithm],
     ) -> Expr | None:
         """Returns a convolution of free sizes that combines all algorithms which may be fastest at
@@ -160,7 +161,7 @@ class _Selector(Rewriter):
         options = self._options
         if conv.op_name != "nn.conv2d":
             return None  # `nn.conv3d_frames`
-        has_tiles = selected in in_f32
+        has_tiles = selected in in_vectors
         dilation, size = conv.attrs.dilation, conv.tensor.shape[2:4]
         if has_tiles and dilation != (1, 1):
             conv = on_phases(conv)
@@ -177,12 +178,12 @@ class _Selector(Rewriter):
             return get_op("batch_to_space")(found, block=dilation, size=size)
         return found
 
-    def _select(self, in_f32: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:
-        """Returns the fastest algorithm, subject to the required gains. The first in `in_f32` is
-        the direct algorithm.
+    def _select(self, in_vectors: list[Algorithm], in_bf16: list[Algorithm]) -> Algorithm:
+        """Returns the fastest algorithm, subject to the required gains. The first one in
+        `in_vectors` is the direct algorithm.
         """
-        options, direct = self._options, in_f32[0]
-        fastest = min(in_f32, key=lambda a: a.cycles)
+        options, direct = self._options, in_vectors[0]
+        fastest = min(in_vectors, key=lambda a: a.cycles)
         for parts in in_bf16:
             if fastest.cycles >= options.min_gain_of_parts * parts.cycles:
                 return parts

@@ -17,11 +17,13 @@ from clew.cost.convolution import (
 from clew.cost.convolution import direct_cycles as cycles_of_direct
 from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
-from clew.ir.types import is_float
+from clew.ir.types import is_float, to_numpy
 from clew.machine.target import Target
+from clew.ops.convolution.winograd import SUM_BITS, transforms
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import get_op
 from clew.passes.convolution.convolutions import Algorithm, layer_of, plain_weight, unpadded
+from clew.passes.precision.integer_bounds import integer_bounds
 
 _OF_FRAMES: Final = "nn.conv3d_frames"
 
@@ -31,13 +33,20 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
     1 and channel blocks of one vector.
     """
     weight = _weight(conv)
-    if weight is None or not is_float(weight.tensor.dtype):
+    if weight is None:
         return
-    if weight.tensor.dtype != conv.tensor.dtype and not _widens(conv):
+    block = parse_layout(conv.attrs.data_layout).factor("C")
+    if is_float(weight.tensor.dtype):
+        if weight.tensor.dtype != conv.tensor.dtype and not _widens(conv):
+            return
+        dtype, lanes = conv.tensor.dtype, target.vector_lanes(conv.tensor.dtype)
+    else:
+        dtype = weight.tensor.dtype
+        lanes = 2 * target.dot_lanes(dtype, dtype)
+        tiles = tuple(tile for tile in tiles if _is_exact(conv, weight, tile))
+    if block != lanes:
         return
-    if parse_layout(conv.attrs.data_layout).factor("C") != target.vector_lanes(conv.tensor.dtype):
-        return
-    layer = replace(layer_of(conv, weight), dtype=conv.tensor.dtype)
+    layer = replace(layer_of(conv, weight), dtype=dtype)
     dilation = conv.attrs.dilation[-2:]
     if conv.op_name == _OF_FRAMES:
         if dilation != (1, 1) and numbers(conv.tensor.shape[2:4]) is None:
@@ -47,6 +56,21 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
     for tile in tiles:
         cycles = winograd_cycles(layer, tile, target, dilation)
         yield Algorithm(f"{tile}x{tile} tiles", cycles, partial(_transformed, conv, weight, tile))
+
+
+def _is_exact(conv: Call, weight: Constant, tile: int) -> bool:
+    """Whether transforms of integers by tiles fit 16 bits, and 32 bits hold the sums."""
+    bounds = integer_bounds(conv.args[0])
+    if bounds is None or not conv.tensor.is_static or conv.op_name == _OF_FRAMES:
+        return False
+    matrices, most = transforms(tile, weight.tensor.dtype), max(-bounds[0], bounds[1])
+    taps = weight.data.astype(np.float64)
+    moved = np.einsum("ia,jb,ocab->ijoc", matrices.weight, matrices.weight, taps, optimize=True)
+    limit = np.iinfo(to_numpy(weight.tensor.dtype)).max
+    if matrices.growth * most > limit or np.abs(moved).max(initial=0) > limit:
+        return False
+    sums = np.abs(taps).sum(axis=(1, 2, 3)).max(initial=0) * most
+    return bool(sums < 1 << (SUM_BITS - 1 - matrices.shift))
 
 
 def _widens(conv: Call) -> bool:
@@ -79,7 +103,7 @@ def _weight_of_tiles(conv: Call, weight: Constant, tile: int) -> Expr:
     if weight.tensor.concrete[0] % panel:  # its last panel is zero-padded
         panel = parse_layout(conv.attrs.data_layout).factor("C")
     plain = _frames_as_channels(weight) if conv.op_name == _OF_FRAMES else weight
-    if weight.tensor.dtype != conv.tensor.dtype:
+    if is_float(weight.tensor.dtype) and weight.tensor.dtype != conv.tensor.dtype:
         plain = get_op("cast")(plain, dtype=conv.tensor.dtype)
     return get_op("nn.winograd_weight")(plain, tile=tile, block=panel)
 

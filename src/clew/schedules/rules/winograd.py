@@ -12,10 +12,12 @@ from typing import Final
 from clew.ir.dims import SymDim, typical
 from clew.ir.types import bits, memory_bytes
 from clew.loop.ir import buffer_loads
+from clew.loop.products import Product, product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import ONE_RESULT
 from clew.schedules.library.images import Image, blocked_image
+from clew.schedules.library.products import dot_lanes, dot_tile
 from clew.schedules.library.register_tile import STEPS_OF_IMAGES, register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
@@ -57,8 +59,13 @@ class Stages:
         tiles = self.data_tiles.store.buffer
         loads = buffer_loads(self.products.store.value)
         (weight,) = (x.source for x in loads if x.source is not tiles)
-        channels: int = weight.typical_shape[-1]
+        channels: int = weight.typical_shape[2]
         return channels
+
+    @property
+    def product(self) -> Product | None:
+        """The products, if they are of narrow operands."""
+        return product_of(self.products.store)
 
     @property
     def blocks_together(self) -> int:
@@ -125,7 +132,8 @@ class Winograd(Rule[Transformed]):
         images = typical(match.image.shape[0])
         group = _rows_in_cache(stages, match.target)
         together = (group * columns) or images * rows * columns
-        most = rows_of_tile(match.target, stages.blocks_together)
+        vectors = stages.blocks_together * _vectors_of_block(stages, match.target)
+        most = rows_of_tile(match.target, vectors)
         if stages.is_free:
             tiles, together = _tiles_in_cache(stages, match.target), MOST_ROWS
             grouped = tile_size("tiles", tiles, _MOST_TILES, "tiles in a group", 8)
@@ -147,9 +155,9 @@ class Winograd(Rule[Transformed]):
         schedule, _ = match.begin()
         stages = match.stages
         if stages.is_free:
-            group = _arrange_tiles(schedule, match.root, stages, settings["tiles"])
+            group = _arrange_tiles(schedule, match.root, stages, settings["tiles"], match.target)
         else:
-            group = _arrange_image(schedule, match.root, stages, settings["group"])
+            group = _arrange_image(schedule, match.root, stages, settings["group"], match.target)
         _transform_back(schedule, stages)
         _multiply(schedule, stages, group, settings, match.target)
         if group:
@@ -172,9 +180,10 @@ def _rows_in_cache(stages: Stages, target: Target) -> int:
     rows, columns = stages.tiles
     inner = stages.data_tiles.store.buffer.typical_shape[2]
     element_bytes = max(8, bits(stages.data_tiles.store.buffer.dtype)) // 8
-    point_bytes = points * points * lanes * element_bytes
-    weight_bytes = point_bytes * inner * blocks * lanes
-    row_bytes = point_bytes * (inner + blocks) * columns
+    sum_bytes = max(8, bits(stages.products.store.buffer.dtype)) // 8
+    point_lanes = points * points * lanes
+    weight_bytes = point_lanes * element_bytes * inner * blocks * lanes
+    row_bytes = point_lanes * (inner * element_bytes + blocks * sum_bytes) * columns
     for taken in range(1, batch * rows // _FEWEST_GROUPS + 1):
         group_bytes, tiles = taken * row_bytes, taken * columns
         if rows % taken or tiles < _FEWEST_ROWS:
@@ -202,7 +211,9 @@ def _tiles_in_cache(stages: Stages, target: Target) -> int:
     return max(_FEWEST_TILES, min(_MOST_TILES, target.l2_bytes // (2 * tile_bytes)))
 
 
-def _arrange_tiles(schedule: Schedule, root: str, stages: Stages, tiles: int) -> str:
+def _arrange_tiles(
+    schedule: Schedule, root: str, stages: Stages, tiles: int, target: Target
+) -> str:
     """Orders the loops over an image of free size: tiles are counted through all rows, in groups of
     equal size. Returns the loop over groups.
     """
@@ -212,14 +223,14 @@ def _arrange_tiles(schedule: Schedule, root: str, stages: Stages, tiles: int) ->
     schedule.reorder(n, ty, tx, co, y, x, ci)
     group, tile = schedule.split(schedule.fuse(ty, tx), tiles, tail="once")
     schedule.reorder(n, group, co, tile, y, x, ci)
-    _fill_tile(schedule, stages, tile, (y, x, ci))
+    _fill_tile(schedule, stages, tile, (y, x, ci), target)
     schedule.share_guards(co)
     group = schedule.fuse(n, group)
     schedule.parallel(group)
     return group
 
 
-def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int) -> str:
+def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int, target: Target) -> str:
     """Orders the loops over the image and unrolls the pixels of a tile. Returns the loop over
     groups, or "" if there are no groups.
     """
@@ -233,7 +244,7 @@ def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int) -> 
         schedule.reorder(n, group, co, row, tx, y, x, ci)
     else:
         schedule.reorder(n, co, ty, tx, y, x, ci)
-    _fill_tile(schedule, stages, tx, (y, x, ci))
+    _fill_tile(schedule, stages, tx, (y, x, ci), target)
     if group:
         group = schedule.fuse(n, group)
         schedule.parallel(group)
@@ -242,15 +253,32 @@ def _arrange_image(schedule: Schedule, root: str, stages: Stages, rows: int) -> 
     return group
 
 
-def _fill_tile(schedule: Schedule, stages: Stages, tile: str, inside: tuple[str, str, str]) -> None:
+def _fill_tile(
+    schedule: Schedule, stages: Stages, tile: str, inside: tuple[str, str, str], target: Target
+) -> None:
     """Computes the pixels of a tile, whose loops are rows, columns and channels, in registers."""
     y, x, ci = inside
+    if _vectors_of_block(stages, target) > 1:
+        tile, ci = schedule.split(ci, _lanes_of_sums(stages, target))
+        schedule.reorder(tile, y, x, ci)
+        schedule.unroll(tile)
     schedule.compute_at(stages.out_parts.name, y, "register")
     schedule.compute_at(stages.out_columns.name, tile, "register")
     for name in (y, x, stages.out_parts.axes[3]):
         schedule.unroll(name)
     for name in (ci, stages.out_parts.axes[4]):
         schedule.vectorize(name)
+
+
+def _lanes_of_sums(stages: Stages, target: Target) -> int:
+    """Returns the lanes of a vector of sums."""
+    return dot_lanes(stages.product, target) or stages.image.store.buffer.typical_shape[-1]
+
+
+def _vectors_of_block(stages: Stages, target: Target) -> int:
+    """Returns the vectors of sums in a block of channels."""
+    channels: int = stages.image.store.buffer.typical_shape[-1]
+    return -(-channels // _lanes_of_sums(stages, target))
 
 
 def _transform_back(schedule: Schedule, stages: Stages) -> None:
@@ -281,12 +309,20 @@ def _multiply(
     panel = schedule.fuse(schedule.fuse(i, j), panel)
     tiles, row = split_tiles(schedule, t, settings["rows"])
     schedule.compute_at(info.name, tiles, "register")
-    reduction = register_tile(
-        schedule, info, lanes, blocks=info.axes[2], unroll=settings["unroll"], apart=STEPS_OF_IMAGES
-    )
+    product, unroll, lane = stages.product, settings["unroll"], oi
+    if product is not None:
+        lanes = _lanes_of_sums(stages, target)
+        reduction = dot_tile(schedule, info, lanes, product.group, info.axes[2], unroll)
+    else:
+        reduction = register_tile(
+            schedule, info, lanes, blocks=info.axes[2], unroll=unroll, apart=STEPS_OF_IMAGES
+        )
+    if _vectors_of_block(stages, target) > 1:
+        vector, lane = schedule.split(oi, lanes)
+        schedule.unroll(vector)
     for name in (row, block):
         schedule.unroll(name)
-    schedule.vectorize(oi)
+    schedule.vectorize(lane)
     if settings["prefetch"]:
         stream(schedule, info, panel, [tiles, *reduction], target)
     if not group:
