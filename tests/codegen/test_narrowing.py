@@ -108,3 +108,10 @@ def test_packed_integers_are_those_of_the_reference(dtype: str, zero: int) -> No
 )
 def test_targets_that_pack(features: str, packs: bool) -> None:
     assert instructions_of(features).packs_integers is packs
+
+
+def test_parts_that_are_shared_many_times_are_not_looked_into_each_time() -> None:
+    number = _rounded(0, 255.0)
+    for _ in range(200):
+        number = binary("max", number, binary("min", number, Imm(7, "i32")))
+    assert narrowed(Cast("u8", number)) is None  # it might be anything, as far as that was followed

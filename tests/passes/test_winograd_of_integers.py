@@ -135,3 +135,10 @@ def test_bounds_of_what_is_not_followed_are_those_of_the_dtype(kit: Any) -> None
     assert integer_bounds(kit.layer("multiply", x, x)) == (-(1 << 15), (1 << 15) - 1)
     assert integer_bounds(kit.layer("add", x, x)) == (-(1 << 15), (1 << 15) - 1)
     assert integer_bounds(kit.var("z", 4)) is None
+
+
+def test_bounds_of_long_chains_with_shared_parts_take_linear_time(kit: Any) -> None:
+    x = kit.var("x", 4, dtype="i32")
+    for _ in range(3000):
+        x = kit.layer("add", x, x)
+    assert integer_bounds(x) == (-(1 << 31), (1 << 31) - 1)

@@ -21,6 +21,8 @@ Bounds: TypeAlias = "tuple[int, int]"
 
 _WHOLE = "i32"
 _PAIRED = 16
+# How deep an expression is looked into: shared parts are looked into again at each use.
+_DEPTH = 10
 _UNSIGNED: Bounds = (0, (1 << _PAIRED) - 1)
 
 
@@ -109,40 +111,44 @@ def _without_offset(expr: Scalar) -> tuple[Scalar, tuple[Inlined, ...], int] | N
     return number, inside, least if expr.op == "add" else -least
 
 
-def _bounds(expr: Scalar) -> Bounds:
+def _bounds(expr: Scalar, depth: int = _DEPTH) -> Bounds:
     """Returns the lowest and the highest number that an integer expression may be."""
     whole = bounds_of_dtype(expr.dtype)
+    if depth == 0:
+        return whole
     found = whole
     match expr:
         case Inlined():
-            return _bounds(expr.value)
+            return _bounds(expr.value, depth - 1)
         case Imm():
             return int(expr.value), int(expr.value)
         case Cast(a=Intrinsic(name="round", args=(x,))) if expr.dtype == _WHOLE:
             # Out of range, and for NaN, the result is the lowest integer.
-            return whole[0], max(whole[0], min(whole[1], _most(x)))
+            return whole[0], max(whole[0], min(whole[1], _most(x, depth - 1)))
         case Cast() if _is_number(expr.a):
-            found = _bounds(expr.a)
+            found = _bounds(expr.a, depth - 1)
         case Binary(op="max" | "min"):
-            (a, b), (c, d) = _bounds(expr.a), _bounds(expr.b)
+            (a, b), (c, d) = _bounds(expr.a, depth - 1), _bounds(expr.b, depth - 1)
             pick = max if expr.op == "max" else min
             return pick(a, c), pick(b, d)
         case Binary(op="add" | "sub"):
-            (a, b), (c, d) = _bounds(expr.a), _bounds(expr.b)
+            (a, b), (c, d) = _bounds(expr.a, depth - 1), _bounds(expr.b, depth - 1)
             found = (a + c, b + d) if expr.op == "add" else (a - d, b - c)
     return found if _within(found, whole) else whole
 
 
-def _most(expr: Scalar) -> int:
+def _most(expr: Scalar, depth: int) -> int:
     """Returns the highest integer that a float may be rounded to."""
     whole = bounds_of_dtype(_WHOLE)[1]
+    if depth == 0:
+        return whole
     match expr:
         case Inlined():
-            return _most(expr.value)
+            return _most(expr.value, depth - 1)
         case Imm():
             return ceil(min(expr.value, whole)) if expr.value == expr.value else whole
         case Cast() if _is_number(expr.a):
-            return _bounds(expr.a)[1]
+            return _bounds(expr.a, depth - 1)[1]
         case Binary(op="min"):
-            return min(_most(expr.a), _most(expr.b))
+            return min(_most(expr.a, depth - 1), _most(expr.b, depth - 1))
     return whole

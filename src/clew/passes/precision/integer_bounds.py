@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import TensorType, is_integer, to_numpy
 from clew.ops.registry import Op, runs_on_host
+from clew.support.walk import post_order
 
 Bounds: TypeAlias = "tuple[int, int]"
 
@@ -19,40 +21,58 @@ def integer_bounds(value: Expr) -> Bounds | None:
 
     A sum or difference beyond its dtype wraps, so it may be any number.
     """
+    found: dict[int, Bounds | None] = {}
+    for node in post_order([value], _decide):
+        found[node.id] = _bounds(node, [found.get(n.id) for n in _decide(node)])
+    return found[value.id]
+
+
+def _decide(value: Expr) -> Sequence[Expr]:
+    """Returns the operands that decide which numbers a value holds; none for computations about
+    which nothing is known.
+    """
+    if not isinstance(value, Call) or not isinstance(value.type, TensorType):
+        return ()
+    if not is_integer(value.type.dtype):
+        return ()
+    if value.op_name in ("cast", "add", "subtract"):
+        return value.args
+    if not isinstance(value.op, Op) or runs_on_host(value):
+        return ()
+    types = [a.type for a in value.args if isinstance(a.type, TensorType)]
+    if len(types) < len(value.args):
+        return ()
+    moved, _ = value.op.moved_and_written(types, value.attrs)
+    return [value.args[n] for n in moved]
+
+
+def _bounds(value: Expr, operands: Sequence[Bounds | None]) -> Bounds | None:
+    """Returns the bounds of a value by those of the operands that decide it."""
     if not isinstance(value.type, TensorType) or not is_integer(value.type.dtype):
         return None
     limits = np.iinfo(to_numpy(value.type.dtype))
     whole = int(limits.min), int(limits.max)
-    found = _computed(value)
+    found = _exact(value, operands)
     if found is None or found[0] < whole[0] or found[1] > whole[1]:
         return whole
     return found
 
 
-def _computed(value: Expr) -> Bounds | None:
+def _exact(value: Expr, operands: Sequence[Bounds | None]) -> Bounds | None:
     """Returns the bounds of a value's exact result; None if unknown."""
     if isinstance(value, Constant):
         data = value.data
         return (int(data.min()), int(data.max())) if data.size else (0, 0)
-    if not isinstance(value, Call):
+    known = [bounds for bounds in operands if bounds is not None]
+    if not isinstance(value, Call) or not known or len(known) < len(operands):
         return None
-    if value.op_name == "cast":
-        return integer_bounds(value.args[0])
     if value.op_name in ("add", "subtract"):
-        first, second = map(integer_bounds, value.args)
-        if first is None or second is None:
-            return None
+        first, second = known
         low, high = second if value.op_name == "add" else (-second[1], -second[0])
         return first[0] + low, first[1] + high
-    if not isinstance(value.op, Op) or runs_on_host(value):
-        return None
-    types = [a.type for a in value.args if isinstance(a.type, TensorType)]
-    if len(types) < len(value.args):
-        return None
-    moved, written = value.op.moved_and_written(types, value.attrs)
-    found = [integer_bounds(value.args[n]) for n in moved]
-    known = [bounds for bounds in found if bounds is not None]
-    if not moved or len(known) < len(found):
-        return None
-    numbers = [int(n) for n in written]
+    numbers: list[int] = []
+    if value.op_name != "cast":
+        assert isinstance(value.op, Op)
+        types = [a.type for a in value.args if isinstance(a.type, TensorType)]
+        numbers = [int(n) for n in value.op.moved_and_written(types, value.attrs)[1]]
     return min(numbers + [low for low, _ in known]), max(numbers + [high for _, high in known])
