@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
+from clew.cost.convolution import WINDOW
 from clew.ir.dims import Dim
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
@@ -62,8 +63,10 @@ class AlterLayout(Pass):
     after them. The last block of a result is zero-padded (24 channels to 32, 45 to 48, 3 to 4)
     where whole vectors are worth it, or where no block divides the channels and either few are
     missing or the data are blocked; the operators that follow must not turn zeros into infinities.
-    `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8
-    bits hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
+    Likewise the image of a window if few channels are missing and it would else stay plain, or if
+    Winograd's algorithm, which needs whole vectors, may compute the convolution. `bf16` data get
+    whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8 bits hold as many
+    inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
     `decisions` may choose another number of vectors for the panels of a weight.
 
@@ -248,7 +251,8 @@ class _Alterer(Rewriter):
                 inner = filled
             elif inner == 1 and groups == channels:
                 channels = groups = filled
-        return channels, _filled_up(inner, self._block_of_few(old, inner) or 1), groups
+        block = self._block_of_few(old, inner) or self._block_of_window(old, channels, inner)
+        return channels, _filled_up(inner, block or 1), groups
 
     def _conv_layouts(
         self, old: Call, channels: int, inner: int, groups: int
@@ -331,6 +335,22 @@ class _Alterer(Rewriter):
         columns = weight.shape[-1]
         deep = isinstance(columns, int) and columns * block >= _LEAST_DEPTH * tile[2]
         return block if deep else 0
+
+    def _block_of_window(self, old: Call, channels: int, inner: int) -> int:
+        """Returns the block size that an image's channels are zero-padded to, if its blocks would
+        else be too short for Winograd's algorithm, or a window would read a plain image; 0 if no
+        padding is needed or too much would be.
+        """
+        data, weight = (a.tensor for a in old.args[:2])
+        lanes, kernel = self._lanes(old), weight.shape[-2:]
+        if old.attrs.groups > 1 or product_group(data.dtype) or kernel == (1, 1) or inner <= lanes:
+            return 0
+        if any(_LEAST_FILLED * _filled_up(n, lanes) > n for n in (channels, inner)):
+            return 0
+        is_whole = self._block(inner, lanes) == lanes
+        blocked = self._block(inner, lanes) or self._block(channels, lanes)
+        transforms = kernel == (WINDOW, WINDOW) and old.attrs.strides[-2:] == (1, 1)
+        return lanes if not is_whole and (transforms or not blocked) else 0
 
     def _lanes(self, old: Call) -> int:
         """Returns the lanes of a vector; for dot products of floats, those of a vector of sums, so
