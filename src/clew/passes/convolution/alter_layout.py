@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
-from clew.cost.convolution import WINDOW
+from clew.cost.convolution import (
+    WINDOW,
+    WINOGRAD_TILES,
+    ConvLayer,
+    direct_cycles,
+    winograd_cycles,
+)
 from clew.ir.dims import Dim
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
@@ -30,6 +36,8 @@ _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
 # Share of channels in the padded blocks, if no block size divides their number.
 _LEAST_FILLED: Final = 0.8
+# Of Winograd's algorithm on zero-padded blocks, as `SelectConvAlgorithm` requires it.
+_LEAST_GAIN: Final = 1.15
 _PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
@@ -337,20 +345,40 @@ class _Alterer(Rewriter):
         return block if deep else 0
 
     def _block_of_window(self, old: Call, channels: int, inner: int) -> int:
-        """Returns the block size that an image's channels are zero-padded to, if its blocks would
-        else be too short for Winograd's algorithm, or a window would read a plain image; 0 if no
-        padding is needed or too much would be.
+        """Returns the block size that an image's channels are zero-padded to, if a window would
+        else read a plain image, or if that makes Winograd's algorithm possible, which needs whole
+        vectors, and it is expected to be faster; 0 if no padding is needed.
         """
         data, weight = (a.tensor for a in old.args[:2])
         lanes, kernel = self._lanes(old), weight.shape[-2:]
         if old.attrs.groups > 1 or product_group(data.dtype) or kernel == (1, 1) or inner <= lanes:
             return 0
-        if any(_LEAST_FILLED * _filled_up(n, lanes) > n for n in (channels, inner)):
+        if self._block(inner, lanes) == lanes:
             return 0
-        is_whole = self._block(inner, lanes) == lanes
-        blocked = self._block(inner, lanes) or self._block(channels, lanes)
-        transforms = kernel == (WINDOW, WINDOW) and old.attrs.strides[-2:] == (1, 1)
-        return lanes if not is_whole and (transforms or not blocked) else 0
+        blocked = any(self._block(n, lanes) for n in (channels, inner))
+        fits = all(_LEAST_FILLED * _filled_up(n, lanes) <= n for n in (channels, inner))
+        gains = kernel == (WINDOW, WINDOW) and old.attrs.strides[-2:] == (1, 1)
+        gains = gains and self._gains_by_transforms(old, channels, inner, blocked)
+        return lanes if gains or (fits and not blocked) else 0
+
+    def _gains_by_transforms(self, old: Call, channels: int, inner: int, blocked: bool) -> bool:
+        """Whether Winograd's algorithm on zero-padded blocks, conversions included, is expected to
+        be faster than a direct convolution, which pads only results in blocks.
+        """
+        target, lanes = self._ctx.target, self._lanes(old)
+        assert target is not None
+        if old.tensor.rank != 4 or not old.tensor.is_static:
+            return False
+        batch, _, height, width = old.tensor.concrete
+        stored = [_filled_up(n, lanes) for n in (inner, channels)]
+        dtype = old.tensor.dtype
+        outer = stored[1] if blocked else channels
+        direct = ConvLayer(batch, inner, outer, height, width, dtype=dtype)
+        filled = replace(direct, inner=stored[0], outer=stored[1])
+        dilation = old.attrs.dilation
+        cycles = min(winograd_cycles(filled, n, target, dilation) for n in WINOGRAD_TILES)
+        converted = filled.pixels * sum(stored) / lanes * target.costs.move
+        return _LEAST_GAIN * (cycles + converted) <= direct_cycles(direct, target)
 
     def _lanes(self, old: Call) -> int:
         """Returns the lanes of a vector; for dot products of floats, those of a vector of sums, so
