@@ -146,6 +146,9 @@ def test_turns_and_uneven_reads_are_apart(kit: Any) -> None:
     assert fused(kit.layer("resize", image, shape=(1, 256, 2, 1))) == ["transpose_resize"]
     doubled = kit.layer("resize", x, shape=(4, 16, 128))
     assert fused(kit.layer("transpose", doubled, **turned)) == ["resize", "transpose"]
+    both = kit.layer("add", gathered, kit.layer("resize", kit.layer("transpose", x, axes=(0, 2, 1)),
+                                                shape=(4, 8, 64)))  # fmt: skip
+    assert sorted(fused(both)) == ["gather_elements_exp_resize_add", "transpose"]
     exact = kit.layer("gather", x, kit.const(np.array([3, 1])), axis=0)
     assert fused(kit.layer("transpose", exact, axes=(1, 0, 2))) == ["gather_transpose"]
 

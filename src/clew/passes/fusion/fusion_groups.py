@@ -399,29 +399,19 @@ class Grouper:
         return ""
 
     def _turned_unevenly(self, group: Group, target: Group) -> str:
-        """Returns why the moves of a group and of those that read its result are better apart: the
-        kernel would collect elements one by one. A large operand, of which few elements are read,
-        is not moved as a whole.
+        """Returns why the moves of two groups are better in kernels of their own: one kernel would
+        collect elements one by one. A large operand, of which few elements are read, is not turned
+        as a whole.
         """
         uneven, turned = (
             any(self._moves(m) and holds(m) for m in group.members) for holds in (is_uneven, turns)
         )
-        if not (uneven or turned):
-            return ""
         made = typical(group.root.tensor.size)
-        seen, pending = set[int](), list(self._users[group.root.id])
-        while pending:
-            user = pending.pop()
-            if user.id in seen or self._group.get(user.id) is not target:
-                continue
-            seen.add(user.id)
-            assert isinstance(user, Call)
-            if self._moves(user) and uneven and turns(user):
-                return f"{user.op_name} would turn elements that lie at uneven distances"
-            if self._moves(user) and turned and is_uneven(user):
-                if typical(user.tensor.size) >= made:
-                    return f"{user.op_name} would read turned elements at uneven distances"
-            pending += self._users.get(user.id, ())
+        for move in filter(self._moves, target.members if uneven or turned else ()):
+            if uneven and turns(move):
+                return f"{move.op_name} turns elements, and {group.root.op_name} reads unevenly"
+            if turned and is_uneven(move) and typical(move.tensor.size) >= made:
+                return f"{move.op_name} reads unevenly, and {group.root.op_name} turns elements"
         return ""
 
     def _moves(self, call: Call) -> bool:
