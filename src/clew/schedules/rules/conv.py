@@ -40,6 +40,7 @@ from clew.te.walk import nodes
 
 # The current panel of weights and the next one take the rest of the second-level cache.
 _SHARE_OF_IMAGE: Final = 0.4
+_SHARE_OF_PANEL: Final = 0.25
 _FEW_PANELS: Final = 4
 # Places that a line of memory may have in the second-level cache, as on most CPUs, and the share of
 # them that the image may take.
@@ -104,8 +105,8 @@ class Conv(Rule[Convolution]):
         flat = match.flat is not None and _fits_better_flat(image, most)
         height, width = (1, image.height * image.width) if flat else (image.height, image.width)
         panels = image.blocks // vectors
-        # The panel of weights that each tile reads stays in the first-level cache or does not.
-        far = _weight_bytes(match.info) > panels * match.target.l1_bytes
+        # Each tile reads a panel of weights, of which a large one leaves the second-level cache.
+        far = _weight_bytes(match.info) > panels * match.target.l2_bytes * _SHARE_OF_PANEL
         if far and all(isinstance(extent, int) for extent in image.shape[2:4]):
             lines, columns = image_tile(height, width, most)
         else:
@@ -207,8 +208,9 @@ def _fits_better_flat(image: Image, most: int) -> bool:
 
 def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) -> int:
     """Returns the number of result lines whose part of the image stays in the second-level cache
-    while panels of weights stream by; all lines if there are only a few panels, or if reading all
-    weights for each band took longer than reading the image for each panel.
+    while panels of weights stream by; all lines if there are only a few panels, or if the image is
+    read in windows and reading it for each panel takes less time than reading all weights for each
+    band. Pixels without windows are read too fast to come from farther away.
     """
     load = _image_of(info)
     if panels < _FEW_PANELS:
@@ -218,7 +220,8 @@ def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) 
     image_bytes = frames * load.source.typical_bytes / load.source.typical_shape[0]
     kept = max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / (image_bytes / image.height)))
     bands = -(-image.height // kept)
-    if _weight_bytes(info) * (bands - 1) > image_bytes * panels:
+    has_window = any(n.typical > 1 for n in info.loops if n.index.role == roles.TAP)
+    if has_window and _weight_bytes(info) * (bands - 1) > image_bytes * panels:
         return image.height
     return min(image.height, kept)
 
