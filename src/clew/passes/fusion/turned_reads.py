@@ -22,7 +22,8 @@ def turns(call: Call) -> bool:
         blocks = [parse_layout(layout).factor("C") for layout in layouts]
         return blocks[0] != blocks[1]
     steps = call.op.derived(view_steps, _types(call), call.attrs) if len(call.args) == 1 else None
-    return bool(steps) and steps[-1] is not None and steps[-1][0] != len(steps) - 1
+    last = steps[-1] if steps else None
+    return last is not None and last[0] != call.args[0].tensor.rank - 1
 
 
 def is_uneven(call: Call) -> bool:
