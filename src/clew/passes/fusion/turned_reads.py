@@ -15,12 +15,14 @@ from clew.te.facts import reads_unevenly, view_steps
 
 
 def turns(call: Call) -> bool:
-    """Whether neighbors in the result of a move are not neighbors in its operand."""
+    """Whether neighbors in the result of a move are not neighbors in its operand. Between blocks of
+    two lengths, the shorter one's channels remain neighbors.
+    """
     assert isinstance(call.op, Op)
     if call.op.name == "layout_transform":
         layouts = (call.attrs.src_layout, call.attrs.dst_layout)
         blocks = [parse_layout(layout).factor("C") for layout in layouts]
-        return blocks[0] != blocks[1]
+        return min(blocks) == 1 < max(blocks)
     steps = call.op.derived(view_steps, _types(call), call.attrs) if len(call.args) == 1 else None
     last = steps[-1] if steps else None
     return last is not None and last[0] != call.args[0].tensor.rank - 1
