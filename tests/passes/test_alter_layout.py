@@ -166,6 +166,34 @@ def test_images_of_two_precisions_have_one_block(kit: Any) -> None:
     assert kit.op_names(after).count("layout_transform") == 1  # the result's
 
 
+@pytest.mark.parametrize(
+    ("inner", "outer", "kernel", "stride", "data"),
+    [
+        (26, 26, 3, 1, "NCHW16c"),
+        (26, 26, 3, 2, "NCHW16c"),
+        (52, 52, 3, 1, "NCHW16c"),
+        (52, 52, 3, 2, "NCHW4c"),
+        (24, 40, 3, 1, "NCHW16c"),
+        (26, 26, 1, 1, "NCHW"),
+        (18, 18, 3, 1, "NCHW"),
+    ],
+)
+def test_an_image_whose_channels_fill_no_block_is_padded_for_windows(
+    kit: Any, inner: int, outer: int, kernel: int, stride: int, data: str
+) -> None:
+    x = kit.var("x", 1, inner, 24, 24)
+    weight = kit.const(kit.random(outer, inner, kernel, kernel))
+    y = kit.layer("nn.conv2d", x, weight, strides=(stride, stride))
+    assert one(altered(kit, kit.module([x], y)), "nn.conv2d").attrs.data_layout == data
+
+
+def test_an_image_of_free_size_is_not_padded_for_winograd(kit: Any) -> None:
+    x = kit.var("x", 1, 52, SymDim.symbol("h"), 24)
+    y = kit.layer("nn.conv2d", x, kit.const(kit.random(52, 52, 3, 3)))
+    after = altered(kit, kit.module([x], y))
+    assert one(after, "nn.conv2d").attrs.data_layout == "NCHW4c"
+
+
 def test_a_channel_count_without_a_block_stays_plain(kit: Any) -> None:
     x = kit.var("x", 1, 7, 6, 6)
     y = kit.layer("nn.conv2d", x, kit.const(kit.random(5, 7, 3, 3)))

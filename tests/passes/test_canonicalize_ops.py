@@ -8,6 +8,7 @@ import pytest
 
 import clew.ops  # noqa: F401
 from clew.ir.expr import TupleGetItem
+from clew.ir.visit import calls
 from clew.passes.simplify.canonicalize_ops import CanonicalizeOps
 
 
@@ -193,6 +194,32 @@ def test_the_mean_over_an_image_is_a_pool(kit: Any) -> None:
     after = kit.apply(before, CanonicalizeOps())
     assert "mean" not in kit.op_names(after)
     kit.same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("attrs", "kernels"),
+    [
+        ({"kernel": (5, 5), "padding": (2, 2, 2, 2)}, [(1, 5), (5, 1)]),
+        (
+            {"kernel": (9, 7), "padding": (1, 2, 3, 0), "strides": (2, 3), "ceil_mode": True},
+            [(1, 7), (9, 1)],
+        ),
+        ({"kernel": (4, 8), "dilation": (2, 1)}, [(1, 8), (4, 1)]),
+        ({"kernel": (1, 30), "padding": (0, 9, 0, 9)}, [(1, 30)]),
+        ({"kernel": (3, 3)}, [(3, 3)]),
+        ({"kernel": (8, 8), "strides": (8, 8)}, [(8, 8)]),
+    ],
+    ids=str,
+)
+def test_the_maximum_of_a_long_window(kit: Any, attrs: Any, kernels: Any) -> None:
+    x = kit.var("x", 1, 2, 19, 16)
+    given = kit.module([x], kit.layer("nn.max_pool2d", x, **attrs))
+    after = kit.apply(given, CanonicalizeOps())
+    assert [c.attrs.kernel for c in calls(after.main)] == kernels
+    data = kit.random(1, 2, 19, 16)
+    data[0, 0, 3, 4:6] = np.nan, np.inf
+    (expected,), (found,) = (kit.interpret(m, {"x": data}) for m in (given, after))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_parts_of_a_split_are_slices(kit: Any) -> None:

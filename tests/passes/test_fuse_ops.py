@@ -126,6 +126,33 @@ def test_windows_that_overlap_take_no_producer(kit: Any) -> None:
     assert names(kit.apply(kit.module([x], y), FuseOps())) == ["exp_global_avg_pool2d"]
 
 
+def test_turns_and_uneven_reads_are_apart(kit: Any) -> None:
+    x, i = kit.var("x", 4, 8, 64), kit.var("i", 4, 8, 64, dtype="i64")
+    turned = {"axes": (0, 2, 1)}
+
+    def fused(y: Expr) -> list[str]:
+        return names(kit.apply(kit.module([x, i], y), FuseOps()))
+
+    gathered = kit.layer("exp", kit.layer("gather_elements", x, i, axis=-1))
+    found = fused(kit.layer("transpose", gathered, **turned))
+    assert found == ["gather_elements", "exp_transpose"]
+    assert fused(kit.layer("transpose", gathered, axes=(1, 0, 2))) == [
+        "gather_elements_exp_transpose"
+    ]
+    image = kit.layer("reshape", kit.layer("transpose", x, **turned), shape=(1, 256, 4, 2))
+    wide = kit.layer("resize", image, shape=(1, 256, 8, 6), mode="linear")
+    assert fused(wide) == ["transpose", "resize"]
+    # Only a part of the turned elements is read.
+    assert fused(kit.layer("resize", image, shape=(1, 256, 2, 1))) == ["transpose_resize"]
+    doubled = kit.layer("resize", x, shape=(4, 16, 128))
+    assert fused(kit.layer("transpose", doubled, **turned)) == ["resize", "transpose"]
+    both = kit.layer("add", gathered, kit.layer("resize", kit.layer("transpose", x, axes=(0, 2, 1)),
+                                                shape=(4, 8, 64)))  # fmt: skip
+    assert sorted(fused(both)) == ["gather_elements_exp_resize_add", "transpose"]
+    exact = kit.layer("gather", x, kit.const(np.array([3, 1])), axis=0)
+    assert fused(kit.layer("transpose", exact, axes=(1, 0, 2))) == ["gather_transpose"]
+
+
 def test_rows_of_blocks_are_put_in_order_before_several_passes_over_them(kit: Any) -> None:
     def fused(*steps: tuple[str, dict[str, Any]], channels_last: bool = False) -> list[str]:
         x = kit.var("x", 2, 4, 5, 6, 16)

@@ -145,8 +145,6 @@ def test_an_image_padded_for_others_as_well_is_kept(kit: Any) -> None:
         (32, 32, {"strides": (2, 2)}),
         (32, 32, {"groups": 32}),
         (32, 32, {"groups": 2}),
-        (24, 32, {}),
-        (32, 24, {}),
         (3, 32, {}),
     ],
 )
@@ -157,15 +155,36 @@ def test_other_convolutions_stay_direct(
     assert only(after).op_name == "nn.conv2d"
 
 
+def test_a_filled_block_of_free_size_stays_direct(kit: Any) -> None:
+    size = SymDim.symbol("h"), SymDim.symbol("w")
+    assert only(transformed(kit, network(kit, 32, 24, size))).op_name == "nn.conv2d"
+
+
 @pytest.mark.parametrize("between", [40, 24])
-def test_an_image_whose_last_block_is_filled_up_stays_direct(kit: Any, between: int) -> None:
+def test_an_image_whose_last_block_is_filled_up(kit: Any, between: int) -> None:
     x = kit.var("x", 1, 64, 28, 28)
     first = kit.const(kit.random(between, 64, 1, 1) * np.float32(0.1))
     second = kit.const(kit.random(64, between, 3, 3, seed=1) * np.float32(0.1))
     y = kit.layer("nn.relu", kit.layer("nn.conv2d", x, first))
     z = kit.layer("nn.conv2d", y, second, padding=(1, 1, 1, 1))
     after = transformed(kit, kit.module([x], kit.layer("nn.relu", z)))
-    assert "nn.conv2d_winograd" not in kit.op_names(after)
+    (conv,) = [c for c in calls(after.main) if c.op_name == "nn.conv2d_winograd"]
+    assert conv.args[1].tensor.shape[1] == -(-between // 16) * 16
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(32, 24), (26, 26), (18, 12), (29, 45)])
+@pytest.mark.parametrize("padding", [(0, 0, 0, 0), (1, 0, 2, 1)])
+def test_channels_that_fill_no_whole_blocks(
+    kit: Any, inner: int, outer: int, padding: tuple[int, ...]
+) -> None:
+    given = network(kit, inner, outer, (25, 27), padding=padding)
+    x = kit.random(1, inner, 25, 27, seed=7)
+    compiled = clew.compile(given, target="cpu-avx2", threads=1, guard=True)
+    assert "nn.conv2d_winograd" in [op for k in compiled.kernels for op in k.ops]
+    (found,) = compiled.run({"x": x}).values()
+    (expected,) = kit.interpret(given, {"x": x})
+    np.testing.assert_allclose(found, expected, atol=1e-5 * np.abs(expected).max())
+    assert compiled.trace.verify({"x": x}).ok
 
 
 def test_layers_can_be_excluded(kit: Any) -> None:

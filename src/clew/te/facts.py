@@ -24,7 +24,7 @@ from clew.te.expr import (
     Unary,
 )
 from clew.te.tensor import Tensor, stages
-from clew.te.walk import nodes
+from clew.te.walk import loads, nodes
 
 # Intrinsics that are finite for every finite argument.
 _BOUNDED: Final = frozenset((
@@ -114,6 +114,27 @@ def view_steps(outputs: Sequence[Tensor]) -> list[tuple[int, int] | None] | None
         f is None and axis.extent != 1 for f, axis in zip(found, tensor.axes, strict=True)
     )
     return None if repeats else found
+
+
+def reads_unevenly(outputs: Sequence[Tensor]) -> bool:
+    """Whether neighbors in a result are read at uneven distances: at positions that values
+    determine, or at clamped ones, as in a resized image.
+    """
+    indices = [
+        index
+        for stage in stages(outputs)
+        if stage.body is not None
+        for load in loads(stage.body)
+        for index in load.indices
+    ]
+    return any(_is_uneven(node) for index in indices for node in nodes(index))
+
+
+def _is_uneven(position: Scalar) -> bool:
+    is_clamp = isinstance(position, Binary) and position.op in ("min", "max")
+    if not is_clamp and not isinstance(position, Load):
+        return False
+    return any(isinstance(node, Index) for node in nodes(position))
 
 
 def is_finite_of_finite(outputs: Sequence[Tensor]) -> bool:

@@ -7,9 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final
 
+from clew.cost.convolution import (
+    WINDOW,
+    WINOGRAD_TILES,
+    ConvLayer,
+    direct_cycles,
+    winograd_cycles,
+)
 from clew.ir.dims import Dim
 from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
@@ -29,6 +36,8 @@ _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
 # Share of channels in the padded blocks, if no block size divides their number.
 _LEAST_FILLED: Final = 0.8
+# Of Winograd's algorithm on zero-padded blocks, as `SelectConvAlgorithm` requires it.
+_LEAST_GAIN: Final = 1.15
 _PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
@@ -62,8 +71,10 @@ class AlterLayout(Pass):
     after them. The last block of a result is zero-padded (24 channels to 32, 45 to 48, 3 to 4)
     where whole vectors are worth it, or where no block divides the channels and either few are
     missing or the data are blocked; the operators that follow must not turn zeros into infinities.
-    `bf16` data get whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8
-    bits hold as many inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
+    Likewise the image of a window if few channels are missing and it would else stay plain, or if
+    Winograd's algorithm, which needs whole vectors, may compute the convolution. `bf16` data get
+    whole blocks unless a concatenation joins them. Weights of `bf16`, `i16` and 8 bits hold as many
+    inputs as fit 32 bits together, innermost: `OHWI32o2i`, `NK32n2k`.
 
     `decisions` may choose another number of vectors for the panels of a weight.
 
@@ -248,7 +259,8 @@ class _Alterer(Rewriter):
                 inner = filled
             elif inner == 1 and groups == channels:
                 channels = groups = filled
-        return channels, _filled_up(inner, self._block_of_few(old, inner) or 1), groups
+        block = self._block_of_few(old, inner) or self._block_of_window(old, channels, inner)
+        return channels, _filled_up(inner, block or 1), groups
 
     def _conv_layouts(
         self, old: Call, channels: int, inner: int, groups: int
@@ -331,6 +343,42 @@ class _Alterer(Rewriter):
         columns = weight.shape[-1]
         deep = isinstance(columns, int) and columns * block >= _LEAST_DEPTH * tile[2]
         return block if deep else 0
+
+    def _block_of_window(self, old: Call, channels: int, inner: int) -> int:
+        """Returns the block size that an image's channels are zero-padded to, if a window would
+        else read a plain image, or if that makes Winograd's algorithm possible, which needs whole
+        vectors, and it is expected to be faster; 0 if no padding is needed.
+        """
+        data, weight = (a.tensor for a in old.args[:2])
+        lanes, kernel = self._lanes(old), weight.shape[-2:]
+        if old.attrs.groups > 1 or product_group(data.dtype) or kernel == (1, 1) or inner <= lanes:
+            return 0
+        if self._block(inner, lanes) == lanes:
+            return 0
+        blocked = any(self._block(n, lanes) for n in (channels, inner))
+        fits = all(_LEAST_FILLED * _filled_up(n, lanes) <= n for n in (channels, inner))
+        gains = kernel == (WINDOW, WINDOW) and old.attrs.strides[-2:] == (1, 1)
+        gains = gains and self._gains_by_transforms(old, channels, inner, blocked)
+        return lanes if gains or (fits and not blocked) else 0
+
+    def _gains_by_transforms(self, old: Call, channels: int, inner: int, blocked: bool) -> bool:
+        """Whether Winograd's algorithm on zero-padded blocks, conversions included, is expected to
+        be faster than a direct convolution, which pads only results in blocks.
+        """
+        target, lanes = self._ctx.target, self._lanes(old)
+        assert target is not None
+        if old.tensor.rank != 4 or not old.tensor.is_static:
+            return False
+        batch, _, height, width = old.tensor.concrete
+        stored = [_filled_up(n, lanes) for n in (inner, channels)]
+        dtype = old.tensor.dtype
+        outer = stored[1] if blocked else channels
+        direct = ConvLayer(batch, inner, outer, height, width, dtype=dtype)
+        filled = replace(direct, inner=stored[0], outer=stored[1])
+        dilation = old.attrs.dilation
+        cycles = min(winograd_cycles(filled, n, target, dilation) for n in WINOGRAD_TILES)
+        converted = filled.pixels * sum(stored) / lanes * target.costs.move
+        return _LEAST_GAIN * (cycles + converted) <= direct_cycles(direct, target)
 
     def _lanes(self, old: Call) -> int:
         """Returns the lanes of a vector; for dot products of floats, those of a vector of sums, so

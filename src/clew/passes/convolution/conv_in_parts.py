@@ -18,7 +18,8 @@ from clew.passes.convolution.convolutions import (
     unpadded,
 )
 
-_BLOCKS = "NCHW16c"
+_BLOCK = 16
+_BLOCKS = f"NCHW{_BLOCK}c"
 
 
 def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
@@ -29,6 +30,8 @@ def in_parts(conv: Call, parts: int, target: Target) -> Iterator[Algorithm]:
         return
     weight = plain_weight(conv)
     if weight is None or conv.attrs.data_layout != _BLOCKS or weight.tensor.dtype != "f32":
+        return
+    if conv.attrs.channels % _BLOCK:
         return
     attrs, kernel = conv.attrs, weight.tensor.concrete[2:]
     data, padding = unpadded(conv.args[0])

@@ -52,20 +52,28 @@ def plain_weight(conv: Call, op: str = "nn.conv2d") -> Constant | None:
     weight = packed.args[0]
     if not isinstance(weight, Constant):
         return None
-    block, channels = parse_layout(attrs.data_layout).factor("C"), weight.tensor.concrete[0]
-    return weight if channels == attrs.channels and channels % block == 0 else None
+    return weight if weight.tensor.concrete[0] == attrs.channels else None
 
 
 def layer_of(conv: Call, weight: Constant) -> ConvLayer:
-    """Returns the sizes of a blocked convolution; free ones count as typical sizes. A free or
-    data-dependent number of images counts as a few.
+    """Returns the sizes of a blocked convolution, with the channels that its blocks store; free
+    sizes count as typical ones. A free or data-dependent number of images counts as a few.
     """
     height, width = map(typical, conv.tensor.shape[2:4])
     batch = conv.tensor.shape[0]
     images = batch if isinstance(batch, int) else _LATE_IMAGES
-    outer, inner, *kernel = weight.tensor.concrete
+    outer, inner, *kernel = stored(conv, weight)
     dtype = conv.args[0].tensor.dtype
     return ConvLayer(images, inner, outer, height, width, math.prod(kernel), dtype)
+
+
+def stored(conv: Call, weight: Constant) -> tuple[int, ...]:
+    """Returns the shape of a blocked convolution's plain weight, with as many channels as the
+    blocks of image and result store; the last block of each may be zero-padded.
+    """
+    block = parse_layout(conv.attrs.data_layout).factor("C")
+    outer, inner, *kernel = weight.tensor.concrete
+    return (-(-outer // block) * block, -(-inner // block) * block, *kernel)
 
 
 def unpadded(data: Expr) -> tuple[Expr, tuple[int, ...]]:

@@ -22,7 +22,7 @@ from clew.machine.target import Target
 from clew.ops.convolution.winograd import SUM_BITS, transforms
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import get_op
-from clew.passes.convolution.convolutions import Algorithm, layer_of, plain_weight, unpadded
+from clew.passes.convolution.convolutions import Algorithm, layer_of, plain_weight, stored, unpadded
 from clew.passes.precision.integer_bounds import integer_bounds
 
 _OF_FRAMES: Final = "nn.conv3d_frames"
@@ -46,6 +46,8 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
         tiles = tuple(tile for tile in tiles if _is_exact(conv, weight, tile))
     if block != lanes:
         return
+    if not conv.tensor.is_static and stored(conv, weight) != weight.tensor.concrete:
+        return  # kernels with several algorithms have no zero-padded blocks
     layer = replace(layer_of(conv, weight), dtype=dtype)
     dilation = conv.attrs.dilation[-2:]
     if conv.op_name == _OF_FRAMES:
@@ -98,11 +100,16 @@ def way_of_tiles(
 
 
 def _weight_of_tiles(conv: Call, weight: Constant, tile: int) -> Expr:
-    """Returns a weight transformed for tiles."""
+    """Returns a weight transformed for tiles, with zeros for the channels that pad blocks."""
     panel = parse_layout(conv.attrs.weight_layout).factor("O")
-    if weight.tensor.concrete[0] % panel:  # its last panel is zero-padded
+    shape = stored(conv, weight)
+    if shape[0] % panel:  # its last panel is zero-padded
         panel = parse_layout(conv.attrs.data_layout).factor("C")
-    plain = _frames_as_channels(weight) if conv.op_name == _OF_FRAMES else weight
+    plain: Expr = weight
+    if shape != weight.tensor.concrete:
+        missing = [n - held for n, held in zip(shape, weight.tensor.concrete, strict=True)]
+        plain = get_op("pad")(weight, pads=(*[0] * len(missing), *missing))
+    plain = _frames_as_channels(plain) if conv.op_name == _OF_FRAMES else plain
     if is_float(weight.tensor.dtype) and weight.tensor.dtype != conv.tensor.dtype:
         plain = get_op("cast")(plain, dtype=conv.tensor.dtype)
     return get_op("nn.winograd_weight")(plain, tile=tile, block=panel)
@@ -146,14 +153,12 @@ def _weight(conv: Call) -> Constant | None:
     weight = plain_weight(conv, _OF_FRAMES) if frames else plain_weight(conv)
     if weight is None or weight.tensor.shape[-2:] != (WINDOW, WINDOW):
         return None
-    if weight.tensor.concrete[1] % parse_layout(conv.attrs.data_layout).factor("C"):
-        return None  # the image's last block is zero-padded; the weight has no rows for the zeros
     if frames and conv.attrs.dilation[1:] != (1, 1):
         return None
     return weight if conv.attrs.strides[-2:] == (1, 1) else None
 
 
-def _frames_as_channels(weight: Constant) -> Expr:
+def _frames_as_channels(weight: Expr) -> Expr:
     """Returns `[O, I, D, 3, 3]` as `[O, D * I, 3, 3]`."""
     outer, inner, depth, *kernel = weight.tensor.concrete
     moved = get_op("transpose")(weight, axes=(0, 2, 1, 3, 4))

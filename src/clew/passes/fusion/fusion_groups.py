@@ -41,6 +41,7 @@ from clew.passes.base import PassContext
 from clew.passes.decisions import Decision, Decisions, Defaults, subject_of
 from clew.passes.fusion import melting
 from clew.passes.fusion.row_moves import reads_rows_again, spreads_rows
+from clew.passes.fusion.turned_reads import is_uneven, turns
 from clew.passes.fusion.views import is_reshape, is_view, left_in_place
 from clew.te.analysis import Kind, is_chosen_piece
 from clew.te.expr import Index, Reduce, Scalar
@@ -385,7 +386,7 @@ class Grouper:
             over = [m for m in target.members if self._kinds[m.id] is Kind.REDUCTION]
             for again in filter(reads_rows_again, over):
                 return f"{again.op_name} passes over its elements several times, and they lie apart"
-        reason = self._too_large(group, target)
+        reason = self._turned_unevenly(group, target) or self._too_large(group, target)
         if reason:
             return reason
         for user in self._users[root.id]:
@@ -396,6 +397,25 @@ class Grouper:
             if not melted and self._reads_again(group, user):
                 return f"{user.op_name} would compute it again for each element it repeats"
         return ""
+
+    def _turned_unevenly(self, group: Group, target: Group) -> str:
+        """Returns why the moves of two groups are better in kernels of their own: one kernel would
+        collect elements one by one. A large operand, of which few elements are read, is not turned
+        as a whole.
+        """
+        uneven, turned = (
+            any(self._moves(m) and holds(m) for m in group.members) for holds in (is_uneven, turns)
+        )
+        made = typical(group.root.tensor.size)
+        for move in filter(self._moves, target.members if uneven or turned else ()):
+            if uneven and turns(move):
+                return f"{move.op_name} turns elements, and {group.root.op_name} reads unevenly"
+            if turned and is_uneven(move) and typical(move.tensor.size) >= made:
+                return f"{move.op_name} reads unevenly, and {group.root.op_name} turns elements"
+        return ""
+
+    def _moves(self, call: Call) -> bool:
+        return self._kinds[call.id] is Kind.INJECTIVE and not is_reshape(call)
 
     def _too_large(self, group: Group, target: Group) -> str:
         """Returns why two groups are too large for one kernel; "" if they are not."""

@@ -29,6 +29,8 @@ from clew.patterns import (
 )
 
 _x, _c = wildcard(), is_constant()
+# Times fewer comparisons that outweigh storing the maxima of lines.
+_LEAST_GAIN: Final = 2
 
 
 @rule(is_op("nn.matmul")(_x, _c))
@@ -90,6 +92,35 @@ def mean_over_image(found: Match) -> Expr | None:
     if found.attrs.keepdims:
         return pooled
     return get_op("reshape")(pooled, shape=pooled.tensor.shape[:2])
+
+
+@rule(is_op("nn.max_pool2d")(_x))
+def max_pool_of_long_windows(found: Match) -> Expr | None:
+    """The maximum of a window is the maximum of its lines' maxima, which adjacent windows share."""
+    attrs = found.attrs
+    *others, width = attrs.kernel
+    lines = math.prod(others)
+    apart = lines * width
+    in_turn = math.prod(attrs.strides[:-1]) * width + lines
+    if apart <= _LEAST_GAIN * in_turn:
+        return None
+    ones, axes = (1,) * len(others), len(attrs.kernel)
+    low, high = attrs.padding[:axes], attrs.padding[axes:]
+    none = (0,) * len(others)
+    of_lines = attrs.with_(
+        kernel=(*ones, width),
+        strides=(*ones, attrs.strides[-1]),
+        dilation=(*ones, attrs.dilation[-1]),
+        padding=(*none, low[-1], *none, high[-1]),
+    )
+    of_windows = attrs.with_(
+        kernel=(*others, 1),
+        strides=(*attrs.strides[:-1], 1),
+        dilation=(*attrs.dilation[:-1], 1),
+        padding=(*low[:-1], 0, *high[:-1], 0),
+    )
+    pool = found.root.op  # type: ignore[attr-defined]
+    return Call(pool, [Call(pool, [found[_x]], of_lines)], of_windows)
 
 
 _split = is_op("split")(_x)
@@ -195,6 +226,7 @@ RULES: Final[tuple[Rule, ...]] = (
     constant_second,
     subtract_constant,
     mean_over_image,
+    max_pool_of_long_windows,
     part_of_split,
     scatter_to_a_box,
     reshape_of_dense,

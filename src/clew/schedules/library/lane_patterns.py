@@ -26,7 +26,8 @@ _LEAST_LANES: Final = 4
 
 def regular_lanes(info: StageInfo, axis: str, most: int) -> int:
     """Returns the number of neighbors along a loop that are evenly spaced in all operands, such as
-    the length of an operand's channel blocks; `most` if there is no such number.
+    the length of an operand's channel blocks; `most` if there is no such number, or if they are the
+    same element and whole vectors can be shuffled.
     """
     simplifier = Simplifier()
     index = next(n.index for n in info.loops if n.name == axis)
@@ -36,9 +37,12 @@ def regular_lanes(info: StageInfo, axis: str, most: int) -> int:
         lane_stride(x, index, lanes, simplifier) is None for x in loads
     ):
         lanes //= 2
+    apart = [x for x in loads if lane_stride(x, index, most, simplifier) is None]
+    steps = [lane_stride(x, index, lanes, simplifier) for x in apart]
     if any(lane_stride(x, index, lanes, simplifier) is None for x in loads):
         return most
-    return lanes
+    repeats = bool(steps) and all(step == 0 for step in steps)
+    return most if repeats and unrolled_vectors(info, axis, most) else lanes
 
 
 def unrolled_vectors(info: StageInfo, axis: str, lanes: int) -> int:

@@ -20,6 +20,7 @@ ENOUGH_ACCUMULATORS: Final = 8
 FEW_UNROLLED: Final = 4
 """Reduction steps that a smaller tile unrolls."""
 _BROADCASTS = 1
+_FEWER_TILES: Final = 0.9
 _MOST_CHAINS = 4
 _LARGE_OUTPUT = 8  # times the second-level cache
 
@@ -53,6 +54,24 @@ def window_tile(target: Target, height: int, width: int) -> tuple[int, int]:
     most = max(2, target.vector_registers // 2 - 2)
     columns = balanced(width, most // 2 if width > most else most)
     return balanced(height, max(1, most // columns)), columns
+
+
+def image_tile(height: int, width: int, most: int) -> tuple[int, int]:
+    """Returns the lines and columns of a tile of at most `most` pixels: a part of a line, whole
+    short lines or, where that takes clearly fewer tiles, parts of several lines. Each tile reads
+    all weights once.
+    """
+    columns = balanced(width, most)
+
+    def tile(columns: int) -> tuple[int, int]:
+        return balanced(height, max(1, most // columns)), columns
+
+    def count(tile: tuple[int, int]) -> int:
+        return -(-height // tile[0]) * -(-width // tile[1])
+
+    usual = tile(columns)
+    fewest = min((tile(n) for n in range(columns, 0, -1)), key=count)
+    return fewest if count(fewest) <= _FEWER_TILES * count(usual) else usual
 
 
 def passes_caches(target: Target, size_bytes: int) -> bool:

@@ -23,7 +23,13 @@ from clew.schedules.demands import BLOCKED_IMAGE, PRODUCTS, REDUCES, TAILED
 from clew.schedules.library.images import Image, blocked_image, reads_own_channels
 from clew.schedules.library.register_tile import STEPS_OF_IMAGES, register_tile, split_tiles, spread
 from clew.schedules.library.streaming import stream
-from clew.schedules.library.tile_sizes import MOST_ROWS, UNROLLED, balanced, rows_of_tile
+from clew.schedules.library.tile_sizes import (
+    MOST_ROWS,
+    UNROLLED,
+    balanced,
+    image_tile,
+    rows_of_tile,
+)
 from clew.schedules.rule import Demand, Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, stage_infos
@@ -34,6 +40,7 @@ from clew.te.walk import nodes
 
 # The current panel of weights and the next one take the rest of the second-level cache.
 _SHARE_OF_IMAGE: Final = 0.4
+_SHARE_OF_PANEL: Final = 0.25
 _FEW_PANELS: Final = 4
 # Places that a line of memory may have in the second-level cache, as on most CPUs, and the share of
 # them that the image may take.
@@ -100,9 +107,15 @@ class Conv(Rule[Convolution]):
         most = rows_of_tile(match.target, vectors * match.wide)
         flat = match.flat is not None and _fits_better_flat(image, most)
         height, width = (1, image.height * image.width) if flat else (image.height, image.width)
-        columns = balanced(width, most)
-        lines = balanced(height, max(1, most // columns))
-        kept = _lines_in_cache(match.info, image, match.target, image.blocks // vectors)
+        panels = image.blocks // vectors
+        # Each tile reads a panel of weights, of which a large one leaves the second-level cache.
+        far = _weight_bytes(match.info) > panels * match.target.l2_bytes * _SHARE_OF_PANEL
+        if far and all(isinstance(extent, int) for extent in image.shape[2:4]):
+            lines, columns = image_tile(height, width, most)
+        else:
+            columns = balanced(width, most)
+            lines = balanced(height, max(1, most // columns))
+        kept = _lines_in_cache(match.info, image, match.target, panels)
         if not flat and kept == image.height >= _LINES_OF_FREE and _is_free(image):
             columns, lines = balanced(width, max(1, most // _LINES_OF_FREE)), _LINES_OF_FREE
         choices = [
@@ -142,8 +155,8 @@ class Conv(Rule[Convolution]):
             kept = max(columns, kept // settings["shares"])
         if kept < schedule.extent(down):
             schedule.reorder(down, n, co_outer, co_inner, *across, ci)  # bands may differ in height
-            unit = 1 if rows else columns  # whole tiles
-            most = max(kept // unit, settings["lines"] if rows else 1)
+            unit = settings["lines"] if rows else columns  # whole tiles
+            most = max(kept // unit, 1)
             height = unit * balanced(-(-schedule.extent(down) // unit), most)
             band, down = schedule.split(down, height, tail="once")
             outer.insert(0, band)
@@ -215,15 +228,28 @@ def _fits_better_flat(image: Image, most: int) -> bool:
 
 def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) -> int:
     """Returns the number of result lines whose part of the image stays in the second-level cache
-    while panels of weights stream by; all lines if there are only a few panels.
+    while panels of weights stream by; all lines if there are only a few panels, or if the image is
+    read in windows and reading it for each panel takes less time than reading all weights for each
+    band. Pixels without windows are read too fast to come from farther away.
     """
     load = _image_of(info)
     if panels < _FEW_PANELS:
         return image.height
     over = (n.index for n in info.loops if n.name in info.reduction_axes)
     frames = math.prod(i.extent for i in over if contains(load.indices[0], i))
-    line_bytes = frames * load.source.typical_bytes / load.source.typical_shape[0] / image.height
-    return min(image.height, max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / line_bytes)))
+    image_bytes = frames * load.source.typical_bytes / load.source.typical_shape[0]
+    kept = max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / (image_bytes / image.height)))
+    bands = -(-image.height // kept)
+    has_window = any(n.typical > 1 for n in info.loops if n.index.role == roles.TAP)
+    if has_window and _weight_bytes(info) * (bands - 1) > image_bytes * panels:
+        return image.height
+    return min(image.height, kept)
+
+
+def _weight_bytes(info: StageInfo) -> int:
+    image = _image_of(info).source
+    others = [x.source for x in buffer_loads(info.store.value) if x.source is not image]
+    return max((source.typical_bytes for source in others), default=0)
 
 
 def _reads_pixels(info: StageInfo) -> bool:
