@@ -12,9 +12,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TypeAlias
 
-import numpy as np
-
-from clew.ir.types import bits, is_integer, to_numpy
+from clew.ir.types import bits, integer_limits, is_integer
 from clew.te.expr import Binary, Cast, Imm, Inlined, Intrinsic, Scalar
 
 Bounds: TypeAlias = "tuple[int, int]"
@@ -23,6 +21,7 @@ _WHOLE = "i32"
 _PAIRED = 16
 # How deep an expression is looked into: shared parts are looked into again at each use.
 _DEPTH = 10
+_ANY: Bounds = (-(1 << 64), 1 << 64)
 _UNSIGNED: Bounds = (0, (1 << _PAIRED) - 1)
 
 
@@ -43,10 +42,10 @@ def narrowed(expr: Cast) -> Narrowed | None:
     """Returns the clamped number that a cast narrows; None for casts that may change numbers, and
     those that do not narrow `i32`.
     """
-    if not _narrows(expr) or not _within(_bounds(expr.a), bounds_of_dtype(expr.dtype)):
+    if not _narrows(expr) or not _within(_bounds(expr.a), integer_limits(expr.dtype)):
         return None
     number, inside = _peeled(expr.a)
-    limits, offset = bounds_of_dtype(expr.dtype), 0
+    limits, offset = integer_limits(expr.dtype), 0
     if bits(expr.dtype) == _PAIRED:
         found = _without_offset(number)
         if found is not None:
@@ -61,12 +60,6 @@ def narrowed(expr: Cast) -> Narrowed | None:
             if _bounds(bound) == (limits[0], limits[0]):  # the clamp is this bound
                 return Narrowed(value, *limits, offset, inside)
     return Narrowed(number, *limits, offset, inside)
-
-
-def bounds_of_dtype(dtype: str) -> Bounds:
-    """Returns the lowest and the highest integer of a dtype."""
-    limits = np.iinfo(to_numpy(dtype))
-    return int(limits.min), int(limits.max)
 
 
 def _narrows(expr: Cast) -> bool:
@@ -91,7 +84,7 @@ def _peeled(expr: Scalar) -> tuple[Scalar, tuple[Inlined, ...]]:
                 inside.append(expr)
                 expr = expr.value
             case Cast() if _is_number(expr.a) and _within(
-                _bounds(expr.a), bounds_of_dtype(expr.dtype)
+                _bounds(expr.a), integer_limits(expr.dtype)
             ):
                 expr = expr.a
             case _:
@@ -113,7 +106,9 @@ def _without_offset(expr: Scalar) -> tuple[Scalar, tuple[Inlined, ...], int] | N
 
 def _bounds(expr: Scalar, depth: int = _DEPTH) -> Bounds:
     """Returns the lowest and the highest number that an integer expression may be."""
-    whole = bounds_of_dtype(expr.dtype)
+    if not _is_number(expr):  # an operand of a comparison or of a cast from floats
+        return _ANY
+    whole = integer_limits(expr.dtype)
     if depth == 0:
         return whole
     found = whole
@@ -139,7 +134,7 @@ def _bounds(expr: Scalar, depth: int = _DEPTH) -> Bounds:
 
 def _most(expr: Scalar, depth: int) -> int:
     """Returns the highest integer that a float may be rounded to."""
-    whole = bounds_of_dtype(_WHOLE)[1]
+    whole = integer_limits(_WHOLE)[1]
     if depth == 0:
         return whole
     match expr:

@@ -97,6 +97,14 @@ def is_integer(dtype: str) -> bool:
     return dtype[0] in "iu"
 
 
+def integer_limits(dtype: str) -> tuple[int, int]:
+    """Returns the lowest and the highest number of an integer dtype."""
+    if dtype[0] == "u":
+        return 0, (1 << bits(dtype)) - 1
+    half = 1 << (bits(dtype) - 1)
+    return -half, half - 1
+
+
 @dataclass(frozen=True, slots=True)
 class TensorType:
     """A tensor: `f32[1, 64, seq]`, with the layout of its axes if one is set (`NCHW16c`).

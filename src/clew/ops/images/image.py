@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim, dim_max
 from clew.ir.expr import ArgRef, Attrs
-from clew.ir.types import TensorType, Type, bits, is_integer, to_numpy
+from clew.ir.types import TensorType, Type, bits, integer_limits, is_integer
 from clew.ops.common import (
     accumulator,
     assume_at_least,
@@ -252,10 +251,10 @@ def _narrowed(value: Scalar, dtype: str, rounds: bool) -> Scalar:
     if value.dtype == dtype or not is_integer(dtype):
         return te.cast(dtype, value)
     if rounds:
-        info: Any = ml_dtypes.iinfo(to_numpy(dtype))  # type: ignore[no-untyped-call]
+        lowest, highest = map(float, integer_limits(dtype))
         # The largest float within the dtype's range.
-        high = np.nextafter(float(info.max) + 1, 0) if bits(dtype) > 32 else float(info.max)
-        value = te.minimum(te.maximum(te.call("round", value), float(info.min)), float(high))
+        high = np.nextafter(highest + 1, 0) if bits(dtype) > 32 else highest
+        value = te.minimum(te.maximum(te.call("round", value), lowest), float(high))
     return te.cast(dtype, value)
 
 

@@ -13,13 +13,12 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
-from clew.ir.types import TensorType, Type, is_float, to_numpy
+from clew.ir.types import TensorType, Type, integer_limits, is_float
 from clew.ops.common import (
     accumulator,
     axis_of,
@@ -87,8 +86,8 @@ def _neutral(combiner: str, dtype: str) -> Scalar:
         return te.as_scalar(combiner == "min", dtype)
     if is_float(dtype):
         return te.as_scalar(-math.inf if combiner == "max" else math.inf, dtype)
-    info: Any = ml_dtypes.iinfo(to_numpy(dtype))  # type: ignore[no-untyped-call]
-    return te.as_scalar(int(info.min if combiner == "max" else info.max), dtype)
+    lowest, highest = integer_limits(dtype)
+    return te.as_scalar(lowest if combiner == "max" else highest, dtype)
 
 
 def _joined(reduction: str, a: Scalar, b: Scalar) -> Scalar:

@@ -17,7 +17,7 @@ from clew.cost.convolution import (
 from clew.cost.convolution import direct_cycles as cycles_of_direct
 from clew.ir.dims import numbers
 from clew.ir.expr import Call, Constant, Expr
-from clew.ir.types import is_float, to_numpy
+from clew.ir.types import integer_limits, is_float
 from clew.machine.target import Target
 from clew.ops.convolution.winograd import SUM_BITS, transforms
 from clew.ops.movement.layouts import parse_layout
@@ -68,7 +68,7 @@ def _is_exact(conv: Call, weight: Constant, tile: int) -> bool:
     matrices, most = transforms(tile, weight.tensor.dtype), max(-bounds[0], bounds[1])
     taps = weight.data.astype(np.float64)
     moved = np.einsum("ia,jb,ocab->ijoc", matrices.weight, matrices.weight, taps, optimize=True)
-    limit = np.iinfo(to_numpy(weight.tensor.dtype)).max
+    limit = integer_limits(weight.tensor.dtype)[1]
     if matrices.growth * most > limit or np.abs(moved).max(initial=0) > limit:
         return False
     sums = np.abs(taps).sum(axis=(1, 2, 3)).max(initial=0) * most

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeAlias
 
-import numpy as np
-
 from clew.ir.expr import Call, Constant, Expr
-from clew.ir.types import TensorType, is_integer, to_numpy
+from clew.ir.types import TensorType, integer_limits, is_integer
 from clew.ops.registry import Op, runs_on_host
 from clew.support.walk import post_order
 
@@ -35,8 +33,9 @@ def _decide(value: Expr) -> Sequence[Expr]:
         return ()
     if not is_integer(value.type.dtype):
         return ()
-    if value.op_name in ("cast", "add", "subtract"):
-        return value.args
+    match value.op_name:
+        case "cast" | "add" | "subtract":
+            return value.args
     if not isinstance(value.op, Op) or runs_on_host(value):
         return ()
     types = [a.type for a in value.args if isinstance(a.type, TensorType)]
@@ -50,8 +49,7 @@ def _bounds(value: Expr, operands: Sequence[Bounds | None]) -> Bounds | None:
     """Returns the bounds of a value by those of the operands that decide it."""
     if not isinstance(value.type, TensorType) or not is_integer(value.type.dtype):
         return None
-    limits = np.iinfo(to_numpy(value.type.dtype))
-    whole = int(limits.min), int(limits.max)
+    whole = integer_limits(value.type.dtype)
     found = _exact(value, operands)
     if found is None or found[0] < whole[0] or found[1] > whole[1]:
         return whole
@@ -66,13 +64,18 @@ def _exact(value: Expr, operands: Sequence[Bounds | None]) -> Bounds | None:
     known = [bounds for bounds in operands if bounds is not None]
     if not isinstance(value, Call) or not known or len(known) < len(operands):
         return None
-    if value.op_name in ("add", "subtract"):
-        first, second = known
-        low, high = second if value.op_name == "add" else (-second[1], -second[0])
-        return first[0] + low, first[1] + high
     numbers: list[int] = []
-    if value.op_name != "cast":
-        assert isinstance(value.op, Op)
-        types = [a.type for a in value.args if isinstance(a.type, TensorType)]
-        numbers = [int(n) for n in value.op.moved_and_written(types, value.attrs)[1]]
+    match value.op_name:
+        case "add":
+            (low, high), (least, most) = known
+            return low + least, high + most
+        case "subtract":
+            (low, high), (least, most) = known
+            return low - most, high - least
+        case "cast":
+            pass
+        case _:
+            assert isinstance(value.op, Op)
+            types = [a.type for a in value.args if isinstance(a.type, TensorType)]
+            numbers = [int(n) for n in value.op.moved_and_written(types, value.attrs)[1]]
     return min(numbers + [low for low, _ in known]), max(numbers + [high for _, high in known])
