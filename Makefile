@@ -56,7 +56,7 @@ test: lint ## all checks, then all tests, the fastest first
 	$(BIN)/pytest --quiet tests/test_smoke.py
 	$(BIN)/pytest --quiet -n 2 --dist worksteal -m "not exhaustive"
 
-test-all: lint ## all checks, then all tests, those too that take long and find little
+test-all: lint ## all checks, then all tests, exhaustive ones, too
 	$(BIN)/pytest --quiet -n 2 --dist worksteal
 
 # MINUTES=60 WORKERS=2: counts and failures are in .cache/fuzz, where the next run continues.

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -32,6 +33,44 @@ from clew.support.errors import ClewError  # noqa: E402
 # Collecting makes few cycles and some 400,000 objects that stay, which the collector would look
 # through again and again, here and while tests run.
 gc.disable()
+
+
+# Parametrized tests of many similar cases: half of the cases, always the same ones, are exhaustive.
+SWEEPS = (
+    "build/test_all_sizes.py",
+    "build/test_in_place.py",
+    "build/test_variants.py",
+    "codegen/test_arith.py",
+    "codegen/test_conv_parts.py",
+    "codegen/test_dot_convs.py",
+    "codegen/test_moving.py",
+    "codegen/test_parts.py",
+    "codegen/test_separable.py",
+    "codegen/test_sizes.py",
+    "codegen/test_storage.py",
+    "correlate/test_document.py",
+    "frontends/onnx/test_nothing_found.py",
+    "loop/test_sequential.py",
+    "loop/test_tails.py",
+    "ops/test_native.py",
+    "ops/test_sorting.py",
+    "ops/test_suppression.py",
+    "passes/test_every_pass.py",
+    "tap/test_tap.py",
+    "test_no_elements.py",
+    "test_precision.py",
+    "test_quantized.py",
+    "test_random_operators.py",
+)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    tests = Path(__file__).parent
+    sweeps = {tests / name for name in SWEEPS}
+    for item in items:
+        if item.path in sweeps and hasattr(item, "callspec") and crc32(item.name.encode()) % 2:
+            item.add_marker(pytest.mark.exhaustive)
 
 
 def pytest_collection_finish() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +106,14 @@ def lawful(measured: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def few_trees(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Learns quickly, and roughly."""
-    monkeypatch.setattr(predictor, "_TURNS", 40)
-    monkeypatch.setattr(predictor, "_SEEDS", 1)
-    monkeypatch.setattr(predictor, "_FOLDS", 2)
+@pytest.fixture(scope="module", autouse=True)
+def few_trees() -> Iterator[None]:
+    """Learns quickly, and roughly; in fixtures of modules, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predictor, "_TURNS", 40)
+        patch.setattr(predictor, "_SEEDS", 1)
+        patch.setattr(predictor, "_FOLDS", 2)
+        yield
 
 
 @pytest.fixture(scope="session")

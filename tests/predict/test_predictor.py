@@ -27,6 +27,16 @@ def columns(lawful: Path) -> Any:
     return columns_of_table(read_table(lawful))
 
 
+@pytest.fixture(scope="module")
+def trained(lawful: Path) -> Predictor:
+    return train(lawful, host(), 1)
+
+
+@pytest.fixture(scope="module")
+def unchecked(lawful: Path) -> Predictor:
+    return train(lawful, host(), 1, checked=False)
+
+
 def _code(call: Any) -> str:
     with pytest.raises(ClewError) as caught:
         call()
@@ -34,10 +44,12 @@ def _code(call: Any) -> str:
     return caught.value.code
 
 
-def test_a_table_gives_the_same_predictor_each_time(lawful: Path, columns: Any) -> None:
-    first, second = (train(lawful, host(), 1) for _ in range(2))
-    assert first.errors == second.errors
-    assert (first.predict(columns).kernels_ns == second.predict(columns).kernels_ns).all()
+def test_a_table_gives_the_same_predictor_each_time(
+    lawful: Path, columns: Any, trained: Predictor
+) -> None:
+    again = train(lawful, host(), 1)
+    assert again.errors == trained.errors
+    assert (again.predict(columns).kernels_ns == trained.predict(columns).kernels_ns).all()
 
 
 def test_times_that_follow_a_law_are_found(columns: Any) -> None:
@@ -83,8 +95,10 @@ def test_a_bound_leaves_room_where_little_is_known() -> None:
     assert quantile(np.array([0.1, -0.2])) == pytest.approx(0.3)
 
 
-def test_a_predictor_comes_back_from_its_file(lawful: Path, columns: Any, tmp_path: Path) -> None:
-    made = train(lawful, host(), 1)
+def test_a_predictor_comes_back_from_its_file(
+    trained: Predictor, columns: Any, tmp_path: Path
+) -> None:
+    made = trained
     path = tmp_path / "one.clewp"
     save_predictors(path, [made, replace(made, threads=2)])
     one, two = load_predictors(path)
@@ -121,9 +135,8 @@ def test_trees_that_are_none_are_refused(lawful: Path, tmp_path: Path) -> None:
     assert _code(lambda: load_predictors(stream.getvalue(), "one.clewp")) == "I186"
 
 
-def test_a_model_is_predicted_without_a_run(lawful: Path, small_module: Any) -> None:
-    made = train(lawful, host(), 1)
-    found = forecast(small_module(0), [made], threads=1)
+def test_a_model_is_predicted_without_a_run(trained: Predictor, small_module: Any) -> None:
+    found = forecast(small_module(0), [trained], threads=1)
     assert found.low_ns < found.total_ns < found.high_ns
     assert sum(k.ns for k in found.kernels) + found.overhead_ns == pytest.approx(found.total_ns)
     assert sum(found.layers.values()) == pytest.approx(sum(k.ns for k in found.kernels))
@@ -131,11 +144,10 @@ def test_a_model_is_predicted_without_a_run(lawful: Path, small_module: Any) -> 
     assert [k["kernel"] for k in found.to_json()["kernels"]] == [k.kernel for k in found.kernels]
 
 
-def test_kernels_in_loops_count_once_an_iteration(lawful: Path, tmp_path: Path) -> None:
-    made = train(lawful, host(), 1, checked=False)
+def test_kernels_in_loops_count_once_an_iteration(unchecked: Predictor, tmp_path: Path) -> None:
 
     def found(path: Path) -> Forecast:
-        return forecast(onnx.load(path), [made], threads=1)
+        return forecast(onnx.load(path), [unchecked], threads=1)
 
     few, many = (found(loops.nested(tmp_path / "n.onnx", 3, n)) for n in (20, 40))
     assert [k.iterations for k in few.kernels] == [60]
@@ -146,17 +158,17 @@ def test_kernels_in_loops_count_once_an_iteration(lawful: Path, tmp_path: Path) 
     assert [k.iterations for k in beside.kernels] == [40, 1]
 
 
-def test_a_loop_that_a_value_ends_has_times_of_one_iteration(lawful: Path, tmp_path: Path) -> None:
-    made = train(lawful, host(), 1, checked=False)
-    found = forecast(onnx.load(loops.ended(tmp_path / "e.onnx")), [made], threads=1)
+def test_a_loop_that_a_value_ends_has_times_of_one_iteration(
+    unchecked: Predictor, tmp_path: Path
+) -> None:
+    found = forecast(onnx.load(loops.ended(tmp_path / "e.onnx")), [unchecked], threads=1)
     assert {k.iterations for k in found.kernels} == {None}
     assert any("times are of one iteration" in note for note in found.notes)
 
 
-def test_unfamiliar_kernels_are_named(lawful: Path, small_module: Any) -> None:
-    made = train(lawful, host(), 1, checked=False)
-    ops = ["nn.other" if op == "nn.softmax" else op for op in made.model.ops]
-    strange = replace(made, model=replace(made.model, ops=ops))
+def test_unfamiliar_kernels_are_named(unchecked: Predictor, small_module: Any) -> None:
+    ops = ["nn.other" if op == "nn.softmax" else op for op in unchecked.model.ops]
+    strange = replace(unchecked, model=replace(unchecked.model, ops=ops))
     found = forecast(small_module(0), [strange], threads=1)
     assert any("nn.softmax" in k.unfamiliar for k in found.kernels)
     assert "nn.softmax" in found.notes[0]
@@ -206,11 +218,10 @@ def test_missing_columns_are_named(measured: Path, tmp_path: Path) -> None:
 
 
 def test_a_predictor_of_other_threads_or_machines_is_refused(
-    lawful: Path, small_module: Any
+    unchecked: Predictor, small_module: Any
 ) -> None:
-    made = train(lawful, host(), 1, checked=False)
-    assert _code(lambda: forecast(small_module(0), [made], threads=3)) == "I183"
-    away: Predictor = replace(made, target="elsewhere")
+    assert _code(lambda: forecast(small_module(0), [unchecked], threads=3)) == "I183"
+    away: Predictor = replace(unchecked, target="elsewhere")
     assert _code(lambda: forecast(small_module(0), [away], threads=1)) == "I183"
 
 
@@ -229,17 +240,16 @@ def test_rows_become_columns(blank_row: Any) -> None:
     assert made["rules"] == [["conv"]]
 
 
-def test_a_predictor_that_gives_no_number(lawful: Path, columns: Any, tmp_path: Path) -> None:
-    made = train(lawful, host(), 1)
+def test_a_predictor_that_gives_no_number(trained: Predictor, columns: Any, tmp_path: Path) -> None:
     for wrong in (
-        replace(made, overhead=float("nan")),
-        replace(made, measured=dict.fromkeys(columns["key"], 1e6)),
-        replace(made, errors=replace(made.errors, total=1e6)),
+        replace(trained, overhead=float("nan")),
+        replace(trained, measured=dict.fromkeys(columns["key"], 1e6)),
+        replace(trained, errors=replace(trained.errors, total=1e6)),
     ):
         with pytest.raises(InputError, match=r"I332.*not a finite number") as caught:
             wrong.predict(columns)
         assert "clew predict --train" in caught.value.hint
-    save_predictors(tmp_path / "p.clewp", [replace(made, overhead=float("nan"))])
+    save_predictors(tmp_path / "p.clewp", [replace(trained, overhead=float("nan"))])
     assert _code(lambda: load_predictors(tmp_path / "p.clewp")) == "I186"
 
 
