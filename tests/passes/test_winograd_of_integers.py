@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from clew.ir.dims import Dim, SymDim
-from clew.ir.expr import Call
+from clew.ir.expr import Call, Function
 from clew.ir.module import Module
 from clew.ir.visit import calls
 from clew.machine.target import target_of
 from clew.passes.convolution.alter_layout import AlterLayout
 from clew.passes.convolution.select_conv_algorithm import SelectConvAlgorithm
-from clew.passes.precision.integer_bounds import integer_bounds
+from clew.passes.integer_bounds import integer_bounds
 from clew.passes.precision.narrow_integers import NarrowIntegers
 from clew.passes.simplify.dead_code import DeadCode
 from clew.passes.simplify.fold_constant import FoldConstant
@@ -142,3 +142,25 @@ def test_bounds_of_long_chains_with_shared_parts_take_linear_time(kit: Any) -> N
     for _ in range(3000):
         x = kit.layer("add", x, x)
     assert integer_bounds(x) == (-(1 << 31), (1 << 31) - 1)
+
+
+def test_functions_named_like_operators_have_no_bounds(kit: Any) -> None:
+    a = kit.var("a", 4, dtype="u8")
+    for name in ("cast", "arange"):
+        own = Function([a], kit.layer("cast", a, dtype="i16"), {"name": name}, span=a.span)
+        call = Call(own, [kit.var("x", 4, dtype="u8")], span=a.span)
+        assert integer_bounds(call) == (-(1 << 15), (1 << 15) - 1)
+
+
+def test_bounds_of_ranges_and_constants(kit: Any) -> None:
+    up, down = (
+        kit.layer("arange", start=3, stop=n, step=s, dtype="i64") for n, s in ((9, 2), (0, -1))
+    )
+    assert integer_bounds(up) == (3, (1 << 63) - 1)
+    assert integer_bounds(down) == (-(1 << 63), 3)
+    assert integer_bounds(kit.layer("arange", start=3, stop=9, step=2, dtype="i8")) == (-128, 127)
+    assert integer_bounds(kit.const(np.array([5, -7], np.int16))) == (-7, 5)
+    assert integer_bounds(kit.const(np.arange(1 << 17, dtype=np.int32))) == (
+        -(1 << 31),
+        (1 << 31) - 1,
+    )

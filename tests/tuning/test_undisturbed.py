@@ -16,7 +16,7 @@ from clew.tuning import undisturbed
 from clew.tuning.screening import ratios
 from clew.tuning.sequential import Demand
 from clew.tuning.undisturbed import Pieces, Quiet
-from clew.tuning.workbench import Timed, Workbench, filled, medians
+from clew.tuning.workbench import Timed, Workbench, filled, quantiles
 
 from .conftest import Trusting
 
@@ -99,7 +99,7 @@ def test_disturbed_calls_do_not_count(module: Module, tmp_path: Path) -> None:
     timed.calls = 3
     timed._pieces.run = run  # type: ignore[method-assign, assignment]
     np.testing.assert_array_equal(timed.turn(bench.values), np.full(uses, 105.0))
-    found = medians([np.array([1.0, np.nan]), np.array([3.0, np.nan])])
+    found = quantiles([np.array([1.0, np.nan]), np.array([3.0, np.nan])])
     np.testing.assert_array_equal(found, [2.0, np.nan])
     np.testing.assert_array_equal(filled(found, np.array([7.0, 8.0])), [2.0, 8.0])
 

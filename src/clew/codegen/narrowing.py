@@ -64,11 +64,7 @@ def narrowed(expr: Cast) -> Narrowed | None:
 
 def _narrows(expr: Cast) -> bool:
     """Whether a cast gives integers of fewer than 32 bits."""
-    return _is_number(expr) and bits(expr.dtype) in (8, _PAIRED)
-
-
-def _is_number(expr: Scalar) -> bool:
-    return is_integer(expr.dtype) and expr.dtype != "bool"
+    return is_integer(expr.dtype) and bits(expr.dtype) in (8, _PAIRED)
 
 
 def _within(inner: Bounds, outer: Bounds) -> bool:
@@ -83,7 +79,7 @@ def _peeled(expr: Scalar) -> tuple[Scalar, tuple[Inlined, ...]]:
             case Inlined():
                 inside.append(expr)
                 expr = expr.value
-            case Cast() if _is_number(expr.a) and _within(
+            case Cast() if is_integer(expr.a.dtype) and _within(
                 _bounds(expr.a), integer_limits(expr.dtype)
             ):
                 expr = expr.a
@@ -106,7 +102,7 @@ def _without_offset(expr: Scalar) -> tuple[Scalar, tuple[Inlined, ...], int] | N
 
 def _bounds(expr: Scalar, depth: int = _DEPTH) -> Bounds:
     """Returns the lowest and the highest number that an integer expression may be."""
-    if not _is_number(expr):  # an operand of a comparison or of a cast from floats
+    if not is_integer(expr.dtype):  # an operand of a comparison or of a cast from floats
         return _ANY
     whole = integer_limits(expr.dtype)
     if depth == 0:
@@ -120,7 +116,7 @@ def _bounds(expr: Scalar, depth: int = _DEPTH) -> Bounds:
         case Cast(a=Intrinsic(name="round", args=(x,))) if expr.dtype == _WHOLE:
             # Out of range, and for NaN, the result is the lowest integer.
             return whole[0], max(whole[0], min(whole[1], _most(x, depth - 1)))
-        case Cast() if _is_number(expr.a):
+        case Cast() if is_integer(expr.a.dtype):
             found = _bounds(expr.a, depth - 1)
         case Binary(op="max" | "min"):
             (a, b), (c, d) = _bounds(expr.a, depth - 1), _bounds(expr.b, depth - 1)
@@ -142,7 +138,7 @@ def _most(expr: Scalar, depth: int) -> int:
             return _most(expr.value, depth - 1)
         case Imm():
             return ceil(min(expr.value, whole)) if expr.value == expr.value else whole
-        case Cast() if _is_number(expr.a):
+        case Cast() if is_integer(expr.a.dtype):
             return _bounds(expr.a, depth - 1)[1]
         case Binary(op="min"):
             return min(_most(expr.a, depth - 1), _most(expr.b, depth - 1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from clew.cost.products import multiply_adds_per_cycle
-from clew.ir.types import bits
+from clew.ir.types import bits, is_integer
 from clew.machine.target import Target
 from clew.machine.units import TILE_ROWS, tile_depth
 
@@ -15,6 +15,8 @@ WINDOW: Final = 3
 """The window size of Winograd's algorithm here: 3x3 pixels."""
 WINOGRAD_TILES: Final = (2, 4)
 """Side lengths of the tiles of results that Winograd's algorithm computes together."""
+WINOGRAD_GAIN: Final = 1.15
+"""How many times as fast as a direct convolution Winograd's algorithm must be expected to be."""
 
 # Steps (loads, stores, additions) of the transforms of a tile of one block of channels, by the
 # tile's side: of the image, and of the result.
@@ -117,7 +119,7 @@ def winograd_terms(layer: ConvLayer, tile: int, target: Target) -> tuple[float, 
     points, filters = (tile + WINDOW - 1) ** 2, layer.inner * layer.outer
     forth, back = (steps * costs.transform_step for steps in _TRANSFORM_STEPS[tile])
     products = points * filters / lanes / costs.vector_multiply_adds
-    sums = target.vector_lanes("f32") if layer.dtype == "i16" else lanes
+    sums = target.vector_lanes("i32") if is_integer(layer.dtype) else lanes
     transforms = layer.inner * forth / lanes + layer.outer * back / sums
     weights = points * layer.weight_bytes / (costs.weight_bytes * costs.panel_gain)
     return products, transforms, weights

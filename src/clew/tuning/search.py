@@ -43,7 +43,7 @@ class State:
     tried: set[str] = field(default_factory=set)
     won: dict[str, float] = field(default_factory=dict)
     hints: list[str] = field(default_factory=list)
-    promise: float = 0.0
+    promise: float = field(init=False)
     exhausted: bool = False
 
     def __post_init__(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -58,7 +57,6 @@ _MOST_CALLS: Final = 8
 _VALUES: Final = 3  # sets of inputs, which calls use in turn
 _FIRST_TURNS: Final = 12
 _LANES: Final = 3
-_QUARTER: Final = 0.25
 _FINALISTS: Final = 2  # candidates of a kernel measured in the program at once
 SLOWER_ALONE: Final = "slower when it runs alone"
 AGAIN: Final = 20
@@ -115,7 +113,7 @@ class Workbench:
         """Returns the kernels with choices, with their times in the default build."""
         timed = self.timed({})
         rows = [timed.turn(self.values) for _ in range(_FIRST_TURNS)]
-        times = self._by_subject(filled(medians(rows), timed.first_ns))
+        times = self._by_subject(filled(quantiles(rows), timed.first_ns))
         facts = facts_of(self.base, self.options.threads)
         roofs = Roofs(machine(self.options.threads, quick=True))
         found: list[Tunable] = []
@@ -376,7 +374,7 @@ class Workbench:
             for number in (0, 1) if turn % 2 else (1, 0):
                 rows[number].append(timed[number].turn(self.values))
         first, second = (
-            [float(np.sum(filled(row, filled(medians(taken), one.first_ns)))) for row in taken]
+            _sums(taken, filled(quantiles(taken), one.first_ns))
             for taken, one in zip(rows, timed, strict=True)
         )
         return first, second
@@ -453,7 +451,7 @@ class Timed:
         for number in range(self.calls):
             taken, undisturbed = self._pieces.run(values[number % len(values)])
             rows.append(np.where(undisturbed, taken, np.nan))
-        return medians(rows)
+        return quantiles(rows)
 
 
 def filled(row: Array, others: Array) -> Array:
@@ -461,20 +459,19 @@ def filled(row: Array, others: Array) -> Array:
     return np.where(np.isnan(row), others, row)
 
 
-def typical(rows: Sequence[Array]) -> Array:
-    """Returns the lower quartiles of columns without NaN, as not all disturbances are noticed; NaN
-    for a column of nothing else.
+def _sums(rows: Sequence[Array], others: Array) -> list[float]:
+    return [float(np.sum(filled(row, others))) for row in rows]
+
+
+def quantiles(rows: Sequence[Array], share: float = 0.5) -> Array:
+    """Returns the medians, or other quantiles, of columns without NaN; NaN for a column of nothing
+    else.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of columns of NaN
-        found: Array = np.nanquantile(np.array(rows, float), _QUARTER, axis=0)
-    return found
-
-
-def medians(rows: Sequence[Array]) -> Array:
-    """Returns the medians of columns without NaN; NaN for a column of nothing else."""
-    table = np.ma.masked_invalid(np.array(rows, float))
-    found: Array = np.ma.median(table, axis=0).filled(np.nan)  # type: ignore[no-untyped-call]
+    table = np.sort(np.array(rows, float), axis=0)  # NaN last
+    places = share * np.maximum(np.count_nonzero(~np.isnan(table), axis=0) - 1, 0)
+    below, columns = places.astype(int), np.arange(table.shape[1])
+    low, high = table[below, columns], table[np.ceil(places).astype(int), columns]
+    found: Array = low + (places - below) * (high - low)
     return found
 
 

@@ -7,6 +7,7 @@ passed may never fail again, and one that newly passes is to be written down.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import onnx
@@ -28,6 +29,7 @@ _LARGE = ("light/test_vgg19", "light/test_zfnet512")
 _EVERY = 3
 
 
+@cache
 def quick() -> dict[str, Case]:
     """The cases that each run of the tests takes."""
     definitions = [key for key, case in all_cases().items() if case.is_expansion]

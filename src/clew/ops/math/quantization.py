@@ -15,7 +15,7 @@ import numpy as np
 from clew import te
 from clew.ir.dims import Dim
 from clew.ir.expr import Attrs
-from clew.ir.types import STORAGE, TensorType, bits, is_float, is_integer
+from clew.ir.types import STORAGE, TensorType, bits, integer_limits, is_float, is_integer
 from clew.ops.common import (
     at,
     axis_of,
@@ -50,12 +50,6 @@ LARGEST: Final = {
 }
 """The largest finite numbers of float types that also have an infinity or NaN."""
 _SCALES: Final = ("f16", "bf16", "f32", "f64", *STORAGE)
-
-
-def bounds_of(dtype: str) -> tuple[int, int]:
-    """Returns the lowest and the highest number of an integer dtype."""
-    signed = dtype[0] == "i"
-    return (-(1 << (bits(dtype) - 1)) if signed else 0, (1 << (bits(dtype) - signed)) - 1)
 
 
 class _Parameters:
@@ -143,7 +137,7 @@ def _saturated(value: Scalar, zero: Scalar | None, dtype: str) -> Scalar:
     becomes the lowest integer: the upper bound is applied in floats, the lower one in `i32`, where
     NaN is lowest. No sum overflows, because both are applied before the zero point is added.
     """
-    low, high = (te.as_scalar(bound, SUM) for bound in bounds_of(dtype))
+    low, high = (te.as_scalar(bound, SUM) for bound in integer_limits(dtype))
     point = None if zero is None else te.cast(SUM, zero)
     if point is not None:
         low, high = low - point, high - point
@@ -328,7 +322,7 @@ def fake_quantize(
     _need_point(name, given.zero, dtype)
 
     def body(*i: Scalar) -> Scalar:
-        low, high = (te.as_scalar(float(bound), "f32") for bound in bounds_of(dtype))
+        low, high = (te.as_scalar(float(bound), "f32") for bound in integer_limits(dtype))
         if given.zero is not None:
             point = te.cast("f32", given.at(given.zero, i))
             low, high = low - point, high - point

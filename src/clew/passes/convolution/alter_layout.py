@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from clew.cost.convolution import (
     WINDOW,
+    WINOGRAD_GAIN,
     WINOGRAD_TILES,
     ConvLayer,
     direct_cycles,
@@ -36,8 +37,6 @@ _FROM_CHANNELS_LAST: Final = (0, 3, 1, 2)
 _BLOCKS_OF_FEW: Final = (2, 4, 8)
 # Share of channels in the padded blocks, if no block size divides their number.
 _LEAST_FILLED: Final = 0.8
-# Of Winograd's algorithm on zero-padded blocks, as `SelectConvAlgorithm` requires it.
-_LEAST_GAIN: Final = 1.15
 _PANELS: Final = (1, 2, 3, 4)  # vectors
 _LEAST_DEPTH: Final = 0.25  # of a tile: a smaller share is not worth padding
 _POINTWISE: Final = (Kind.ELEMENTWISE, Kind.BROADCAST)
@@ -378,7 +377,7 @@ class _Alterer(Rewriter):
         dilation = old.attrs.dilation
         cycles = min(winograd_cycles(filled, n, target, dilation) for n in WINOGRAD_TILES)
         converted = filled.pixels * sum(stored) / lanes * target.costs.move
-        return _LEAST_GAIN * (cycles + converted) <= direct_cycles(direct, target)
+        return WINOGRAD_GAIN * (cycles + converted) <= direct_cycles(direct, target)
 
     def _lanes(self, old: Call) -> int:
         """Returns the lanes of a vector; for dot products of floats, those of a vector of sums, so

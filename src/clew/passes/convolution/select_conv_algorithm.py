@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import ClassVar, Final
 
+from clew.cost.convolution import WINOGRAD_GAIN, WINOGRAD_TILES
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -70,9 +71,9 @@ class SelectConvAlgorithm(Pass):
     opt_level: ClassVar[int] = 3
 
     algorithms: tuple[str, ...] = _ALGORITHMS
-    tiles: tuple[int, ...] = (2, 4)
+    tiles: tuple[int, ...] = WINOGRAD_TILES
     parts: int = 3
-    min_gain: float = 1.15
+    min_gain: float = WINOGRAD_GAIN
     min_gain_of_parts: float = 1.1
     exclude: tuple[str, ...] = ()
     decisions: Decisions = field(default_factory=Defaults)

@@ -23,7 +23,7 @@ from clew.ops.convolution.winograd import SUM_BITS, transforms
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import get_op
 from clew.passes.convolution.convolutions import Algorithm, layer_of, plain_weight, stored, unpadded
-from clew.passes.precision.integer_bounds import integer_bounds
+from clew.passes.integer_bounds import integer_bounds
 
 _OF_FRAMES: Final = "nn.conv3d_frames"
 

@@ -10,9 +10,9 @@ import numpy as np
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
-from clew.ir.types import TensorType
+from clew.ir.types import TensorType, integer_limits
 from clew.ir.visit import post_order, users
-from clew.ops.math.quantization import SUM, bounds_of
+from clew.ops.math.quantization import SUM
 from clew.ops.registry import Op, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, known_values, same_numbers
@@ -165,7 +165,7 @@ def _requantized(new: Call) -> Expr | None:
     low, high = within
     factor = get_op("divide")(unit, scale)
     result: Expr = get_op("requantize")(value, factor, *zero, dtype=new.tensor.dtype)
-    least, most = bounds_of(new.tensor.dtype)
+    least, most = integer_limits(new.tensor.dtype)
     if low > least or high < most:
         result = get_op("clip")(result, min=float(low), max=float(high))
     return result
@@ -209,7 +209,7 @@ def _clamped(new: Call, limits: tuple[float, float]) -> tuple[int, int] | None:
     dtype = new.tensor.dtype
     if dtype not in ("i8", "u8"):
         return None
-    bounds = bounds_of(dtype)
+    bounds = integer_limits(dtype)
     if limits == (-np.inf, np.inf):
         return bounds
     scale = known_values(new.args[1])

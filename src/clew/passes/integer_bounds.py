@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.types import TensorType, integer_limits, is_integer
@@ -11,6 +12,7 @@ from clew.ops.registry import Op, runs_on_host
 from clew.support.walk import post_order
 
 Bounds: TypeAlias = "tuple[int, int]"
+_MOST_ELEMENTS: Final = 1 << 16  # of a constant
 
 
 def integer_bounds(value: Expr) -> Bounds | None:
@@ -31,13 +33,11 @@ def _decide(value: Expr) -> Sequence[Expr]:
     """
     if not isinstance(value, Call) or not isinstance(value.type, TensorType):
         return ()
-    if not is_integer(value.type.dtype):
+    if not isinstance(value.op, Op) or not is_integer(value.type.dtype) or runs_on_host(value):
         return ()
-    match value.op_name:
+    match value.op.name:
         case "cast" | "add" | "subtract":
             return value.args
-    if not isinstance(value.op, Op) or runs_on_host(value):
-        return ()
     types = [a.type for a in value.args if isinstance(a.type, TensorType)]
     if len(types) < len(value.args):
         return ()
@@ -59,13 +59,16 @@ def _bounds(value: Expr, operands: Sequence[Bounds | None]) -> Bounds | None:
 def _exact(value: Expr, operands: Sequence[Bounds | None]) -> Bounds | None:
     """Returns the bounds of a value's exact result; None if unknown."""
     if isinstance(value, Constant):
-        data = value.data
-        return (int(data.min()), int(data.max())) if data.size else (0, 0)
+        return _of_constant(value)
+    if not isinstance(value, Call) or not isinstance(value.op, Op):
+        return None
+    if value.op.name == "arange":
+        return _of_arange(value)
     known = [bounds for bounds in operands if bounds is not None]
-    if not isinstance(value, Call) or not known or len(known) < len(operands):
+    if not known or len(known) < len(operands):
         return None
     numbers: list[int] = []
-    match value.op_name:
+    match value.op.name:
         case "add":
             (low, high), (least, most) = known
             return low + least, high + most
@@ -75,7 +78,25 @@ def _exact(value: Expr, operands: Sequence[Bounds | None]) -> Bounds | None:
         case "cast":
             pass
         case _:
-            assert isinstance(value.op, Op)
             types = [a.type for a in value.args if isinstance(a.type, TensorType)]
             numbers = [int(n) for n in value.op.moved_and_written(types, value.attrs)[1]]
     return min(numbers + [low for low, _ in known]), max(numbers + [high for _, high in known])
+
+
+def _of_constant(value: Constant) -> Bounds | None:
+    """Returns the bounds of a constant; None if it is too large to look through."""
+    if value.is_splat:
+        return int(value.splat_value), int(value.splat_value)
+    if not 0 < math.prod(value.tensor.concrete) <= _MOST_ELEMENTS:
+        return None
+    return int(value.data.min()), int(value.data.max())
+
+
+def _of_arange(value: Call) -> Bounds | None:
+    """Returns bounds for a range of any length: its first element is the smallest or largest."""
+    start, step = value.attrs.get("start", 0), value.attrs.get("step", 1)
+    numbers = isinstance(start, int) and isinstance(step, int) and step != 0
+    if not numbers or value.tensor.dtype != "i64":  # narrower ranges may wrap around
+        return None
+    lowest, highest = integer_limits("i64")
+    return (start, highest) if step > 0 else (lowest, start)
