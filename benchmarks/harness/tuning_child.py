@@ -15,7 +15,8 @@ import clew
 import zoo
 from clew.machine.costs import Costs
 from clew.machine.target import describe_host
-from clew.tuning.workbench import Timed, quantiles
+from clew.tuning.whole import quantiles
+from clew.tuning.workbench import Timed
 
 _TYPICAL = 0.25  # quantile: not all disturbances are noticed
 _WARM_CALLS = 4  # weights move to their final place, caches fill

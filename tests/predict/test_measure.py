@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
-from clew.machine.probes import sentinel
-from clew.machine.probes.sentinel import Sentinel
 from clew.predict.measure import Probe, Timed
 
 
@@ -32,29 +28,3 @@ def test_a_call_has_the_time_outside_the_kernels() -> None:
     kernels = np.full((20, 3), 100.0)
     made = _timed(kernels, 1.0, np.full(20, 340.0))
     assert (made.sum_ns, made.call_ns) == (300, 340)
-
-
-class _Scripted(Sentinel):
-    """A sentinel whose loop takes given times."""
-
-    def __init__(self, times: Iterator[int]) -> None:
-        self._times = times
-        self._best_ns = next(times)
-
-    def _took_ns(self) -> int:
-        return next(self._times)
-
-
-def test_a_slow_loop_is_a_disturbance() -> None:
-    made = _Scripted(iter([1000, 1040, 1400, 900, 1000]))
-    assert [made.undisturbed() for _ in range(4)] == [True, False, True, False]
-
-
-def test_the_sentinel_waits_for_an_undisturbed_moment() -> None:
-    assert _Scripted(iter([1000, 1500, 1500, 1001])).wait(60.0)
-    assert not _Scripted(iter([1000, *[1500] * 10**6])).wait(0.01)
-
-
-def test_the_loop_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sentinel, "_CALIBRATED_AFTER_S", 0.01)
-    assert 0 < Sentinel()._took_ns() < 1e9

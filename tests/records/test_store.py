@@ -79,7 +79,8 @@ def test_several_processes_write_at_once(tmp_path: Path) -> None:
         "import sys; from clew.records import Store, Trial\n"
         "with Store(sys.argv[1]) as store:\n"
         "    for n in range(40):\n"
-        "        store.begin(Trial('kernel', f'{sys.argv[2]}{n}', 'm', 1, 'v', 'c', 's'))\n"
+        "        store.begin(Trial(f'{sys.argv[2]}{n}', 'c', kind='kernel', machine='m', "
+        "            threads=1, version='v'))\n"
     )
     runs = [
         subprocess.Popen([sys.executable, "-c", program, str(path), name]) for name in ("a", "b")

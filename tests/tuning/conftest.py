@@ -11,11 +11,12 @@ import pytest
 
 from clew.frontends import onnx
 from clew.ir.module import Module
+from clew.machine.probes import quiet
+from clew.machine.probes.quiet import Quiet
 from clew.predict.network import Network
-from clew.tuning import undisturbed, workbench
+from clew.records.trial import Outcome
+from clew.tuning import workbench
 from clew.tuning.sequential import Demand
-from clew.tuning.tunable import Outcome
-from clew.tuning.undisturbed import Quiet
 from clew.tuning.workbench import Workbench
 
 
@@ -66,7 +67,7 @@ class Trusting(Quiet):
 @pytest.fixture(autouse=True)
 def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests disturb the core all the time."""
-    monkeypatch.setattr(undisturbed, "_shared", [Trusting()])
+    monkeypatch.setattr(quiet, "_shared", [Trusting()])
 
 
 def law(choices: str) -> float:

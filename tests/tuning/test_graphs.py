@@ -18,12 +18,12 @@ from clew.machine.target import host
 from clew.passes.decisions import Decision
 from clew.predict.network import Network
 from clew.records import Store
+from clew.records.trial import Outcome
 from clew.runtime.cache import Cache
-from clew.tuning.bench import WHOLE
 from clew.tuning.graphs import GraphBench, GraphCandidate
 from clew.tuning.sequential import Demand
-from clew.tuning.tunable import Outcome
 from clew.tuning.verifying import Verifier
+from clew.tuning.whole import Whole
 from clew.tuning.workbench import Workbench
 
 QUICK = Demand(most=3)
@@ -116,10 +116,23 @@ def _preferring(self: GraphBench, candidates: Any, decisions: Any, demand: Deman
     ]  # fmt: skip
 
 
-def _whole_calls(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
-    """Whole calls take this share of the time of the default graph."""
-    whole = Outcome(WHOLE, "", "won", ns=ratio * 1e6, against_ns=1e6, pairs=24, ratio=ratio)
-    monkeypatch.setattr("clew.tuning.bench._whole", lambda first, bench, batch: whole)
+def _whole_calls(monkeypatch: pytest.MonkeyPatch, ratio: float | None) -> None:
+    """Whole calls take times of a ratio; None if they are disturbed."""
+    found = Whole() if ratio is None else Whole(1e6, ratio, ratio, ratio, 9)
+    monkeypatch.setattr(Workbench, "compared", lambda *_: found)
+
+
+def test_decisions_wait_for_undisturbed_whole_calls(
+    tmp_path: Path, convolutions: Module, lawful: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(GraphBench, "run", _preferring)
+    _whole_calls(monkeypatch, None)
+    path = tmp_path / "t.db"
+    clew.tune(convolutions, minutes=2, trials=8, database=path, threads=1)
+    with Store(path) as store:
+        direct = [t for t in store.trials(kind="convolution") if t.choices == "direct"]
+    assert direct
+    assert {t.state for t in direct} == {"won"}
 
 
 def test_decisions_that_make_whole_calls_slower_are_not_applied(

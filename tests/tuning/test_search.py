@@ -31,7 +31,7 @@ def kernel(subject: str, places: tuple[int, ...], ns: float = 1e5, rows: int = 8
 
 def trial(subject: str, choices: str, ratio: float, state: str, **more: Any) -> Trial:
     given = {"version": "v", "schedule": "", "total_ratio": ratio, **more}
-    return Trial("kernel", subject, "m", 1, choices=choices, state=state, **given)
+    return Trial(subject, choices, state, kind="kernel", machine="m", threads=1, **given)
 
 
 def test_choices_are_changed_one_by_one() -> None:

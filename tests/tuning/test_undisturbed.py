@@ -1,8 +1,7 @@
-"""Times that something else disturbed do not count, unless all are disturbed."""
+"""Candidates are timed on an undisturbed core."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,80 +9,16 @@ import pytest
 
 import clew
 from clew.ir.module import Module
-from clew.machine.probes.sentinel import Sentinel
 from clew.runtime.cache import Cache
-from clew.tuning import undisturbed
+from clew.runtime.pieces import Pieces
 from clew.tuning.screening import ratios
 from clew.tuning.sequential import Demand
-from clew.tuning.undisturbed import Pieces, Quiet
-from clew.tuning.workbench import Timed, Workbench, filled, quantiles
-
-from .conftest import Trusting
-
-
-class _Scripted(Sentinel):
-    """A sentinel that finds the core undisturbed or not, as told."""
-
-    def __init__(self, answers: Iterator[bool]) -> None:
-        self.answers = answers
-
-    def undisturbed(self) -> bool:
-        return next(self.answers)
-
-    def wait(self, most_s: float) -> bool:
-        return next(self.answers)
-
-
-class _Told(Trusting):
-    """Watches by a script: one answer for each look."""
-
-    def __init__(self, *answers: bool) -> None:
-        self.answers = iter(answers)
-
-    def is_so(self) -> bool:
-        return next(self.answers)
-
-
-def test_where_the_core_is_always_disturbed_all_times_count(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 0.0
-    monkeypatch.setattr(undisturbed.time, "perf_counter", lambda: now)
-    monkeypatch.setattr(undisturbed, "_interruptions", lambda: 0)
-    answers = [False] * 4 + [True] + [False] * (undisturbed._PATIENCE + 1) + [True]
-    quiet = Quiet(_Scripted(iter(answers)))
-    waits = [quiet.begin() for _ in range(5 + undisturbed._PATIENCE)]
-    assert waits == [False] * 4 + [True] + [False] * undisturbed._PATIENCE  # in vain
-    assert quiet.begin()  # without a look at the core
-    assert quiet.is_so()
-    now = undisturbed._DISTURBED_S + 1
-    assert not quiet.is_so()
-    assert quiet.begin()
-
-
-def test_an_interruption_is_a_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = iter([3, 3, 4, 4])
-    monkeypatch.setattr(undisturbed, "_interruptions", lambda: next(counts))
-    quiet = Quiet(_Scripted(iter([True] * 9)))
-    assert [quiet.is_so() for _ in range(3)] == [True, False, True]
+from clew.tuning.whole import filled, quantiles
+from clew.tuning.workbench import Timed, Workbench
 
 
 def _build(module: Module, tmp_path: Path) -> Workbench:
     return Workbench(clew.compile(module, threads=1, tuned=None), Cache(tmp_path / "cache"))
-
-
-def test_a_piece_counts_if_it_began_and_ended_undisturbed(module: Module, tmp_path: Path) -> None:
-    bench = _build(module, tmp_path)
-    (segment,) = bench.base.segments
-    count = len(segment.plan.steps)
-    assert count >= 3
-    pieces = Pieces(bench.base, _Told(True, False, True, True))
-    pieces.divide(np.full(len(bench.base.uses), undisturbed._PIECE_NS / (count - 2)))
-    assert pieces._ends == [[count - 2]]
-    taken, good = pieces.run(bench.values[0])
-    assert (taken > 0).all()
-    steps = np.array([use.step for use in bench.base.uses])
-    assert (good == (steps >= count - 2)).all()
 
 
 def test_disturbed_calls_do_not_count(module: Module, tmp_path: Path) -> None:
@@ -138,7 +73,7 @@ def test_candidates_are_timed_alone_while_the_core_is_undisturbed(
     def run(self: Pieces, values: object) -> tuple[np.ndarray, np.ndarray]:
         nonlocal runs
         runs += 1
-        uses = len(self.build.uses)
+        uses = len(self.places)
         taken = np.arange(uses, dtype=float) + 1.0
         return (taken, np.full(uses, True)) if runs == 3 else (taken / 9, np.full(uses, False))
 

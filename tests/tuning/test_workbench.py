@@ -9,11 +9,12 @@ import pytest
 
 import clew
 from clew.ir.module import Module
+from clew.records.trial import Outcome
 from clew.runtime.cache import Cache
 from clew.tuning import workbench
 from clew.tuning.screening import CLEARLY_SLOWER, ratios
 from clew.tuning.sequential import Demand
-from clew.tuning.tunable import Outcome, Tunable
+from clew.tuning.tunable import Tunable
 from clew.tuning.workbench import SLOWER_ALONE, Workbench
 
 

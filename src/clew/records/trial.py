@@ -6,7 +6,7 @@ import math
 import secrets
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
 KERNEL: Final = "kernel"
@@ -32,42 +32,57 @@ def new_uid() -> str:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """A record.
+class Outcome:
+    """What came out of a trial, as one of `STATES`, why, and what was measured.
 
     `subject` is the structural hash of a kernel, or the text that identifies a decision of the
-    graph; `machine` is `Target.identity`. `choices` is the text of a schedule request, and
-    `schedule` the primitives that it made, one per line: a record applies only where the choices
-    make the same primitives again. `version` is that of the code that made them.
+    graph. `choices` is the text of a schedule request, and `schedule` the primitives that it made,
+    one per line.
 
-    `ns` is the time in a call (of all uses of the kernel), with its quartiles; `against_ns` is the
-    time of what it was measured against: the record `against`, or the default if that is empty.
-    Both are medians of `pairs` turns. `ratio` is the median ratio of the two times, and
-    `total_ratio` the product of the ratios down to the default. `confirmed` says that `total_ratio`
-    was measured against the default itself, at the end of a session.
+    `ns` is the time in a call (of all uses of the kernel), with its quartiles, and `against_ns` the
+    time of the choices it was measured against. Both are medians of `pairs` turns; `ratio` is the
+    median ratio of the two times.
     """
 
-    kind: str
     subject: str
-    machine: str
-    threads: int
-    version: str
     choices: str
-    schedule: str
-    model: str = ""
     state: str = "verifying"
     reason: str = ""
-    against: str = ""
+    schedule: str = ""
     ns: float | None = None
     q1_ns: float | None = None
     q3_ns: float | None = None
     against_ns: float | None = None
     pairs: int = 0
     ratio: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial(Outcome):
+    """A record: an outcome, and where it holds.
+
+    `machine` is `Target.identity`, and `version` that of the code that made the schedule: a record
+    applies only where the choices make the same primitives again. It was measured against the
+    record `against`, or the default if that is empty. `total_ratio` is the product of the ratios
+    down to the default. `confirmed` says that it was measured against the default itself, at the
+    end of a session.
+    """
+
+    kind: str
+    machine: str
+    threads: int
+    version: str
+    model: str = ""
+    against: str = ""
     total_ratio: float | None = None
     confirmed: bool = False
     made: float = field(default_factory=time.time)
     uid: str = field(default_factory=new_uid)
+
+    def ended(self, outcome: Outcome, total_ratio: float | None) -> Trial:
+        """Returns the record of this trial with its outcome."""
+        found = {one.name: getattr(outcome, one.name) for one in fields(Outcome)}
+        return replace(self, **found, total_ratio=total_ratio)
 
     @property
     def gain(self) -> float:

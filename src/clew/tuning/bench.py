@@ -14,17 +14,19 @@ from clew.compiler import compile
 from clew.ir.module import Module
 from clew.ir.textfile import packed_module, unpacked_module
 from clew.passes.decisions import Decision
+from clew.records.trial import Outcome
 from clew.runtime.cache import Cache, default_cache
 from clew.support.errors import InputError
 from clew.support.folders import temporary_folder
 from clew.tuning.graphs import Asked, GraphBench, GraphCandidate, decided
-from clew.tuning.sequential import Demand, quantile
-from clew.tuning.tunable import Outcome, Tunable
+from clew.tuning.sequential import Demand
+from clew.tuning.tunable import Tunable
+from clew.tuning.whole import Whole, filled, quantiles
 from clew.tuning.workbench import Workbench
 
 _KEPT: Final = 2  # workbenches in a process
-WHOLE: Final = ""
-"""Stands for the whole program in the place of a kernel."""
+_FIRST_ROUNDS: Final = 6
+_FIRST_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class Setup:
 @dataclass(frozen=True)
 class Batch:
     """Trials to run together: candidates as kernels by structural hash and choices, and the choices
-    of kernels that they are measured against. With `confirming`, a number of turns, there is one
-    candidate per kernel at most, all turns are taken, and whole calls are compared as well.
+    of kernels that they are measured against. With `confirming`, there is one candidate per kernel
+    at most, which has been verified before, and all turns are taken.
     """
 
     uid: str
@@ -82,7 +84,7 @@ class Batch:
     candidates: tuple[tuple[str, str], ...]
     demand: Demand
     seconds: float
-    confirming: int = 0
+    confirming: bool = False
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,10 @@ def describe(setup: Setup) -> Described:
     bench = _bench(setup)
     kernels = bench.tunables()
     decisions = [] if setup.decided else GraphBench(bench).decisions()
-    taken, _ = bench.compared(bench.base, bench.base, 6)
-    return Described(kernels, decisions, bench.options.threads, quantile(taken, 0.5))
+    timed = bench.timed({})
+    rows = [timed.turn(bench.values) for _ in range(_FIRST_ROUNDS)]
+    call_ns = float(np.nansum(filled(quantiles(rows), timed.first_ns)))
+    return Described(kernels, decisions, bench.options.threads, call_ns)
 
 
 @dataclass(frozen=True)
@@ -178,15 +182,13 @@ class Trials:
     note: Callable[[Batch, str, str, str], None] | None = None
 
     def __call__(self, batch: Batch) -> list[Outcome]:
-        """Returns the outcomes; with `confirming`, that of the whole program comes last."""
+        """Returns the outcomes."""
         bench = _bench(self.setup)
         if batch.confirming:
             lane = dict(batch.candidates)
-            found = bench.measured(
+            return bench.measured(
                 batch.incumbents, [lane], batch.demand, batch.seconds, until_decided=False
             )
-            first = _bench(replace(self.setup, decided=()))
-            return [*found, _whole(first, bench, batch)]
 
         def note(subject: str, choices: str, state: str) -> None:
             if self.note is not None:
@@ -195,27 +197,31 @@ class Trials:
         return bench.run(batch.incumbents, batch.candidates, batch.demand, note, batch.seconds)
 
 
-def _whole(first: Workbench, bench: Workbench, batch: Batch) -> Outcome:
-    """Returns how whole calls compare with those of the default graph and choices, and whether
-    outputs agree.
+@dataclass(frozen=True)
+class Program:
+    """A program to compare with the default one: choices of kernels by structural hash, and the
+    number of rounds and seconds of the comparison.
     """
-    new = {**batch.incumbents, **dict(batch.candidates)}
-    build = bench.build(new)
-    old_ns, new_ns = bench.compared(first.base, build, batch.confirming)
-    values = bench.values[0]
-    pairs = zip(first.base.program(values), build.program(values), strict=True)
-    error = max((error_of(old, made) for old, made in pairs), default=0.0)
-    due = bench.tolerance
-    ratios = [n / o for n, o in zip(new_ns, old_ns, strict=True)]
-    return Outcome(
-        WHOLE,
-        "",
-        "won" if error <= due else "wrong",
-        "" if error <= due else f"outputs differ by {error:.2g}, allowed {due:.2g}",
-        ns=quantile(new_ns, 0.5),
-        q1_ns=quantile(new_ns, 0.25),
-        q3_ns=quantile(new_ns, 0.75),
-        against_ns=quantile(old_ns, 0.5),
-        pairs=len(ratios),
-        ratio=quantile(ratios, 0.5),
-    )
+
+    choices: Mapping[str, str]
+    rounds: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class WholeCalls:
+    """Compares whole calls of the graph of a setup with those of the default graph and choices."""
+
+    setup: Setup
+
+    def __call__(self, program: Program) -> Whole:
+        """Returns how they compare, and whether outputs agree."""
+        bench, first = _bench(self.setup), _bench(replace(self.setup, decided=()))
+        build = bench.build(program.choices)
+        found = first.compared(first.base, build, program.rounds, program.seconds)
+        values = bench.values[0]
+        pairs = zip(first.base.program(values), build.program(values), strict=True)
+        error = max((error_of(old, made) for old, made in pairs), default=0.0)
+        due = bench.tolerance
+        problem = "" if error <= due else f"outputs differ by {error:.2g}, allowed {due:.2g}"
+        return replace(found, problem=problem)

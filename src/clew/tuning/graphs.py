@@ -23,10 +23,10 @@ from clew.compiled import CompiledModel
 from clew.ir.expr import Function
 from clew.ir.structural import structural_hash
 from clew.passes.decisions import Decision, Decisions
+from clew.records.trial import Outcome
 from clew.runtime.cache import Cache
 from clew.support.errors import ClewError
 from clew.tuning.sequential import Comparison, Demand, quantile
-from clew.tuning.tunable import Outcome
 from clew.tuning.verifying import Verifier
 from clew.tuning.workbench import AGAIN, Timed, Workbench, repeated
 
@@ -170,14 +170,13 @@ class GraphBench:
         until_decided: bool = True,
     ) -> None:
         """Adds turns to comparisons of the kernels at some places of both programs."""
-        for turn in range(max(comparison.demand.most for comparison in found.values())):
-            order = (new, old) if turn % 2 else (old, new)
-            times = {id(one): one.turn(self._bench.values) for one in order}
+        for _ in range(max(comparison.demand.most for comparison in found.values())):
+            times = self._bench.turn({0: old, 1: new})
             for c, comparison in found.items():
                 if comparison.verdict is None or not until_decided:
                     before, after = places[c]
-                    new_ns = float(np.sum(times[id(new)][after]))
-                    old_ns = float(np.sum(times[id(old)][before]))
+                    new_ns = float(np.sum(times[1][after]))
+                    old_ns = float(np.sum(times[0][before]))
                     if not math.isnan(new_ns + old_ns):
                         comparison.add(new_ns, old_ns)
             if until_decided and all(c.verdict is not None for c in found.values()):

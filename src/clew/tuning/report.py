@@ -98,7 +98,7 @@ class TuneReport(Shown):
             "decisions": list(self.decisions),
             "skipped": list(self.skipped),
             "untouched": self.untouched,
-            "session": None if self.tally is None else asdict(self.tally),
+            "session": None if self.tally is None else self.tally.to_json(),
         }
 
     def __str__(self) -> str:
@@ -142,18 +142,14 @@ def session_lines(tally: Tally) -> list[str]:
     """Returns what a session did, as lines."""
     states = ", ".join(f"{count} {state}" for state, count in sorted(tally.states.items()))
     lines = [f"{counted(tally.trials, 'trial')} in {tally.seconds:.0f} s: {states or 'none'}"]
-    if tally.before_ns is not None and tally.after_ns is not None:
-        saved = 1 - tally.after_ns / tally.before_ns
-        lines.append(
-            f"whole calls, in turns: {tally.before_ns / 1e6:.3f} → {tally.after_ns / 1e6:.3f} ms "
-            f"({100 * saved:.1f} % saved)"
-        )
+    if tally.whole is not None:
+        lines.append(str(tally.whole))
     if tally.left == 0:
         lines.append("nothing is left to try: more time will not save more")
     elif tally.expected_gain is not None:
         lines.append(f"another 10 minutes may save about {100 * tally.expected_gain:.1f} % more")
-    if tally.problem:
-        lines.append(tally.problem)
+    if tally.whole is not None and tally.whole.problem:
+        lines.append(tally.whole.problem)
     if tally.stopped:
         lines.append("stopped; the same command goes on from here")
     return lines

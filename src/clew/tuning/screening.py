@@ -17,8 +17,9 @@ from clew.backends.cpu.history import with_choices
 from clew.backends.options import Options
 from clew.bisection.checks import BuildCheck
 from clew.ir.expr import Function
+from clew.machine.probes.quiet import quiet
 from clew.runtime.cache import Cache
-from clew.tuning.undisturbed import Pieces, quiet
+from clew.runtime.pieces import Pieces
 from clew.tuning.verifying import alone
 
 CLEARLY_SLOWER: Final = 1.01
@@ -46,7 +47,8 @@ def ratios(
     build = BuildCheck(0.0, replace(options, schedules=(), backends=()), cache=cache).build(
         case.module, case.inputs
     )
-    pieces = Pieces(build, quiet())
+    places = [(use.segment, use.step) for use in build.uses]
+    pieces = Pieces(build.program, build.segments, places, quiet())
     arrays = [np.asarray(case.inputs[name]) for name in case.module.input_names]
     first_ns, _ = pieces.run(arrays)
     pieces.divide(first_ns)

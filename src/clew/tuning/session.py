@@ -5,30 +5,32 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final
 
 from clew.passes.decisions import Decision
 from clew.records import Store, Trial
 from clew.records.store import SessionRecord, Use
-from clew.records.trial import KERNEL, new_uid
+from clew.records.trial import KERNEL, Outcome, new_uid
 from clew.runner import Failed, Runner
 from clew.support.errors import InputError
 from clew.tuning.bench import (
-    WHOLE,
     Batch,
     Described,
     GraphBatch,
     GraphTrials,
+    Program,
     Setup,
     Trials,
+    WholeCalls,
     describe,
 )
 from clew.tuning.graphs import GraphCandidate
 from clew.tuning.search import Forecast, Search
 from clew.tuning.sequential import Demand
-from clew.tuning.tunable import Outcome, Tunable
+from clew.tuning.tunable import Tunable
+from clew.tuning.whole import Whole
 
 DEMAND: Final = Demand()
 _SHARE_OF_GRAPH: Final = 0.3  # of the time
@@ -39,9 +41,11 @@ _MOST_IN_BATCH: Final = 128
 _BATCH_S: Final = 15.0
 _CONFIRMING: Final = Demand(margin=0.0, level=0.05, most=40)
 _CONFIRMATIONS: Final = 3
-_SHARE_TO_CONFIRM: Final = 0.1
+_SHARE_TO_CONFIRM: Final = 0.15
+# For kernels, and again for whole calls.
+_LEAST_TO_CONFIRM_S: Final = 5.0
 _MOST_TO_CONFIRM_S: Final = 20.0
-_COMPARED: Final = 24  # turns of whole calls at the end
+_COMPARED: Final = 24  # rounds of whole calls at the end
 _ANOTHER_S: Final = 600.0
 
 Say = Callable[[str], None]
@@ -49,26 +53,28 @@ Say = Callable[[str], None]
 
 @dataclass
 class Tally:
-    """What a session did: trials by state, seconds, and nanoseconds of whole calls without records
-    and with the best ones (medians of turns), if it came to that. `left` is the number of
-    candidates for kernels that were not tried yet, and `expected_gain` the share of the time that
-    another ten minutes may save. `problem` says how outputs
-    differ, if they do.
+    """What a session did: trials by state, seconds, and how whole calls with the best records
+    compare with those without records, if it came to that. `left` is the number of candidates for
+    kernels that were not tried yet, and `expected_gain` the share of the time that another ten
+    minutes may save.
     """
 
     states: dict[str, int] = field(default_factory=dict)
     seconds: float = 0.0
-    before_ns: float | None = None
-    after_ns: float | None = None
+    whole: Whole | None = None
     expected_gain: float | None = None
     left: int | None = None
-    problem: str = ""
     stopped: bool = False
 
     @property
     def trials(self) -> int:
         """The number of trials."""
         return sum(self.states.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the fields as JSON values."""
+        whole = None if self.whole is None else self.whole.to_json()
+        return {**asdict(self), "whole": whole}
 
 
 class Session:
@@ -164,7 +170,7 @@ class Session:
         with the default ones in the whole program. Ctrl-C ends the session: all trials that have
         ended are kept.
         """
-        keep_s = min(_MOST_TO_CONFIRM_S, _SHARE_TO_CONFIRM * seconds)
+        keep_s = min(2 * _MOST_TO_CONFIRM_S, _SHARE_TO_CONFIRM * seconds)
         running: dict[str, Trial] = {}
         try:
             self._search_graph(_SHARE_OF_GRAPH * seconds, most, running)
@@ -223,18 +229,18 @@ class Session:
 
     def _ratio(self, setup: Setup) -> float | None:
         """Returns the ratio of the time of whole calls with the decisions of a setup to that with
-        the default ones; None if it is not less. Then the records are no longer applied: kernels
-        next to those of a decision have become slower.
+        the default ones; None if it is not less, or not known. If it is not less, the records are
+        no longer applied: kernels next to those of a decision have become slower. Each decision has
+        won by itself, so the more likely answer counts, also where the interval includes 1.
         """
-        batch = Batch(new_uid(), {}, (), _CONFIRMING, _MOST_TO_CONFIRM_S, confirming=_COMPARED)
-        ((_, found),) = self._runner.run(Trials(setup), iter([batch]))
-        whole = None if isinstance(found, Failed) else found[-1]
+        whole = self._compared(setup, {}, _MOST_TO_CONFIRM_S)
         reason = "the process ended while whole calls were measured"
         if whole is not None:
-            assert whole.ratio is not None
-            if whole.state == "won" and whole.ratio < 1.0:
+            if whole.ratio is None and not whole.problem:
+                return None
+            if whole.ratio is not None and whole.ratio < 1.0 and not whole.problem:
                 return whole.ratio
-            reason = whole.reason or "whole calls are not faster with all decisions"
+            reason = whole.problem or "whole calls are not faster with all decisions"
         for kind in _KINDS:
             records = self._best_options(kind)
             self._store.update(*(replace(t, state="lost", reason=reason) for t in records))
@@ -345,14 +351,13 @@ class Session:
     def _trial(self, kind: str, subject: str, choices: str) -> Trial:
         state = self.search.states.get(subject)
         return Trial(
-            kind,
             subject,
-            self._machine,
-            self.threads,
-            self._version,
             choices,
-            "",
-            self._setup.name,
+            kind=kind,
+            machine=self._machine,
+            threads=self.threads,
+            version=self._version,
+            model=self._setup.name,
             against=state.record.uid if state is not None and state.record is not None else "",
         )
 
@@ -361,19 +366,7 @@ class Session:
         total = None
         if outcome.ratio is not None and math.isfinite(outcome.ratio):
             total = outcome.ratio * against
-        done = replace(
-            trial,
-            schedule=outcome.schedule,
-            state=outcome.state,
-            reason=outcome.reason,
-            ns=outcome.ns,
-            q1_ns=outcome.q1_ns,
-            q3_ns=outcome.q3_ns,
-            against_ns=outcome.against_ns,
-            pairs=outcome.pairs,
-            ratio=outcome.ratio,
-            total_ratio=total,
-        )
+        done = trial.ended(outcome, total)
         self._store.update(done)
         if done.kind == KERNEL:
             self.search.note(done)
@@ -386,30 +379,35 @@ class Session:
         their records. A kernel whose best choices are not faster gets its next best ones, which are
         measured then. Whole calls are compared last.
         """
-        whole = Outcome(WHOLE, "", "undecided")
-        for _ in range(_CONFIRMATIONS):
+        for number in range(_CONFIRMATIONS):
             best = self._unconfirmed()
-            if not (best or self._setup.decided) or (whole.pairs and self.seconds > ends_s):
+            if not best or (number and self.seconds > ends_s):
                 break
             self._say("comparing the best choices with the default ones")
-            chosen = {subject: trial.choices for subject, trial in best.items()}
-            batch = Batch(
-                new_uid(),
-                {},
-                tuple(chosen.items()),
-                _CONFIRMING,
-                _MOST_TO_CONFIRM_S,
-                confirming=_COMPARED,
-            )
+            pairs = tuple((subject, trial.choices) for subject, trial in best.items())
+            within_s = _limited((ends_s - self.seconds) / 2)
+            batch = Batch(new_uid(), {}, pairs, _CONFIRMING, within_s, confirming=True)
             ((_, found),) = self._runner.run(Trials(self._setup), iter([batch]))
             if isinstance(found, Failed):
                 return
-            *outcomes, whole = found
-            self._store.update(*(_confirmed(best[o.subject], o) for o in outcomes))
-            if all(outcome.state == "won" for outcome in outcomes):
+            self._store.update(*(_confirmed(best[o.subject], o) for o in found))
+            if all(outcome.state == "won" for outcome in found):
                 break
-        self.tally.before_ns, self.tally.after_ns = whole.against_ns, whole.ns
-        self.tally.problem = whole.reason
+        chosen = {subject: trial.choices for subject, trial in self._unconfirmed().items()}
+        if chosen or self._setup.decided:
+            self._say("comparing whole calls")
+            within_s = _limited(ends_s - self.seconds)
+            self.tally.whole = self._compared(self._setup, chosen, within_s)
+            if self.tally.whole is not None:
+                self._say(str(self.tally.whole))
+
+    def _compared(self, setup: Setup, choices: Mapping[str, str], seconds: float) -> Whole | None:
+        """Returns how whole calls of a setup with choices of its kernels compare with those of the
+        default program; None if the process ended.
+        """
+        program = Program(choices, _COMPARED, seconds)
+        ((_, found),) = self._runner.run(WholeCalls(setup), iter([program]))
+        return None if isinstance(found, Failed) else found
 
     def _unconfirmed(self) -> dict[str, Trial]:
         """Returns the best record of each kernel of the model, of this version of the code."""
@@ -425,15 +423,21 @@ class Session:
         self.tally.seconds = self.seconds
         self.tally.expected_gain = self._expected_gain()
         self.tally.left = self.search.left
+        whole = self.tally.whole or Whole()
         self._store.note_session(
             replace(
                 self._record,
                 seconds=self.tally.seconds,
                 trials=self.tally.trials,
-                before_ns=self.tally.before_ns,
-                after_ns=self.tally.after_ns,
+                before_ns=whole.old_ns,
+                after_ns=whole.new_ns,
             )
         )
+
+
+def _limited(seconds: float) -> float:
+    """Returns the time of a comparison at the end of a session that has some seconds left."""
+    return min(_MOST_TO_CONFIRM_S, max(_LEAST_TO_CONFIRM_S, seconds))
 
 
 def _confirmed(record: Trial, outcome: Outcome) -> Trial:

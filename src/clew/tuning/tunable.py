@@ -1,4 +1,4 @@
-"""What can be tuned in a model, and what came out of a trial: plain data that machines exchange."""
+"""What can be tuned in a model: plain data that machines exchange."""
 
 from __future__ import annotations
 
@@ -132,24 +132,3 @@ def difference(choices: str, default: str) -> str:
             elif was != value:
                 words.append(f"{name} {was}→{value}")
     return ", ".join(words) or "the default choices"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a trial: a state of `records.trial.STATES`, and what was measured.
-
-    `ns` is the median time in a call (of all uses), `against_ns` that of the choices it was
-    measured against, in the same turns.
-    """
-
-    subject: str
-    choices: str
-    state: str
-    reason: str = ""
-    schedule: str = ""
-    ns: float | None = None
-    q1_ns: float | None = None
-    q3_ns: float | None = None
-    against_ns: float | None = None
-    pairs: int = 0
-    ratio: float | None = None

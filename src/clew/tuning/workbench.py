@@ -31,10 +31,13 @@ from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.ir.structural import structural_hash
 from clew.kernel import Kernel
+from clew.machine.probes.quiet import quiet
 from clew.passes.apply_history import Advice, ApplyHistory, untuned
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.profile.roofs import Roofs, machine
+from clew.records.trial import Outcome
 from clew.runtime.cache import Cache
+from clew.runtime.pieces import Pieces
 from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.support.collection import rare_collections
@@ -42,9 +45,9 @@ from clew.support.errors import ClewError
 from clew.tuning.facts import facts_of
 from clew.tuning.screening import CLEARLY_SLOWER, ratios
 from clew.tuning.sequential import Comparison, Demand, quantile
-from clew.tuning.tunable import Knob, Outcome, Tunable
-from clew.tuning.undisturbed import Pieces, quiet
+from clew.tuning.tunable import Knob, Tunable
 from clew.tuning.verifying import Verifier
+from clew.tuning.whole import Turn, Whole, compared, filled, quantiles
 
 Array = np.ndarray[Any, Any]
 Choices = Mapping[str, str]
@@ -88,6 +91,7 @@ class Workbench:
             on_progress=lambda text: None, guard=False,
         )  # fmt: skip
         self.cache = cache
+        self._order = np.random.default_rng(seed)
         self.values = [compiled.checked(compiled.drawn(seed=seed + n)) for n in range(_VALUES)]
         self.base: Build = compiled.build_for(self.values[0])
         self._fused: Module = self.base.stages[-1].module
@@ -330,7 +334,7 @@ class Workbench:
         new = [self.timed({**incumbents, **lane}, keep=False) for lane in lanes]
         found = [{subject: Comparison(demand) for subject in lane} for lane in lanes]
         ends = time.perf_counter() + seconds
-        for turn in range(demand.most):
+        for _ in range(demand.most):
             open_ = [
                 n
                 for n, lane in enumerate(found)
@@ -338,7 +342,7 @@ class Workbench:
             ]
             if not open_ or time.perf_counter() > ends:
                 break
-            times = self._turns(turn, old, {n: new[n] for n in open_})
+            times = self.turn({-1: old, **{n: new[n] for n in open_}})
             for number in open_:
                 for subject, comparison in found[number].items():
                     for place in self._places[subject]:
@@ -351,33 +355,28 @@ class Workbench:
             for subject, comparison in found[n].items()
         ]
 
-    def _turns(self, turn: int, old: Timed, new: Mapping[int, Timed]) -> dict[int, Array]:
-        """Returns times by use of one turn of each program, in an order that rotates: of the old
-        one as number -1.
+    def turn(self, programs: Mapping[int, Timed]) -> dict[int, Array]:
+        """Returns f64[uses] of one turn of each program. Their order is drawn: which of two equal
+        ones takes longer is then an even chance, however the machine's speed changes.
         """
-        programs = [(-1, old), *new.items()]
-        shift = turn % len(programs)
-        return {
-            number: program.turn(self.values)
-            for number, program in programs[shift:] + programs[:shift]
-        }
+        numbers = list(programs)
+        drawn = [numbers[n] for n in self._order.permutation(len(numbers))]
+        return {number: programs[number].turn(self.values) for number in drawn}
 
-    def compared(self, old: Build, new: Build, rounds: int) -> tuple[list[float], list[float]]:
-        """Returns nanoseconds of calls in turns, old and new: the sum of what the kernels take,
-        each on an undisturbed core. A kernel that was disturbed in a turn counts with its median of
-        the others. Where kernels take a millisecond in all, the time of a call outside of them is
-        not small; it is the same in both.
+    def compared(self, old: Build, new: Build, rounds: int, seconds: float) -> Whole:
+        """Returns how whole calls of two builds compare: the sums of what their kernels take. Where
+        kernels take a millisecond in all, the time of a call outside of them is not small; it is
+        the same in both.
         """
         timed = [self.timed({}) if b is self.base else Timed(b, self.values) for b in (old, new)]
-        rows: tuple[list[Array], list[Array]] = ([], [])
-        for turn in range(rounds):
-            for number in (0, 1) if turn % 2 else (1, 0):
-                rows[number].append(timed[number].turn(self.values))
-        first, second = (
-            _sums(taken, filled(quantiles(taken), one.first_ns))
-            for taken, one in zip(rows, timed, strict=True)
-        )
-        return first, second
+        first, second = (self._whole_turn(one) for one in timed)
+        return compared(first, second, rounds, seconds)
+
+    def _whole_turn(self, timed: Timed) -> Turn:
+        """Returns the function that runs a program for the times of its kernels: 0 for those that
+        do not run.
+        """
+        return lambda: np.where(np.isnan(timed.first_ns), 0.0, timed.turn(self.values))
 
     def outputs(self, choices: Choices) -> list[Any]:
         """Returns the outputs of the program with these choices, for the first set of inputs."""
@@ -431,7 +430,8 @@ class Timed:
 
     def __init__(self, build: Build, values: Sequence[Sequence[Array]]) -> None:
         self.build = build
-        self._pieces = Pieces(build, quiet())
+        places = [(use.segment, use.step) for use in build.uses]
+        self._pieces = Pieces(build.program, build.segments, places, quiet())
         took_ns = min(_call(build.program, v) for v in values)
         self.calls = int(np.clip(_TURN_S * 1e9 / took_ns, 1, _MOST_CALLS))
         self._is_short = took_ns < _TURN_S * 1e9
@@ -452,27 +452,6 @@ class Timed:
             taken, undisturbed = self._pieces.run(values[number % len(values)])
             rows.append(np.where(undisturbed, taken, np.nan))
         return quantiles(rows)
-
-
-def filled(row: Array, others: Array) -> Array:
-    """Returns a row with others' values in place of NaN."""
-    return np.where(np.isnan(row), others, row)
-
-
-def _sums(rows: Sequence[Array], others: Array) -> list[float]:
-    return [float(np.sum(filled(row, others))) for row in rows]
-
-
-def quantiles(rows: Sequence[Array], share: float = 0.5) -> Array:
-    """Returns the medians, or other quantiles, of columns without NaN; NaN for a column of nothing
-    else.
-    """
-    table = np.sort(np.array(rows, float), axis=0)  # NaN last
-    places = share * np.maximum(np.count_nonzero(~np.isnan(table), axis=0) - 1, 0)
-    below, columns = places.astype(int), np.arange(table.shape[1])
-    low, high = table[below, columns], table[np.ceil(places).astype(int), columns]
-    found: Array = low + (places - below) * (high - low)
-    return found
 
 
 def _call(program: Program, values: Sequence[Array]) -> int:

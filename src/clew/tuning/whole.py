@@ -1,0 +1,171 @@
+"""Compares whole calls of two programs: the ratio of their times, with an interval.
+
+In each round both run once, in an order that is drawn. If they are equally fast, it is a matter of
+the draw which of the two meets the slower moment of the machine: the logarithm of the ratio of
+their times is distributed symmetrically about 0, whatever else runs and however the clock changes,
+and otherwise about the logarithm of the true ratio. The estimate and the interval follow from this
+symmetry alone. Undisturbed times (`runtime/pieces.py`) make the interval narrow; they are not what
+makes it valid.
+
+Source: Hodges and Lehmann, Estimates of location based on rank tests, 1963; Wilcoxon, Individual
+comparisons by ranking methods, 1945.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from clew.tuning.sequential import Verdict
+
+Array = np.ndarray[Any, Any]
+Turn = Callable[[], Array]
+"""Runs a program; returns f64[kernels], nanoseconds, NaN where something disturbed a kernel."""
+
+LEVEL: Final = 0.95
+"""The probability that an interval contains the true ratio."""
+_MOST_FILLED: Final = 0.2  # of the time of a round, from other rounds
+_MOST_TURNS: Final = 3  # of a program in a round
+
+
+@dataclass(frozen=True)
+class Whole:
+    """Two programs in a number of rounds: the median time of the old one, the ratio of the new
+    one's time to it, and the interval of this ratio at `LEVEL`. Without enough rounds there is no
+    ratio. `problem` says how outputs differ, if they do.
+    """
+
+    old_ns: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    rounds: int = 0
+    problem: str = ""
+
+    @property
+    def new_ns(self) -> float | None:
+        """The time of the new program."""
+        return None if self.old_ns is None or self.ratio is None else self.ratio * self.old_ns
+
+    @property
+    def verdict(self) -> Verdict:
+        """Whether the new program takes less time; undecided if the interval includes 1."""
+        if self.low is None or self.high is None or self.low <= 1.0 <= self.high:
+            return "undecided"
+        return "won" if self.high < 1.0 else "lost"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the comparison as JSON values."""
+        return {**asdict(self), "new_ns": self.new_ns, "verdict": self.verdict}
+
+    def __str__(self) -> str:
+        if self.old_ns is None or self.new_ns is None or self.low is None or self.high is None:
+            return "whole calls were not compared: too few were undisturbed in time"
+        after = f"{self.old_ns / 1e6:.3f} → {self.new_ns / 1e6:.3f} ms"
+        low, high = 100 * (1 - self.high), 100 * (1 - self.low)
+        if self.verdict == "undecided":
+            return (
+                f"whole calls show no gain: {self.old_ns / 1e6:.3f} ms, between {-low:.1f} % more "
+                f"and {high:.1f} % less with the best choices"
+            )
+        if self.verdict == "lost":
+            return f"whole calls became slower: {after} ({-high:.1f} to {-low:.1f} % more)"
+        return f"whole calls: {after} ({low:.1f} to {high:.1f} % saved)"
+
+
+def compared(old: Turn, new: Turn, rounds: int, seconds: float, seed: int = 0) -> Whole:
+    """Returns how two programs compare, in rounds that take at most some seconds."""
+    order = np.random.default_rng(seed)
+    turns = old, new
+    rows: tuple[list[Array], list[Array]] = ([], [])
+    ends = time.perf_counter() + seconds
+    while len(rows[0]) < rounds and (not rows[0] or time.perf_counter() < ends):
+        for number in order.permutation(2):
+            rows[number].append(_completed(turns[number]))
+    return of_rounds(*rows)
+
+
+def _completed(turn: Turn) -> Array:
+    """Returns the times of a turn, and where something disturbed kernels those of further ones."""
+    found = turn()
+    for _ in range(_MOST_TURNS - 1):
+        if not np.isnan(found).any():
+            break
+        found = filled(found, turn())
+    return found
+
+
+def of_rounds(old: Sequence[Array], new: Sequence[Array]) -> Whole:
+    """Returns how two programs compare by f64[kernels] of each round. A kernel that was disturbed
+    in a round counts with its program's median of the others; a round with many of them does not
+    count.
+    """
+    (old_ns, old_missing), (new_ns, new_missing) = _sums(old), _sums(new)
+    good = np.maximum(old_missing, new_missing) <= _MOST_FILLED
+    if not good.any():
+        return Whole()
+    rounds = int(good.sum())
+    center, *ends = estimate(np.log(new_ns[good] / old_ns[good]))
+    if not np.isfinite(ends).all():
+        return Whole(rounds=rounds)
+    low, high = map(math.exp, ends)
+    return Whole(float(np.median(old_ns[good])), math.exp(center), low, high, rounds)
+
+
+def _sums(rows: Sequence[Array]) -> tuple[Array, Array]:
+    """Returns f64[rounds] twice: nanoseconds, and the share of them from other rounds; 1 if it is
+    unknown, because a kernel was disturbed in all.
+    """
+    table, medians = np.array(rows), quantiles(rows)
+    if np.isnan(medians).any():
+        return np.ones(len(rows)), np.ones(len(rows))
+    missing = np.where(np.isnan(table), medians, 0.0).sum(axis=1)
+    whole = np.nansum(table, axis=1) + missing
+    return whole, missing / whole
+
+
+def estimate(values: Array, level: float = LEVEL) -> tuple[float, float, float]:
+    """Returns the center of values that are distributed symmetrically about it, and the ends of its
+    interval; infinite for too few values.
+
+    The center is the median of the means of all pairs (a value and itself included). The ranks of
+    the ends among these means are those at which the signed-rank test rejects.
+    """
+    first, second = np.triu_indices(len(values))
+    means = np.sort((values[first] + values[second]) / 2)
+    below = _rejected(len(values), (1.0 - level) / 2)
+    if not below:
+        return float(np.median(means)), -math.inf, math.inf
+    return float(np.median(means)), float(means[below - 1]), float(means[-below])
+
+
+def _rejected(count: int, share: float) -> int:
+    """Returns how many of the least sums of signed ranks of `count` values have a probability of at
+    most `share` together.
+    """
+    ways = np.ones(1)
+    for rank in range(1, count + 1):  # the sums of subsets of the ranks so far
+        ways = np.pad(ways, (0, rank)) + np.pad(ways, (rank, 0))
+    return int(np.searchsorted(np.cumsum(ways) / 2.0**count, share, side="right"))
+
+
+def filled(row: Array, others: Array) -> Array:
+    """Returns a row with others' values in place of NaN."""
+    return np.where(np.isnan(row), others, row)
+
+
+def quantiles(rows: Sequence[Array], share: float = 0.5) -> Array:
+    """Returns the medians, or other quantiles, of columns without NaN; NaN for a column of nothing
+    else.
+    """
+    table = np.sort(np.array(rows, float), axis=0)  # NaN last
+    places = share * np.maximum(np.count_nonzero(~np.isnan(table), axis=0) - 1, 0)
+    below, columns = places.astype(int), np.arange(table.shape[1])
+    low, high = table[below, columns], table[np.ceil(places).astype(int), columns]
+    found: Array = low + (places - below) * (high - low)
+    return found
