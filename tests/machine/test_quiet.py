@@ -62,7 +62,7 @@ def test_where_the_core_is_always_disturbed_all_times_count(
     assert waits == [False] * 4 + [True] + [False] * quiet._PATIENCE  # in vain
     assert watcher.begin()  # without a look at the core
     assert watcher.is_so()
-    now = quiet._DISTURBED_S + 1
+    now = quiet._GIVES_UP_S + 1
     assert not watcher.is_so()
     assert watcher.begin()
 
@@ -72,3 +72,29 @@ def test_an_interruption_is_a_disturbance(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(quiet, "_interruptions", lambda: next(counts))
     watcher = Quiet(_Told(iter([True] * 9)))
     assert [watcher.is_so() for _ in range(3)] == [True, False, True]
+
+
+def test_where_it_is_not_lenient_it_only_stops_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(quiet.time, "perf_counter", lambda: now)
+    monkeypatch.setattr(quiet, "_interruptions", lambda: 0)
+    waits: list[float] = []
+
+    class Never(Sentinel):
+        def __init__(self) -> None:
+            pass
+
+        def undisturbed(self) -> bool:
+            return False
+
+        def wait(self, most_s: float) -> bool:
+            waits.append(most_s)
+            return False
+
+    watcher = Quiet(Never(), lenient=False)
+    assert not any(watcher.begin() for _ in range(quiet._PATIENCE + 2))
+    assert not watcher.is_so()
+    assert [most > 0 for most in waits] == [True] * quiet._PATIENCE + [False] * 2
+    now = quiet._GIVES_UP_S + 1
+    watcher.begin()
+    assert waits[-1] > 0

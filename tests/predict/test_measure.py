@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+
 import numpy as np
 import pytest
 
-from clew.predict.measure import Probe, Timed
+import clew
+from clew.machine.probes.quiet import Quiet
+from clew.predict.measure import Machine, Probe, Timed, time_program
 
 
 def _timed(kernels: np.ndarray, share: float, calls: np.ndarray) -> Timed:
     none = np.zeros((0, kernels.shape[1]))
     runs = np.ones(kernels.shape[1], np.int64)
-    return Timed(kernels, share, none, runs, calls, (Probe(1.0, 1.0, 1.0),), True)
+    shares = np.full(kernels.shape[1], share)
+    return Timed(kernels, shares, none, runs, calls, (Probe(1.0, 1.0, 1.0),), True)
 
 
 def test_the_time_is_that_of_undisturbed_runs() -> None:
@@ -19,12 +25,77 @@ def test_the_time_is_that_of_undisturbed_runs() -> None:
     rng = np.random.default_rng(0)
     disturbed = np.argsort(rng.random((200, 2)), axis=0) >= 60
     kernels = np.array([100.0, 50.0]) * np.where(disturbed, 1.5, 1 + rng.random((200, 2)) / 50)
-    made = _timed(kernels, 0.3, np.zeros(0))
+    made = _timed(kernels, 0.3, np.zeros(0))  # where one cannot tell which
     assert made.typical == pytest.approx([100, 50], rel=0.02)
     assert made.call_ns == made.sum_ns == pytest.approx(150, rel=0.02)
+    told = _timed(np.where(disturbed, np.nan, kernels), 1.0, np.zeros(0))
+    assert told.typical == pytest.approx([100, 50], rel=0.02)
+    assert len(told.of_kernel(0)) == 60
 
 
 def test_a_call_has_the_time_outside_the_kernels() -> None:
     kernels = np.full((20, 3), 100.0)
     made = _timed(kernels, 1.0, np.full(20, 340.0))
     assert (made.sum_ns, made.call_ns) == (300, 340)
+    kernels[:15, 1] = np.nan  # only complete runs are compared with calls
+    assert _timed(kernels, 1.0, np.full(20, 340.0)).call_ns == 340
+    kernels[:, 1] = np.nan
+    assert _timed(kernels, 1.0, np.full(20, 340.0)).call_ns == 200
+
+
+class _Told(Quiet):
+    """Watches by a script of answers after pieces and calls; no begin is disturbed."""
+
+    def __init__(self, answers: Iterator[bool]) -> None:
+        self._answers = answers
+
+    def begin(self) -> bool:
+        return True
+
+    def is_so(self) -> bool:
+        return next(self._answers)
+
+
+def _program() -> clew.CompiledModel:
+    return clew.compile(
+        clew.parse(
+            "clew 1\n"
+            'def @main(%x: f32[16, 64]) -> (f32[16, 64],) with outputs=["y"] {\n'
+            "  %0 = exp(%x)\n  %1 = nn.softmax(%0)\n  %2 = (%1,)\n  return %2\n}\n"
+        ),
+        threads=1, fuse=None,
+    )  # fmt: skip
+
+
+class _Probed(Machine):
+    """A machine with a scripted core, whose speed is not measured."""
+
+    def __init__(self, answers: Iterator[bool]) -> None:
+        self.watcher = _Told(answers)
+
+    def probe(self, threads: int) -> Probe:
+        return Probe(1.0, 1.0, 1.0)
+
+
+def test_runs_go_on_until_enough_of_each_kernel_were_undisturbed() -> None:
+    compiled = _program()
+    arrays = [np.ones((16, 64), np.float32)]
+    # Each call looks once, and each run before and after its only piece: every third look is bad.
+    made = time_program(compiled.build, arrays, _Probed(n % 4 != 2 for n in count()), turns=2)
+    assert made.steady
+    assert (made.share == 1).all()
+    assert [len(made.of_kernel(n)) for n in range(2)] == [10, 10]
+    assert len(made.kernels) > 10
+    assert (made.typical > 0).all()
+    assert 0 < len(made.calls) < len(made.kernels)
+
+
+def test_where_the_core_is_disturbed_all_runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clew.predict.measure._MOST_TURN_S", 0.05)
+    arrays = [np.ones((16, 64), np.float32)]
+    made = time_program(_program().build, arrays, _Probed(False for _ in count()), turns=1)
+    assert not made.steady
+    assert (made.share == 0).all()
+    assert not np.isnan(made.kernels).any()
+    assert (made.typical == made.kernels.min(axis=0)).all()
+    assert made.call_ns == made.sum_ns

@@ -11,11 +11,10 @@ import pytest
 
 from clew.frontends import onnx
 from clew.ir.module import Module
-from clew.machine.probes import quiet
 from clew.machine.probes.quiet import Quiet
 from clew.predict.network import Network
 from clew.records.trial import Outcome
-from clew.tuning import workbench
+from clew.tuning import screening, workbench
 from clew.tuning.sequential import Demand
 from clew.tuning.workbench import Workbench
 
@@ -67,7 +66,8 @@ class Trusting(Quiet):
 @pytest.fixture(autouse=True)
 def unwatched(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other tests disturb the core all the time."""
-    monkeypatch.setattr(quiet, "_shared", [Trusting()])
+    for module in (screening, workbench):
+        monkeypatch.setattr(module, "quiet", Trusting)
 
 
 def law(choices: str) -> float:

@@ -312,16 +312,17 @@ def _rows(
     are of one run of the kernel, also in loops.
     """
     rows = []
+    typical = timed.typical
     for number, fact in enumerate(facts):
         runs = timed.runs[number]
-        inside = timed.kernels[:, number]
-        if runs and not np.isnan(inside).any():  # in a branch or loop that was entered
-            inside, typical = inside / runs, float(timed.typical[number]) / runs
-            rows.append({**fact, **common, "mode": "program", **_statistics(inside, typical)})
+        inside = timed.of_kernel(number)
+        if runs:  # in a branch or loop that was entered
+            inside, per_run = inside / runs, float(typical[number]) / runs
+            rows.append({**fact, **common, "mode": "program", **_statistics(inside, per_run)})
         alone = timed.alone[:, number] if len(timed.alone) else inside[:0]
         if len(alone) and not np.isnan(alone).any():
-            typical = float(np.median(alone))
-            rows.append({**fact, **common, "mode": "alone", **_statistics(alone, typical)})
+            middle = float(np.median(alone))
+            rows.append({**fact, **common, "mode": "alone", **_statistics(alone, middle)})
     return rows
 
 

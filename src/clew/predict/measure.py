@@ -1,9 +1,9 @@
-"""Times every kernel of a model as the program runs it, with probes of the machine in between.
+"""Times every kernel of a model as the program runs it, with probes of the machine before.
 
 A kernel's time depends on the state in which earlier kernels left the caches, so times are taken
-from consecutive whole runs of the program, as in deployment. Other programs share the machine, and
-often the core itself (its other hardware thread), for some tens of milliseconds at a time. A
-sentinel around every few runs tells which of them had the core for themselves.
+from whole runs of the program, as in deployment. Other programs share the machine, and often the
+core itself: the runs are divided into pieces, and those on an undisturbed core count
+(`runtime/pieces.py`).
 """
 
 from __future__ import annotations
@@ -18,18 +18,15 @@ import numpy as np
 from clew.build.result import Build, KernelUse
 from clew.machine.probes.bandwidth import Bandwidth
 from clew.machine.probes.peak import FmaPeak
-from clew.machine.probes.sentinel import Sentinel
+from clew.machine.probes.quiet import Quiet, quiet
 from clew.machine.target import host
+from clew.runtime.pieces import Pieces
 from clew.runtime.program import Instruction, RunSegment
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 _SETTLED_AFTER: Final = 4  # runs, after which pages of weights have stopped moving
 _MOST_ALONE_S: Final = 4.0  # each kernel run alone first needs a whole run
-# Shorter than most undisturbed periods: both sentinels around a batch are then in the same one.
-_BATCH_S: Final = 0.008
-_MOST_BATCH: Final = 12
-_MOST_WAIT_S: Final = 0.05  # for an undisturbed moment, before a batch
-_TURN_RUNS: Final = 5  # undisturbed runs of one turn
+_TURN_RUNS: Final = 5  # undisturbed runs of each kernel in one turn
 _MOST_TURN_S: Final = 2.5
 # In longer runs, the time outside the kernels is smaller than the variation of the run.
 _LONG_S: Final = 0.02
@@ -56,7 +53,7 @@ class Machine:
     def __init__(self) -> None:
         self._peak = FmaPeak()
         self._bandwidth = Bandwidth()
-        self.sentinel = Sentinel()
+        self.watcher: Quiet = quiet(lenient=False)
 
     def probe(self, threads: int) -> Probe:
         """Returns the current speed of the machine; takes about ten milliseconds."""
@@ -70,31 +67,39 @@ class Machine:
 class Timed:
     """Nanoseconds of a model's kernels, of whole calls, and the probes.
 
-    `kernels` is f64[runs, kernels], in the order of `Build.uses`; NaN for a kernel in a branch that
-    did not run. These are the undisturbed runs, or all of them if there were too few; `share` is
-    the share of these that was undisturbed. `alone` is f64[repeats, kernels] of each kernel run
-    repeatedly by itself (no rows if not requested). `runs` is i64[kernels]: in a loop a kernel runs
-    several times, and `kernels` has their total time. `calls` are whole calls from Python beside
-    these runs, none if they are long. `steady` says whether undisturbed runs sufficed.
+    `kernels` is f64[runs, kernels], in the order of `Build.uses`; NaN where something disturbed a
+    kernel's piece. A kernel of which too few runs were undisturbed has all of them, and `share` is
+    f64[kernels], the share of its runs here that was undisturbed. `alone` is f64[repeats, kernels]
+    of each kernel run repeatedly by itself (no rows if not requested). `runs` is i64[kernels]: in a
+    loop a kernel runs several times, and `kernels` has their total time; in a branch that was not
+    taken it does not run. `calls` are undisturbed whole calls from Python beside these runs, none
+    if they are long. `steady` says whether the undisturbed runs of every kernel sufficed.
     """
 
     kernels: Array
-    share: float
+    share: Array
     alone: Array
     runs: Array
     calls: Array
     probes: tuple[Probe, ...]
     steady: bool
 
+    def of_kernel(self, number: int) -> Array:
+        """f64[runs]: the times of a kernel that count."""
+        times = self.kernels[:, number]
+        found: Array = times[~np.isnan(times)]
+        return found
+
     @property
     def typical(self) -> Array:
         """f64[kernels]: the time of each kernel in an undisturbed run: the lower quartile of those
-        runs that were undisturbed.
+        runs that were undisturbed. NaN for those that do not run.
         """
-        return self._of_undisturbed(self.kernels)
-
-    def _of_undisturbed(self, times: Array) -> Array:
-        found: Array = np.quantile(times, _QUANTILE * self.share, axis=0)
+        found = np.full(len(self.share), np.nan)
+        for number, share in enumerate(self.share):
+            times = self.of_kernel(number)
+            if len(times):
+                found[number] = np.quantile(times, _QUANTILE * share)
         return found
 
     @property
@@ -105,18 +110,21 @@ class Timed:
     @property
     def call_ns(self) -> float:
         """The time of an undisturbed call: that of its kernels, and the time outside of them."""
-        if not len(self.calls):
+        inside = self.kernels[:, self.runs > 0].sum(axis=1)
+        inside = inside[~np.isnan(inside)]
+        if not len(self.calls) or not len(inside):
             return self.sum_ns
-        inside = self._of_undisturbed(np.nansum(self.kernels, axis=1))
-        return self.sum_ns + max(0.0, float(self._of_undisturbed(self.calls) - inside))
+        outside = np.quantile(self.calls, _QUANTILE) - np.quantile(inside, _QUANTILE)
+        return self.sum_ns + max(0.0, float(outside))
 
 
 class _Subject:
     """A built model with the operands of each of its native segments."""
 
-    def __init__(self, build: Build, arrays: Sequence[Any]) -> None:
+    def __init__(self, build: Build, arrays: Sequence[Any], watcher: Quiet) -> None:
         self.build = build
         self.arrays = arrays
+        self._watcher = watcher
         seen: dict[int, list[Any]] = {}
         numbers = {id(s): n for n, s in enumerate(build.segments)}
 
@@ -127,6 +135,8 @@ class _Subject:
 
         build.program.observed(arrays, note)
         self.given = dict(sorted(seen.items()))
+        places = [(use.segment, use.step) for use in build.uses]
+        self.pieces = Pieces(build.program, build.segments, places, watcher)
 
     def run(self) -> int:
         """Returns the nanoseconds of one whole call."""
@@ -134,13 +144,11 @@ class _Subject:
         self.build.program(self.arrays)
         return time.perf_counter_ns() - began
 
-    def kernels(self, runs: int) -> Array:
-        """Returns f64[runs, kernels] of runs with every kernel timed."""
-        times = {
-            n: self.build.segments[n].profile(given, runs).astype(np.float64)
-            for n, given in self.given.items()
-        }
-        return self._by_use(lambda use: times[use.segment][:, use.step], runs)
+    def undisturbed_call(self) -> list[int]:
+        """Returns the nanoseconds of one whole call; none if something disturbed it."""
+        began = self._watcher.begin()
+        took = self.run()
+        return [took] if self._watcher.is_so() and began else []
 
     def runs(self) -> Array:
         """Returns i64[kernels]: the number of runs of each."""
@@ -161,76 +169,61 @@ class _Subject:
                 known[use.source.key] = times.astype(np.float64)
             return known[use.source.key]
 
-        return self._by_use(timed, repeats)
-
-    def _by_use(self, times: Callable[[KernelUse], Array], rows: int) -> Array:
-        none = np.full(rows, np.nan)
-        columns = [times(u) if u.segment in self.given else none for u in self.build.uses]
-        return np.stack(columns, axis=1) if columns else np.zeros((rows, 0))
+        none = np.full(repeats, np.nan)
+        columns = [timed(u) if u.segment in self.given else none for u in self.build.uses]
+        return np.stack(columns, axis=1) if columns else np.zeros((repeats, 0))
 
 
 def time_program(
     build: Build, arrays: Sequence[Any], machine: Machine, turns: int = 4, alone: int = 0
 ) -> Timed:
-    """Returns the times of undisturbed runs, five for each of `turns`, or of all runs if the
-    machine is disturbed for so long that there are fewer.
+    """Returns the times of undisturbed runs of each kernel, five for each of `turns`, or of all
+    runs if the machine is disturbed for so long that there are fewer.
 
     `arrays` are the model's inputs in order. `alone` is the number of runs of each kernel by
     itself; they are skipped if they would take long.
     """
-    subject = _Subject(build, arrays)
+    subject = _Subject(build, arrays, machine.watcher)
     threads = max((segment.pool.threads for segment in build.segments), default=1)
     took_s = min(subject.run() for _ in range(_SETTLED_AFTER)) / 1e9
     distinct = len({use.source.key for use in build.uses})
     affordable = 2 * took_s * distinct < _MOST_ALONE_S
     probes = [machine.probe(threads) for _ in range(_PROBES)]
-    batches = _batches(subject, machine.sentinel, took_s, turns)
-    quiet = [b for b in batches if b.began_quiet and b.ended_quiet]
-    enough = 2 * _rows(quiet) >= turns * _TURN_RUNS
-    # How a batch begins has been waited for; how it ends has not.
-    ended = sum(len(b.kernels) for b in batches if b.ended_quiet)
-    share = 1.0 if enough else ended / _rows(batches)
-    chosen = quiet if enough else batches
+    runs = subject.runs()
+    times, good, calls = _measured(subject, runs, took_s, turns)
+    counts = good.sum(axis=0)
+    enough = (2 * counts >= turns * _TURN_RUNS) | (runs == 0)
     return Timed(
-        np.concatenate([b.kernels for b in chosen]),
-        share,
+        np.where(good | ~enough, times, np.nan),
+        np.where(enough, 1.0, counts / len(good)),
         subject.alone(alone) if alone and affordable else np.zeros((0, len(build.uses))),
-        subject.runs(),
-        np.concatenate([b.calls for b in chosen]),
+        runs,
+        calls,
         tuple(probes),
-        enough or 4 * ended >= turns * _TURN_RUNS,
+        bool(enough.all()),
     )
 
 
-@dataclass(frozen=True)
-class _Batch:
-    """Some consecutive runs, and whether the core was undisturbed just before and after them."""
-
-    kernels: Array
-    calls: Array
-    began_quiet: bool
-    ended_quiet: bool
-
-
-def _batches(subject: _Subject, sentinel: Sentinel, took_s: float, turns: int) -> Sequence[_Batch]:
-    """Returns batches until enough of their runs were undisturbed, or enough time has passed."""
-    runs = int(np.clip(_BATCH_S / took_s, 1, _MOST_BATCH))
+def _measured(
+    subject: _Subject, runs: Array, took_s: float, turns: int
+) -> tuple[Array, Array, Array]:
+    """Returns f64[rows, kernels], the times of runs; bool[rows, kernels], which were undisturbed;
+    and f64[calls] of undisturbed whole calls. There are runs until enough of each kernel were
+    undisturbed, or enough time has passed.
+    """
     long = took_s > _LONG_S
     until = time.perf_counter() + turns * _MOST_TURN_S
-    batches: list[_Batch] = []
-    subject.run()
-    while True:
-        began_quiet = sentinel.wait(_MOST_WAIT_S)
+    first, _ = subject.pieces.run(subject.arrays)
+    subject.pieces.divide(first)
+    times: list[Array] = []
+    good: list[Array] = []
+    calls: list[int] = []
+    left = np.where(runs > 0, turns * _TURN_RUNS, 0)
+    while not times or ((left > 0).any() and time.perf_counter() < until):
         if not long:
-            subject.run()  # the caches again have what a run leaves in them
-        kernels = subject.kernels(runs)
-        calls = np.array([subject.run() for _ in range(0 if long else runs)], np.float64)
-        batches.append(_Batch(kernels, calls, began_quiet, sentinel.undisturbed()))
-        # A long run is never undisturbed as a whole, but the same share of each kernel's runs is.
-        quiet = [b for b in batches if b.ended_quiet and (long or b.began_quiet)]
-        if _rows(quiet) >= turns * _TURN_RUNS or time.perf_counter() > until:
-            return batches
-
-
-def _rows(batches: Sequence[_Batch]) -> int:
-    return sum(len(batch.kernels) for batch in batches)
+            calls += subject.undisturbed_call()  # the caches again have what a run leaves in them
+        taken, undisturbed = subject.pieces.run(subject.arrays)
+        times.append(taken)
+        good.append(undisturbed)
+        left = left - undisturbed
+    return np.stack(times), np.stack(good), np.array(calls, float)

@@ -8,6 +8,7 @@ whether the thread was interrupted meanwhile.
 
 from __future__ import annotations
 
+import functools
 import resource
 import time
 from typing import Final
@@ -15,47 +16,48 @@ from typing import Final
 from clew.machine.probes.sentinel import Sentinel
 
 _MOST_WAIT_S: Final = 0.2
-# Waits in vain, one after another, before all times count for a while.
+# Waits in vain, one after another, before it gives up for a while.
 _PATIENCE: Final = 15
-_DISTURBED_S: Final = 10.0
+_GIVES_UP_S: Final = 10.0
 
 
 class Quiet:
-    """Tells which times were taken on an undisturbed core. Where the core is always disturbed,
-    waiting is in vain: all times count then, and it looks again after a while.
+    """Tells which times were taken on an undisturbed core. Where the core is always disturbed, it
+    gives up waiting for a while; if it is `lenient`, all times count then.
     """
 
-    def __init__(self, sentinel: Sentinel) -> None:
+    def __init__(self, sentinel: Sentinel, *, lenient: bool = True) -> None:
         self._sentinel = sentinel
+        self._lenient = lenient
         self._in_vain = 0
-        self._trusts_all_until = 0.0
+        self._waits_again_at = 0.0
         self._interruptions = _interruptions()
 
     @property
-    def trusts_all(self) -> bool:
-        """Whether all times count now."""
-        return time.perf_counter() < self._trusts_all_until
+    def _gave_up(self) -> bool:
+        return time.perf_counter() < self._waits_again_at
 
     def begin(self) -> bool:
         """Waits for an undisturbed moment, but not for long; returns whether it came."""
-        if self.trusts_all:
+        gave_up = self._gave_up
+        if gave_up and self._lenient:
             return True
-        found = self._sentinel.wait(_MOST_WAIT_S)
+        found = self._sentinel.wait(0.0 if gave_up else _MOST_WAIT_S)
         self._interruptions = _interruptions()
         if found:
             self._in_vain = 0
             return True
-        self._in_vain += 1
+        self._in_vain += not gave_up
         if self._in_vain >= _PATIENCE:
             self._in_vain = 0
-            self._trusts_all_until = time.perf_counter() + _DISTURBED_S
+            self._waits_again_at = time.perf_counter() + _GIVES_UP_S
         return False
 
     def is_so(self) -> bool:
         """Whether the core is undisturbed now, and the thread was not interrupted since the last
         look.
         """
-        if self.trusts_all:
+        if self._lenient and self._gave_up:
             return True
         before, self._interruptions = self._interruptions, _interruptions()
         return before == self._interruptions and self._sentinel.undisturbed()
@@ -66,11 +68,12 @@ def _interruptions() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
-_shared: list[Quiet] = []
+@functools.cache
+def _sentinel() -> Sentinel:
+    return Sentinel()
 
 
-def quiet() -> Quiet:
+@functools.cache
+def quiet(*, lenient: bool = True) -> Quiet:
     """Returns what watches the core of this process, made on first use; takes a second then."""
-    if not _shared:
-        _shared.append(Quiet(Sentinel()))
-    return _shared[0]
+    return Quiet(_sentinel(), lenient=lenient)
