@@ -30,8 +30,8 @@ import clew
 from clew.bench.flops import model_flops
 from clew.bench.roofline import work_of
 from clew.machine.probes.bandwidth import Bandwidth, Pattern
-from clew.machine.probes.peak import FmaPeak, TilePeak
-from clew.machine.probes.products import DotPeak, unit_of
+from clew.machine.probes.peak import DotPeak, FmaPeak, TilePeak
+from clew.machine.probes.products import unit_of
 from clew.machine.units import DotUnit
 from harness import single_op
 from harness.report import circumstances, console, fill, markdown, progress

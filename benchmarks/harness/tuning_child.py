@@ -41,7 +41,7 @@ def main(name: str, builds: str, threads: str, turns: str) -> None:
         shift = turn % len(names)
         for build in names[shift:] + names[:shift]:
             one, values = timed[build]
-            rows[build].append(one.turn(values))
+            rows[build].append(one.turn(values)[1])
     found = {build: quantiles(taken, _TYPICAL) for build, taken in rows.items()}
     print(json.dumps({build: float(np.nansum(times)) for build, times in found.items()}))
 

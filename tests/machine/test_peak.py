@@ -14,10 +14,17 @@ def test_kernel_runs_and_reports_a_plausible_rate() -> None:
         assert 0.5 < kernel.gflops(threads) < 10_000
 
 
-def test_every_chain_is_counted() -> None:
-    source = peak._source(8, 13)
-    assert len(re.findall(r"= call .*@llvm\.fma\.v8f32", source)) == 13
-    assert len(re.findall(r"^  store ", source, re.MULTILINE)) == 13
+def test_every_chain_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    monkeypatch.setattr(peak, "NativeFunction", lambda text, *_: texts.append(text))
+    probes = [peak.FmaPeak(), *(peak.DotPeak(unit) for unit in host().dot_units)]
+    chains = probes[0].chains
+    for text in texts:
+        assert len(re.findall(r"^  %b\d+ = ", text, re.MULTILINE)) == chains
+        assert len(re.findall(r"^  store ", text, re.MULTILINE)) == chains
+    assert probes[0]._flops == 2 * peak._STEPS * chains * probes[0].lanes
+    for probe, unit in zip(probes[1:], host().dot_units, strict=True):
+        assert probe._flops == 2 * peak._STEPS * chains * unit.lanes * unit.group
 
 
 @pytest.mark.parametrize("registers", [16, 32])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from clew.machine.probes.products import DotPeak, ProductPeaks, unit_of
+from clew.machine.probes.peak import DotPeak
+from clew.machine.probes.products import ProductPeaks, unit_of
 from clew.machine.target import host
 
 

@@ -27,13 +27,15 @@ def test_disturbed_calls_do_not_count(module: Module, tmp_path: Path) -> None:
     rows = iter([(100.0, True), (900.0, False), (110.0, True)])
     uses = len(bench.base.uses)
 
-    def run(values: object) -> tuple[np.ndarray, np.ndarray]:
+    def run(values: object, *, waits: bool) -> tuple[np.ndarray, np.ndarray]:
         ns, good = next(rows)
         return np.full(uses, ns), np.full(uses, good)
 
     timed.calls = 3
     timed._pieces.run = run  # type: ignore[method-assign, assignment]
-    np.testing.assert_array_equal(timed.turn(bench.values), np.full(uses, 105.0))
+    taken, undisturbed = timed.turn(bench.values)
+    np.testing.assert_array_equal(taken, np.full(uses, 110.0))
+    np.testing.assert_array_equal(undisturbed, np.full(uses, 105.0))
     found = quantiles([np.array([1.0, np.nan]), np.array([3.0, np.nan])])
     np.testing.assert_array_equal(found, [2.0, np.nan])
     np.testing.assert_array_equal(filled(found, np.array([7.0, 8.0])), [2.0, 8.0])
@@ -47,18 +49,20 @@ def test_disturbed_turns_are_no_turns(
     other = next(iter(kernel.neighbors(kernel.default)))
     turns = 0
 
-    def turn(self: Timed, values: object) -> np.ndarray:
+    def turn(self: Timed, values: object) -> tuple[np.ndarray, np.ndarray]:
         nonlocal turns
         turns += 1
         ns = 100.0 if self is bench.timed({}) else 50.0
-        return np.full(len(bench.base.uses), np.nan if turns % 4 == 0 else 1e3 * ns)
+        found = np.full(len(bench.base.uses), 1e3 * ns)
+        return found, found * np.nan if turns % 4 == 0 else found
 
     monkeypatch.setattr(Timed, "turn", turn)
     lane = {kernel.subject: other}
     (found,) = bench.measured({}, [lane], Demand(most=10), until_decided=False)
     assert found.pairs == 5  # of ten turns of both
     assert found.ratio == 0.5
-    monkeypatch.setattr(Timed, "turn", lambda *_: np.full(len(bench.base.uses), np.nan))
+    never = np.full(len(bench.base.uses), np.nan)
+    monkeypatch.setattr(Timed, "turn", lambda *_: (never, never))
     (found,) = bench.measured({}, [lane], Demand(most=3))
     assert (found.state, found.pairs, found.ratio) == ("undecided", 0, None)
 

@@ -14,7 +14,8 @@ import pytest
 import clew
 from clew.ir.module import Module
 from clew.records import Store
-from clew.tuning.whole import Whole, compared, estimate, of_rounds
+from clew.tuning import whole
+from clew.tuning.whole import Turn, Whole, compared, estimate, of_rounds
 from clew.tuning.workbench import Timed
 
 KERNELS = np.array([60.0, 30.0, 10.0])
@@ -40,11 +41,15 @@ CLOCKS: dict[str, Callable[[int], Iterator[float]]] = {
 }
 
 
-def _whole(clock: Iterator[float], ratio: float, seed: int, rounds: int = 24) -> Whole:
-    def program(ns: np.ndarray) -> Callable[[], np.ndarray]:
-        return lambda: ns * next(clock)
+def _whole(clock: Iterator[float], ratio: float, seed: int, *, trusted: bool = True) -> Whole:
+    def program(ns: np.ndarray) -> Turn:
+        def turn(waits: bool) -> tuple[np.ndarray, np.ndarray]:
+            taken = ns * next(clock)
+            return taken, taken * (1.0 if trusted else np.nan)
 
-    return compared(program(KERNELS), program(KERNELS * ratio), rounds, math.inf, seed)
+        return turn
+
+    return compared(program(KERNELS), program(KERNELS * ratio), 24, math.inf, seed)
 
 
 @pytest.mark.parametrize("clock", CLOCKS.values(), ids=CLOCKS)
@@ -53,7 +58,7 @@ def test_an_equal_program_is_not_reported_as_faster(
 ) -> None:
     """One of forty intervals lies on this side of the truth by chance."""
     seeds = range(100)
-    verdicts = [_whole(clock(seed), 1.0, seed).verdict for seed in seeds]
+    verdicts = [_whole(clock(seed), 1.0, seed, trusted=seed % 2 > 0).verdict for seed in seeds]
     assert verdicts.count("won") <= 0.06 * len(seeds)
 
 
@@ -62,7 +67,7 @@ def test_an_equal_program_is_not_reported_as_faster(
 )
 def test_a_faster_program_is_reported_as_faster(clock: Callable[[int], Iterator[float]]) -> None:
     for seed in range(30):
-        found = _whole(clock(seed), 0.9, seed)
+        found = _whole(clock(seed), 0.9, seed, trusted=seed % 2 > 0)
         assert found.verdict == "won"
         assert found.low is not None
         assert found.high is not None
@@ -84,26 +89,43 @@ def test_an_interval_is_that_of_the_signed_rank_test() -> None:
 
 
 def test_disturbed_kernels_count_with_other_rounds() -> None:
-    rounds = [KERNELS * speed for speed in [1.0, 1.5] * 6]
-    new = [row * 0.9 for row in rounds]
-    new[0] = np.where([False, False, True], np.nan, new[0])  # a tenth of the time, or more
+    rounds = [(row, row) for row in (KERNELS * speed for speed in [1.0, 1.5] * 6)]
+    new = [(row * 0.9, row * 0.9) for row, _ in rounds]
+    new[0] = 10 * new[0][0], np.where([False, False, True], np.nan, new[0][1])
     found = of_rounds(rounds, new)
-    assert found.rounds == 12
-    assert found.verdict == "won"
-    new[1] = np.where([True, False, False], np.nan, new[1])
-    assert of_rounds(rounds, new).rounds == 11
-    never = [np.where([True, False, False], np.nan, row) for row in new]
-    assert of_rounds(rounds, never) == Whole()
+    assert (found.rounds, found.undisturbed, found.verdict) == (12, 12, "won")
+    # Without most of its kernels, a round counts as it was, in both programs.
+    new[1] = new[1][0], np.where([True, False, False], np.nan, new[1][1])
+    found = of_rounds(rounds, new)
+    assert (found.rounds, found.undisturbed) == (12, 11)
+    assert found.ratio == pytest.approx(0.9)
+    never = [(row, np.where([True, False, False], np.nan, row)) for row, _ in new[1:]]
+    found = of_rounds(rounds[1:], never)
+    assert (found.undisturbed, found.ratio) == (0, pytest.approx(0.9))
     assert of_rounds(rounds[:5], rounds[:5]) == Whole(rounds=5)
     assert "were not compared" in str(Whole(rounds=5))
 
 
-def test_a_disturbed_turn_is_repeated() -> None:
-    turns = iter([[1.0, np.nan], [9.0, 3.0], [1.0, 3.0]] * 8)
-    found = compared(
-        lambda: np.array(next(turns)), lambda: np.array([1.0, 3.0]), rounds=8, seconds=math.inf
-    )
-    assert found.old_ns == 4.0
+def test_it_waits_for_undisturbed_moments_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    asked: list[bool] = []
+
+    def turn(waits: bool) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal now
+        now += 2.0 if waits else 0.5
+        asked.append(waits)
+        return KERNELS, KERNELS
+
+    monkeypatch.setattr(whole.time, "perf_counter", lambda: now)
+    assert compared(turn, turn, rounds=10, seconds=20.0).rounds == 10
+    assert 20.0 <= now <= 24.0
+    assert 0 < sum(asked) < 20
+    asked.clear()
+    assert compared(turn, turn, rounds=10, seconds=100.0).rounds == 10
+    assert all(asked)
+    assert compared(turn, turn, rounds=10, seconds=2.0).rounds == 1
 
 
 def test_an_outcome_is_said_plainly() -> None:
@@ -128,9 +150,10 @@ def test_a_session_says_whether_whole_calls_gained(
 ) -> None:  # fmt: skip
     clock = _random(0, 0.9)
 
-    def turn(self: Timed, values: object) -> Any:
+    def turn(self: Timed, values: object, *, waits: bool = True) -> Any:
         tuned = any(use.call.op.attrs.get("tuned") for use in self.build.uses)  # type: ignore[union-attr]
-        return np.full(len(self.build.uses), 1e4) * next(clock) * (ratio if tuned else 1.0)
+        found = np.full(len(self.build.uses), 1e4) * next(clock) * (ratio if tuned else 1.0)
+        return found, found
 
     monkeypatch.setattr(Timed, "turn", turn)
     path, told = tmp_path / "t.db", list[str]()
@@ -138,12 +161,12 @@ def test_a_session_says_whether_whole_calls_gained(
         module, minutes=2, trials=20, database=path, threads=1, on_progress=told.append
     )
     assert report.tally is not None
-    whole = report.tally.whole
-    assert whole is not None
-    assert whole.verdict == verdict
+    found = report.tally.whole
+    assert found is not None
+    assert found.verdict == verdict
     assert told[-1].startswith(said)
     assert said in str(report)
     assert report.to_json()["session"]["whole"]["verdict"] == verdict
     with Store(path) as store:
         (session,) = store.sessions("model", store.trials()[0].machine, 1)
-    assert (session.before_ns, session.after_ns) == (whole.old_ns, whole.new_ns)
+    assert (session.before_ns, session.after_ns) == (found.old_ns, found.new_ns)

@@ -50,9 +50,10 @@ class Pieces:
             of_step[segment][step] = ns
         self._ends = [_ends(steps) for steps in of_step]
 
-    def run(self, arrays: Sequence[Any]) -> tuple[Array, Array]:
+    def run(self, arrays: Sequence[Any], *, waits: bool = True) -> tuple[Array, Array]:
         """Runs the program once. Returns f64[kernels], the nanoseconds of each kernel (NaN if it
-        did not run), and bool[kernels]: whether the core was undisturbed around its piece.
+        did not run), and bool[kernels]: whether the core was undisturbed around its piece. Pieces
+        begin at once if it does not wait for an undisturbed moment.
         """
         times = [np.full(count, np.nan) for count in self._steps]
         undisturbed = [np.ones(count, bool) for count in self._steps]
@@ -69,7 +70,7 @@ class Pieces:
                 now = self._watcher.is_so()
                 ended.append(now)
                 if more:
-                    began.append(now or self._watcher.begin())
+                    began.append(now or (waits and self._watcher.begin()))
 
             results, taken = segment.in_pieces(inputs, ends, between)
             times[number] = np.nansum([times[number], taken], axis=0)

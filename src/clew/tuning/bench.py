@@ -21,12 +21,10 @@ from clew.support.folders import temporary_folder
 from clew.tuning.graphs import Asked, GraphBench, GraphCandidate, decided
 from clew.tuning.sequential import Demand
 from clew.tuning.tunable import Tunable
-from clew.tuning.whole import Whole, filled, quantiles
+from clew.tuning.whole import Whole
 from clew.tuning.workbench import Workbench
 
 _KEPT: Final = 2  # workbenches in a process
-_FIRST_ROUNDS: Final = 6
-_FIRST_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -144,20 +142,19 @@ def describe(setup: Setup) -> Described:
     bench = _bench(setup)
     kernels = bench.tunables()
     decisions = [] if setup.decided else GraphBench(bench).decisions()
-    timed = bench.timed({})
-    rows = [timed.turn(bench.values) for _ in range(_FIRST_ROUNDS)]
-    call_ns = float(np.nansum(filled(quantiles(rows), timed.first_ns)))
+    call_ns = float(np.nansum(bench.first_ns))
     return Described(kernels, decisions, bench.options.threads, call_ns)
 
 
 @dataclass(frozen=True)
 class GraphBatch:
-    """Options of decisions to try, and the decisions."""
+    """Options of decisions to try, the decisions, and about how many seconds to measure."""
 
     uid: str
     candidates: tuple[GraphCandidate, ...]
     decisions: tuple[Decision, ...]
     demand: Demand
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -169,7 +166,7 @@ class GraphTrials:
     def __call__(self, batch: GraphBatch) -> list[Outcome]:
         """Returns the outcomes, one per candidate."""
         bench = GraphBench(_bench(self.setup), self.setup.chosen)
-        return bench.run(batch.candidates, batch.decisions, batch.demand)
+        return bench.run(batch.candidates, batch.decisions, batch.demand, batch.seconds)
 
 
 @dataclass(frozen=True)

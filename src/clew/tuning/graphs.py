@@ -9,10 +9,11 @@ different kernels are measured together.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from clew.tuning.sequential import Comparison, Demand, quantile
 from clew.tuning.verifying import Verifier
 from clew.tuning.workbench import AGAIN, Timed, Workbench, repeated
 
+Array = np.ndarray[Any, Any]
 Chosen = Mapping[tuple[str, str], str]
 """Options by kind and subject of a decision."""
 _MOST_TOGETHER: Final = 24
@@ -81,6 +83,7 @@ class GraphBench:
         self._chosen = dict(chosen)
         self._compiled = bench.compiled
         self._base = bench.base
+        self._ends = math.inf
 
     def decisions(self) -> list[Decision]:
         """Returns the decisions that the passes make, with more than one option."""
@@ -92,12 +95,17 @@ class GraphBench:
         return decided(self._compiled, decisions, self._bench.cache)
 
     def run(
-        self, candidates: Sequence[GraphCandidate], decisions: Sequence[Decision], demand: Demand
+        self,
+        candidates: Sequence[GraphCandidate],
+        decisions: Sequence[Decision],
+        demand: Demand,
+        seconds: float = 60.0,
     ) -> list[Outcome]:
         """Returns the outcomes of options, one per candidate. Each is verified: every kernel that
         the default graph lacks is compared with the interpreter, and so are the model's outputs
-        with those of the default graph.
+        with those of the default graph. Measurements take about some seconds in all.
         """
+        self._ends = time.perf_counter() + seconds
         known = {(d.kind, d.subject): d for d in decisions}
         outcomes: list[Outcome] = []
         waiting = list(candidates)
@@ -170,15 +178,14 @@ class GraphBench:
         until_decided: bool = True,
     ) -> None:
         """Adds turns to comparisons of the kernels at some places of both programs."""
-        for _ in range(max(comparison.demand.most for comparison in found.values())):
+        for turn in range(max(comparison.demand.most for comparison in found.values())):
+            if turn and time.perf_counter() > self._ends:
+                break
             times = self._bench.turn({0: old, 1: new})
             for c, comparison in found.items():
                 if comparison.verdict is None or not until_decided:
                     before, after = places[c]
-                    new_ns = float(np.sum(times[1][after]))
-                    old_ns = float(np.sum(times[0][before]))
-                    if not math.isnan(new_ns + old_ns):
-                        comparison.add(new_ns, old_ns)
+                    comparison.add(*_sums(times[1], after, times[0], before))
             if until_decided and all(c.verdict is not None for c in found.values()):
                 break
 
@@ -200,6 +207,16 @@ class GraphBench:
         error = max((error_of(a, b) for a, b in pairs), default=0.0)
         due = self._bench.tolerance
         return f"outputs differ by {error:.2g}, allowed {due:.2g}" if error > due else ""
+
+
+def _sums(
+    new: tuple[Array, Array], after: list[int], old: tuple[Array, Array], before: list[int]
+) -> tuple[float, float]:
+    """Returns the times of the kernels at some places in a turn of two programs: undisturbed ones,
+    or if there is not one of each kernel, those of all calls for both.
+    """
+    which = int(not np.isnan(np.sum(new[1][after]) + np.sum(old[1][before])))
+    return float(np.nansum(new[which][after])), float(np.nansum(old[which][before]))
 
 
 def _places(build: Build, layers: Sequence[str]) -> list[int]:

@@ -267,7 +267,8 @@ class Session:
                 }
                 running.update({trial.uid: trial for trial in trials.values()})
                 self._begun += len(trials)
-                batch = GraphBatch(new_uid(), chosen, tuple(self.decisions), DEMAND)
+                left_s = max(2.0, ends_s - self.seconds)
+                batch = GraphBatch(new_uid(), chosen, tuple(self.decisions), DEMAND, left_s)
                 started[batch.uid] = trials
                 for trial in trials.values():
                     self._store.begin(trial)

@@ -4,8 +4,8 @@ In each round both run once, in an order that is drawn. If they are equally fast
 the draw which of the two meets the slower moment of the machine: the logarithm of the ratio of
 their times is distributed symmetrically about 0, whatever else runs and however the clock changes,
 and otherwise about the logarithm of the true ratio. The estimate and the interval follow from this
-symmetry alone. Undisturbed times (`runtime/pieces.py`) make the interval narrow; they are not what
-makes it valid.
+symmetry alone. Undisturbed times (`runtime/pieces.py`) make the interval narrow, but it is valid
+without them; where waiting for undisturbed moments would take too long, the others count as well.
 
 Source: Hodges and Lehmann, Estimates of location based on rank tests, 1963; Wilcoxon, Individual
 comparisons by ranking methods, 1945.
@@ -24,20 +24,22 @@ import numpy as np
 from clew.tuning.sequential import Verdict
 
 Array = np.ndarray[Any, Any]
-Turn = Callable[[], Array]
-"""Runs a program; returns f64[kernels], nanoseconds, NaN where something disturbed a kernel."""
+Turn = Callable[[bool], tuple[Array, Array]]
+"""Runs a program, with or without waiting for undisturbed moments. Returns f64[kernels] twice: the
+nanoseconds of each kernel, and the same with NaN where something disturbed it.
+"""
 
 LEVEL: Final = 0.95
 """The probability that an interval contains the true ratio."""
 _MOST_FILLED: Final = 0.2  # of the time of a round, from other rounds
-_MOST_TURNS: Final = 3  # of a program in a round
 
 
 @dataclass(frozen=True)
 class Whole:
     """Two programs in a number of rounds: the median time of the old one, the ratio of the new
     one's time to it, and the interval of this ratio at `LEVEL`. Without enough rounds there is no
-    ratio. `problem` says how outputs differ, if they do.
+    ratio. `undisturbed` is the number of rounds that were mostly undisturbed, and `problem` says
+    how outputs differ, if they do.
     """
 
     old_ns: float | None = None
@@ -45,6 +47,7 @@ class Whole:
     low: float | None = None
     high: float | None = None
     rounds: int = 0
+    undisturbed: int = 0
     problem: str = ""
 
     @property
@@ -65,7 +68,7 @@ class Whole:
 
     def __str__(self) -> str:
         if self.old_ns is None or self.new_ns is None or self.low is None or self.high is None:
-            return "whole calls were not compared: too few were undisturbed in time"
+            return "whole calls were not compared: there was no time for enough of them"
         after = f"{self.old_ns / 1e6:.3f} → {self.new_ns / 1e6:.3f} ms"
         low, high = 100 * (1 - self.high), 100 * (1 - self.low)
         if self.verdict == "undecided":
@@ -79,42 +82,41 @@ class Whole:
 
 
 def compared(old: Turn, new: Turn, rounds: int, seconds: float, seed: int = 0) -> Whole:
-    """Returns how two programs compare, in rounds that take at most some seconds."""
+    """Returns how two programs compare, in rounds that take about some seconds."""
     order = np.random.default_rng(seed)
     turns = old, new
-    rows: tuple[list[Array], list[Array]] = ([], [])
-    ends = time.perf_counter() + seconds
-    while len(rows[0]) < rounds and (not rows[0] or time.perf_counter() < ends):
-        for number in order.permutation(2):
-            rows[number].append(_completed(turns[number]))
+    rows: tuple[list[tuple[Array, Array]], list[tuple[Array, Array]]] = ([], [])
+    began = time.perf_counter()
+    for number in range(rounds):
+        passed = time.perf_counter() - began
+        if number and passed > seconds:
+            break
+        waits = passed <= seconds * number / rounds  # it is behind otherwise
+        for side in order.permutation(2):
+            rows[side].append(turns[side](waits))
     return of_rounds(*rows)
 
 
-def _completed(turn: Turn) -> Array:
-    """Returns the times of a turn, and where something disturbed kernels those of further ones."""
-    found = turn()
-    for _ in range(_MOST_TURNS - 1):
-        if not np.isnan(found).any():
-            break
-        found = filled(found, turn())
-    return found
-
-
-def of_rounds(old: Sequence[Array], new: Sequence[Array]) -> Whole:
-    """Returns how two programs compare by f64[kernels] of each round. A kernel that was disturbed
-    in a round counts with its program's median of the others; a round with many of them does not
-    count.
+def of_rounds(old: Sequence[tuple[Array, Array]], new: Sequence[tuple[Array, Array]]) -> Whole:
+    """Returns how two programs compare by what `Turn` returns for each round. A kernel that was
+    disturbed counts with its program's median of the other rounds; but in a round with many of
+    them, all kernels of both programs count as they were.
     """
-    (old_ns, old_missing), (new_ns, new_missing) = _sums(old), _sums(new)
-    good = np.maximum(old_missing, new_missing) <= _MOST_FILLED
-    if not good.any():
-        return Whole()
-    rounds = int(good.sum())
-    center, *ends = estimate(np.log(new_ns[good] / old_ns[good]))
-    if not np.isfinite(ends).all():
-        return Whole(rounds=rounds)
-    low, high = map(math.exp, ends)
-    return Whole(float(np.median(old_ns[good])), math.exp(center), low, high, rounds)
+    (old_ns, old_missing), (new_ns, new_missing) = (
+        _sums([clean for _, clean in rows]) for rows in (old, new)
+    )
+    disturbed = np.maximum(old_missing, new_missing) > _MOST_FILLED
+    old_ns, new_ns = (
+        np.where(disturbed, [float(np.nansum(times)) for times, _ in rows], sums)
+        for rows, sums in ((old, old_ns), (new, new_ns))
+    )
+    center, low, high = estimate(np.log(new_ns / old_ns))
+    if not math.isfinite(low):
+        return Whole(rounds=len(old))
+    return Whole(
+        float(np.median(old_ns)), *map(math.exp, (center, low, high)), len(old),
+        int(np.sum(~disturbed)),
+    )  # fmt: skip
 
 
 def _sums(rows: Sequence[Array]) -> tuple[Array, Array]:

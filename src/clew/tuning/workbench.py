@@ -42,6 +42,7 @@ from clew.runtime.program import Program
 from clew.runtime.threads import shared_pool
 from clew.support.collection import rare_collections
 from clew.support.errors import ClewError
+from clew.support.lazy import cached_property
 from clew.tuning.facts import facts_of
 from clew.tuning.screening import CLEARLY_SLOWER, ratios
 from clew.tuning.sequential import Comparison, Demand, quantile
@@ -59,6 +60,8 @@ _TURN_S: Final = 0.012  # of the counted calls in a turn
 _MOST_CALLS: Final = 8
 _VALUES: Final = 3  # sets of inputs, which calls use in turn
 _FIRST_TURNS: Final = 12
+_FIRST_S: Final = 15.0
+_SHARE_AGAIN: Final = 0.3  # of the time of a batch, for winners
 _LANES: Final = 3
 _FINALISTS: Final = 2  # candidates of a kernel measured in the program at once
 SLOWER_ALONE: Final = "slower when it runs alone"
@@ -113,11 +116,19 @@ class Workbench:
 
     # --- what can be tuned ---
 
+    @cached_property
+    def first_ns(self) -> Array:
+        """f64[uses]: the time of each kernel use of the default build in a call."""
+        timed = self.timed({})
+        rows: list[Array] = []
+        ends = time.perf_counter() + _FIRST_S
+        while len(rows) < _FIRST_TURNS and (not rows or time.perf_counter() < ends):
+            rows.append(timed.turn(self.values)[1])
+        return filled(quantiles(rows), timed.first_ns)
+
     def tunables(self) -> list[Tunable]:
         """Returns the kernels with choices, with their times in the default build."""
-        timed = self.timed({})
-        rows = [timed.turn(self.values) for _ in range(_FIRST_TURNS)]
-        times = self._by_subject(filled(quantiles(rows), timed.first_ns))
+        times = self._by_subject(self.first_ns)
         facts = facts_of(self.base, self.options.threads)
         roofs = Roofs(machine(self.options.threads, quick=True))
         found: list[Tunable] = []
@@ -186,6 +197,7 @@ class Workbench:
         note: Note,
         seconds: float,
     ) -> list[Outcome]:
+        ends = time.perf_counter() + seconds
         schedules, outcomes = self._prepared(candidates)
         good: dict[str, list[str]] = {}
         for subject, choices in schedules:
@@ -204,8 +216,9 @@ class Workbench:
                 self._lane(lanes, subject)[subject] = choices
         if lanes:
             try:
-                found = self.measured(incumbents, lanes, demand, seconds)
-                outcomes += self._again(incumbents, found, demand)
+                left = ends - time.perf_counter()
+                found = self.measured(incumbents, lanes, demand, (1 - _SHARE_AGAIN) * left)
+                outcomes += self._again(incumbents, found, demand, ends)
             except ClewError as error:  # the program as a whole exceeds a budget
                 reason = f"{error.code} {error.message}"
                 outcomes += [
@@ -248,10 +261,11 @@ class Workbench:
         return found
 
     def _again(
-        self, incumbents: Choices, found: Sequence[Outcome], demand: Demand
+        self, incumbents: Choices, found: Sequence[Outcome], demand: Demand, ends: float
     ) -> list[Outcome]:
         """Returns outcomes in which the best candidate of each kernel has the times of further
-        turns: those of the turns that made it win are too good on average.
+        turns: those of the turns that made it win are too good on average. There is at least one
+        turn, also after the batch's time.
         """
         best: dict[str, Outcome] = {}
         for outcome in found:
@@ -262,9 +276,9 @@ class Workbench:
             return list(found)
         lane = {subject: outcome.choices for subject, outcome in best.items()}
         fixed = replace(demand, most=AGAIN)
-        taken = {
-            o.subject: o for o in self.measured(incumbents, [lane], fixed, until_decided=False)
-        }
+        left = ends - time.perf_counter()
+        again = self.measured(incumbents, [lane], fixed, left, until_decided=False)
+        taken = {o.subject: o for o in again}
         return [
             repeated(outcome, taken[outcome.subject], demand)
             if best.get(outcome.subject) is outcome
@@ -334,19 +348,19 @@ class Workbench:
         new = [self.timed({**incumbents, **lane}, keep=False) for lane in lanes]
         found = [{subject: Comparison(demand) for subject in lane} for lane in lanes]
         ends = time.perf_counter() + seconds
-        for _ in range(demand.most):
+        for turn in range(demand.most):
             open_ = [
                 n
                 for n, lane in enumerate(found)
                 if any(_is_open(comparison, until_decided) for comparison in lane.values())
             ]
-            if not open_ or time.perf_counter() > ends:
+            if not open_ or (turn and time.perf_counter() > ends):
                 break
             times = self.turn({-1: old, **{n: new[n] for n in open_}})
             for number in open_:
                 for subject, comparison in found[number].items():
                     for place in self._places[subject]:
-                        pair = float(times[number][place]), float(times[-1][place])
+                        pair = float(times[number][1][place]), float(times[-1][1][place])
                         if _is_open(comparison, until_decided) and not any(map(math.isnan, pair)):
                             comparison.add(*pair)
         return [
@@ -355,8 +369,8 @@ class Workbench:
             for subject, comparison in found[n].items()
         ]
 
-    def turn(self, programs: Mapping[int, Timed]) -> dict[int, Array]:
-        """Returns f64[uses] of one turn of each program. Their order is drawn: which of two equal
+    def turn(self, programs: Mapping[int, Timed]) -> dict[int, tuple[Array, Array]]:
+        """Returns the times of one turn of each program. Their order is drawn: which of two equal
         ones takes longer is then an even chance, however the machine's speed changes.
         """
         numbers = list(programs)
@@ -376,7 +390,13 @@ class Workbench:
         """Returns the function that runs a program for the times of its kernels: 0 for those that
         do not run.
         """
-        return lambda: np.where(np.isnan(timed.first_ns), 0.0, timed.turn(self.values))
+        absent = np.isnan(timed.first_ns)
+
+        def turn(waits: bool) -> tuple[Array, Array]:
+            taken, undisturbed = timed.turn(self.values, waits=waits)
+            return np.where(absent, 0.0, taken), np.where(absent, 0.0, undisturbed)
+
+        return turn
 
     def outputs(self, choices: Choices) -> list[Any]:
         """Returns the outputs of the program with these choices, for the first set of inputs."""
@@ -438,20 +458,22 @@ class Timed:
         self.first_ns, _ = self._pieces.run(values[0])
         self._pieces.divide(self.first_ns)
 
-    def turn(self, values: Sequence[Sequence[Array]]) -> Array:
-        """Returns f64[uses]: nanoseconds of each kernel use in a call, the median of some calls.
-        Those that something else disturbed do not count; NaN if all were.
+    def turn(self, values: Sequence[Sequence[Array]], *, waits: bool = True) -> tuple[Array, Array]:
+        """Returns f64[uses] twice: nanoseconds of each kernel use in a call, the median of some
+        calls; and the same of the calls that nothing else disturbed, NaN if something disturbed
+        all.
 
         The first call of a short program, which loads caches that the other one has used, does not
         count. A long one finds caches in the same state in every call.
         """
         if self._is_short:
             _call(self.build.program, values[0])
-        rows = []
+        rows, clean = [], []
         for number in range(self.calls):
-            taken, undisturbed = self._pieces.run(values[number % len(values)])
-            rows.append(np.where(undisturbed, taken, np.nan))
-        return quantiles(rows)
+            taken, undisturbed = self._pieces.run(values[number % len(values)], waits=waits)
+            rows.append(taken)
+            clean.append(np.where(undisturbed, taken, np.nan))
+        return quantiles(rows), quantiles(clean)
 
 
 def _call(program: Program, values: Sequence[Array]) -> int:

@@ -1,80 +1,169 @@
-"""Measures the f32 operations per second of this machine's vector units, through llvmlite."""
+"""Measures how fast this machine's units compute on registers: f32 multiply-adds, dot products of
+narrow dtypes, and tiles.
+"""
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import partial
+from typing import Any, Final
 
 import numpy as np
 
+from clew.machine.instructions import instructions_of
 from clew.machine.probes.native_function import NativeFunction, seconds_together
 from clew.machine.target import host
+from clew.machine.units import DotUnit
 
-_CHAINS = 20  # independent accumulators: more than latency × units on any current core
-_OPERANDS = 2  # registers of the other factor and the summand
-_STEPS = 400_000
+_CHAINS: Final = 20  # independent sums: more than latency × units on any current core
+_FACTORS: Final = 2  # registers beside the sums
+_STEPS: Final = 400_000
+_TILE_STEPS: Final = 20_000
+_TILE_SUMS: Final = 2  # side length of the block of sums: each step multiplies two tiles by two
+_TILE_FLOPS: Final = 16 * 16 * 32 * 2
 
 
-class FmaPeak:
-    """A kernel that only executes fused multiply-adds on registers, callable on several threads."""
+class Peak:
+    """A kernel that only computes on registers, callable on several threads."""
 
-    def __init__(self) -> None:
-        """Compiles the kernel for this machine."""
-        self.lanes = host().vector_lanes("f32")
-        # With more accumulators than registers, one would be stored and loaded at each step.
-        self.chains = min(_CHAINS, host().vector_registers - _OPERANDS - 1)
-        source = _source(self.lanes, self.chains)
-        self._kernel = NativeFunction(source, "fma_peak", ctypes.c_void_p)
+    def __init__(self, source: str, buffer: np.ndarray[Any, Any], flops: float) -> None:
+        """Compiles the function `peak` of a text for this machine. It takes the address of a copy
+        of the buffer, and does a number of operations, two for each multiply-add.
+        """
+        self._kernel = NativeFunction(source, "peak", ctypes.c_void_p)
+        self._buffer = buffer
+        self._flops = flops
 
     def gflops(self, threads: int, runs: int = 3) -> float:
-        """Returns GFLOP/s on `threads` threads at once: the best of a few runs of a millisecond,
-        since a run disturbed by another thread does not reach the peak.
+        """Returns operations per nanosecond on `threads` threads at once: the best of a few runs of
+        a millisecond, since a run disturbed by another thread does not reach the peak.
         """
         return max(self._once(threads) for _ in range(runs))
 
     def _once(self, threads: int) -> float:
-        buffers = [np.full(self.chains * self.lanes, 0.5, np.float32) for _ in range(threads)]
+        buffers = [self._buffer.copy() for _ in range(threads)]
         jobs = [partial(self._kernel, buffer.ctypes.data) for buffer in buffers]
-        return threads * _STEPS * self.chains * self.lanes * 2 / seconds_together(jobs) / 1e9
+        return threads * self._flops / seconds_together(jobs) / 1e9
 
 
-class TilePeak:
-    """A kernel that only multiplies bf16 tiles on the matrix unit."""
+class FmaPeak(Peak):
+    """Fused multiply-adds of f32: chains of x · 0.999 + 0.001."""
+
+    def __init__(self) -> None:
+        """Compiles the kernel for this machine."""
+        self.lanes = host().vector_lanes("f32")
+        self.chains = _chains()
+        vector = f"<{self.lanes} x float>"
+        name = f"llvm.fma.v{self.lanes}f32"
+        declared = f"declare {vector} @{name}({vector}, {vector}, {vector})"
+        source = _source(
+            vector, vector, self.chains, declared,
+            lambda n: f"  %b{n} = call {vector} @{name}({vector} %a{n}, {vector} %x, {vector} %y)",
+        )  # fmt: skip
+        values = np.repeat([0.999, 0.001, *[0.5] * self.chains], self.lanes).astype(np.float32)
+        super().__init__(source, values, 2.0 * _STEPS * self.chains * self.lanes)
+
+
+class DotPeak(Peak):
+    """A dot-product instruction: sums of the products of the same two registers."""
+
+    def __init__(self, unit: DotUnit) -> None:
+        """Compiles the kernel for this machine, which must have the unit."""
+        found = instructions_of(host().features).dot(unit.data, unit.weight, unit.lanes)
+        assert found is not None, "no such instruction"
+        total = f"<{unit.lanes} x {'float' if unit.data == 'bf16' else 'i32'}>"
+        factor = f"<{unit.lanes * unit.group} x {found.element}>"
+        takes = f"{total}, {factor}, {factor}" if found.accumulates else f"{factor}, {factor}"
+
+        def step(n: int) -> str:
+            if found.accumulates:
+                arguments = f"{total} %a{n}, {factor} %x, {factor} %y"
+                return f"  %b{n} = call {total} @{found.function}({arguments})"
+            # The sum takes part in a factor, so that no product can be moved out of the loop.
+            arguments = f"{factor} %f{n}, {factor} %y"
+            return (
+                f"  %f{n} = bitcast {total} %a{n} to {factor}\n"
+                f"  %q{n} = call {total} @{found.function}({arguments})\n"
+                f"  %b{n} = add {total} %a{n}, %q{n}"
+            )
+
+        chains = _chains()
+        declared = f"declare {total} @{found.function}({takes})"
+        source = _source(total, factor, chains, declared, step)
+        values = np.zeros((_FACTORS + chains) * unit.lanes, np.int32)
+        super().__init__(source, values, 2.0 * _STEPS * chains * unit.lanes * unit.group)
+
+
+class TilePeak(Peak):
+    """Products of bf16 tiles on the matrix unit."""
 
     def __init__(self) -> None:
         """Compiles the kernel for this machine, which must have the unit."""
         assert self.available(), "no matrix unit for bf16"
-        self._kernel = NativeFunction(_tile_source(), "tile_peak", ctypes.c_void_p)
+        super().__init__(_tile_source(), _tile_config(), _TILE_STEPS * _TILE_SUMS**2 * _TILE_FLOPS)
 
     @staticmethod
     def available() -> bool:
         """Whether this machine multiplies bf16 tiles."""
         return host().tile_shape("bf16", "bf16") is not None
 
-    def gflops(self, threads: int, runs: int = 3) -> float:
-        """Returns GFLOP/s on `threads` threads at once, two for each multiply-add: the best of a
-        few runs of a millisecond.
-        """
-        jobs = [partial(self._kernel, _tile_config().ctypes.data) for _ in range(threads)]
-        work = threads * _TILE_STEPS * _TILE_SUMS**2 * 16 * 16 * 32 * 2
-        return max(work / seconds_together(jobs) / 1e9 for _ in range(runs))
-
     def products_per_ns(self) -> float:
         """Returns the products of full tiles per nanosecond on one core."""
-        return self.gflops(1) / (16 * 16 * 32 * 2)
+        return self.gflops(1) / _TILE_FLOPS
 
 
-_TILE_STEPS = 20_000
-_TILE_SUMS = 2  # side length of the block of sums: each step multiplies two tiles by two
-_CONFIG = np.zeros(64, np.uint8)
+def _chains() -> int:
+    """Returns the number of sums. With more than there are registers, one would be stored and
+    loaded at each step; one register is free for a product.
+    """
+    return min(_CHAINS, host().vector_registers - _FACTORS - 1)
 
 
-def _tile_config() -> np.ndarray:
+def _source(total: str, factor: str, chains: int, declared: str, step: Callable[[int], str]) -> str:
+    """Returns LLVM text of `peak(buffer)`: a loop over independent sums. The buffer holds the
+    factors %x and %y and the first values of the sums. The lines of `step` make %bN from %aN.
+    """
+    sums = range(chains)
+    loads = "\n".join(
+        f"  %p{name} = getelementptr {total}, ptr %buffer, i64 {place}\n"
+        f"  %{name} = load {kind}, ptr %p{name}, align 4"
+        for name, kind, place in (
+            ("x", factor, 0),
+            ("y", factor, 1),
+            *((f"s{n}", total, _FACTORS + n) for n in sums),
+        )
+    )
+    phis = "\n".join(f"  %a{n} = phi {total} [ %s{n}, %entry ], [ %b{n}, %loop ]" for n in sums)
+    steps = "\n".join(map(step, sums))
+    stores = "\n".join(f"  store {total} %b{n}, ptr %ps{n}, align 4" for n in sums)
+    return f"""
+{declared}
+define void @peak(ptr %buffer) {{
+entry:
+{loads}
+  br label %loop
+loop:
+  %n = phi i64 [ 0, %entry ], [ %next, %loop ]
+{phis}
+{steps}
+  %next = add i64 %n, 1
+  %more = icmp ult i64 %next, {_STEPS}
+  br i1 %more, label %loop, label %done
+done:
+{stores}
+  ret void
+}}
+"""
+
+
+def _tile_config() -> np.ndarray[Any, Any]:
     """Returns the configuration of eight tiles of 16 rows of 64 bytes (Intel, ldtilecfg)."""
-    _CONFIG[0] = 1  # palette
-    _CONFIG[16:32].view(np.uint16)[:] = 64
-    _CONFIG[48:56] = 16
-    return _CONFIG
+    made = np.zeros(64, np.uint8)
+    made[0] = 1  # palette
+    made[16:32].view(np.uint16)[:] = 64
+    made[48:56] = 16
+    return made
 
 
 def _tile_source() -> str:
@@ -89,7 +178,7 @@ declare void @llvm.x86.ldtilecfg(ptr)
 declare void @llvm.x86.tilezero(i8 immarg)
 declare void @llvm.x86.tdpbf16ps(i8 immarg, i8 immarg, i8 immarg)
 declare void @llvm.x86.tilerelease()
-define void @tile_peak(ptr %config) {{
+define void @peak(ptr %config) {{
 entry:
   call void @llvm.x86.ldtilecfg(ptr %config)
 {zero}
@@ -102,47 +191,6 @@ loop:
   br i1 %more, label %loop, label %done
 done:
   call void @llvm.x86.tilerelease()
-  ret void
-}}
-"""
-
-
-def _source(lanes: int, count: int) -> str:
-    """Returns LLVM text: a loop over `count` independent chains x = x · 0.999 + 0.001."""
-    vector = f"<{lanes} x float>"
-
-    def splat(value: float) -> str:
-        bits = int(np.float64(np.float32(value)).view(np.uint64))
-        return "<" + ", ".join([f"float 0x{bits:016X}"] * lanes) + ">"
-
-    chains = range(count)
-    loads = "\n".join(
-        f"  %p{i} = getelementptr {vector}, ptr %buffer, i64 {i}\n"
-        f"  %x{i} = load {vector}, ptr %p{i}, align 4"
-        for i in chains
-    )
-    phis = "\n".join(f"  %a{i} = phi {vector} [ %x{i}, %entry ], [ %b{i}, %loop ]" for i in chains)
-    fmas = "\n".join(
-        f"  %b{i} = call {vector} @llvm.fma.v{lanes}f32"
-        f"({vector} %a{i}, {vector} {splat(0.999)}, {vector} {splat(0.001)})"
-        for i in chains
-    )
-    stores = "\n".join(f"  store {vector} %b{i}, ptr %p{i}, align 4" for i in chains)
-    return f"""
-declare {vector} @llvm.fma.v{lanes}f32({vector}, {vector}, {vector})
-define void @fma_peak(ptr %buffer) {{
-entry:
-{loads}
-  br label %loop
-loop:
-  %n = phi i64 [ 0, %entry ], [ %next, %loop ]
-{phis}
-{fmas}
-  %next = add i64 %n, 1
-  %more = icmp ult i64 %next, {_STEPS}
-  br i1 %more, label %loop, label %done
-done:
-{stores}
   ret void
 }}
 """
