@@ -97,7 +97,7 @@ def lawful(monkeypatch: pytest.MonkeyPatch) -> None:
                 found.append(
                     Outcome(
                         subject, choices, state, ns=1e3 * ratio * old, q1_ns=900.0 * ratio * old,
-                        q3_ns=1.1e3 * ratio * old, against_ns=1e3 * old, pairs=9, ratio=ratio,
+                        q3_ns=1.1e3 * ratio * old, against_ns=1e3 * old, pairs=12, ratio=ratio,
                     )
                 )  # fmt: skip
         return found

@@ -21,10 +21,10 @@ from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.passes.apply_history import Advice, ApplyHistory
 from clew.records import Store
-from clew.records.trial import KERNEL
+from clew.records.trial import KERNEL, Outcome
 from clew.support.errors import InputError, ScheduleError
 from clew.tuning.verifying import Verifier
-from clew.tuning.workbench import SLOWER_ALONE
+from clew.tuning.workbench import SLOWER_ALONE, Workbench
 
 from .conftest import small_network
 
@@ -111,6 +111,25 @@ def test_a_schedule_of_the_user_takes_precedence_over_a_record(
     assert told
     assert all(text.endswith("; not where the schedule mine applies") for text in told)
     assert not any("mine" in text for text in _told(compiled) if text not in told)
+
+
+def test_records_stay_where_the_end_of_a_session_is_disturbed(
+    tmp_path: Path, module: Module, lawful: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Workbench.measured
+
+    def disturbed(self: Workbench, *given: Any, **how: Any) -> list[Outcome]:
+        found = measured(self, *given, **how)
+        if how.get("until_decided", True):
+            return found
+        return [Outcome(o.subject, o.choices, "undecided", pairs=3) for o in found]
+
+    monkeypatch.setattr(Workbench, "measured", disturbed)
+    path = tmp_path / "t.db"
+    report = clew.tune(module, minutes=2, trials=12, database=path, threads=1)
+    assert report.kernels
+    assert not any(kernel.confirmed for kernel in report.kernels)
+    assert "?: not measured against the default choices yet" in str(report)
 
 
 def test_the_default_file_is_found(

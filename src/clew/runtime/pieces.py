@@ -1,24 +1,33 @@
 """Runs programs in pieces, and tells which of the pieces had the core for themselves.
 
-A piece is shorter than most undisturbed periods (`machine/probes/quiet.py`). Each begins in such a
-period, if one comes soon; its times count if it also ended in it.
+A piece is shorter than most undisturbed periods. Each begins in such a period, if one comes soon;
+its times count if it also ended in it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
-from clew.machine.probes.quiet import Quiet
 from clew.runtime.program import Instruction, Program, RunSegment
 from clew.runtime.segment import NativeSegment
 
 Array = np.ndarray[Any, Any]
 
 _PIECE_NS: Final = 1.5e6
+
+
+class Watcher(Protocol):
+    """Tells whether something else uses the core (`machine/probes/quiet.py`)."""
+
+    def begin(self) -> bool:
+        """Waits for an undisturbed moment, but not for long; returns whether it came."""
+
+    def is_so(self) -> bool:
+        """Whether the core was undisturbed since the last look."""
 
 
 class Pieces:
@@ -31,7 +40,7 @@ class Pieces:
         program: Program,
         segments: Sequence[NativeSegment],
         places: Sequence[tuple[int, int]],
-        watcher: Quiet,
+        watcher: Watcher,
     ) -> None:
         self._program = program
         self._segments = segments

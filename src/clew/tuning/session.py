@@ -377,8 +377,8 @@ class Session:
 
     def _confirm(self, ends_s: float) -> None:
         """Measures the best choices of all kernels against the default ones, in turns, and corrects
-        their records. A kernel whose best choices are not faster gets its next best ones, which are
-        measured then. Whole calls are compared last.
+        their records, unless there were too few undisturbed turns. A kernel whose best choices are
+        not faster gets its next best ones, which are measured then. Whole calls are compared last.
         """
         for number in range(_CONFIRMATIONS):
             best = self._unconfirmed()
@@ -391,8 +391,9 @@ class Session:
             ((_, found),) = self._runner.run(Trials(self._setup), iter([batch]))
             if isinstance(found, Failed):
                 return
-            self._store.update(*(_confirmed(best[o.subject], o) for o in found))
-            if all(outcome.state == "won" for outcome in found):
+            told = [o for o in found if o.pairs >= _CONFIRMING.patience]
+            self._store.update(*(_confirmed(best[o.subject], o) for o in told))
+            if all(outcome.state == "won" for outcome in told):
                 break
         chosen = {subject: trial.choices for subject, trial in self._unconfirmed().items()}
         if chosen or self._setup.decided:

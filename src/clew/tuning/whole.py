@@ -110,13 +110,18 @@ def of_rounds(old: Sequence[tuple[Array, Array]], new: Sequence[tuple[Array, Arr
         np.where(disturbed, [float(np.nansum(times)) for times, _ in rows], sums)
         for rows, sums in ((old, old_ns), (new, new_ns))
     )
-    center, low, high = estimate(np.log(new_ns / old_ns))
-    if not math.isfinite(low):
+    center, *ends = estimate(np.log(new_ns / old_ns))
+    if not np.isfinite(ends).all():
         return Whole(rounds=len(old))
+    low, high = map(math.exp, ends)
     return Whole(
-        float(np.median(old_ns)), *map(math.exp, (center, low, high)), len(old),
-        int(np.sum(~disturbed)),
-    )  # fmt: skip
+        old_ns=float(np.median(old_ns)),
+        ratio=math.exp(center),
+        low=low,
+        high=high,
+        rounds=len(old),
+        undisturbed=int(np.sum(~disturbed)),
+    )
 
 
 def _sums(rows: Sequence[Array]) -> tuple[Array, Array]:
