@@ -17,7 +17,7 @@ def _timed(kernels: np.ndarray, share: float, calls: np.ndarray) -> Timed:
     none = np.zeros((0, kernels.shape[1]))
     runs = np.ones(kernels.shape[1], np.int64)
     shares = np.full(kernels.shape[1], share)
-    return Timed(kernels, shares, none, runs, calls, (Probe(1.0, 1.0, 1.0),), True)
+    return Timed(kernels, shares, none, runs, calls, share, (Probe(1.0, 1.0, 1.0),), True)
 
 
 def test_the_time_is_that_of_undisturbed_runs() -> None:
@@ -25,22 +25,23 @@ def test_the_time_is_that_of_undisturbed_runs() -> None:
     rng = np.random.default_rng(0)
     disturbed = np.argsort(rng.random((200, 2)), axis=0) >= 60
     kernels = np.array([100.0, 50.0]) * np.where(disturbed, 1.5, 1 + rng.random((200, 2)) / 50)
-    made = _timed(kernels, 0.3, np.zeros(0))  # where one cannot tell which
+    made = _timed(kernels, 0.3, np.zeros(0))
     assert made.typical == pytest.approx([100, 50], rel=0.02)
     assert made.call_ns == made.sum_ns == pytest.approx(150, rel=0.02)
-    told = _timed(np.where(disturbed, np.nan, kernels), 1.0, np.zeros(0))
-    assert told.typical == pytest.approx([100, 50], rel=0.02)
-    assert len(told.of_kernel(0)) == 60
+    assert len(made.of_kernel(0)) == 60
+    assert made.of_kernel(0).max() < 103
+    assert made.of_kernel(1).max() < 51.5
 
 
 def test_a_call_has_the_time_outside_the_kernels() -> None:
     kernels = np.full((20, 3), 100.0)
-    made = _timed(kernels, 1.0, np.full(20, 340.0))
-    assert (made.sum_ns, made.call_ns) == (300, 340)
-    kernels[:15, 1] = np.nan  # only complete runs are compared with calls
-    assert _timed(kernels, 1.0, np.full(20, 340.0)).call_ns == 340
-    kernels[:, 1] = np.nan
-    assert _timed(kernels, 1.0, np.full(20, 340.0)).call_ns == 200
+    calls = np.full(20, 340.0)
+    assert (_timed(kernels, 1.0, calls).sum_ns, _timed(kernels, 1.0, calls).call_ns) == (300, 340)
+    kernels[5:] *= 1.5
+    calls[5:] *= 1.5
+    assert _timed(kernels, 0.2, calls).call_ns == 340
+    kernels[:, 1] = np.nan  # does not run
+    assert _timed(kernels, 0.2, np.full(20, 240.0)).call_ns == 240
 
 
 class _Told(Quiet):
@@ -83,19 +84,21 @@ def test_runs_go_on_until_enough_of_each_kernel_were_undisturbed() -> None:
     # Each call looks once, and each run before and after its only piece: every third look is bad.
     made = time_program(compiled.build, arrays, _Probed(n % 4 != 2 for n in count()), turns=2)
     assert made.steady
-    assert (made.share == 1).all()
+    rows = len(made.kernels)
+    assert rows > 10
+    assert made.share == pytest.approx(10 / rows)
     assert [len(made.of_kernel(n)) for n in range(2)] == [10, 10]
-    assert len(made.kernels) > 10
     assert (made.typical > 0).all()
-    assert 0 < len(made.calls) < len(made.kernels)
+    assert 0 < made.calls_share < 1
+    assert len(made.calls) == rows
 
 
-def test_where_the_core_is_disturbed_all_runs_count(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_the_core_is_disturbed_the_fastest_run_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("clew.predict.measure._MOST_TURN_S", 0.05)
     arrays = [np.ones((16, 64), np.float32)]
     made = time_program(_program().build, arrays, _Probed(False for _ in count()), turns=1)
     assert not made.steady
     assert (made.share == 0).all()
-    assert not np.isnan(made.kernels).any()
     assert (made.typical == made.kernels.min(axis=0)).all()
-    assert made.call_ns == made.sum_ns

@@ -2,8 +2,10 @@
 
 A kernel's time depends on the state in which earlier kernels left the caches, so times are taken
 from whole runs of the program, as in deployment. Other programs share the machine, and often the
-core itself: the runs are divided into pieces, and those on an undisturbed core count
-(`runtime/pieces.py`).
+core itself. The runs are divided into pieces, of which some have the core for themselves
+(`runtime/pieces.py`). The share of those tells how many of a kernel's runs were undisturbed, and
+the fastest ones are taken to be these: which pieces they were is less certain, since a piece has
+several kernels, and a disturbance within it may go unnoticed.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _MOST_TURN_S: Final = 2.5
 # In longer runs, the time outside the kernels is smaller than the variation of the run.
 _LONG_S: Final = 0.02
 # Disturbances only ever add time, and not all are noticed.
-_QUANTILE: Final = 0.25
+_QUANTILE: Final = 0.1
 _PROBES: Final = 3
 _L3_PROBE_BYTES: Final = 24 << 20
 
@@ -67,13 +69,13 @@ class Machine:
 class Timed:
     """Nanoseconds of a model's kernels, of whole calls, and the probes.
 
-    `kernels` is f64[runs, kernels], in the order of `Build.uses`; NaN where something disturbed a
-    kernel's piece. A kernel of which too few runs were undisturbed has all of them, and `share` is
-    f64[kernels], the share of its runs here that was undisturbed. `alone` is f64[repeats, kernels]
-    of each kernel run repeatedly by itself (no rows if not requested). `runs` is i64[kernels]: in a
-    loop a kernel runs several times, and `kernels` has their total time; in a branch that was not
-    taken it does not run. `calls` are undisturbed whole calls from Python beside these runs, none
-    if they are long. `steady` says whether the undisturbed runs of every kernel sufficed.
+    `kernels` is f64[runs, kernels], in the order of `Build.uses`, and `share` f64[kernels], the
+    share of each kernel's runs that was undisturbed. `alone` is f64[repeats, kernels] of each
+    kernel run repeatedly by itself (no rows if not requested). `runs` is i64[kernels]: in a loop a
+    kernel runs several times, and `kernels` has their total time; in a branch that was not taken it
+    does not run, and its times are NaN. `calls` are whole calls from Python beside these runs, none
+    if they are long, and `calls_share` is the share of them that was undisturbed. `steady` says
+    whether undisturbed runs of every kernel sufficed.
     """
 
     kernels: Array
@@ -81,26 +83,21 @@ class Timed:
     alone: Array
     runs: Array
     calls: Array
+    calls_share: float
     probes: tuple[Probe, ...]
     steady: bool
 
     def of_kernel(self, number: int) -> Array:
-        """f64[runs]: the times of a kernel that count."""
-        times = self.kernels[:, number]
-        found: Array = times[~np.isnan(times)]
-        return found
+        """f64[runs]: the times of a kernel's undisturbed runs; at least one."""
+        return _fastest(self.kernels[:, number], float(self.share[number]))
 
     @property
     def typical(self) -> Array:
-        """f64[kernels]: the time of each kernel in an undisturbed run: the lower quartile of those
-        runs that were undisturbed. NaN for those that do not run.
+        """f64[kernels]: the time of each kernel in an undisturbed run, their lower decile. NaN for
+        those that do not run.
         """
-        found = np.full(len(self.share), np.nan)
-        for number, share in enumerate(self.share):
-            times = self.of_kernel(number)
-            if len(times):
-                found[number] = np.quantile(times, _QUANTILE * share)
-        return found
+        numbers = range(len(self.share))
+        return np.array([np.quantile(self.of_kernel(n), _QUANTILE) for n in numbers], float)
 
     @property
     def sum_ns(self) -> float:
@@ -110,12 +107,19 @@ class Timed:
     @property
     def call_ns(self) -> float:
         """The time of an undisturbed call: that of its kernels, and the time outside of them."""
-        inside = self.kernels[:, self.runs > 0].sum(axis=1)
-        inside = inside[~np.isnan(inside)]
-        if not len(self.calls) or not len(inside):
+        if not len(self.calls):
             return self.sum_ns
-        outside = np.quantile(self.calls, _QUANTILE) - np.quantile(inside, _QUANTILE)
-        return self.sum_ns + max(0.0, float(outside))
+        whole, inside = (
+            np.quantile(_fastest(times, self.calls_share), _QUANTILE)
+            for times in (self.calls, np.nansum(self.kernels, axis=1))
+        )
+        return self.sum_ns + max(0.0, float(whole - inside))
+
+
+def _fastest(times: Array, share: float) -> Array:
+    """Returns a share of some times, at least one: the least ones."""
+    found: Array = np.sort(times)[: max(1, round(share * len(times)))]
+    return found
 
 
 class _Subject:
@@ -144,11 +148,11 @@ class _Subject:
         self.build.program(self.arrays)
         return time.perf_counter_ns() - began
 
-    def undisturbed_call(self) -> list[int]:
-        """Returns the nanoseconds of one whole call; none if something disturbed it."""
+    def watched(self) -> tuple[int, bool]:
+        """Returns the nanoseconds of one whole call, and whether the core was undisturbed."""
         began = self._watcher.begin()
         took = self.run()
-        return [took] if self._watcher.is_so() and began else []
+        return took, self._watcher.is_so() and began
 
     def runs(self) -> Array:
         """Returns i64[kernels]: the number of runs of each."""
@@ -177,8 +181,8 @@ class _Subject:
 def time_program(
     build: Build, arrays: Sequence[Any], machine: Machine, turns: int = 4, alone: int = 0
 ) -> Timed:
-    """Returns the times of undisturbed runs of each kernel, five for each of `turns`, or of all
-    runs if the machine is disturbed for so long that there are fewer.
+    """Returns the times of runs, until five for each of `turns` were undisturbed of each kernel, or
+    until enough time has passed.
 
     `arrays` are the model's inputs in order. `alone` is the number of runs of each kernel by
     itself; they are skipped if they would take long.
@@ -192,24 +196,24 @@ def time_program(
     runs = subject.runs()
     times, good, calls = _measured(subject, runs, took_s, turns)
     counts = good.sum(axis=0)
-    enough = (2 * counts >= turns * _TURN_RUNS) | (runs == 0)
     return Timed(
-        np.where(good | ~enough, times, np.nan),
-        np.where(enough, 1.0, counts / len(good)),
+        times,
+        counts / len(good),
         subject.alone(alone) if alone and affordable else np.zeros((0, len(build.uses))),
         runs,
-        calls,
+        np.array([took for took, _ in calls], float),
+        float(np.mean([undisturbed for _, undisturbed in calls])) if calls else 1.0,
         tuple(probes),
-        bool(enough.all()),
+        bool(((2 * counts >= turns * _TURN_RUNS) | (runs == 0)).all()),
     )
 
 
 def _measured(
     subject: _Subject, runs: Array, took_s: float, turns: int
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, list[tuple[int, bool]]]:
     """Returns f64[rows, kernels], the times of runs; bool[rows, kernels], which were undisturbed;
-    and f64[calls] of undisturbed whole calls. There are runs until enough of each kernel were
-    undisturbed, or enough time has passed.
+    and whole calls. There are runs until enough of each kernel were undisturbed, or enough time has
+    passed.
     """
     long = took_s > _LONG_S
     until = time.perf_counter() + turns * _MOST_TURN_S
@@ -217,13 +221,13 @@ def _measured(
     subject.pieces.divide(first)
     times: list[Array] = []
     good: list[Array] = []
-    calls: list[int] = []
+    calls: list[tuple[int, bool]] = []
     left = np.where(runs > 0, turns * _TURN_RUNS, 0)
     while not times or ((left > 0).any() and time.perf_counter() < until):
         if not long:
-            calls += subject.undisturbed_call()  # the caches again have what a run leaves in them
+            calls.append(subject.watched())  # the caches again have what a run leaves in them
         taken, undisturbed = subject.pieces.run(subject.arrays)
         times.append(taken)
         good.append(undisturbed)
         left = left - undisturbed
-    return np.stack(times), np.stack(good), np.array(calls, float)
+    return np.stack(times), np.stack(good), calls
