@@ -10,14 +10,15 @@ import pytest
 
 import clew
 from clew.machine.probes.quiet import Quiet
-from clew.predict.measure import Machine, Probe, Timed, time_program
+from clew.predict.measure import Machine, Probe, Timed, _measured, _Subject, time_program
+from clew.runtime.pieces import Pieces
 
 
-def _timed(kernels: np.ndarray, share: float, calls: np.ndarray) -> Timed:
+def _timed(kernels: np.ndarray, share: float, calls: np.ndarray, inside: np.ndarray) -> Timed:
     none = np.zeros((0, kernels.shape[1]))
     runs = np.ones(kernels.shape[1], np.int64)
     shares = np.full(kernels.shape[1], share)
-    return Timed(kernels, shares, none, runs, calls, share, (Probe(1.0, 1.0, 1.0),), True)
+    return Timed(kernels, shares, none, runs, calls, inside, (Probe(1.0, 1.0, 1.0),), True)
 
 
 def test_the_time_is_that_of_undisturbed_runs() -> None:
@@ -25,7 +26,7 @@ def test_the_time_is_that_of_undisturbed_runs() -> None:
     rng = np.random.default_rng(0)
     disturbed = np.argsort(rng.random((200, 2)), axis=0) >= 60
     kernels = np.array([100.0, 50.0]) * np.where(disturbed, 1.5, 1 + rng.random((200, 2)) / 50)
-    made = _timed(kernels, 0.3, np.zeros(0))
+    made = _timed(kernels, 0.3, np.zeros(0), np.zeros(0))
     assert made.typical == pytest.approx([100, 50], rel=0.02)
     assert made.call_ns == made.sum_ns == pytest.approx(150, rel=0.02)
     assert len(made.of_kernel(0)) == 60
@@ -35,17 +36,14 @@ def test_the_time_is_that_of_undisturbed_runs() -> None:
 
 def test_a_call_has_the_time_outside_the_kernels() -> None:
     kernels = np.full((20, 3), 100.0)
-    calls = np.full(20, 340.0)
-    assert (_timed(kernels, 1.0, calls).sum_ns, _timed(kernels, 1.0, calls).call_ns) == (300, 340)
-    kernels[5:] *= 1.5
-    calls[5:] *= 1.5
-    assert _timed(kernels, 0.2, calls).call_ns == 340
-    kernels[:, 1] = np.nan  # does not run
-    assert _timed(kernels, 0.2, np.full(20, 240.0)).call_ns == 240
+    made = _timed(kernels, 1.0, np.array([480.0, 350.0, 500.0]), np.array([330.0, 310.0, 450.0]))
+    assert (made.sum_ns, made.call_ns) == (300, 340)
+    faster = _timed(kernels, 1.0, np.array([300.0]), np.array([310.0]))
+    assert faster.call_ns == 300
 
 
 class _Told(Quiet):
-    """Watches by a script of answers after pieces and calls; no begin is disturbed."""
+    """Watches by a script of answers at the borders of pieces; no begin is disturbed."""
 
     def __init__(self, answers: Iterator[bool]) -> None:
         self._answers = answers
@@ -81,16 +79,16 @@ class _Probed(Machine):
 def test_runs_go_on_until_enough_of_each_kernel_were_undisturbed() -> None:
     compiled = _program()
     arrays = [np.ones((16, 64), np.float32)]
-    # Each call looks once, and each run before and after its only piece: every third look is bad.
-    made = time_program(compiled.build, arrays, _Probed(n % 4 != 2 for n in count()), turns=2)
+    # Each run looks before and after its only piece: every second one ends disturbed.
+    made = time_program(compiled.build, arrays, _Probed(n % 4 != 3 for n in count()), turns=2)
     assert made.steady
     rows = len(made.kernels)
     assert rows > 10
     assert made.share == pytest.approx(10 / rows)
     assert [len(made.of_kernel(n)) for n in range(2)] == [10, 10]
     assert (made.typical > 0).all()
-    assert 0 < made.calls_share < 1
-    assert len(made.calls) == rows
+    assert len(made.calls) == len(made.inside) == 10
+    assert made.inside.min() < made.calls.min()
 
 
 def test_where_the_core_is_disturbed_the_fastest_run_counts(
@@ -102,3 +100,20 @@ def test_where_the_core_is_disturbed_the_fastest_run_counts(
     assert not made.steady
     assert (made.share == 0).all()
     assert (made.typical == made.kernels.min(axis=0)).all()
+
+
+def test_waiting_takes_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, waited = 0.0, list[bool]()
+
+    def run(self: Pieces, arrays: object, *, waits: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        nonlocal now
+        now += 0.9 if waits else 0.1
+        waited.append(waits)
+        return np.full(2, 0.05e9), np.full(2, False)
+
+    subject = _Subject(_program().build, [np.ones((16, 64), np.float32)], Quiet.__new__(Quiet))
+    monkeypatch.setattr(Pieces, "run", run)
+    monkeypatch.setattr("clew.predict.measure.time.perf_counter", lambda: now)
+    times, good = _measured(subject, np.ones(2, np.int64), turns=4)
+    assert len(times) == len(good) == len(waited) - 1
+    assert 0.4 * now < 0.8 * sum(waited) < 0.65 * now

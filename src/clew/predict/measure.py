@@ -73,9 +73,9 @@ class Timed:
     share of each kernel's runs that was undisturbed. `alone` is f64[repeats, kernels] of each
     kernel run repeatedly by itself (no rows if not requested). `runs` is i64[kernels]: in a loop a
     kernel runs several times, and `kernels` has their total time; in a branch that was not taken it
-    does not run, and its times are NaN. `calls` are whole calls from Python beside these runs, none
-    if they are long, and `calls_share` is the share of them that was undisturbed. `steady` says
-    whether undisturbed runs of every kernel sufficed.
+    does not run, and its times are NaN. `calls` are whole calls from Python, `inside` what kernels
+    take in runs that are not divided either; none if they are long. `steady` says whether
+    undisturbed runs of every kernel sufficed.
     """
 
     kernels: Array
@@ -83,7 +83,7 @@ class Timed:
     alone: Array
     runs: Array
     calls: Array
-    calls_share: float
+    inside: Array
     probes: tuple[Probe, ...]
     steady: bool
 
@@ -109,11 +109,7 @@ class Timed:
         """The time of an undisturbed call: that of its kernels, and the time outside of them."""
         if not len(self.calls):
             return self.sum_ns
-        whole, inside = (
-            np.quantile(_fastest(times, self.calls_share), _QUANTILE)
-            for times in (self.calls, np.nansum(self.kernels, axis=1))
-        )
-        return self.sum_ns + max(0.0, float(whole - inside))
+        return self.sum_ns + max(0.0, float(self.calls.min() - self.inside.min()))
 
 
 def _fastest(times: Array, share: float) -> Array:
@@ -128,7 +124,6 @@ class _Subject:
     def __init__(self, build: Build, arrays: Sequence[Any], watcher: Quiet) -> None:
         self.build = build
         self.arrays = arrays
-        self._watcher = watcher
         seen: dict[int, list[Any]] = {}
         numbers = {id(s): n for n, s in enumerate(build.segments)}
 
@@ -148,11 +143,10 @@ class _Subject:
         self.build.program(self.arrays)
         return time.perf_counter_ns() - began
 
-    def watched(self) -> tuple[int, bool]:
-        """Returns the nanoseconds of one whole call, and whether the core was undisturbed."""
-        began = self._watcher.begin()
-        took = self.run()
-        return took, self._watcher.is_so() and began
+    def inside(self) -> float:
+        """Returns the nanoseconds of all kernels in one run that is not divided."""
+        segments = self.build.segments
+        return float(sum(segments[n].profile(given, 1).sum() for n, given in self.given.items()))
 
     def runs(self) -> Array:
         """Returns i64[kernels]: the number of runs of each."""
@@ -194,40 +188,39 @@ def time_program(
     affordable = 2 * took_s * distinct < _MOST_ALONE_S
     probes = [machine.probe(threads) for _ in range(_PROBES)]
     runs = subject.runs()
-    times, good, calls = _measured(subject, runs, took_s, turns)
+    times, good = _measured(subject, runs, turns)
+    shorts = 0 if took_s > _LONG_S else turns * _TURN_RUNS
+    pairs = [(subject.run(), subject.inside()) for _ in range(shorts)]
     counts = good.sum(axis=0)
     return Timed(
         times,
         counts / len(good),
         subject.alone(alone) if alone and affordable else np.zeros((0, len(build.uses))),
         runs,
-        np.array([took for took, _ in calls], float),
-        float(np.mean([undisturbed for _, undisturbed in calls])) if calls else 1.0,
+        *np.array(pairs, float).reshape(-1, 2).T,
         tuple(probes),
         bool(((2 * counts >= turns * _TURN_RUNS) | (runs == 0)).all()),
     )
 
 
-def _measured(
-    subject: _Subject, runs: Array, took_s: float, turns: int
-) -> tuple[Array, Array, list[tuple[int, bool]]]:
-    """Returns f64[rows, kernels], the times of runs; bool[rows, kernels], which were undisturbed;
-    and whole calls. There are runs until enough of each kernel were undisturbed, or enough time has
-    passed.
+def _measured(subject: _Subject, runs: Array, turns: int) -> tuple[Array, Array]:
+    """Returns f64[rows, kernels], the times of runs, and bool[rows, kernels], which were
+    undisturbed. There are runs until enough of each kernel were, or enough time has passed. If
+    waiting for undisturbed moments has taken half of the time, the next run does not wait.
     """
-    long = took_s > _LONG_S
-    until = time.perf_counter() + turns * _MOST_TURN_S
+    began = time.perf_counter()
     first, _ = subject.pieces.run(subject.arrays)
     subject.pieces.divide(first)
     times: list[Array] = []
     good: list[Array] = []
-    calls: list[tuple[int, bool]] = []
     left = np.where(runs > 0, turns * _TURN_RUNS, 0)
-    while not times or ((left > 0).any() and time.perf_counter() < until):
-        if not long:
-            calls.append(subject.watched())  # the caches again have what a run leaves in them
-        taken, undisturbed = subject.pieces.run(subject.arrays)
+    now, waited = began, 0.0
+    while not times or ((left > 0).any() and now - began < turns * _MOST_TURN_S):
+        waits = 2 * waited <= now - began
+        taken, undisturbed = subject.pieces.run(subject.arrays, waits=waits)
+        now, before = time.perf_counter(), now
+        waited += waits * (now - before - float(np.nansum(taken)) / 1e9)
         times.append(taken)
         good.append(undisturbed)
         left = left - undisturbed
-    return np.stack(times), np.stack(good), calls
+    return np.stack(times), np.stack(good)
