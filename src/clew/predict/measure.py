@@ -190,14 +190,16 @@ def time_program(
     runs = subject.runs()
     times, good = _measured(subject, runs, turns)
     shorts = 0 if took_s > _LONG_S else turns * _TURN_RUNS
-    pairs = [(subject.run(), subject.inside()) for _ in range(shorts)]
+    pairs = np.array([(subject.run(), subject.inside()) for _ in range(shorts)], float)
+    calls, inside = pairs.reshape(-1, 2).T
     counts = good.sum(axis=0)
     return Timed(
         times,
         counts / len(good),
         subject.alone(alone) if alone and affordable else np.zeros((0, len(build.uses))),
         runs,
-        *np.array(pairs, float).reshape(-1, 2).T,
+        calls,
+        inside,
         tuple(probes),
         bool(((2 * counts >= turns * _TURN_RUNS) | (runs == 0)).all()),
     )
