@@ -444,11 +444,14 @@ def _limited(seconds: float) -> float:
 
 def _confirmed(record: Trial, outcome: Outcome) -> Trial:
     """Returns a record with what it was measured to be at a session's end."""
-    won = outcome.state == "won"
+    reasons = {
+        "lost": "not faster than the default choices at the end of a session",
+        "undecided": "not conclusively faster than the default choices at the end of a session",
+    }
     return replace(
         record,
-        state="won" if won else "lost",
-        reason="" if won else "not faster than the default choices at the end of a session",
+        state=outcome.state,
+        reason=reasons.get(outcome.state, ""),
         ns=outcome.ns,
         q1_ns=outcome.q1_ns,
         q3_ns=outcome.q3_ns,
