@@ -103,17 +103,23 @@ def test_where_the_core_is_disturbed_the_fastest_run_counts(
 
 
 def test_waiting_takes_half_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, waited = 0.0, list[bool]()
+    now, waits = 0.0, 0
+
+    class Slow(_Told):
+        def begin(self) -> bool:
+            nonlocal now, waits
+            now += 0.8
+            waits += 1
+            return False
 
     def run(self: Pieces, arrays: object, *, waits: bool = True) -> tuple[np.ndarray, np.ndarray]:
         nonlocal now
-        now += 0.9 if waits else 0.1
-        waited.append(waits)
-        return np.full(2, 0.05e9), np.full(2, False)
+        now += 0.1
+        return np.full(2, 0.1e9), np.full(2, False)
 
-    subject = _Subject(_program().build, [np.ones((16, 64), np.float32)], Quiet.__new__(Quiet))
+    subject = _Subject(_program().build, [np.ones((16, 64), np.float32)], Slow(iter(())))
     monkeypatch.setattr(Pieces, "run", run)
     monkeypatch.setattr("clew.predict.measure.time.perf_counter", lambda: now)
-    times, good = _measured(subject, np.ones(2, np.int64), turns=4)
-    assert len(times) == len(good) == len(waited) - 1
-    assert 0.4 * now < 0.8 * sum(waited) < 0.65 * now
+    times, good = _measured(subject, np.ones(2, np.int64), turns=4, long=True)
+    assert len(times) == len(good) > 40
+    assert 0.4 * now < 0.8 * waits < 0.6 * now

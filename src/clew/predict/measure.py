@@ -124,6 +124,7 @@ class _Subject:
     def __init__(self, build: Build, arrays: Sequence[Any], watcher: Quiet) -> None:
         self.build = build
         self.arrays = arrays
+        self.watcher = watcher
         seen: dict[int, list[Any]] = {}
         numbers = {id(s): n for n, s in enumerate(build.segments)}
 
@@ -188,8 +189,9 @@ def time_program(
     affordable = 2 * took_s * distinct < _MOST_ALONE_S
     probes = [machine.probe(threads) for _ in range(_PROBES)]
     runs = subject.runs()
-    times, good = _measured(subject, runs, turns)
-    shorts = 0 if took_s > _LONG_S else turns * _TURN_RUNS
+    long = took_s > _LONG_S
+    times, good = _measured(subject, runs, turns, long=long)
+    shorts = 0 if long else turns * _TURN_RUNS
     pairs = np.array([(subject.run(), subject.inside()) for _ in range(shorts)], float)
     calls, inside = pairs.reshape(-1, 2).T
     counts = good.sum(axis=0)
@@ -205,10 +207,11 @@ def time_program(
     )
 
 
-def _measured(subject: _Subject, runs: Array, turns: int) -> tuple[Array, Array]:
+def _measured(subject: _Subject, runs: Array, turns: int, *, long: bool) -> tuple[Array, Array]:
     """Returns f64[rows, kernels], the times of runs, and bool[rows, kernels], which were
-    undisturbed. There are runs until enough of each kernel were, or enough time has passed. If
-    waiting for undisturbed moments has taken half of the time, the next run does not wait.
+    undisturbed. There are runs until enough of each kernel were, or enough time has passed. They
+    wait for undisturbed moments, unless this has taken half of the time. Nothing waits within a
+    run, since meanwhile others would fill the caches.
     """
     began = time.perf_counter()
     first, _ = subject.pieces.run(subject.arrays)
@@ -218,10 +221,13 @@ def _measured(subject: _Subject, runs: Array, turns: int) -> tuple[Array, Array]
     left = np.where(runs > 0, turns * _TURN_RUNS, 0)
     now, waited = began, 0.0
     while not times or ((left > 0).any() and now - began < turns * _MOST_TURN_S):
-        waits = 2 * waited <= now - began
-        taken, undisturbed = subject.pieces.run(subject.arrays, waits=waits)
-        now, before = time.perf_counter(), now
-        waited += waits * (now - before - float(np.nansum(taken)) / 1e9)
+        if 2 * waited <= now - began:
+            subject.watcher.begin()
+            waited += time.perf_counter() - now
+            if not long:
+                subject.run()  # the caches again have what a run leaves in them
+        taken, undisturbed = subject.pieces.run(subject.arrays, waits=False)
+        now = time.perf_counter()
         times.append(taken)
         good.append(undisturbed)
         left = left - undisturbed

@@ -31,15 +31,18 @@ nanoseconds of each kernel, and the same with NaN where something disturbed it.
 
 LEVEL: Final = 0.95
 """The probability that an interval contains the true ratio."""
-_MOST_FILLED: Final = 0.2  # of the time of a round, from other rounds
+_MOST_FILLED: Final = 0.2  # of the time of an undisturbed round, from other rounds
+_MOST_TURNS: Final = 6  # of a program in a round
+_LEAST_ROUNDS: Final = 8  # undisturbed ones, without which all count
+_TIMES_ROUNDS: Final = 8  # the largest number, in those wanted
 
 
 @dataclass(frozen=True)
 class Whole:
     """Two programs in a number of rounds: the median time of the old one, the ratio of the new
     one's time to it, and the interval of this ratio at `LEVEL`. Without enough rounds there is no
-    ratio. `undisturbed` is the number of rounds that were mostly undisturbed, and `problem` says
-    how outputs differ, if they do.
+    ratio. `undisturbed` is the number of rounds, if only undisturbed ones count. `problem` says how
+    outputs differ, if they do.
     """
 
     old_ns: float | None = None
@@ -82,45 +85,68 @@ class Whole:
 
 
 def compared(old: Turn, new: Turn, rounds: int, seconds: float, seed: int = 0) -> Whole:
-    """Returns how two programs compare, in rounds that take about some seconds."""
+    """Returns how two programs compare, in some undisturbed rounds, or those that there are after
+    some seconds.
+    """
     order = np.random.default_rng(seed)
     turns = old, new
     rows: tuple[list[tuple[Array, Array]], list[tuple[Array, Array]]] = ([], [])
+    undisturbed = 0
     began = time.perf_counter()
-    for number in range(rounds):
+    for number in range(_TIMES_ROUNDS * rounds):
         passed = time.perf_counter() - began
-        if number and passed > seconds:
+        if number and (passed > seconds or undisturbed >= rounds):
             break
-        waits = passed <= seconds * number / rounds  # it is behind otherwise
+        waits = rounds * passed <= seconds * number  # it is behind otherwise
         for side in order.permutation(2):
-            rows[side].append(turns[side](waits))
+            rows[side].append(_completed(turns[side], waits))
+        undisturbed += all(_missing(*side[-1]) <= _MOST_FILLED for side in rows)
     return of_rounds(*rows)
 
 
-def of_rounds(old: Sequence[tuple[Array, Array]], new: Sequence[tuple[Array, Array]]) -> Whole:
-    """Returns how two programs compare by what `Turn` returns for each round. A kernel that was
-    disturbed counts with its program's median of the other rounds; but in a round with many of
-    them, all kernels of both programs count as they were.
+def _completed(turn: Turn, waits: bool) -> tuple[Array, Array]:
+    """Returns the times of a turn; if it waits, with undisturbed ones of further turns for kernels
+    that something disturbed.
     """
-    (old_ns, old_missing), (new_ns, new_missing) = (
-        _sums([clean for _, clean in rows]) for rows in (old, new)
-    )
-    disturbed = np.maximum(old_missing, new_missing) > _MOST_FILLED
-    old_ns, new_ns = (
-        np.where(disturbed, [float(np.nansum(times)) for times, _ in rows], sums)
-        for rows, sums in ((old, old_ns), (new, new_ns))
-    )
+    taken, clean = turn(waits)
+    for _ in range(_MOST_TURNS - 1 if waits else 0):
+        if _missing(taken, clean) <= _MOST_FILLED / 2:
+            break
+        clean = filled(clean, turn(waits)[1])
+    return taken, clean
+
+
+def _missing(taken: Array, clean: Array) -> float:
+    """Returns the share of the time that something disturbed."""
+    return float(np.nansum(taken[np.isnan(clean)]) / np.nansum(taken))
+
+
+def of_rounds(old: Sequence[tuple[Array, Array]], new: Sequence[tuple[Array, Array]]) -> Whole:
+    """Returns how two programs compare by what `Turn` returns for each round. Only undisturbed
+    rounds count if there are enough: those in which few kernels were disturbed, which count with
+    their program's median of the other rounds. Otherwise all rounds count as they were.
+    """
+    sides = [_sums([clean for _, clean in rows]) for rows in (old, new)]
+    good = np.maximum(sides[0][1], sides[1][1]) <= _MOST_FILLED
+    undisturbed = int(good.sum())
+    if undisturbed >= _LEAST_ROUNDS:
+        old_ns, new_ns = (sums[good] for sums, _ in sides)
+    else:
+        old_ns, new_ns = (
+            np.array([float(np.nansum(taken)) for taken, _ in rows]) for rows in (old, new)
+        )
+        undisturbed = 0
     center, *ends = estimate(np.log(new_ns / old_ns))
     if not np.isfinite(ends).all():
-        return Whole(rounds=len(old))
+        return Whole(rounds=len(old_ns))
     low, high = map(math.exp, ends)
     return Whole(
         old_ns=float(np.median(old_ns)),
         ratio=math.exp(center),
         low=low,
         high=high,
-        rounds=len(old),
-        undisturbed=int(np.sum(~disturbed)),
+        rounds=len(old_ns),
+        undisturbed=undisturbed,
     )
 
 
