@@ -178,7 +178,7 @@ def test_a_session_says_whether_whole_calls_gained(
     monkeypatch.setattr(Timed, "turn", turn)
     path, told = tmp_path / "t.db", list[str]()
     report = clew.tune(
-        module, minutes=2, trials=20, database=path, threads=1, on_progress=told.append
+        module, minutes=2, trials=14, database=path, threads=1, on_progress=told.append
     )
     assert report.tally is not None
     found = report.tally.whole

@@ -5,7 +5,7 @@ the draw which of the two meets the slower moment of the machine: the logarithm 
 their times is distributed symmetrically about 0, whatever else runs and however the clock changes,
 and otherwise about the logarithm of the true ratio. The estimate and the interval follow from this
 symmetry alone. Undisturbed times (`runtime/pieces.py`) make the interval narrow, but it is valid
-without them; where waiting for undisturbed moments would take too long, the others count as well.
+without them: where there are too few, all times count.
 
 Source: Hodges and Lehmann, Estimates of location based on rank tests, 1963; Wilcoxon, Individual
 comparisons by ranking methods, 1945.
