@@ -89,7 +89,7 @@ class _Combiner(Rewriter):
                 dense = part.dense
                 weight_in = dense.args[1].tensor.shape
                 key = (dense.args[0].id, dense.attrs.weight_layout, len(weight_in),
-                       dense.args[1].tensor.dtype, part.bias is None)  # fmt: skip
+                       dense.args[1].tensor.dtype, dense.attrs.pairs_fit, part.bias is None)  # fmt: skip
                 candidates.setdefault(key, []).append(part)
         for parts in candidates.values():
             if len(parts) >= self._options.min_parts and self._worthwhile(parts, users):

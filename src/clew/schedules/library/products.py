@@ -39,7 +39,8 @@ def dot_lanes(product: Product | None, target: Target) -> int:
     if product is None:
         return 0
     a, b = product.a.dtype, product.b.dtype
-    return target.dot_lanes(a, b) or target.dot_lanes(b, a)
+    fit = product.pairs_fit
+    return target.dot_lanes(a, b, pairs_fit=fit) or target.dot_lanes(b, a, pairs_fit=fit)
 
 
 def dot_tile(
