@@ -30,7 +30,9 @@ class DotPeak:
         self._unit = unit
         # With more sums than registers, one would be stored and loaded at each step.
         self._chains = min(_CHAINS, host().vector_registers - _FACTORS - 1)
-        found = instructions_of(host().features).dot(unit.data, unit.weight, unit.lanes)
+        found = instructions_of(host().features).dot(
+            unit.data, unit.weight, unit.lanes, pairs_fit=True
+        )
         assert found is not None, "no such instruction"
         source = _source(unit, found, self._chains)
         self._kernel = NativeFunction(source, "dot_peak", ctypes.c_void_p)
@@ -101,7 +103,13 @@ def _source(unit: DotUnit, found: DotInstruction, chains: int) -> str:
     total = f"<{unit.lanes} x {'float' if unit.data == 'bf16' else 'i32'}>"
     factor = f"<{unit.lanes * unit.group} x {found.element}>"
     takes = f"{total}, {factor}, {factor}" if found.accumulates else f"{factor}, {factor}"
-    lines = []
+    declared, lines = [f"declare {total} @{found.function}({takes})"], []
+    if found.pairs:
+        pairs = f"<{unit.lanes * unit.group // 2} x i16>"
+        declared = [
+            f"declare {pairs} @{found.pairs}({takes})",
+            f"declare {total} @{found.function}({pairs}, {pairs})",
+        ]
     for n in range(chains):
         if found.accumulates:
             arguments = f"{total} %a{n}, {factor} %x, {factor} %y"
@@ -110,6 +118,9 @@ def _source(unit: DotUnit, found: DotInstruction, chains: int) -> str:
             # The sum takes part in a factor, so that no product can be moved out of the loop.
             lines.append(f"  %f{n} = bitcast {total} %a{n} to {factor}")
             arguments = f"{factor} %f{n}, {factor} %y"
+            if found.pairs:
+                lines.append(f"  %h{n} = call {pairs} @{found.pairs}({arguments})")
+                arguments = f"{pairs} %h{n}, {pairs} splat (i16 1)"
             lines.append(f"  %p{n} = call {total} @{found.function}({arguments})")
             lines.append(f"  %b{n} = add {total} %a{n}, %p{n}")
     sums = range(chains)
@@ -125,8 +136,9 @@ def _source(unit: DotUnit, found: DotInstruction, chains: int) -> str:
     phis = "\n".join(f"  %a{n} = phi {total} [ %s{n}, %entry ], [ %b{n}, %loop ]" for n in sums)
     steps = "\n".join(lines)
     stores = "\n".join(f"  store {total} %b{n}, ptr %ps{n}, align 4" for n in sums)
+    declarations = "\n".join(declared)
     return f"""
-declare {total} @{found.function}({takes})
+{declarations}
 define void @dot_peak(ptr %buffer) {{
 entry:
 {loads}
