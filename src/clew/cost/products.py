@@ -6,7 +6,6 @@ from typing import Final
 
 from clew.machine.target import Target
 
-
 # Of the vectors of products a cycle: such a product takes two multiplications (tiles of 5x2 vectors
 # on Zen 3 reach 1.18 times the rate of pairs of `i16`, with twice as many products in a vector).
 _SHORT_PAIRS: Final = 0.59

@@ -16,7 +16,19 @@ from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct, walk
 from clew.machine.units import TILE_ROW_BYTES, TILE_ROWS, TILES
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Binary, Cast, Imm, Index, Inlined, Load, Scalar, ShortFactor, binary, size
+from clew.te.expr import (
+    INDEX,
+    Binary,
+    Cast,
+    Imm,
+    Index,
+    Inlined,
+    Load,
+    Scalar,
+    ShortFactor,
+    binary,
+    size,
+)
 from clew.te.walk import substitute
 
 _GROUP_BITS = 32

@@ -47,8 +47,8 @@ _LANE_BITS: Final = 32
 class DotInstruction:
     """An instruction that adds the products of a group of neighbors to each 32-bit lane: an LLVM
     function of sums and two vectors of `element`. Unless it `accumulates`, the function takes no
-    sums, and an addition follows. With `pairs`, that function first adds products of the two vectors
-    in pairs of 16 bits; `function` takes these sums, times 1.
+    sums, and an addition follows. With `pairs`, that function first adds products of the vectors in
+    pairs of 16 bits; `function` takes these sums, times 1.
     """
 
     function: str

@@ -286,7 +286,11 @@ class _Narrower(Rewriter):
         assert target is not None
         rows = shape[-2] if len(shape) > 1 else 1
         many = isinstance(rows, int) and rows >= _FEW_ROWS and target.tile_shape("i8", "i8")
-        if data.value.tensor.dtype == "u8" or many or not target.dot_lanes("u8", "i8", pairs_fit=True):
+        if (
+            data.value.tensor.dtype == "u8"
+            or many
+            or not target.dot_lanes("u8", "i8", pairs_fit=True)
+        ):
             return data
         half = number(HALF)
         wide = get_op("add")(get_op("cast")(data.value, dtype=SUM), half)
@@ -326,7 +330,7 @@ def _pairs_fit(weight: Array, most: int) -> bool:
     which ones are added first is decided later. `weight` has an axis of results, then others.
     """
     filters = weight.reshape(len(weight), -1)
-    if not 2 <= filters.shape[1] or not filters.size:
+    if not filters.shape[1] >= 2 or not filters.size:
         return True
     low, high = 2 * int(filters.min()), 2 * int(filters.max())
     if not (_fits_short(low * most) and _fits_short(high * most)):
