@@ -31,7 +31,7 @@ _REDUCED: _Selections = (
     ("reduced", ("light_resnet50", "mobilenet_v2", "bert_base")),
     ("quick", ("resnet_tiny",)),
 )
-_DYNAMIC_REDUCED = (("reduced", ("bert_base",)), ("quick", ("bert_tiny",)))
+_DYNAMIC_REDUCED = (("reduced", ("bert_base",)),)
 _CALIBRATED = 4
 _LEAST_OPSET = 17  # from 13 on, weights have a scale per channel
 
