@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from clew.machine.target import Target
-
-# Of the vectors of products a cycle: such a product takes two multiplications (tiles of 5x2 vectors
-# on Zen 3 reach 1.18 times the rate of pairs of `i16`, with twice as many products in a vector).
-_SHORT_PAIRS: Final = 0.59
 
 
 def multiply_adds_per_cycle(
@@ -23,7 +17,10 @@ def multiply_adds_per_cycle(
         rates.append(costs.multiply_adds * target.vector_lanes("f32"))
     operands = data, weight
     rates += [
-        costs.multiply_adds * unit.lanes * unit.group * (_SHORT_PAIRS if unit.short_pairs else 1)
+        costs.multiply_adds
+        * unit.lanes
+        * unit.group
+        * (costs.short_pairs if unit.short_pairs else 1)
         for unit in target.dot_units
         if unit.multiplies(data, weight, pairs_fit=pairs_fit)
     ]
