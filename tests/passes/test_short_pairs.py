@@ -123,6 +123,16 @@ def test_padding_with_a_computed_zero_point_stays(kit: Any, *, known: bool) -> N
     assert (found.args[0].tensor.dtype == "u8") is known
 
 
+@pytest.mark.parametrize(("zero", "fits"), [(15, True), (200, False)])
+def test_padding_may_be_larger_than_the_image(kit: Any, zero: int, *, fits: bool) -> None:
+    x = kit.var("x", 1, 16, 9, 9, dtype="u4")
+    weight = quantized(kit, kit.const(draw("i8", (8, 16, 3, 3), 127)), None, 0.25)
+    data = quantized(kit, kit.layer("cast", x, dtype="u8"), zero, 0.5)
+    y = kit.layer("nn.conv2d", data, weight, padding=(1, 1, 1, 1), strides=(2, 2))
+    conv = product_of(narrowed(kit, kit.module([x], y), AVX2), "nn.conv2d")
+    assert conv.attrs.pairs_fit is fits
+
+
 def test_transforms_of_pairs_are_faster_for_many_channels(kit: Any) -> None:
     """Winograd's algorithm on `i16` takes fewer products than a direct convolution of bytes."""
     for channels, strides, rules in ((32, 1, "winograd"), (32, 2, "dot_conv")):

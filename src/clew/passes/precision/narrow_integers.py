@@ -65,7 +65,10 @@ class NarrowIntegers(Pass):
     is made of zero points.
 
     Other x86 targets multiply pairs of `i16`. Zero points are subtracted from both operands first,
-    so sums need no correction and padding is 0.
+    so sums need no correction and padding is 0. Some of these can also add products of bytes in
+    pairs of 16 bits. Operands stay bytes (`pairs_fit`) if the weights are so small that 16 bits
+    hold the sum of any two products of a result, unless Winograd's algorithm on `i16` is expected
+    to be faster.
 
     Before:
         %1 = subtract(cast(%x, "i32"), 3); %2 = nn.matmul(%1, cast(w, "i32"))
@@ -84,9 +87,10 @@ class NarrowIntegers(Pass):
         %2 = dequantize(nn.conv2d(%1, w), 0.5 * s')
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
-    Non-goals: convolutions in groups of several channels, or of fewer than `least_neighbors` input
-    channels and columns of the filter; scales of an operand that vary along the depth; floats whose
-    sums of integers might not fit 32 bits.
+    Non-goals: pairs of bytes for convolutions of signals or volumes; convolutions in groups of
+    several channels, or of fewer than `least_neighbors` input channels and columns of the filter;
+    scales of an operand that vary along the depth; floats whose sums of integers might not fit 32
+    bits.
     """
 
     opt_level: ClassVar[int] = 2
@@ -189,7 +193,7 @@ class _Narrower(Rewriter):
             return new
         with self.covers(old, *old.args):
             if self._multiplies_pairs(data.value, weight.value):
-                total = self._of_short(old, new, data, weight)
+                total = self._of_short(new, data, weight)
                 operands = pair_of(data), weight_of_pairs(weight, (channels, 1, *around))
                 total = total or Call(new.op, operands, attrs)
             else:
@@ -226,7 +230,7 @@ class _Narrower(Rewriter):
             self._ctx.remark(old, "not a convolution of integers: its padding is computed")
         return total
 
-    def _of_short(self, old: Call, new: Call, data: Integers, weight: Integers) -> Expr | None:
+    def _of_short(self, new: Call, data: Integers, weight: Integers) -> Expr | None:
         """Returns the convolution of bytes whose products are added in pairs of 16 bits; None if
         these might not hold the sums, or if Winograd's algorithm on `i16` is expected to be faster.
         """
@@ -250,7 +254,9 @@ class _Narrower(Rewriter):
         if weight.zero is not None or bounds is None or data.value.tensor.dtype != "u8":
             return None
         assert isinstance(weight.value, Constant)
-        fits = _pairs_fit(np.moveaxis(weight.value.data, column, 0), bounds[1])
+        padding = None if data.zero is None else known_values(data.zero)
+        most = max(bounds[1], 0 if padding is None else int(padding.max(initial=0)))
+        fits = _pairs_fit(np.moveaxis(weight.value.data, column, 0), most)
         return (data, weight) if fits else None
 
     def _gains_by_transforms(self, conv: Call, image: Expr, weight: Integers) -> bool:
