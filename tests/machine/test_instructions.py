@@ -41,6 +41,24 @@ def test_dot_products_of_bytes(features: str, lanes: int, function: str) -> None
     assert (found.function if found else "") == function
 
 
+@pytest.mark.parametrize(
+    ("features", "lanes", "pairs"),
+    [
+        ("+avx2", 8, "llvm.x86.avx2.pmadd.ub.sw"),
+        ("+ssse3,+sse2", 4, "llvm.x86.ssse3.pmadd.ub.sw.128"),
+        ("+avx512bw", 16, "llvm.x86.avx512.pmaddubs.w.512"),
+        ("+avx2,+avxvnni", 8, ""),  # sums of 32 bits need no promise
+        (f"{VNNI},+avx2", 8, ""),
+        ("+sse2", 4, None),
+    ],
+)
+def test_dot_products_of_bytes_in_short_pairs(features: str, lanes: int, pairs: str | None) -> None:
+    found = Instructions(features).dot("u8", "i8", lanes, pairs_fit=True)
+    assert (found.pairs if found else None) == pairs
+    if pairs:
+        assert Instructions(features).dot("u8", "i8", lanes) is None
+
+
 def test_dot_products_that_are_slow_are_none() -> None:
     quick = Instructions("+avx512bf16,+avx512vl")
     assert quick.dot("bf16", "bf16", 16) is not None

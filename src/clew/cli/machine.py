@@ -79,7 +79,10 @@ def _show(target: Target, kept: bool) -> None:
     facts = [
         ("vectors", f"{target.vector_registers} registers of {target.vector_bits} bits{masks}")
     ]
-    dots = ", ".join(f"{u.data} x {u.weight} ({u.group} in a lane)" for u in target.dot_units)
+    dots = ", ".join(
+        f"{u.data} x {u.weight} ({u.group} in a lane{', in short pairs' if u.short_pairs else ''})"
+        for u in target.dot_units
+    )
     facts.append(("dot products", dots or "none"))
     tiles = ", ".join(
         f"{u.data} x {u.weight} ({u.rows} x {u.columns} x {u.depth})" for u in target.tile_units

@@ -27,7 +27,8 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
     a, b = product.a, product.b
     if (a.dtype, b.dtype) == ("i8", "u8"):
         a, b = b, a
-    found = v.b.module.instructions.dot(a.dtype, b.dtype, v.lanes)
+    instructions = v.b.module.instructions
+    found = instructions.dot(a.dtype, b.dtype, v.lanes, pairs_fit=product.pairs_fit)
     if found is None and (a.dtype, b.dtype) != ("bf16", "bf16"):
         return None
     if any(step_along(v.flat(x, x.source, x.indices), loop.index) != 1 for x in (a, b)):
@@ -42,12 +43,18 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
         return _two_steps(v, left, right, total)
     many = f"<{v.lanes * product.group} x {found.element}>"
     wide = llvm_type(old.dtype, v.lanes)
-    takes = [wide, many, many] if found.accumulates else [many, many]
-    v.b.module.declare(found.function, wide, takes)
     cast = [
         v.b.pointer(f"bitcast {v.broadcast(x, v.lanes).typed} to {many}") for x in (left, right)
     ]
     pair = f"{many} {cast[0]}, {many} {cast[1]}"
+    if found.pairs:
+        ones = literal(1, "i16", 2 * v.lanes)
+        short = llvm_type(ones.dtype, ones.lanes)
+        v.b.module.declare(found.pairs, short, [many, many])
+        sums = v.b.value(f"call {short} @{found.pairs}({pair})", ones.dtype, ones.lanes)
+        many, pair = short, f"{sums.typed}, {ones.typed}"
+    takes = [wide, many, many] if found.accumulates else [many, many]
+    v.b.module.declare(found.function, wide, takes)
     if not found.accumulates:
         sums = v.b.value(f"call {wide} @{found.function}({pair})", old.dtype, v.lanes)
         return v.b.value(f"add {total.typed}, {sums.text}", old.dtype, v.lanes)

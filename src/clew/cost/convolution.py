@@ -30,7 +30,10 @@ _PART_BYTES: Final = 2
 
 @dataclass(frozen=True)
 class ConvLayer:
-    """The sizes of a convolution: images, channels, pixels of a result, taps of its window."""
+    """The sizes of a convolution: images, channels, pixels of a result, taps of its window.
+
+    Images of `dtype` u8 have weights of i8; `pairs_fit` as for `nn.conv2d`.
+    """
 
     batch: int
     inner: int
@@ -39,6 +42,7 @@ class ConvLayer:
     width: int
     taps: int = WINDOW * WINDOW
     dtype: str = "f32"
+    pairs_fit: bool = False
 
     @property
     def weight_bytes(self) -> int:
@@ -76,7 +80,10 @@ def direct_terms(layer: ConvLayer, target: Target) -> tuple[float, float]:
     """Returns the cycles of a direct convolution per pixel of a result, and for its weights."""
     lanes, costs = target.vector_lanes(layer.dtype), target.costs
     together = target.vector_lanes("f64" if layer.dtype == "f64" else "f32") * costs.multiply_adds
-    together = max(together, multiply_adds_per_cycle(target, layer.dtype, layer.dtype))
+    weight = "i8" if layer.dtype == "u8" else layer.dtype
+    fit = layer.pairs_fit
+    rate = multiply_adds_per_cycle(target, layer.dtype, weight, pairs_fit=fit)
+    together = max(together, rate)
     products = layer.taps * layer.inner * layer.outer / (together * costs.reached)
     moved = (layer.inner + layer.outer) / lanes
     return products + moved * costs.move, layer.taps * layer.weight_bytes / costs.weight_bytes

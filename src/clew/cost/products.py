@@ -5,9 +5,11 @@ from __future__ import annotations
 from clew.machine.target import Target
 
 
-def multiply_adds_per_cycle(target: Target, data: str, weight: str) -> float:
+def multiply_adds_per_cycle(
+    target: Target, data: str, weight: str, *, pairs_fit: bool = False
+) -> float:
     """Returns the maximum number of products that one core multiplies and adds per cycle; 0 if no
-    unit supports these operands.
+    unit supports these operands. `pairs_fit` promises that 16 bits hold the sum of any two.
     """
     costs = target.costs
     rates = [0.0]
@@ -15,9 +17,12 @@ def multiply_adds_per_cycle(target: Target, data: str, weight: str) -> float:
         rates.append(costs.multiply_adds * target.vector_lanes("f32"))
     operands = data, weight
     rates += [
-        costs.multiply_adds * unit.lanes * unit.group
+        costs.multiply_adds
+        * unit.lanes
+        * unit.group
+        * (costs.short_pairs if unit.short_pairs else 1)
         for unit in target.dot_units
-        if operands == (unit.data, unit.weight)
+        if unit.multiplies(data, weight, pairs_fit=pairs_fit)
     ]
     rates += [
         unit.rows * unit.columns * unit.depth / costs.tile_step

@@ -16,7 +16,19 @@ from clew.loop.affine import Linear, Simplifier, contains
 from clew.loop.ir import Block, Buffer, For, Prefetch, Stmt, Store, TileProduct, walk
 from clew.machine.units import TILE_ROW_BYTES, TILE_ROWS, TILES
 from clew.support.errors import ScheduleError
-from clew.te.expr import INDEX, Binary, Cast, Imm, Index, Inlined, Load, Scalar, binary, size
+from clew.te.expr import (
+    INDEX,
+    Binary,
+    Cast,
+    Imm,
+    Index,
+    Inlined,
+    Load,
+    Scalar,
+    ShortFactor,
+    binary,
+    size,
+)
 from clew.te.walk import substitute
 
 _GROUP_BITS = 32
@@ -25,11 +37,15 @@ _SMALL = ("i8", "u8")
 
 @dataclass(frozen=True)
 class Product:
-    """A store that adds `wide(a) * wide(b)`; `group` neighbors of each operand fit 32 bits."""
+    """A store that adds `wide(a) * wide(b)`; `group` neighbors of each operand fit 32 bits.
+
+    `pairs_fit` states that 16 bits hold the sum of any two products.
+    """
 
     a: Load
     b: Load
     wide: str
+    pairs_fit: bool = False
 
     @property
     def group(self) -> int:
@@ -50,7 +66,8 @@ def product_of(store: Stmt) -> Product | None:
     floats = (a.dtype, b.dtype, value.dtype) == ("bf16", "bf16", "f32")
     pairs = (a.dtype, b.dtype, value.dtype) == ("i16", "i16", "i32")
     integers = a.dtype in _SMALL and b.dtype in _SMALL and value.dtype == "i32"
-    return Product(a, b, value.dtype) if floats or pairs or integers else None
+    fit = any(isinstance(_plain(x), ShortFactor) for x in value.children)
+    return Product(a, b, value.dtype, fit) if floats or pairs or integers else None
 
 
 def _plain(value: Scalar) -> Scalar:

@@ -37,6 +37,9 @@ class Costs:
     )
     division: float = _cost(16.0, "cycles/vector", "division of f32", probed=True)
     reached: float = _cost(0.85, "share", "of `multiply_adds` that register tiles reach")
+    short_pairs: float = _cost(
+        0.59, "share", "of `multiply_adds` for bytes that are added in pairs of 16 bits first"
+    )
     loads: float = _cost(2.0, "vectors/cycle", "loads from the first-level cache")
     gather: float = _cost(16.0, "loads", "a vector gathered element by element")
     issue: float = _cost(6.0, "instructions/cycle", "instructions issued")

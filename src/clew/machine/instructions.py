@@ -19,6 +19,12 @@ _PAIRS: Final = {
     256: ("avx2", "llvm.x86.avx2.pmadd.wd"),
     512: ("avx512bw", "llvm.x86.avx512.pmaddw.d.512"),
 }
+# Products of u8 and i8, added in pairs with saturation to 16 bits, likewise.
+_SHORT_PAIRS: Final = {
+    128: ("ssse3", "llvm.x86.ssse3.pmadd.ub.sw.128"),
+    256: ("avx2", "llvm.x86.avx2.pmadd.ub.sw"),
+    512: ("avx512bw", "llvm.x86.avx512.pmaddubs.w.512"),
+}
 # From f32 to i32, by bits of the vector: the feature, and LLVM's names of truncation and rounding.
 _TO_INTEGERS: Final = {
     128: ("sse2", "llvm.x86.sse2.cvttps2dq", "llvm.x86.sse2.cvtps2dq"),
@@ -41,12 +47,14 @@ _LANE_BITS: Final = 32
 class DotInstruction:
     """An instruction that adds the products of a group of neighbors to each 32-bit lane: an LLVM
     function of sums and two vectors of `element`. Unless it `accumulates`, the function takes no
-    sums, and an addition follows.
+    sums, and an addition follows. With `pairs`, that function first adds products of the vectors in
+    pairs of 16 bits; `function` takes these sums, times 1.
     """
 
     function: str
     element: str
     accumulates: bool = True
+    pairs: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,13 +71,16 @@ class Instructions:
         """Whether the CPU has a feature, by LLVM's name."""
         return f"+{feature}" in self._listed
 
-    def dot(self, data: str, weight: str, lanes: int) -> DotInstruction | None:
+    def dot(
+        self, data: str, weight: str, lanes: int, *, pairs_fit: bool = False
+    ) -> DotInstruction | None:
         """Returns the instruction for sums of products in a number of lanes; None if there is none,
         or other instructions are faster.
 
         On Intel's CPUs (those that also have `avx512fp16`), the one for `bf16` takes four times as
         long as a fused multiply-add. AVX-VNNI is the one for integers without AVX-512, up to 256
-        bits. Without either, an addition follows products of pairs of `i16`.
+        bits. Without either, an addition follows products of pairs of `i16`. Products of bytes are
+        then added in pairs of 16 bits if `pairs_fit` promises that these hold all such sums.
         """
         bits = lanes * _LANE_BITS
         if (data, weight) not in DOTS or bits not in _DOT_BITS:
@@ -80,10 +91,15 @@ class Instructions:
         else:
             wide = self.has("avx512vnni") and self.has("avx512vl")
             there = wide or (self.has("avxvnni") and bits <= _DOT_BITS[1])
-        if data == "i16" and not there:
-            feature, pairs = _PAIRS[bits]
-            return DotInstruction(pairs, element, accumulates=False) if self.has(feature) else None
-        return DotInstruction(f"{function}.{bits}", element) if there else None
+        if there:
+            return DotInstruction(f"{function}.{bits}", element)
+        feature, pairs = _PAIRS[bits]
+        if data == "i16" and self.has(feature):
+            return DotInstruction(pairs, element, accumulates=False)
+        feature, short = _SHORT_PAIRS[bits]
+        if data == "u8" and pairs_fit and self.has(feature):
+            return DotInstruction(pairs, element, accumulates=False, pairs=short)
+        return None
 
     def tile_product(self, data: str, weight: str) -> str:
         """Returns LLVM's function for products of tiles; "" if there is none."""

@@ -70,9 +70,12 @@ class Target:
     @property
     def dot_units(self) -> tuple[DotUnit, ...]:
         """The profitable dot-product instructions, at full vector width."""
-        lanes = self.vector_lanes("f32")
-        found = [DotUnit(data, weight, lanes) for data, weight in DOTS]
-        return tuple(u for u in found if self._instructions.dot(u.data, u.weight, lanes))
+        lanes, found = self.vector_lanes("f32"), []
+        for data, weight in DOTS:
+            dot = self._instructions.dot(data, weight, lanes, pairs_fit=True)
+            if dot is not None:
+                found.append(DotUnit(data, weight, lanes, short_pairs=bool(dot.pairs)))
+        return tuple(found)
 
     @property
     def tile_units(self) -> tuple[TileUnit, ...]:
@@ -86,14 +89,16 @@ class Target:
         sizes = {"L1": self.l1_bytes, "L2": self.l2_bytes, "L3": self.l3_bytes}
         return tuple(CacheLevel(name, size, name == "L3") for name, size in sizes.items())
 
-    def dot_lanes(self, data: str, weight: str) -> int:
+    def dot_lanes(self, data: str, weight: str, *, pairs_fit: bool = False) -> int:
         """Returns the number of 32-bit lanes for sums of products of pairs of `bf16` or `i16`, or
-        of groups of four `u8` and `i8`; 0 if there is no fast way.
+        of groups of four `u8` and `i8`; 0 if there is no fast way. `pairs_fit` promises that 16
+        bits hold the sum of any two products.
         """
         lanes = self.vector_lanes("f32")
         if (data, weight) == ("bf16", "bf16"):
             return lanes  # pairs are quick to unpack if needed
-        return lanes if self._instructions.dot(data, weight, lanes) is not None else 0
+        found = self._instructions.dot(data, weight, lanes, pairs_fit=pairs_fit)
+        return lanes if found is not None else 0
 
     def tile_shape(self, data: str, weight: str) -> tuple[int, int, int] | None:
         """Returns rows, columns and depth (elements of a row of `data`) of the largest product that

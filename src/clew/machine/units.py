@@ -34,12 +34,20 @@ class VectorUnit:
 @dataclass(frozen=True)
 class DotUnit:
     """An instruction that adds to each 32-bit lane the products of a *group* of neighboring
-    elements of `data` and `weight`.
+    elements of `data` and `weight`. With `short_pairs`, it adds products in pairs of 16 bits first,
+    which must hold these sums.
     """
 
     data: str
     weight: str
     lanes: int
+    short_pairs: bool = False
+
+    def multiplies(self, data: str, weight: str, *, pairs_fit: bool = False) -> bool:
+        """Whether the instruction sums products of these operands; `pairs_fit` promises that 16
+        bits hold the sum of any two.
+        """
+        return (data, weight) == (self.data, self.weight) and (pairs_fit or not self.short_pairs)
 
     @property
     def group(self) -> int:

@@ -276,6 +276,17 @@ class Cast(Scalar):
         return cast(self.dtype, children[0])
 
 
+class ShortFactor(Cast):
+    """A cast of a factor of 8 bits in a sum of products. It states that 16 bits hold the sum of any
+    two of the products, so that an instruction may add these first.
+    """
+
+    __slots__ = ()
+
+    def rebuild(self, children: Sequence[Scalar]) -> Scalar:
+        return ShortFactor(self.dtype, children[0])
+
+
 class Bitcast(Scalar):
     """The same bits as another type of the same width."""
 
@@ -622,6 +633,9 @@ def spelled_out(expr: Scalar) -> str:
     return text + render(expr, names)
 
 
+_CAST_PREFIXES: Final[Mapping[type[Scalar], str]] = {Bitcast: "bits_", ShortFactor: "short_"}
+
+
 def render(
     expr: Scalar,
     names: Mapping[int, str] = MappingProxyType({}),
@@ -648,7 +662,7 @@ def render(
         case Select():
             return f"select({', '.join(render(a, names, size) for a in expr.children)})"
         case Cast() | Bitcast():
-            prefix = "bits_" if isinstance(expr, Bitcast) else ""
+            prefix = _CAST_PREFIXES.get(type(expr), "")
             return f"{prefix}{expr.dtype}({render(expr.a, names, size)})"
         case Load():
             return f"{expr.source.name}[{', '.join(render(a, names, size) for a in expr.indices)}]"

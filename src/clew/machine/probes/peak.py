@@ -70,26 +70,37 @@ class DotPeak(Peak):
 
     def __init__(self, unit: DotUnit) -> None:
         """Compiles the kernel for this machine, which must have the unit."""
-        found = instructions_of(host().features).dot(unit.data, unit.weight, unit.lanes)
+        instructions = instructions_of(host().features)
+        found = instructions.dot(unit.data, unit.weight, unit.lanes, pairs_fit=True)
         assert found is not None, "no such instruction"
         total = f"<{unit.lanes} x {'float' if unit.data == 'bf16' else 'i32'}>"
         factor = f"<{unit.lanes * unit.group} x {found.element}>"
         takes = f"{total}, {factor}, {factor}" if found.accumulates else f"{factor}, {factor}"
+        pairs = f"<{unit.lanes * unit.group // 2} x i16>"
 
         def step(n: int) -> str:
             if found.accumulates:
                 arguments = f"{total} %a{n}, {factor} %x, {factor} %y"
                 return f"  %b{n} = call {total} @{found.function}({arguments})"
             # The sum takes part in a factor, so that no product can be moved out of the loop.
+            lines = [f"  %f{n} = bitcast {total} %a{n} to {factor}"]
             arguments = f"{factor} %f{n}, {factor} %y"
-            return (
-                f"  %f{n} = bitcast {total} %a{n} to {factor}\n"
-                f"  %q{n} = call {total} @{found.function}({arguments})\n"
-                f"  %b{n} = add {total} %a{n}, %q{n}"
-            )
+            if found.pairs:
+                lines.append(f"  %h{n} = call {pairs} @{found.pairs}({arguments})")
+                arguments = f"{pairs} %h{n}, {pairs} splat (i16 1)"
+            lines += [
+                f"  %q{n} = call {total} @{found.function}({arguments})",
+                f"  %b{n} = add {total} %a{n}, %q{n}",
+            ]
+            return "\n".join(lines)
 
         chains = _chains()
         declared = f"declare {total} @{found.function}({takes})"
+        if found.pairs:
+            declared = (
+                f"declare {pairs} @{found.pairs}({takes})\n"
+                f"declare {total} @{found.function}({pairs}, {pairs})"
+            )
         source = _source(total, factor, chains, declared, step)
         values = np.zeros((_FACTORS + chains) * unit.lanes, np.int32)
         super().__init__(source, values, 2.0 * _STEPS * chains * unit.lanes * unit.group)

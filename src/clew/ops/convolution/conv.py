@@ -42,6 +42,8 @@ _CONVS = (
     Sample(f32(1, 2, 4, 4, 4), f32(2, 2, 1, 1, 4, 4), data_layout="NCHW4c",
            weight_layout="OIHW4i4o", out_layout="NCHW"),
     Sample(u8(1, 3, 5, 5), i8(4, 3, 3, 3), low=0, high=9),
+    Sample(u8(1, 2, 5, 5, 4), i8(2, 1, 1, 2, 4, 4), data_layout="NCHW4c", low=0, high=9,
+           weight_layout="OHWI4o4i", pairs_fit=True),
     Sample(f16(1, 3, 5, 5), f16(4, 3, 3, 3)),
     Sample(f16(1, 3, 5, 5), f16(4, 3, 3, 3), out_dtype="f32"),
     Sample(f16(1, 2, 5, 5, 4), f16(1, 3, 3, 4, 8, 2), padding=(1, 1, 1, 1), data_layout="NCHW4c",
@@ -61,6 +63,7 @@ _CONVS = (
     Sample(f32(1, 4, 2, 2), f32(8, 4, 3, 3), error="T110"),
     Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), strides=(0, 1), error="T107"),
     Sample(f32(1, 4, 8, 8), f16(8, 4, 3, 3), error="T101"),
+    Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), pairs_fit=True, error="T107"),
     Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), out_dtype="f16", error="T107"),
     Sample(f32(1, 4, 8, 8), f32(8, 4, 3, 3), data_layout="NC", error="T109"),
 )  # fmt: skip
@@ -83,6 +86,7 @@ def conv2d(
     out_layout: str = "",
     out_dtype: str = "",
     live: tuple[int, ...] = (),
+    pairs_fit: bool = False,
 ) -> Tensor:
     """Two-dimensional cross-correlation of `data[N, C, H, W]` with `weight[O, C/groups, KH, KW]`.
 
@@ -94,12 +98,16 @@ def conv2d(
     `live` holds the first tap along each axis, then the tap counts. Other taps meet only padding
     and are not summed. Both may be symbolic. Empty means all taps.
 
+    `pairs_fit` states, for operands of 8 bits, that 16 bits hold the sum of any two products of a
+    result. Instructions that add these in 16 bits may then be used; they saturate.
+
     Errors: T101, T103, T107, T109, T110. Source: ONNX Conv-22.
     """
     return convolve("nn.conv2d", "HW", data, weight, {
         "strides": strides, "padding": padding, "dilation": dilation, "groups": groups,
         "channels": channels, "data_layout": data_layout, "weight_layout": weight_layout,
         "out_layout": out_layout, "out_dtype": out_dtype, "live": live,
+        "pairs_fit": pairs_fit,
     })  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim
-from clew.ir.types import from_numpy, is_float, to_numpy
+from clew.ir.types import bits, from_numpy, is_float, is_integer, to_numpy
 from clew.ops.common import (
     accumulator,
     assume_at_least,
@@ -22,7 +22,7 @@ from clew.ops.movement.layouts import Layout, parse_layout, stored_shape, transf
 from clew.ops.movement.layouts import logical_sizes as sizes_of
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor, roles
-from clew.te.expr import as_scalar
+from clew.te.expr import ShortFactor, as_scalar
 
 Array = np.ndarray[Any, Any]
 
@@ -95,6 +95,19 @@ def product_group(dtype: str) -> int:
     as fit 32 bits; 0 for dtypes without such an instruction.
     """
     return {"bf16": 2, "i16": 2, "u8": 4, "i8": 4}.get(dtype, 0)
+
+
+def factor_of_sums(name: str, wide: str, factor: Scalar, data: str, *, pairs_fit: bool) -> Scalar:
+    """Returns the second factor of products, widened; `pairs_fit` states that 16 bits hold the sum
+    of any two.
+
+    Errors: T107 if the factors have no 8 bits.
+    """
+    if not pairs_fit:
+        return te.cast(wide, factor)
+    if any(bits(dtype) != 8 or not is_integer(dtype) for dtype in (data, factor.dtype)):
+        raise GraphTypeError("T107", f"{name}: pairs_fit for {data} times {factor.dtype}")
+    return ShortFactor(wide, factor)
 
 
 def check_pairs(
@@ -270,7 +283,8 @@ def convolve(
             read["N"] = here["N"] * g.frames + frame
         left, right = _element(x, g.data, read), _element(weight, g.weight, filters)
         left = te.select(inside, left, as_scalar(0, x.dtype))
-        return te.sum(te.cast(wide, left) * te.cast(wide, right), over)
+        right = factor_of_sums(name, wide, right, x.dtype, pairs_fit=attrs.get("pairs_fit", False))
+        return te.sum(te.cast(wide, left) * right, over)
 
     layout = g.out.text if g.out.factors else ""
     shape = stored_shape(g.out, g.sizes)

@@ -11,7 +11,7 @@ from clew import te
 from clew.ir.dims import Dim, product
 from clew.ir.types import from_numpy, to_numpy
 from clew.ops.common import broadcast_place, broadcast_shapes, differ, f16, f32, f64, i8, u8
-from clew.ops.convolution.stages import product_dtypes
+from clew.ops.convolution.stages import factor_of_sums, product_dtypes
 from clew.ops.convolution.windows import blocks
 from clew.ops.math.parts import (
     check_parts,
@@ -53,6 +53,7 @@ def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
         Sample(f16(5, 7), f16(2, 4, 4, 2), weight_layout="NK4n2k", units=6),
         Sample(u8(5, 7), i8(3, 7), low=0, high=9),
         Sample(u8(5, 7), i8(1, 2, 4, 4), weight_layout="NK4n4k", low=0, high=9),
+        Sample(u8(5, 7), i8(1, 2, 4, 4), weight_layout="NK4n4k", low=0, high=9, pairs_fit=True),
         Sample(f16(1, 1, 3, 16, 32), f16(3, 21), parts=3, rows=(5,), out_dtype="f32"),
         Sample(
             f16(2, 2, 2, 16, 32),
@@ -81,6 +82,7 @@ def _narrow(result: Tensor, dtype: str, name: str) -> Tensor:
         Sample(f32(5, 7), f32(3, 8), error="T103"),
         Sample(f32(5, 7), f32(3, 7), out_dtype="f16", error="T107"),
         Sample(f32(5, 7), f16(3, 7), error="T101"),
+        Sample(f32(5, 7), f32(3, 7), pairs_fit=True, error="T107"),
         Sample(f32(5, 7), f32(3, 7), units=4, error="T107"),
         Sample(f32(), f32(3, 7), error="T102"),
         Sample(f32(5, 7), f32(3, 7, 1), error="T109"),
@@ -96,6 +98,7 @@ def dense(
     parts: int = 1,
     rows: tuple[int, ...] = (),
     start: int = 0,
+    pairs_fit: bool = False,
 ) -> Tensor:
     """`data[..., K]` times a matrix, `f32[..., N]`. The weight's layout is `NK`, `KN`, or packed:
     `NK32n` or, with groups of K innermost, `NK32n2k`.
@@ -108,6 +111,9 @@ def dense(
     weight holds all first parts, then all second ones, and so on; or the weight is finite `f32`,
     which the kernel splits. Products of parts i and j with i + j < parts are summed; the others are
     too small to matter.
+
+    `pairs_fit` states, for operands of 8 bits, that 16 bits hold the sum of any two products of a
+    result, as for `nn.conv2d`.
 
     Errors: T101, T102, T103, T107, T109. Source: ONNX Gemm-13, MatMul-13.
     """
@@ -149,7 +155,8 @@ def dense(
             factor = weight[tuple(place)]
         else:
             factor = pieces[(*place[:2], terms.right, *place[2:])]
-        return te.sum(te.cast(wide, element) * te.cast(wide, factor), over)
+        factor = factor_of_sums("nn.dense", wide, factor, data.dtype, pairs_fit=pairs_fit)
+        return te.sum(te.cast(wide, element) * factor, over)
 
     outer = data.shape[:-1] if terms is None else rows
     shape = (*outer, count)
@@ -209,6 +216,7 @@ def _dense_reference(
     parts: int,
     rows: tuple[int, ...],
     start: int,
+    pairs_fit: bool,
 ) -> Array:
     whole = parts > 1 and weight.dtype == np.float32
     factors = data.dtype if whole else weight.dtype

@@ -419,7 +419,10 @@ class _Alterer(Rewriter):
         if is_float(data):
             return True
         target = self._ctx.target
-        return bool(target.dot_lanes(data, weight) or target.tile_shape(data, weight))
+        fit = old.attrs.get("pairs_fit", False)
+        return bool(
+            target.dot_lanes(data, weight, pairs_fit=fit) or target.tile_shape(data, weight)
+        )
 
     def _block(self, channels: int, lanes: int) -> int:
         """Returns the block size for a number of channels, or 0 if they stay plain."""

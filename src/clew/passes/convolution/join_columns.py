@@ -68,7 +68,8 @@ class _Joiner(Rewriter):
         target = self._ctx.target
         assert target is not None
         operands = data.tensor.dtype, weight.tensor.dtype
-        multiplied = any(operands == (unit.data, unit.weight) for unit in target.dot_units)
+        fit = attrs.pairs_fit
+        multiplied = any(unit.multiplies(*operands, pairs_fit=fit) for unit in target.dot_units)
         if not multiplied or target.tile_shape(*operands):
             return False
         inner, group = weight.tensor.shape[1], product_group(operands[0])

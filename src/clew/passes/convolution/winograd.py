@@ -23,8 +23,9 @@ from clew.ops.convolution.winograd import SUM_BITS, transforms
 from clew.ops.movement.layouts import parse_layout
 from clew.ops.registry import get_op
 from clew.passes.convolution.convolutions import Algorithm, layer_of, plain_weight, stored, unpadded
-from clew.passes.integer_bounds import integer_bounds
+from clew.passes.integer_bounds import Bounds, integer_bounds
 
+Array = np.ndarray[Any, Any]
 _OF_FRAMES: Final = "nn.conv3d_frames"
 
 
@@ -43,7 +44,9 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
     else:
         dtype = weight.tensor.dtype
         lanes = 2 * target.dot_lanes(dtype, dtype)
-        tiles = tuple(tile for tile in tiles if _is_exact(conv, weight, tile))
+        if not conv.tensor.is_static or conv.op_name == _OF_FRAMES:
+            return
+        tiles = exact_tiles(conv.args[0], weight.data, tiles)
     if block != lanes:
         return
     if not conv.tensor.is_static and stored(conv, weight) != weight.tensor.concrete:
@@ -60,15 +63,21 @@ def winograd(conv: Call, tiles: tuple[int, ...], target: Target) -> Iterator[Alg
         yield Algorithm(f"{tile}x{tile} tiles", cycles, partial(_transformed, conv, weight, tile))
 
 
-def _is_exact(conv: Call, weight: Constant, tile: int) -> bool:
-    """Whether transforms of integers by tiles fit 16 bits, and 32 bits hold the sums."""
-    bounds = integer_bounds(conv.args[0])
-    if bounds is None or not conv.tensor.is_static or conv.op_name == _OF_FRAMES:
-        return False
-    matrices, most = transforms(tile, weight.tensor.dtype), max(-bounds[0], bounds[1])
-    taps = weight.data.astype(np.float64)
+def exact_tiles(image: Expr, weight: Array, tiles: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the sizes of the tiles whose transforms of an image of `i16` and of a weight fit 16
+    bits, where 32 bits hold the sums.
+    """
+    bounds, dtype = integer_bounds(image), image.tensor.dtype
+    if bounds is None:
+        return ()
+    return tuple(tile for tile in tiles if _is_exact(bounds, weight, tile, dtype))
+
+
+def _is_exact(bounds: Bounds, weight: Array, tile: int, dtype: str) -> bool:
+    matrices, most = transforms(tile, dtype), max(-bounds[0], bounds[1])
+    taps = weight.astype(np.float64)
     moved = np.einsum("ia,jb,ocab->ijoc", matrices.weight, matrices.weight, taps, optimize=True)
-    limit = integer_limits(weight.tensor.dtype)[1]
+    limit = integer_limits(dtype)[1]
     if matrices.growth * most > limit or np.abs(moved).max(initial=0) > limit:
         return False
     sums = np.abs(taps).sum(axis=(1, 2, 3)).max(initial=0) * most

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
-from clew.ir.expr import Call, Constant, Expr
+import numpy as np
+
+from clew.cost.convolution import (
+    WINDOW,
+    WINOGRAD_GAIN,
+    WINOGRAD_TILES,
+    ConvLayer,
+    direct_cycles,
+    winograd_cycles,
+)
+from clew.ir.expr import Attrs, Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
+from clew.ir.types import integer_limits
 from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
+from clew.passes.convolution.winograd import exact_tiles
+from clew.passes.integer_bounds import integer_bounds
 from clew.passes.precision.integer_operands import (
     HALF,
     SUM,
@@ -32,6 +45,9 @@ from clew.passes.precision.integer_operands import (
     weight_of_pairs,
 )
 
+Array = np.ndarray[Any, Any]
+_Operands: TypeAlias = tuple[Integers, Integers]
+
 # Fewer rows than this use dot products, which take unsigned data.
 _FEW_ROWS: Final = 16
 
@@ -49,7 +65,10 @@ class NarrowIntegers(Pass):
     is made of zero points.
 
     Other x86 targets multiply pairs of `i16`. Zero points are subtracted from both operands first,
-    so sums need no correction and padding is 0.
+    so sums need no correction and padding is 0. Some of these can also add products of bytes in
+    pairs of 16 bits. Operands stay bytes (`pairs_fit`) if the weights are so small that 16 bits
+    hold the sum of any two products of a result, unless Winograd's algorithm on `i16` is expected
+    to be faster.
 
     Before:
         %1 = subtract(cast(%x, "i32"), 3); %2 = nn.matmul(%1, cast(w, "i32"))
@@ -68,9 +87,10 @@ class NarrowIntegers(Pass):
         %2 = dequantize(nn.conv2d(%1, w), 0.5 * s')
 
     Preconditions: runs before constants are folded, which would hide how a weight was quantized.
-    Non-goals: convolutions in groups of several channels, or of fewer than `least_neighbors` input
-    channels and columns of the filter; scales of an operand that vary along the depth; floats whose
-    sums of integers might not fit 32 bits.
+    Non-goals: pairs of bytes for convolutions of signals or volumes; convolutions in groups of
+    several channels, or of fewer than `least_neighbors` input channels and columns of the filter;
+    scales of an operand that vary along the depth; floats whose sums of integers might not fit 32
+    bits.
     """
 
     opt_level: ClassVar[int] = 2
@@ -120,12 +140,20 @@ class _Narrower(Rewriter):
         weight = Integers(weight.value, *(unless_empty(p) for p in (y, scale)))
         data = Integers(data.value, *(unless_empty(p) for p in rows))
         total: Expr
-        if self._multiplies_pairs(data.value, weight.value):
+        pairs = self._multiplies_pairs(data.value, weight.value)
+        short = self._short(data, weight, column) if pairs else None
+        if short is not None:
+            data, weight = short
+            dense = get_op("nn.dense")(
+                data.value, weight.value, weight_layout=layout, pairs_fit=True
+            )
+            total = _corrected(dense, data, weight, 1 - column)
+        elif pairs:
             if not (in_range(data.zero) and in_range(weight.zero)):
                 self._ctx.remark(old, "not a product of integers: zero points may not be of 8 bits")
                 return None
-            pairs = pair_of(data), weight_of_pairs(weight, (columns, 1) if column == 0 else ())
-            total = get_op("nn.dense")(*pairs, weight_layout=layout)
+            operands = pair_of(data), weight_of_pairs(weight, (columns, 1) if column == 0 else ())
+            total = get_op("nn.dense")(*operands, weight_layout=layout)
         else:
             weight = signed(weight, column)
             data = self._multiplied(data)
@@ -165,8 +193,9 @@ class _Narrower(Rewriter):
             return new
         with self.covers(old, *old.args):
             if self._multiplies_pairs(data.value, weight.value):
+                total = self._of_short(new, data, weight)
                 operands = pair_of(data), weight_of_pairs(weight, (channels, 1, *around))
-                total: Expr | None = Call(new.op, operands, attrs)
+                total = total or Call(new.op, operands, attrs)
             else:
                 total = self._of_bytes(old, new, data, weight)
             if total is None:
@@ -187,7 +216,7 @@ class _Narrower(Rewriter):
         without an instruction, for padding with a computed zero point, or if the weight keeps one.
         """
         filters = signed(weight, 0)
-        target, attrs = self._ctx.target, new.attrs
+        target = self._ctx.target
         assert target is not None
         if data.value.tensor.dtype == "i8" and not target.tile_shape("i8", "i8"):
             data = self._multiplied(data)
@@ -196,23 +225,58 @@ class _Narrower(Rewriter):
         if filters.zero is not None:
             self._ctx.remark(old, "not a convolution of integers: its weight has a zero point")
             return None
-        image = data.value
-        if data.zero is not None and any(attrs.padding):
-            point = known_values(data.zero)
-            if point is None or not in_range(data.zero, image.tensor.dtype):
-                self._ctx.remark(old, "not a convolution of integers: its padding is computed")
-                return None
-            half = len(attrs.padding) // 2
-            pads = (0, 0, *attrs.padding[:half], 0, 0, *attrs.padding[half:])
-            image = get_op("pad")(image, pads=pads, value=float(point))
-            attrs = attrs.with_(padding=(0,) * len(attrs.padding))
-        total: Expr = Call(new.op, [image, filters.value], attrs)
-        if data.zero is not None:
-            rank = filters.value.tensor.rank
-            sums = _summed(filters.value, tuple(range(1, rank)), keepdims=False)
-            each = reshaped(sums, (*sums.tensor.shape, *(1,) * (rank - 2)))
-            total = get_op("subtract")(total, get_op("multiply")(each, data.zero))
+        total = _of_stored(new, data, filters.value, new.attrs)
+        if total is None:
+            self._ctx.remark(old, "not a convolution of integers: its padding is computed")
         return total
+
+    def _of_short(self, new: Call, data: Integers, weight: Integers) -> Expr | None:
+        """Returns the convolution of bytes whose products are added in pairs of 16 bits; None if
+        these might not hold the sums, or if Winograd's algorithm on `i16` is expected to be faster.
+        """
+        if new.op_name != "nn.conv2d" or new.attrs.groups > 1:
+            return None
+        short = self._short(data, weight, 0)
+        if short is None or self._gains_by_transforms(new, pair_of(data), short[1]):
+            return None
+        return _of_stored(new, short[0], short[1].value, new.attrs.with_(pairs_fit=True))
+
+    def _short(self, data: Integers, weight: Integers, column: int) -> _Operands | None:
+        """Returns the operands as `u8` and `i8` if the target has an instruction that adds their
+        products in pairs of 16 bits, and these hold the sum of any two products of a result.
+        """
+        target = self._ctx.target
+        assert target is not None
+        if not target.dot_lanes("u8", "i8", pairs_fit=True):
+            return None
+        weight, data = signed(weight, column), self._multiplied(data)
+        bounds = integer_bounds(data.value)
+        if weight.zero is not None or bounds is None or data.value.tensor.dtype != "u8":
+            return None
+        assert isinstance(weight.value, Constant)
+        padding = None if data.zero is None else known_values(data.zero)
+        most = max(bounds[1], 0 if padding is None else int(padding.max(initial=0)))
+        fits = _pairs_fit(np.moveaxis(weight.value.data, column, 0), most)
+        return (data, weight) if fits else None
+
+    def _gains_by_transforms(self, conv: Call, image: Expr, weight: Integers) -> bool:
+        """Whether Winograd's algorithm is exact on an image of `i16`, and is expected to be faster
+        than products of bytes.
+        """
+        target, attrs = self._ctx.target, conv.attrs
+        assert target is not None
+        assert isinstance(weight.value, Constant)
+        outer, inner, *kernel = weight.value.tensor.concrete
+        if kernel != [WINDOW, WINDOW] or attrs.strides != (1, 1) or not conv.tensor.is_static:
+            return False
+        tiles = exact_tiles(image, weight.value.data, WINOGRAD_TILES)
+        lanes = target.vector_lanes(image.tensor.dtype)
+        inner, outer = (-(-n // lanes) * lanes for n in (inner, outer))
+        batch, _, height, width = conv.tensor.concrete
+        pairs = ConvLayer(batch, inner, outer, height, width, dtype=image.tensor.dtype)
+        direct = direct_cycles(replace(pairs, dtype="u8", pairs_fit=True), target)
+        cycles = [winograd_cycles(pairs, tile, target, attrs.dilation) for tile in tiles]
+        return WINOGRAD_GAIN * min(cycles, default=math.inf) <= direct
 
     def _multiplies_pairs(self, data: Expr, weight: Expr) -> bool:
         """Whether the target multiplies pairs of `i16`, but no 8-bit integers."""
@@ -228,7 +292,11 @@ class _Narrower(Rewriter):
         assert target is not None
         rows = shape[-2] if len(shape) > 1 else 1
         many = isinstance(rows, int) and rows >= _FEW_ROWS and target.tile_shape("i8", "i8")
-        if data.value.tensor.dtype == "u8" or many or not target.dot_lanes("u8", "i8"):
+        if (
+            data.value.tensor.dtype == "u8"
+            or many
+            or not target.dot_lanes("u8", "i8", pairs_fit=True)
+        ):
             return data
         half = number(HALF)
         wide = get_op("add")(get_op("cast")(data.value, dtype=SUM), half)
@@ -239,6 +307,49 @@ class _Narrower(Rewriter):
         target, dtypes = self._ctx.target, (data.tensor.dtype, weight.tensor.dtype)
         assert target is not None
         return bool(target.dot_lanes(*dtypes) or target.tile_shape(*dtypes))
+
+
+def _of_stored(conv: Call, data: Integers, filters: Expr, attrs: Attrs) -> Expr | None:
+    """Returns a convolution of stored integers, corrected for the data's zero point; None for
+    padding with a computed one.
+    """
+    image = data.value
+    if data.zero is not None and any(attrs.padding):
+        point = known_values(data.zero)
+        if point is None or not in_range(data.zero, image.tensor.dtype):
+            return None
+        half = len(attrs.padding) // 2
+        pads = (0, 0, *attrs.padding[:half], 0, 0, *attrs.padding[half:])
+        image = get_op("pad")(image, pads=pads, value=float(point))
+        attrs = attrs.with_(padding=(0,) * len(attrs.padding))
+    total: Expr = Call(conv.op, [image, filters], attrs)
+    if data.zero is not None:
+        rank = filters.tensor.rank
+        sums = _summed(filters, tuple(range(1, rank)), keepdims=False)
+        each = reshaped(sums, (*sums.tensor.shape, *(1,) * (rank - 2)))
+        total = get_op("subtract")(total, get_op("multiply")(each, data.zero))
+    return total
+
+
+def _pairs_fit(weight: Array, most: int) -> bool:
+    """Whether 16 bits hold the sum of any two products of a result, with data from 0 to `most`;
+    which ones are added first is decided later. `weight` has an axis of results, then others.
+    """
+    filters = weight.reshape(len(weight), -1)
+    if not filters.shape[1] >= 2 or not filters.size:
+        return True
+    low, high = 2 * int(filters.min()), 2 * int(filters.max())
+    if not (_fits_short(low * most) and _fits_short(high * most)):
+        # The two lowest and highest weights of each result; others are of no help to a product.
+        ordered = np.sort(filters, axis=1).astype(np.int32)
+        low = int(np.minimum(ordered[:, :2], 0).sum(axis=1).min())
+        high = int(np.maximum(ordered[:, -2:], 0).sum(axis=1).max())
+    return _fits_short(low * most) and _fits_short(high * most)
+
+
+def _fits_short(number: int) -> bool:
+    low, high = integer_limits("i16")
+    return low <= number <= high
 
 
 def _scaled(total: Expr, dtype: str, scales: Sequence[Expr | None]) -> Expr:

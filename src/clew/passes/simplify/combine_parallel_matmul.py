@@ -86,10 +86,9 @@ class _Combiner(Rewriter):
         for node in nodes:
             part = _part(node, users)
             if part is not None:
-                dense = part.dense
-                weight_in = dense.args[1].tensor.shape
-                key = (dense.args[0].id, dense.attrs.weight_layout, len(weight_in),
-                       dense.args[1].tensor.dtype, part.bias is None)  # fmt: skip
+                (data, weight), attrs = part.dense.args, part.dense.attrs
+                key = (data.id, attrs.weight_layout, weight.tensor.rank, weight.tensor.dtype,
+                       attrs.pairs_fit, part.bias is None)  # fmt: skip
                 candidates.setdefault(key, []).append(part)
         for parts in candidates.values():
             if len(parts) >= self._options.min_parts and self._worthwhile(parts, users):

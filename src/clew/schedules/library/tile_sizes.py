@@ -30,9 +30,11 @@ def vectors_of_tile(extent: int, lanes: int) -> int:
     return 2 if extent > lanes else 1
 
 
-def rows_of_tile(target: Target, vectors: int) -> int:
-    """Returns the most rows of a register tile that leave registers for its operands."""
-    registers = target.vector_registers
+def rows_of_tile(target: Target, vectors: int, taken: int = 0) -> int:
+    """Returns the most rows of a register tile that leave registers for its operands, and `taken`
+    more.
+    """
+    registers = target.vector_registers - taken
     rows = (registers - vectors - _BROADCASTS) // vectors
     return max(1, min(rows, MOST_ROWS))
 

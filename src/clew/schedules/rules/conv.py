@@ -104,7 +104,7 @@ class Conv(Rule[Convolution]):
     def choices(self, match: Convolution) -> Space:
         image = match.image
         vectors = 2 if image.blocks > 1 and not match.own_channels and match.wide == 1 else 1
-        most = rows_of_tile(match.target, vectors * match.wide)
+        most = self.most_rows(match, vectors * match.wide)
         flat = match.flat is not None and _fits_better_flat(image, most)
         height, width = (1, image.height * image.width) if flat else (image.height, image.width)
         panels = image.blocks // vectors
@@ -196,6 +196,10 @@ class Conv(Rule[Convolution]):
         else:
             spread(schedule, [*outer, co_outer], tiles[0])
         return schedule
+
+    def most_rows(self, match: Convolution, vectors: int) -> int:
+        """Returns the most pixels of a register tile of a number of vectors."""
+        return rows_of_tile(match.target, vectors)
 
     def tile(
         self, schedule: Schedule, info: StageInfo, match: Convolution, settings: Settings

@@ -14,7 +14,7 @@ from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import DOT_UNIT, PACKED, PRODUCTS, REDUCES, TAILED
-from clew.schedules.library.products import dot_lanes, dot_tile
+from clew.schedules.library.products import dot_lanes, dot_tile, registers_taken
 from clew.schedules.library.register_tile import rows_in_cache, split_bands, split_tiles, spread
 from clew.schedules.library.streaming import stream
 from clew.schedules.library.tile_sizes import (
@@ -33,10 +33,13 @@ _SHARE_OF_ROWS: Final = 0.4
 
 @dataclass(frozen=True)
 class Sums(TailMatch):
-    """Sums of products of dot groups."""
+    """Sums of products of dot groups. The instruction takes `taken` registers besides those of sums
+    and operands.
+    """
 
     lanes: int
     group: int
+    taken: int
 
     @property
     def height(self) -> int:
@@ -56,7 +59,8 @@ class Dot(Rule[Sums]):
         product = product_of(info.store)
         assert product is not None
         lanes = dot_lanes(product, target)
-        return Sums(work.start, target, info.name, work.root.name, lanes, product.group)
+        taken = registers_taken(product, target)
+        return Sums(work.start, target, info.name, work.root.name, lanes, product.group, taken)
 
     def choices(self, match: Sums) -> Space:
         target, height = match.target, match.height
@@ -69,7 +73,7 @@ class Dot(Rule[Sums]):
         ]
         if height:
             band = rows_in_cache(match.info, target, _SHARE_OF_ROWS)
-            rows = balanced(balanced(height, band), rows_of_tile(target, vectors))
+            rows = balanced(balanced(height, band), rows_of_tile(target, vectors, match.taken))
             choices += [
                 tile_size("band", band, height, "rows that each panel serves", 8),
                 tile_size("rows", rows, min(height, MOST_ROWS), "rows in a register tile"),

@@ -13,7 +13,8 @@ from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import DOT_UNIT, PACKED
-from clew.schedules.library.products import dot_lanes, dot_tile
+from clew.schedules.library.products import dot_lanes, dot_tile, registers_taken
+from clew.schedules.library.tile_sizes import rows_of_tile
 from clew.schedules.rule import Work
 from clew.schedules.rules.conv import Conv, Convolution
 from clew.schedules.space import Settings
@@ -22,9 +23,12 @@ from clew.schedules.stages import StageInfo
 
 @dataclass(frozen=True)
 class DotConvolution(Convolution):
-    """A convolution whose operands have dot groups of `group` elements."""
+    """A convolution whose operands have dot groups of `group` elements. The instruction takes
+    `taken` registers besides those of sums and operands.
+    """
 
     group: int
+    taken: int
 
 
 class DotConv(Conv):
@@ -42,7 +46,12 @@ class DotConv(Conv):
         return DotConvolution(
             found.start, target, found.anchor, found.root, found.image,
             min(found.image.lanes, lanes), found.own_channels, found.flat, product.group,
+            registers_taken(product, target),
         )  # fmt: skip
+
+    def most_rows(self, match: Convolution, vectors: int) -> int:
+        assert isinstance(match, DotConvolution)
+        return rows_of_tile(match.target, vectors, match.taken)
 
     def tile(
         self, schedule: Schedule, info: StageInfo, match: Convolution, settings: Settings
