@@ -125,7 +125,7 @@ class Elementwise(Rule[Elements]):
             return Space()
         extent, lanes = match.start.extent(match.axes[-1]), match.lanes
         vectors = 1
-        if _is_chain_of_floats(match.info):
+        if match.info.is_chain_of_floats:
             vectors = lanes_of_chains(match.target, extent, lanes) // lanes
         most = MOST_LANES // lanes
         options = tuple(v for v in (1, 2, 4) if v == 1 or (v <= most and not extent % (lanes * v)))
@@ -206,12 +206,6 @@ def _join_short(schedule: Schedule, root: str, axes: list[str], lanes: int) -> N
         if not unrolled_vectors(info, fused, min(lanes, trial.extent(fused))):
             return
         axes[-2:] = [schedule.fuse(axes[-2], axes[-1])]
-
-
-def _is_chain_of_floats(info: StageInfo) -> bool:
-    """Whether each element is a long chain of instructions, all of them on `f32`."""
-    dtypes = {load.dtype for _, load in reads(info.store)} | {info.store.buffer.dtype}
-    return info.is_costly and dtypes == {"f32"}
 
 
 def _axis_across(info: StageInfo, axes: list[str], target: Target) -> tuple[str, int, int] | None:
