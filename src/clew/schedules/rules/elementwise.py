@@ -15,6 +15,7 @@ from clew.ir.types import memory_bytes
 from clew.loop.affine import Simplifier, contains, is_clamp
 from clew.loop.ir import buffer_loads, reads
 from clew.loop.primitives.loops import MOST_LANES
+from clew.loop.primitives.prefetch import CACHE_LINE_BYTES
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.library import interleave
@@ -81,7 +82,6 @@ class Elementwise(Rule[Elements]):
     def match(self, work: Work, target: Target) -> Elements | None:
         schedule, root = work.start.copy(), work.root.name
         info = work.root
-        write_past_caches(schedule, info, target)
         if not info.axes:
             return Elements(schedule, target, root, (), "scalar")
         axes = list(info.axes)
@@ -135,6 +135,8 @@ class Elementwise(Rule[Elements]):
     def schedule(self, match: Elements, settings: Settings) -> Schedule:
         schedule, _ = match.begin()
         axes = list(match.axes)
+        if match.way != "tiles" or _writes_lines(match):
+            write_past_caches(schedule, match.info, match.target)
         if match.way == "interleave":
             interleave.schedule(schedule, match.info, axes, match.target)
         elif match.way == "tiles":
@@ -240,6 +242,16 @@ def _neighbors(load: Load, index: Index, simplifier: Simplifier) -> int:
             return tile
         tile //= 2
     return 0
+
+
+def _writes_lines(match: Elements) -> bool:
+    """Whether each vector of a tile is a whole cache line of the result. Nontemporal stores of
+    parts, with stores to many other lines between them, took 1.5 to 4 times as long as usual stores
+    (Zen 3, 32-byte vectors).
+    """
+    dtype, last = match.info.store.buffer.dtype, match.start.extent(match.axes[-1])
+    vector_bytes = match.target.vector_lanes(dtype) * memory_bytes(dtype)
+    return vector_bytes >= CACHE_LINE_BYTES and last * memory_bytes(dtype) % CACHE_LINE_BYTES == 0
 
 
 def _in_tiles(schedule: Schedule, match: Elements, axes: list[str], tile: int) -> None:
