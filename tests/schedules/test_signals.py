@@ -14,6 +14,7 @@ from clew.backends.cpu.lowering import KernelSource
 from clew.compiler import passes_for
 from clew.ir.expr import Function, Tuple
 from clew.ir.module import Module
+from clew.machine.target import Target
 from clew.passes.manager import PassManager
 
 
@@ -24,21 +25,23 @@ def convolution(channels: int, filters: int, length: int, window: int, step: int
     return Module({"main": Function(graph.inputs, Tuple([found]), {"outputs": ("y",)})})
 
 
-def pixels_of_band(module: Module) -> int:
-    """The default of the choice `band` for AVX2."""
-    (target,) = (t for t in targets() if t.name == "cpu-avx2")
+def band(module: Module, target: Target) -> int:
+    """The default of the choice `band`."""
     manager = PassManager(passes_for(target, 3, "f32"), target=target, trace=False)
     plans = [KernelSource(call.op, target).plan for call in kernel_calls(manager.run(module))]
-    text = " ".join(str(applied) for plan in plans for applied in plan.decisions)
-    found = re.search(r"conv: .*band=(\d+)", text)
+    found = re.search(r"conv: .*band=(\d+)", " ".join(str(d) for p in plans for d in p.decisions))
     assert found is not None
     return int(found[1])
 
 
-def test_long_signals_are_read_in_bands_that_stay_in_cache() -> None:
-    assert 500 < pixels_of_band(convolution(80, 384, 3000, 3)) < 700  # of 320 bytes
-    assert 80 < pixels_of_band(convolution(512, 64, 1000, 1)) < 110
-    assert pixels_of_band(convolution(32, 64, 400, 3)) == 400  # all of it stays
+@pytest.mark.parametrize(("channels", "filters", "window"), [(80, 384, 3), (512, 64, 1)])
+def test_long_signals_are_read_in_bands_that_stay_in_cache(
+    channels: int, filters: int, window: int
+) -> None:
+    (target,) = (t for t in targets() if t.name == "cpu-avx2")
+    pixels = band(convolution(channels, filters, 3000, window), target)
+    assert 0.3 < pixels * channels * 4 / target.l2_bytes < 0.5
+    assert band(convolution(channels, filters, 30, window), target) == 30  # all of it stays
 
 
 @pytest.mark.parametrize("threads", [1, 2])
