@@ -244,9 +244,10 @@ def _fits_better_flat(image: Image, most: int) -> bool:
 
 def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) -> int:
     """Returns the number of result lines (of pixels, if the image is a single line) whose part of
-    the image stays in the second-level cache while panels of weights stream by; all lines if there are only a few panels, or if the image is
-    read in windows and reading it for each panel takes less time than reading all weights for each
-    band. Pixels without windows are read too fast to come from farther away.
+    the image stays in the second-level cache while panels of weights stream by; all of them if
+    there are only a few panels, or if the image is read in windows and reading it for each panel
+    takes less time than reading all weights for each band. Pixels without windows are read too fast
+    to come from farther away.
     """
     load, units = _image_of(info), _units(image)
     if panels < _FEW_PANELS:
@@ -284,9 +285,9 @@ def _reads_pixels(info: StageInfo) -> bool:
 
 
 def _is_crowded(info: StageInfo, image: Image, target: Target, kept: int) -> bool:
-    """Whether a band of `kept` lines or pixels is slow to read although it fits in the second-level cache:
-    each tile reads a few pixels of very many blocks, or blocks compete for the same places in the
-    cache, because their distance is a multiple of many places.
+    """Whether a band of `kept` lines or pixels is slow to read although it fits in the second-level
+    cache: each tile reads a few pixels of very many blocks, or blocks compete for the same places
+    in the cache, because their distance is a multiple of many places.
     """
     load = _image_of(info)
     blocks, *rest = load.source.typical_shape[1:]
