@@ -104,6 +104,18 @@ def test_large_outputs_go_past_the_caches() -> None:
         assert any(isinstance(s, Store) and s.nontemporal for s in walk(nest.body)) is past
 
 
+@pytest.mark.parametrize(
+    ("name", "rows", "past"),
+    [("cpu-avx2", 4096, False), ("cpu-avx512", 4096, True), ("cpu-avx512", 4104, False)],
+)
+def test_large_transposes_go_past_the_caches_in_whole_lines(
+    name: str, rows: int, past: bool
+) -> None:
+    nest = transpose((rows, 2048), (1, 0), "f32")
+    found = schedule_kernel(nest, target_of(name)).schedule.finished()
+    assert any(isinstance(s, Store) and s.nontemporal for s in walk(found.body)) is past
+
+
 @pytest.mark.parametrize("n", [1000, 1024])
 def test_stores_past_the_caches(n: int) -> None:
     schedule = Schedule(scaled(n))

@@ -9,7 +9,7 @@ import pytest
 
 import clew
 from clew import te
-from clew.codegen.narrowing import narrowed
+from clew.codegen.narrowing import fits_32_bits, narrowed
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
@@ -55,6 +55,31 @@ def test_casts_that_keep_all_numbers(dtype: str, low: int, high: float, limits: 
         replaced = limits[0] == low  # the clamp is the lower bound
         assert (found.number is number) is not replaced
         assert len(found.inside) == 1
+
+
+def _position(low: float, high: float, *, known: bool = True, op: str = "floor") -> Scalar:
+    """A float in a range, rounded down; with `known`, NaN is replaced."""
+    x = placeholder((8,), "f32", "x")[0]
+    number = te.select(te.call("isnan", x), te.as_scalar(low, "f32"), x) if known else x
+    number = binary("max", number, Imm(low, "f32"))
+    return te.call(op, binary("min", number, binary("add", Imm(high, "f32"), Imm(2.0, "f32"))))
+
+
+@pytest.mark.parametrize(
+    ("number", "fits"),
+    [
+        (_position(-3.0, 56.0), True),
+        (_position(-3.0, 2.0**31 - 256), True),
+        (_position(-3.0, 2.0**31), False),
+        (_position(-(2.0**32), 56.0), False),
+        (_position(-3.0, 56.0, known=False), False),  # of NaN, the lowest i64
+        (_position(-3.0, float("inf")), False),
+        (_position(-3.0, 56.0, op="sqrt"), False),
+    ],
+)
+def test_positions_that_fit_32_bits(number: Scalar, fits: bool) -> None:
+    assert fits_32_bits(Cast("i64", Inlined("s", number))) == fits
+    assert not fits_32_bits(Cast("i32", number))
 
 
 def test_casts_of_narrow_numbers_and_offsets() -> None:

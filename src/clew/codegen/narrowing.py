@@ -9,13 +9,14 @@ range, it would shuffle bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, inf, isfinite, isnan
 from typing import TypeAlias
 
 from clew.ir.types import bits, integer_limits, is_integer
-from clew.te.expr import Binary, Cast, Imm, Inlined, Intrinsic, Scalar
+from clew.te.expr import Binary, Cast, Imm, Inlined, Intrinsic, Scalar, Select
 
 Bounds: TypeAlias = "tuple[int, int]"
+FloatBounds: TypeAlias = "tuple[float, float]"
 
 _WHOLE = "i32"
 _PAIRED = 16
@@ -60,6 +61,48 @@ def narrowed(expr: Cast) -> Narrowed | None:
             if _bounds(bound) == (limits[0], limits[0]):  # the clamp is this bound
                 return Narrowed(value, *limits, offset, inside)
     return Narrowed(number, *limits, offset, inside)
+
+
+def fits_32_bits(expr: Cast) -> bool:
+    """Whether a cast from `f32` to `i64` gives numbers that `i32` holds, such as the position of an
+    element: x86 without AVX-512 converts only to `i32` in vectors.
+    """
+    if expr.dtype != "i64" or expr.a.dtype != "f32":
+        return False
+    found = _float_bounds(expr.a)
+    low, high = integer_limits(_WHOLE)
+    return found is not None and low <= found[0] and found[1] < high
+
+
+def _float_bounds(expr: Scalar, depth: int = _DEPTH) -> FloatBounds | None:
+    """Returns the lowest and the highest number that a float may be; None if it may be NaN."""
+    if depth == 0:
+        return None
+    match expr:
+        case Inlined():
+            return _float_bounds(expr.value, depth - 1)
+        case Imm():
+            value = float(expr.value)
+            return None if isnan(value) else (value, value)
+        case Cast() if is_integer(expr.a.dtype):
+            low, high = _bounds(expr.a, depth - 1)
+            return float(low), float(high)
+        case Select(cond=Intrinsic(name="isnan", args=(x,)), a=instead, b=y) if x is y:
+            found = _float_bounds(instead, depth - 1)
+            return found and (-inf, inf)
+        case Intrinsic(name="floor" | "ceil" | "trunc" | "round", args=(x,)):
+            found = _float_bounds(x, depth - 1)
+            return found and (found[0] - 1, found[1] + 1)
+        case Binary(op="max" | "min" | "add"):
+            one, other = _float_bounds(expr.a, depth - 1), _float_bounds(expr.b, depth - 1)
+            if one is None or other is None:
+                return None
+            if expr.op == "add":
+                ends = (one[0] + other[0], one[1] + other[1])
+                return ends if all(map(isfinite, ends)) else None
+            pick = max if expr.op == "max" else min
+            return pick(one[0], other[0]), pick(one[1], other[1])
+    return None
 
 
 def _narrows(expr: Cast) -> bool:

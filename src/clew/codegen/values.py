@@ -12,7 +12,7 @@ from clew.codegen.lane_masks import lanes_at_least_zero
 from clew.codegen.lanes import literal
 from clew.codegen.math import arith
 from clew.codegen.math.vmath import intrinsic
-from clew.codegen.narrowing import narrowed
+from clew.codegen.narrowing import fits_32_bits, narrowed
 from clew.codegen.quotients import (
     MOST,
     Divisor,
@@ -162,6 +162,8 @@ class Values(Indices):
                 self.b, expr.dtype, self.value(whole.args[0])
             ):
                 return found
+            case Cast(dtype="i64") if self.lanes > 1 and fits_32_bits(expr):
+                return arith.cast(self.b, "i64", arith.cast(self.b, "i32", self.value(expr.a)))
             case Cast():
                 return self._packed(expr) or arith.cast(self.b, expr.dtype, self.value(expr.a))
             case Bitcast():

@@ -141,6 +141,12 @@ class StageInfo:
             for node in nodes(self.store.value)
         )
 
+    @property
+    def is_chain_of_floats(self) -> bool:
+        """Whether each element is a long chain of instructions, all of them on `f32`."""
+        dtypes = {load.dtype for _, load in reads(self.store)} | {self.store.buffer.dtype}
+        return self.is_costly and dtypes == {"f32"}
+
 
 def stage_infos(schedule: Schedule) -> dict[str, StageInfo]:
     """Returns the stages that have their own loops, in order. The entry of a reduction describes

@@ -41,11 +41,16 @@ _LN2_HIGH: Final = 0.693359375
 _LN2_LOW: Final = math.log(2) - _LN2_HIGH
 # Adding it to a float rounds the float to an integer in the low bits.
 _ROUNDER: Final = 1.5 * 2**23
+_MANTISSA_BITS: Final = 23
+_BIAS: Final = 127
 _BYTE_BITS: Final = 8
 MOST_LANES: Final = 16
 ROUND_AS_USUAL: Final = 4
-_ONE_BITS: Final = 0x3F800000
 _SQRT_HALF_BITS: Final = 0x3F3504F3
+_ONE_BITS: Final = 0x3F800000
+# exp(x) for x = r from -ln(2)/2 to ln(2)/2
+_EXP: Final = (1.0, 1.0, *poly.EXP_F32)
+_LEAST_EXPONENT: Final = -151  # powers of two below are 0, as is this one
 
 
 def intrinsic(b: Builder, name: str, args: Sequence[Value]) -> Value:
@@ -80,43 +85,53 @@ def _apply(name: str, args: Sequence[Lanes]) -> Lanes:
     return exact.convert("fptrunc", "f32")
 
 
-def _split_exponent(x: Lanes) -> tuple[Lanes, Lanes, Lanes]:
-    """Returns `n`, `n` in the low bits of an integer, and `u`: exp(x) = 2**n * (1 + u).
+def _reduce(x: Lanes, offset: int = 0) -> tuple[Lanes, Lanes, Lanes]:
+    """Returns `n`, the power 2**(n + offset), and `r`: x = n * ln 2 + r.
 
-    |x| is below 2**20; `u` is within 0.42 of 0. NaN gives a NaN `u`.
+    |x| is below 2**20; `r` is within 0.35 of 0. NaN gives a NaN `r`.
     """
-    shifted = fma(x, 1 / math.log(2), _ROUNDER)
-    n = shifted - _ROUNDER
+    rounder = _ROUNDER + _BIAS + offset
+    shifted = fma(x, 1 / math.log(2), rounder)
+    n = shifted - rounder
     r = fma(n, -_LN2_LOW, fma(n, -_LN2_HIGH, x))
-    return n, shifted.bits(), fma(horner(r, poly.EXP_F32), r * r, r)
+    return n, _power_of_two(shifted), r
 
 
-def _scale_by_halves(x: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
-    """Returns `x * 2**n` for `n` (in the low bits) between -256 and 255; 0 in lanes that are
-    `gone`.
+def _power_of_two(shifted: Lanes) -> Lanes:
+    """Returns 2**n for `n` (plus the bias, in the low bits) between -126 and 127."""
+    return (shifted.bits() << _MANTISSA_BITS).from_bits()
 
-    It takes two steps, because 2**n itself may be out of range; only the second can round. A
-    product that rounds to 0 is many times slower on processors than a product with 0.
+
+def _exp_less_one(r: Lanes) -> Lanes:
+    """Returns `exp(r) - 1` for `r` within 0.35 of 0."""
+    return fma(horner(r, poly.EXP_F32), r * r, r)
+
+
+def _scale_in_two_steps(x: Lanes, half: Lanes) -> Lanes:
+    """Returns `x * 2**n`, given 2**(n - 1), for `n` between -151 and 128.
+
+    Two products, because 2**n itself may be out of range; only the second can round. Its factor is
+    2, or less where the result may be denormal, and 0 for the least `n`: a product that rounds to 0
+    is many times slower on processors than a product with 0.
     """
-    exponent = rounder << 23  # all but the low bits of the rounder are shifted out
-    half = (exponent >> 1) & -(1 << 23)
-    first = half + _ONE_BITS
-    second = exponent - half + _ONE_BITS
-    return x * first.from_bits() * pick(gone, second.like(0), second).from_bits()
+    exponent = half.bits()
+    first = at_least(exponent, (_BIAS * 2 + _LEAST_EXPONENT) << _MANTISSA_BITS)
+    second = exponent - first + ((_BIAS + 1) << _MANTISSA_BITS)
+    return x * first.from_bits() * second.from_bits()
 
 
-def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
-    """Returns `x * 2**n`, rounded once; 0 in lanes that are `gone`. `n` is also in the low bits of
-    `rounder`.
+def _scale(x: Lanes, n: Lanes, half: Lanes) -> Lanes:
+    """Returns `x * 2**n`, rounded once, for `n` between -151 (which gives 0) and 128. `half` is
+    2**(n - 1).
     """
     lanes = x.value.lanes
     instructions = x.b.module.instructions
     if lanes > MOST_LANES and instructions.scale(MOST_LANES):
-        return in_halves(_scale, (x, n, rounder, gone))
+        return in_halves(_scale, (x, n, half))
     function = instructions.scale(lanes)
     if not function:
-        return _scale_by_halves(x, rounder, gone)
-    kept = ~gone
+        return _scale_in_two_steps(x, half)
+    kept = ~(n <= _LEAST_EXPONENT)
     mask, b = kept.value, x.b
     if lanes < _BYTE_BITS:
         zeros = literal(False, "bool", lanes)
@@ -130,44 +145,38 @@ def _scale(x: Lanes, n: Lanes, rounder: Lanes, gone: Lanes) -> Lanes:
     return Lanes(b, b.call(function, args, "f32", lanes))
 
 
-def _power_of_two(rounder: Lanes) -> Lanes:
-    """Returns 2**n for `n` (in the low bits) between -126 and 127."""
-    return ((rounder << 23) + _ONE_BITS).from_bits()
-
-
 def _exp(x: Lanes) -> Lanes:
-    bounded = at_most(at_least(x, -104.0), 89.0)
-    n, rounder, u = _split_exponent(bounded)
-    return _scale(u + 1.0, n, rounder, x <= -104.0)
+    n, half, r = _reduce(at_most(at_least(x, _LEAST_EXPONENT * math.log(2)), 89.0), -1)
+    return _scale(horner(r, _EXP), n, half)
 
 
 def _exp2(x: Lanes) -> Lanes:
-    bounded = at_most(at_least(x, -151.0), 129.0)
-    shifted = bounded + _ROUNDER
-    n = shifted - _ROUNDER
+    bounded = at_most(at_least(x, float(_LEAST_EXPONENT)), 128.0)
+    rounder = _ROUNDER + _BIAS - 1
+    shifted = bounded + rounder
+    n = shifted - rounder
     r = bounded - n
     # ln 2 in two parts: the low one is added to the rest of the sum.
     high = float.fromhex("0x1.62e4p-1")
     rest = fma(fma(r, horner(r, poly.EXP2_F32), math.log(2) - high), r, r * high)
-    return _scale(rest + 1.0, n, shifted.bits(), x <= -151.0)
+    return _scale(rest + 1.0, n, _power_of_two(shifted))
 
 
 def _expm1(x: Lanes) -> Lanes:
-    _, rounder, u = _split_exponent(at_most(at_least(x, -20.0), 89.0))
-    half = _power_of_two(rounder - 1)  # 2**128 is out of range
-    near = fma(half, u, half - 0.5) * 2.0
+    # Halves, because 2**128 is out of range.
+    _, half, r = _reduce(at_most(at_least(x, -20.0), 89.0), -1)
+    near = fma(half, _exp_less_one(r), half - 0.5) * 2.0
     return pick(x.abs() < 2.0**-30, x, near)
 
 
 def _sigmoid(x: Lanes) -> Lanes:
     """Computes `c / (c + c * exp(-x))`, where `c` keeps the sum in range for denormal results."""
-    negated = at_most(at_least(-x, -80.0), 104.0)
-    n, rounder, u = _split_exponent(negated)
-    c = pick(n > 64.0, n.like(2.0**-64), 1.0)
-    power = ((rounder << 23) + c.bits()).from_bits()
+    scale = -24
+    _, power, r = _reduce(-at_most(at_least(x, _LEAST_EXPONENT * math.log(2)), 40.0), scale)
+    c = 2.0**scale
     total = power + c
     lost = c - (total - power)  # so that the sum is rounded only once
-    return c / (fma(power, u, lost) + total)
+    return c / (fma(power, _exp_less_one(r), lost) + total)
 
 
 def _tanh(x: Lanes) -> Lanes:
@@ -175,9 +184,8 @@ def _tanh(x: Lanes) -> Lanes:
     size = x.abs()
     z = x * x
     small = fma(horner(z, poly.TANH_F32) * z, size, size)
-    _, rounder, u = _split_exponent(at_most(size, 9.5) * 2.0)
-    power = _power_of_two(rounder)
-    large = 1.0 - 2.0 / fma(power, u, power + 1.0)
+    _, power, r = _reduce(at_most(size, 9.5) * 2.0)
+    large = 1.0 - 2.0 / fma(power, horner(r, _EXP), 1.0)
     return pick(size < 0.625, small, large).intrinsic("llvm.copysign", x)
 
 
@@ -186,8 +194,8 @@ def _erf(x: Lanes) -> Lanes:
     size = x.abs()
     small = fma(horner(x * x, poly.ERF_SMALL_F32), size, size)
     t = at_most(size, 4.0)
-    _, rounder, u = _split_exponent(-fma(horner(t, poly.ERF_LARGE_F32), t, t))
-    large = 1.0 - (u + 1.0) * _power_of_two(rounder)
+    _, power, r = _reduce(-fma(horner(t, poly.ERF_LARGE_F32), t, t))
+    large = fma(-power, horner(r, _EXP), 1.0)
     return pick(size < 0.9375, small, large).intrinsic("llvm.copysign", x)
 
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.loop.affine import Simplifier
+from clew.loop.primitives.loops import MOST_LANES
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
+from clew.schedules.library.tile_sizes import lanes_of_chains, vector_factor
 from clew.schedules.stages import StageInfo, lane_stride, largest_load, walks_as_one
 from clew.support.errors import ScheduleError
 from clew.te.expr import Index, Load
@@ -21,9 +23,12 @@ def reduce_in_vectors(
     schedule: Schedule, info: StageInfo, target: Target, partial: int = PARTIAL_VECTORS
 ) -> None:
     """Vectorizes a reduction along its innermost reduction axis, with partial results in the lanes.
-    A long reduction keeps `partial` vectors of partial results.
+    A long reduction keeps `partial` vectors of partial results. They are one long vector if each
+    element takes a long chain of instructions, so that the instructions alternate.
     """
     lanes = target.vector_lanes(info.store.buffer.dtype)
+    if info.is_chain_of_floats:
+        lanes, partial = min(lanes * partial, MOST_LANES), 1
     deepest = info.reduction_axes[-1]
     load = largest_load(info)
     if load is None or schedule.extent(deepest) < 2:
@@ -116,9 +121,14 @@ def split_columns(schedule: Schedule, column: str, lanes: int) -> None:
 
 
 def vectorize_last(schedule: Schedule, last: list[str], target: Target, info: StageInfo) -> None:
-    """Vectorizes a stage's last loop."""
+    """Vectorizes a stage's last loop; several vectors at a time, if each is a long chain of
+    instructions.
+    """
     if not last or schedule.extent(last[0]) < 2:
         return
-    lanes = min(target.vector_lanes(info.store.buffer.dtype), schedule.extent(last[0]))
+    extent = schedule.extent(last[0])
+    lanes = vector_factor(target, info.store.buffer.dtype, extent)
+    if info.is_chain_of_floats:
+        lanes = lanes_of_chains(target, extent, lanes, whole=False)
     _, lane = schedule.split(last[0], lanes)
     schedule.vectorize(lane)

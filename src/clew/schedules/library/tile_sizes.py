@@ -95,9 +95,10 @@ def vector_factor(target: Target, dtype: str, extent: int) -> int:
     return min(target.vector_lanes(dtype), extent)
 
 
-def lanes_of_chains(target: Target, extent: int, lanes: int) -> int:
+def lanes_of_chains(target: Target, extent: int, lanes: int, *, whole: bool = True) -> int:
     """Returns the lanes to compute together if each of `lanes` needs a long dependent chain of
-    instructions: several vectors, if the axis divides into them.
+    instructions: several vectors, if the axis divides into them or, unless they must be `whole`,
+    has at least two such groups.
 
     A core's reorder window holds only one or two more chains as long as a GELU's. If the
     instructions of several vectors alternate, their latencies overlap: with four vectors, a GELU
@@ -105,4 +106,7 @@ def lanes_of_chains(target: Target, extent: int, lanes: int) -> int:
     """
     if lanes != target.vector_lanes("f32"):
         return lanes
-    return math.gcd(extent, _MOST_CHAINS * lanes) if extent % lanes == 0 else lanes
+    most = _MOST_CHAINS * lanes
+    if not whole and extent >= 2 * most:
+        return most
+    return math.gcd(extent, most) if extent % lanes == 0 else lanes

@@ -116,6 +116,7 @@ class Conv(Rule[Convolution]):
             columns = balanced(width, most)
             lines = balanced(height, max(1, most // columns))
         kept = _lines_in_cache(match.info, image, match.target, panels)
+        units = _units(image)
         if not flat and kept == image.height >= _LINES_OF_FREE and _is_free(image):
             columns, lines = balanced(width, max(1, most // _LINES_OF_FREE)), _LINES_OF_FREE
         choices = [
@@ -124,7 +125,9 @@ class Conv(Rule[Convolution]):
                 "columns", columns, min(width, MOST_ROWS), "pixels of a line in a register tile"
             ),
             tile_size("lines", lines, min(height, MOST_ROWS), "lines in a register tile"),
-            tile_size("band", kept, image.height, "lines that each panel of weights serves"),
+            tile_size(
+                "band", kept, units, "lines, or pixels of a single one, that each panel serves"
+            ),
             Choice("unroll", 0, UNROLLED, "unrolled reduction steps; 0: by the tile's size"),
             flag("prefetch", True, "prefetch the next panel while one is in use"),
         ]
@@ -134,7 +137,7 @@ class Conv(Rule[Convolution]):
                 about = "bands that share a line, if the image is one line"
                 choices.append(Choice("shares", 1, (1, 2, 4), about))
         if not match.own_channels and _reads_pixels(match.info):
-            copied = kept < image.height and _is_crowded(match.info, image, match.target, kept)
+            copied = kept < units and _is_crowded(match.info, image, match.target, kept)
             about = "copy a band of the image for all its panels: 1 by blocks, 2 pixel by pixel"
             choices.append(Choice("copied", int(copied), (0, _BY_BLOCKS, _BY_PIXELS), about))
         return Space(tuple(choices))
@@ -146,15 +149,18 @@ class Conv(Rule[Convolution]):
         info, vectors, columns = infos[match.anchor], settings["vectors"], settings["columns"]
         out = match.result(schedule)
         n, co, *rows, ow, ci = infos[match.root].axes_in(out)
-        outer = [n]
         schedule.reorder(co, n, *rows, ow, ci)  # outermost: an odd block is a separate nest
         co_outer, co_inner = schedule.split(co, vectors)
+        outer = [n]
+        if not flat and _is_line(match.image):
+            outer, rows = [n, *rows], []
         down, *across = [*rows, ow]
         kept = settings["band"] * (match.image.width if flat else 1)
         if flat and "shares" in settings:
             kept = max(columns, kept // settings["shares"])
         if kept < schedule.extent(down):
-            schedule.reorder(down, n, co_outer, co_inner, *across, ci)  # bands may differ in height
+            # Bands may differ in height.
+            schedule.reorder(down, *outer, co_outer, co_inner, *across, ci)
             unit = settings["lines"] if rows else columns  # whole tiles
             most = max(kept // unit, 1)
             height = unit * balanced(-(-schedule.extent(down) // unit), most)
@@ -218,6 +224,16 @@ def _loops_of(info: StageInfo, buffer: str) -> list[str]:
     return [name for name in (*info.axes, *info.reduction_axes) if name in read]
 
 
+def _is_line(image: Image) -> bool:
+    """Whether the image is a signal: a single line, with bands of pixels instead of lines."""
+    return image.shape[2] == 1 and image.width > 1
+
+
+def _units(image: Image) -> int:
+    """Returns the number of what bands consist of: lines, or pixels of a single line."""
+    return image.width if _is_line(image) else image.height
+
+
 def _is_free(image: Image) -> bool:
     """Whether only a run knows the numbers of lines and of pixels in a line."""
     return all(isinstance(extent, SymDim) for extent in image.shape[2:4])
@@ -231,23 +247,24 @@ def _fits_better_flat(image: Image, most: int) -> bool:
 
 
 def _lines_in_cache(info: StageInfo, image: Image, target: Target, panels: int) -> int:
-    """Returns the number of result lines whose part of the image stays in the second-level cache
-    while panels of weights stream by; all lines if there are only a few panels, or if the image is
-    read in windows and reading it for each panel takes less time than reading all weights for each
-    band. Pixels without windows are read too fast to come from farther away.
+    """Returns the number of result lines (of pixels, if the image is a single line) whose part of
+    the image stays in the second-level cache while panels of weights stream by; all of them if
+    there are only a few panels, or if the image is read in windows and reading it for each panel
+    takes less time than reading all weights for each band. Pixels without windows are read too fast
+    to come from farther away.
     """
-    load = _image_of(info)
+    load, units = _image_of(info), _units(image)
     if panels < _FEW_PANELS:
-        return image.height
+        return units
     over = (n.index for n in info.loops if n.name in info.reduction_axes)
     frames = math.prod(i.extent for i in over if contains(load.indices[0], i))
     image_bytes = frames * load.source.typical_bytes / load.source.typical_shape[0]
-    kept = max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / (image_bytes / image.height)))
-    bands = -(-image.height // kept)
+    kept = max(1, int(target.l2_bytes * _SHARE_OF_IMAGE / (image_bytes / units)))
+    bands = -(-units // kept)
     has_window = any(n.typical > 1 for n in info.loops if n.index.role == roles.TAP)
     if has_window and _weight_bytes(info) * (bands - 1) > image_bytes * panels:
-        return image.height
-    return min(image.height, kept)
+        return units
+    return min(units, kept)
 
 
 def _weight_bytes(info: StageInfo) -> int:
@@ -272,16 +289,16 @@ def _reads_pixels(info: StageInfo) -> bool:
 
 
 def _is_crowded(info: StageInfo, image: Image, target: Target, kept: int) -> bool:
-    """Whether a band of `kept` lines is slow to read although it fits in the second-level cache:
-    each tile reads a few pixels of very many blocks, or blocks compete for the same places in the
-    cache, because their distance is a multiple of many places.
+    """Whether a band of `kept` lines or pixels is slow to read although it fits in the second-level
+    cache: each tile reads a few pixels of very many blocks, or blocks compete for the same places
+    in the cache, because their distance is a multiple of many places.
     """
     load = _image_of(info)
     blocks, *rest = load.source.typical_shape[1:]
     if blocks >= _MANY_BLOCKS:
         return True
     block_bytes = math.prod(rest) * memory_bytes(load.source.dtype)
-    run_bytes = block_bytes * kept // image.height
+    run_bytes = block_bytes * kept // _units(image)
     way_bytes = target.l2_bytes // _WAYS
     step = math.gcd(block_bytes, way_bytes)
     places = way_bytes // step * min(run_bytes, step)
