@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.profile.report import Profile
+    from clew.quantization import Quantized, Recipe, Rule, Scheme, Where, quantize
     from clew.runtime.session import Session
     from clew.runtime.spaces import MemorySpace
     from clew.support.budgets import Budgets
@@ -88,6 +89,11 @@ _HOMES: Final = {
     "SpecializedSizes": "clew.build.specializing",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
+    "Quantized": "clew.quantization",
+    "Recipe": "clew.quantization",
+    "Rule": "clew.quantization",
+    "Scheme": "clew.quantization",
+    "Where": "clew.quantization",
     "Target": "clew.machine.target",
     "Verdict": "clew.bisection",
     "all_ops": "clew.ops.registry",
@@ -110,6 +116,7 @@ _HOMES: Final = {
     "parse": "clew.frontends.text",
     "partition": "clew.extraction",
     "precision_report": "clew.precision",
+    "quantize": "clew.quantization",
     "register_op": "clew.ops.registry",
     "tap_states": "clew.tap",
     "TuneReport": "clew.tuning",
@@ -163,6 +170,7 @@ __all__ = [
     "Target",
     "TuneReport",
     "Verdict",
+    "Where",
     "__version__",
     "all_ops",
     "bisect",
@@ -183,6 +191,7 @@ __all__ = [
     "parse",
     "partition",
     "precision_report",
+    "quantize",
     "register_op",
     "schedule_for",
     "tap_states",

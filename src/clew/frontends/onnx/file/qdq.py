@@ -1,0 +1,268 @@
+"""Writes the quantized form of an ONNX file: the same nodes, with QuantizeLinear and
+DequantizeLinear at the operands of products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, helper, numpy_helper, version_converter
+
+from clew.frontends.onnx.budgets import current
+from clew.frontends.onnx.file.loader import read
+from clew.frontends.onnx.file.whole import read_whole
+from clew.frontends.onnx.importer import Importer
+from clew.support.errors import InputError
+from clew.support.writing import write_bytes
+
+Array = NDArray[Any]
+_OPSET: Final = 13  # the first in which DequantizeLinear has an axis
+_IR_VERSION: Final = 7
+_PRODUCTS: Final = ("Conv", "MatMul", "Gemm")
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A product to quantize: the layer that computes it, and the numbers of its operands.
+
+    `channel` is the axis of the weight for output channels. `scales` and `zeros` have one number
+    per channel, or one. `bias` is what is added per output channel, in floats or in integers with
+    the scales `bias_scales`; `adds` is the layer that adds it, and `norm` a batch norm that is part
+    of weight and bias, if there are such.
+    """
+
+    layer: str
+    scale: float
+    zero: Array
+    weight: Array
+    channel: int
+    scales: Array
+    zeros: Array
+    bias: Array | None = None
+    bias_scales: Array | None = None
+    adds: str = ""
+    norm: str = ""
+
+
+def write_quantized(
+    source: Any, path: Path, products: Sequence[Product], notes: Mapping[str, str]
+) -> None:
+    """Writes the file with these products quantized.
+
+    Errors: I396 for a layer that the file does not compute by Conv, MatMul or Gemm; I397 if the
+    file's operators cannot be converted to opset 13. Raises `OSError`.
+    """
+    writer = _Writer(_renamed(source))
+    for product in products:
+        writer.quantize(product)
+    write_bytes(path, writer.finished(notes).SerializeToString())
+
+
+def _renamed(source: Any) -> ModelProto:
+    """Returns the whole model, in which each node is called as its layer, at opset 13 or later."""
+    budgets = current()
+    importer = Importer(read(source, budgets), budgets)
+    importer.run()
+    model = ModelProto()
+    if isinstance(source, ModelProto):
+        model.CopyFrom(source)
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        model = ModelProto.FromString(bytes(source))
+    else:
+        model = read_whole(Path(source))
+    for index, node in enumerate(model.graph.node):
+        node.name = importer.layer_name(index)
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    if version < _OPSET:
+        try:
+            model = version_converter.convert_version(model, _OPSET)
+        except Exception as error:  # the converter raises RuntimeError and others
+            raise InputError(
+                "I397",
+                f"the model has opset {version}, and onnx cannot convert it to {_OPSET}: {error}",
+                hint="export it with a newer opset",
+            ) from error
+    model.ir_version = max(model.ir_version, _IR_VERSION)
+    return model
+
+
+class _Writer:
+    def __init__(self, model: ModelProto) -> None:
+        self._model = model
+        self._nodes: list[NodeProto] = list(model.graph.node)
+        self._by_layer = {n.name: n for n in self._nodes}
+        self._new: dict[int, list[NodeProto]] = {}  # by id of the node before which they stand
+        self._after: dict[int, list[NodeProto]] = {}
+        self._held: list[Any] = []
+        self._gone: set[int] = set()
+        self._data: dict[tuple[str, float, bytes], str] = {}
+        self._names = {i.name for i in model.graph.initializer} | {
+            name for n in self._nodes for name in (*n.input, *n.output)
+        }
+
+    def quantize(self, product: Product) -> None:
+        node = self._node(product.layer)
+        if node.op_type not in _PRODUCTS:
+            raise InputError(
+                "I396",
+                f"{node.op_type} has no quantized form in ONNX files",
+                layer=product.layer,
+                hint=f"keep the layer in floats; quantized are {', '.join(_PRODUCTS)}",
+            )
+        node.input[0] = self._quantized(node, node.input[0], product)
+        node.input[1] = self._weight(node, product)
+        last = node
+        if product.bias is not None:
+            last = self._bias(node, product)
+        if product.norm:
+            norm = self._node(product.norm)
+            last.output[0] = norm.output[0]
+            self._gone.add(id(norm))
+
+    def _node(self, layer: str) -> NodeProto:
+        found = self._by_layer.get(layer)
+        if found is None:
+            raise InputError("I396", "the file has no such node at top level", layer=layer)
+        return found
+
+    def _quantized(self, node: NodeProto, tensor: str, product: Product) -> str:
+        key = (tensor, product.scale, product.zero.tobytes() + product.zero.dtype.str.encode())
+        if key not in self._data:
+            base = f"{tensor}.quantized"
+            scale = self._constant(f"{tensor}.scale", np.float32(product.scale))
+            zero = self._constant(f"{tensor}.zero_point", product.zero)
+            integers, result = self._free(base), self._free(f"{tensor}.dequantized")
+            made = [
+                helper.make_node(
+                    "QuantizeLinear", [tensor, scale, zero], [integers], name=integers
+                ),
+                helper.make_node(
+                    "DequantizeLinear", [integers, scale, zero], [result], name=result
+                ),
+            ]
+            self._new.setdefault(id(node), []).extend(made)
+            self._data[key] = result
+        return self._data[key]
+
+    def _weight(self, node: NodeProto, product: Product) -> str:
+        weight, channel = product.weight, product.channel
+        if node.op_type == "Gemm":
+            transposed = any(a.name == "transB" and a.i for a in node.attribute)
+            if transposed != (channel == 0):
+                weight, channel = np.ascontiguousarray(weight.T), 1 - channel
+        name = node.input[1]
+        integers = self._constant(f"{name}.quantized", weight)
+        inputs = [integers, self._constant(f"{name}.scale", product.scales)]
+        inputs.append(self._constant(f"{name}.zero_point", product.zeros.astype(weight.dtype)))
+        return self._dequantized(node, f"{name}.dequantized", inputs, channel)
+
+    def _dequantized(self, node: NodeProto, name: str, inputs: Sequence[str], axis: int) -> str:
+        result = self._free(name)
+        made = helper.make_node("DequantizeLinear", inputs, [result], name=result, axis=axis)
+        self._new.setdefault(id(node), []).append(made)
+        return result
+
+    def _bias(self, node: NodeProto, product: Product) -> NodeProto:
+        """Adds the bias where the layer does, or behind it; returns the node with the result."""
+        assert product.bias is not None
+        name = f"{product.layer}.bias"
+        value = product.bias
+        if node.op_type == "MatMul" or product.adds:
+            numbers = value if product.bias_scales is None else value * product.bias_scales
+            constant = self._constant(name, numbers.astype(np.float32))
+            return self._added(node, product, constant)
+        if product.bias_scales is None:
+            made = self._constant(name, value.astype(np.float32))
+        else:
+            scales = product.bias_scales
+            inputs = [self._constant(f"{name}.quantized", value.astype(np.int32))]
+            inputs.append(self._constant(f"{name}.scale", scales))
+            zeros = np.zeros(scales.shape, np.int32)
+            inputs.append(self._constant(f"{name}.zero_point", zeros))
+            made = self._dequantized(node, f"{name}.dequantized", inputs, 0)
+        del node.input[2:]
+        node.input.append(made)
+        if node.op_type == "Gemm":
+            others = [a for a in node.attribute if a.name != "beta"]
+            del node.attribute[:]
+            node.attribute.extend(others)
+        return node
+
+    def _added(self, node: NodeProto, product: Product, constant: str) -> NodeProto:
+        if product.adds:
+            adder = self._node(product.adds)
+            own = [n for n, name in enumerate(adder.input) if name != node.output[0]]
+            if len(own) == 1 and node.output[0] in adder.input:
+                adder.input[own[0]] = constant
+                return adder
+        before = self._free(f"{node.output[0]}.uncorrected")
+        made = helper.make_node("Add", [before, constant], [node.output[0]], name=f"{before}.add")
+        node.output[0] = before
+        self._after.setdefault(id(node), []).append(made)
+        return made
+
+    def _constant(self, name: str, value: Any) -> str:
+        free = self._free(name)
+        self._held.append(numpy_helper.from_array(np.asarray(value), free))
+        return free
+
+    def _free(self, name: str) -> str:
+        found, count = name, 1
+        while found in self._names:
+            count += 1
+            found = f"{name}.{count}"
+        self._names.add(found)
+        return found
+
+    def finished(self, notes: Mapping[str, str]) -> ModelProto:
+        """Returns the model, without parameters and nodes that nothing reads any more."""
+        graph = self._model.graph
+        ordered: list[NodeProto] = []
+        for node in self._nodes:
+            if id(node) not in self._gone:
+                ordered += [*self._new.get(id(node), ()), node, *self._after.get(id(node), ())]
+        kept = _used(ordered, [o.name for o in graph.output])
+        read = {name for n in kept for name in _reads(n)} | {o.name for o in graph.output}
+        tensors = [t for t in (*graph.initializer, *self._held) if t.name in read]
+        inputs = [
+            i
+            for i in graph.input
+            if i.name in read or i.name not in {t.name for t in graph.initializer}
+        ]
+        infos = [v for v in graph.value_info if v.name in read]
+        for kind, values in (
+            ("node", kept),
+            ("initializer", tensors),
+            ("input", inputs),
+            ("value_info", infos),
+        ):
+            held = [type(v).FromString(v.SerializeToString()) for v in values]
+            del getattr(graph, kind)[:]
+            getattr(graph, kind).extend(held)
+        for key, note in notes.items():
+            self._model.metadata_props.add(key=key, value=note)
+        return self._model
+
+
+def _reads(node: NodeProto) -> set[str]:
+    found = set(node.input)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                found |= _reads(inner)
+            found |= {o.name for o in graph.output}
+    return found
+
+
+def _used(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if any(o in wanted for o in node.output):
+            kept.append(node)
+            wanted |= _reads(node)
+    return kept[::-1]

@@ -1,0 +1,126 @@
+"""The numbers of quantized layers: integers of weights, scales, zero points, corrected biases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.ir.expr import Constant, Expr
+from clew.ir.types import integer_limits, to_numpy
+from clew.ops.math.quantization import SUM
+from clew.ops.registry import get_op
+from clew.quantization.ranges import Grid, rounded, weight_scales
+from clew.quantization.scheme import Scheme
+from clew.quantization.sites import Site
+
+Array = NDArray[Any]
+_LIMITS: Final = integer_limits(SUM)
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """The quantized form of a site.
+
+    `weight` holds integers in the weight's shape; `scales` and `zeros` have one number per output
+    channel, or one in all. `correction` is added to the result, per output channel.
+    """
+
+    site: Site
+    scheme: Scheme
+    grid: Grid
+    weight: Array
+    scales: Array
+    zeros: Array
+    correction: Array | None = None
+
+    def corrected(self, correction: Array) -> Parameters:
+        """Returns the parameters with a correction."""
+        return replace(self, correction=correction.astype(np.float32))
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether each output channel has a scale."""
+        return self.scheme.granularity == "channel"
+
+    @property
+    def sum_scales(self) -> Array:
+        """The scales of sums of products, per output channel or one."""
+        found: Array = (np.float32(self.grid.scale) * self.scales).astype(np.float32)
+        return found
+
+    @property
+    def float_bias(self) -> Array | None:
+        """The numbers added per output channel, with the correction; None if there are none."""
+        constant = self.site.bias_constant
+        if constant is None:
+            return self.correction
+        bias = constant.data.reshape(-1)
+        return bias if self.correction is None else bias + self.correction
+
+    @property
+    def bias_integers(self) -> Array | None:
+        """The bias in steps of `sum_scales`, if the layer adds it itself and 32 bits hold it."""
+        bias, add = self.float_bias, self.site.bias
+        own = add is None or bool(set(self.site.call.span.layers) & set(add.span.layers))
+        if bias is None or not own:
+            return None
+        steps = np.rint(bias.astype(np.float64) / self.sum_scales)
+        fits = np.abs(steps).max(initial=0) < _LIMITS[1] // 2
+        return steps.astype(np.int32) if fits else None
+
+    # --- as expressions ---
+
+    def quantized_data(self, value: Expr) -> Expr:
+        """Returns the operand, rounded to the grid, as integers and back."""
+        scale = Constant(np.float32(self.grid.scale))
+        zero = Constant(np.array(self.grid.zero, to_numpy(self.grid.dtype)))
+        integers = get_op("quantize")(value, scale, zero, dtype=self.grid.dtype)
+        return get_op("dequantize")(integers, scale, zero)
+
+    def quantized_weight(self) -> Expr:
+        """Returns the weight, dequantized from integers."""
+        args: list[Expr] = [Constant(self.weight), Constant(self._along(self.scales))]
+        if self.zeros.any():
+            args.append(Constant(self._along(self.zeros.astype(self.weight.dtype))))
+        return get_op("dequantize")(*args)
+
+    def quantized_bias(self) -> Expr | None:
+        """Returns the corrected bias in the shape of the result, dequantized if it is of integers;
+        None if nothing is added.
+        """
+        bias, integers = self.float_bias, self.bias_integers
+        if bias is None:
+            return None
+        shape = (-1,) + (1,) * (-1 - self.site.result_axis)
+        if integers is None:
+            return Constant(bias.astype(np.float32).reshape(shape))
+        scales = (
+            np.broadcast_to(self.sum_scales, bias.shape)
+            if self.per_channel
+            else (self.sum_scales.reshape(()))
+        )
+        scale = Constant(
+            np.ascontiguousarray(scales.reshape(shape) if self.per_channel else scales)
+        )
+        return get_op("dequantize")(Constant(integers.reshape(shape)), scale)
+
+    def _along(self, numbers: Array) -> Array:
+        if not self.per_channel:
+            return numbers.reshape(())
+        shape = [1] * self.weight.ndim
+        shape[self.site.channel] = -1
+        return numbers.reshape(shape)
+
+
+def parameters_of(site: Site, scheme: Scheme, grid: Grid) -> Parameters:
+    """Returns the parameters of a site: its weight rounded to nearest."""
+    weight = site.weight.data
+    channel = site.channel if scheme.granularity == "channel" else None
+    limits = scheme.weight_limits
+    scales, zeros = weight_scales(weight, channel, limits, scheme.weight_range)
+    dtype = np.int8 if scheme.weights == "i8" else np.uint8
+    integers = rounded(weight, scales, zeros, channel, limits).astype(dtype)
+    return Parameters(site, scheme, grid, integers, scales, zeros)

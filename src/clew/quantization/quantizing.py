@@ -1,0 +1,276 @@
+"""`clew.quantize`: from a model and calibration data to a quantized model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from clew import frontends
+from clew.compiler import compile
+from clew.ir.module import Module
+from clew.machine.target import Target
+from clew.quantization.feeds import Feed, feeds_of
+from clew.quantization.norms import fold_norms
+from clew.quantization.observe import LocalError, distributions, local_errors
+from clew.quantization.parameters import Parameters, parameters_of
+from clew.quantization.ranges import Histogram, chosen_grid
+from clew.quantization.recipe import Recipe, recorded, replayed
+from clew.quantization.result import LayerRow, Quantized
+from clew.quantization.scheme import Rule, Scheme
+from clew.quantization.search import FloatSet, Judge, Sensitivity, sensitivity, smallest_floats
+from clew.quantization.simulate import Simulation
+from clew.quantization.sites import Site, point_name, sites_of
+from clew.quantization.where import Selects, all_where
+from clew.support.errors import InputError
+
+Array = NDArray[Any]
+Metric: TypeAlias = "Callable[[list[dict[str, Array]]], float]"
+_ASKED = "asked for"
+
+
+def quantize(
+    model: Module | frontends.ModelSource,
+    calibration: Any = None,
+    *,
+    scheme: Scheme | None = None,
+    keep: Selects | Iterable[Selects] = (),
+    rules: Sequence[Rule] = (),
+    max_error: float | None = None,
+    metric: Metric | None = None,
+    max_drop: float | None = None,
+    recipe: Recipe | str | Path | None = None,
+    sensitivities: bool = False,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    target: str | Target = "cpu",
+    threads: int | None = None,
+    on_progress: Callable[[str], None] | None = None,
+) -> Quantized:
+    """Returns a model whose products compute on integers.
+
+    `calibration` are inputs of calls: an iterable of them (mappings, tuples, or the only input); an
+    array, or a mapping of arrays, with samples along the first axis; a folder of `.npz` files, one
+    per call; or the text `drawn`. `scheme` is how layers are quantized, and `rules` are changes for
+    some of them. Layers that `keep` selects (by name, glob, `clew.Where` or a selection of
+    `clew.edit`) stay in floats.
+
+    With `max_error`, a bound on the relative error of the outputs, or with `metric`, any function
+    of the outputs by name for all samples, whose value may be `max_drop` less than in floats, the
+    smallest set of layers is kept in floats for which the bound holds: `floats` proves that none of
+    them can be left out. `sensitivities` measures each layer's effect on the outputs in any case.
+
+    `recipe` applies what an earlier call decided, without calibration data.
+
+    Errors: I047 (an output of floats is needed), I390 to I399, I400 (a bound that cannot be kept),
+    and those of loading and compiling.
+    """
+    say = on_progress or (lambda text: None)
+    source = None if isinstance(model, Module) else model
+    module = model if isinstance(model, Module) else frontends.load(model, inputs=inputs)
+    _check_bounds(max_error, metric, max_drop)
+    folded = fold_norms(module)
+    sites = sites_of(folded.module)
+    options = {"target": target, "threads": threads}
+    if isinstance(recipe, (str, Path)):
+        recipe = Recipe.load(recipe)
+    scheme = scheme or (recipe.scheme if recipe else Scheme())
+    all_rules = [*(recipe.rules if recipe else ()), *rules]
+    all_rules += [Rule(where, keep=True) for where in all_where(keep)]
+    schemes = _schemes(folded.module, sites, scheme, all_rules)
+    if recipe is not None and calibration is None:
+        parameters = replayed(recipe, sites, schemes)
+        kept = {**recipe.kept, **{s.name: _ASKED for s in sites if schemes[s.name] is None}}
+        made = replace(recipe, rules=tuple(all_rules), layers=recorded(parameters), kept=kept)
+        rows = _rows(sites, parameters, kept)
+        return Quantized(folded.module, made, rows, parameters, folded.into, source=source)
+    if calibration is None:
+        raise InputError(
+            "I392",
+            "there are no calibration data",
+            hint="give inputs of calls, or recipe=; 'drawn' calibrates on random data",
+        )
+    say("compiling the model in floats")
+    feeds = feeds_of(compile(folded.module, trace=False, **options), calibration)
+    work = _Work(folded.module, sites, schemes, feeds, options, say)
+    work.calibrate()
+    floats: FloatSet | None = None
+    kept = {s.name: _ASKED for s in sites if schemes[s.name] is None}
+    if max_error is not None or metric is not None:
+        floats = work.search(max_error, metric, max_drop)
+        kept |= dict.fromkeys(floats.layers, f"needed for the bound of {floats.bound:g}")
+    elif sensitivities:
+        work.sensitive()
+    chosen = [p for p in work.parameters if p.site.name not in kept]
+    error = work.simulation.error([p.site.name for p in chosen])
+    made = Recipe(scheme, tuple(all_rules), recorded(chosen), kept, len(feeds))
+    rows = _rows(sites, work.parameters, kept, work)
+    return Quantized(folded.module, made, rows, chosen, folded.into, error, floats, source)
+
+
+def _check_bounds(max_error: float | None, metric: Metric | None, max_drop: float | None) -> None:
+    if (metric is None) != (max_drop is None):
+        raise InputError("I390", "metric= and max_drop= belong together", hint="give both")
+    if metric is not None and max_error is not None:
+        raise InputError("I390", "max_error= and metric= are two bounds", hint="give one")
+    for name, value in (("max_error", max_error), ("max_drop", max_drop)):
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            raise InputError(
+                "I390", f"{name} is {value}", hint="give a number that is not negative"
+            )
+
+
+def _schemes(
+    module: Module, sites: Sequence[Site], scheme: Scheme, rules: Sequence[Rule]
+) -> dict[str, Scheme | None]:
+    found: dict[str, Scheme | None] = {s.name: scheme for s in sites}
+    for rule in rules:
+        for site in rule.where.select(module, sites):
+            found[site.name] = rule.over(found[site.name])
+    return found
+
+
+class _Work:
+    """The steps of a quantization, each of which uses what the ones before found."""
+
+    def __init__(
+        self,
+        module: Module,
+        sites: Sequence[Site],
+        schemes: Mapping[str, Scheme | None],
+        feeds: Sequence[Feed],
+        options: Mapping[str, Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self._module, self._feeds, self._options, self._say = module, feeds, options, say
+        self._sites = [s for s in sites if schemes[s.name] is not None]
+        self._schemes = schemes
+        self.parameters: list[Parameters] = []
+        self.histograms: dict[int, Histogram] = {}
+        self.local: dict[str, LocalError] = {}
+        self.alone: dict[str, float] = {}
+        self._simulation: Simulation | None = None
+
+    def calibrate(self) -> None:
+        """Chooses the parameters of all sites that are to be quantized."""
+        points = {s.data.id: s.data for s in self._sites}
+        run = (self._feeds, self._options, self._say)
+        self.histograms = distributions(self._module, points, *run)
+        for site in self._sites:
+            scheme = self._schemes[site.name]
+            assert scheme is not None
+            found = self.histograms[site.data.id]
+            grid = chosen_grid(found, scheme.activations, scheme.range, scheme.percentile)
+            self.parameters.append(parameters_of(site, scheme, grid))
+        errors = local_errors(self._module, self.parameters, *run)
+        self.local = {p.site.name: e for p, e in zip(self.parameters, errors, strict=True)}
+        self.parameters = [
+            p.corrected(-self.local[p.site.name].means) if p.scheme.bias_correction else p
+            for p in self.parameters
+        ]
+
+    @property
+    def simulation(self) -> Simulation:
+        """The program that evaluates choices."""
+        if self._simulation is None:
+            self._say("compiling both forms of each layer")
+            made = Simulation(self._module, self.parameters, self._feeds, self._options, self._say)
+            if not made.has_floats:
+                raise InputError(
+                    "I047", "no output has floats", hint="use outputs before the argmax"
+                )
+            self._simulation = made
+        return self._simulation
+
+    def sensitive(self) -> Sensitivity:
+        """Measures each layer's effect on the outputs."""
+        found = sensitivity(self.simulation, self._say)
+        self.alone = found.alone()
+        return found
+
+    def search(
+        self, max_error: float | None, metric: Metric | None, max_drop: float | None
+    ) -> FloatSet:
+        """Returns the smallest set of layers in floats.
+
+        Errors: I400 if the bound cannot be kept.
+        """
+        simulation = self.simulation
+        if metric is None:
+            assert max_error is not None
+            judge = Judge(simulation, max_error, simulation.error)
+        else:
+            assert max_drop is not None
+            exact = _measured(metric, simulation, simulation.exact)
+
+            def drop(names: Collection[str]) -> float:
+                return exact - _measured(metric, simulation, list(simulation.runs(names)))
+
+            judge = Judge(simulation, max_drop, drop)
+        found = smallest_floats(judge, self.sensitive(), self._say)
+        if not found.met:
+            raise InputError(
+                "I400",
+                f"the bound of {found.bound:g} cannot be kept: with all layers in floats, the "
+                f"figure is {found.figure:g}",
+                hint="a metric that varies from run to run cannot be bounded",
+            )
+        return found
+
+
+def _measured(metric: Metric, simulation: Simulation, runs: Sequence[Sequence[Array]]) -> float:
+    """Returns the value of a metric. Errors: I401 if it fails or is not a number."""
+    named = [dict(zip(simulation.output_names, run, strict=True)) for run in runs]
+    try:
+        value = float(metric(named))
+    except Exception as error:
+        raise InputError(
+            "I401",
+            f"the metric failed: {type(error).__name__}: {error}",
+            hint="it gets a list with a dict of outputs for each sample, and returns a number",
+        ) from error
+    if not math.isfinite(value):
+        raise InputError("I401", f"the metric returned {value}", hint="it must be a finite number")
+    return value
+
+
+def _rows(
+    sites: Sequence[Site],
+    parameters: Sequence[Parameters],
+    kept: Mapping[str, str],
+    work: _Work | None = None,
+) -> tuple[LayerRow, ...]:
+    known = {p.site.name: p for p in parameters}
+    rows = []
+    for site in sites:
+        row = LayerRow(site.name, site.call.op_name, point_name(site.data), kept.get(site.name, ""))
+        p = known.get(site.name)
+        if p is not None:
+            row = replace(
+                row,
+                dtypes=f"{p.grid.dtype} x {p.scheme.weights}",
+                scale=p.grid.scale,
+                zero=p.grid.zero,
+            )
+        if p is not None and work is not None:
+            found, local = work.histograms[site.data.id], work.local[site.name]
+            left = local.corrected if p.scheme.bias_correction else local.error
+            row = replace(
+                row,
+                low=found.low,
+                high=found.high,
+                clipped=found.outside(p.grid.low, p.grid.high),
+                sqnr_db=_decibels(local.signal, left),
+                alone=work.alone.get(site.name),
+            )
+        rows.append(row)
+    return tuple(rows)
+
+
+def _decibels(signal: float, error: float) -> float:
+    if error <= 0 or signal <= 0:
+        return math.inf if signal > 0 else 0.0
+    return 10 * math.log10(signal / error)

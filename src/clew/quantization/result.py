@@ -1,0 +1,131 @@
+"""The result of `clew.quantize`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from clew.compiled import CompiledModel
+from clew.compiler import compile
+from clew.frontends.onnx.file.qdq import Product, write_quantized
+from clew.ir.module import Module
+from clew.ir.types import to_numpy
+from clew.quantization.apply import quantized_module
+from clew.quantization.parameters import Parameters
+from clew.quantization.recipe import Recipe
+from clew.quantization.search import FloatSet
+from clew.support.errors import InputError
+from clew.support.shown import Shown, counted
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer with a product, and how it was quantized.
+
+    `low` and `high` are the extremes of the operand that calls bring, over all samples; `clipped`
+    is the share of its elements outside of the range that integers stand for. `sqnr_db` is the
+    ratio of the result's mean square to that of its error on exact operands, in decibels. `alone`
+    is the relative error of the model's outputs if only this layer is quantized. `kept` is the
+    reason why the layer stays in floats, or "". Numbers that were not measured are None.
+    """
+
+    layer: str
+    op: str
+    value: str
+    kept: str = ""
+    dtypes: str = ""
+    low: float | None = None
+    high: float | None = None
+    scale: float | None = None
+    zero: int | None = None
+    clipped: float | None = None
+    sqnr_db: float | None = None
+    alone: float | None = None
+
+
+@dataclass(frozen=True, repr=False)
+class Quantized(Shown):
+    """A quantized model.
+
+    `original` is the model in floats, with batch norms folded; `module` is the quantized one, which
+    `clew.compile`, `clew.edit` and everything else take. `layers` has a row for each layer that
+    could be quantized; `error` is the relative error of the outputs on the calibration data, if
+    there are any. `floats` has the smallest set of layers in floats, if a bound was given.
+    """
+
+    original: Module
+    recipe: Recipe
+    layers: tuple[LayerRow, ...]
+    parameters: Sequence[Parameters] = field(repr=False)
+    norms: Mapping[str, str] = field(default_factory=dict)
+    error: float | None = None
+    floats: FloatSet | None = None
+    source: Any = None
+
+    def _about(self) -> str:
+        error = "" if self.error is None else f", error {self.error:.2g}"
+        return f"{counted(len(self.parameters), 'layer')} of {len(self.layers)} quantized{error}"
+
+    @property
+    def module(self) -> Module:
+        """The quantized model."""
+        return quantized_module(self.original, self.parameters)
+
+    def compile(self, **options: Any) -> CompiledModel:
+        """Returns the quantized model compiled; `options` are those of `clew.compile`."""
+        return compile(self.module, **options)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the layers, the error, the set in floats and the recipe as plain data."""
+        return {
+            "error": self.error,
+            "floats": None if self.floats is None else asdict(self.floats),
+            "layers": [asdict(row) for row in self.layers],
+            "recipe": self.recipe.to_json(),
+        }
+
+    def save(self, path: str | Path, *, source: Any = None) -> None:
+        """Writes the quantized model as an ONNX file with QuantizeLinear and DequantizeLinear, or
+        as a text of the module if the name does not end in `.onnx`.
+
+        The ONNX file is the one that was quantized, with nodes added, so `source` must name it if
+        the model was given as a module. Errors: I396, I397. Raises `OSError`.
+        """
+        path = Path(path)
+        given = self.source if source is None else source
+        if given is None:
+            raise InputError(
+                "I396",
+                "the model was given as a module, and an ONNX file is written from its file",
+                hint="q.save(path, source='model.onnx'), or quantize the file",
+            )
+        notes = {"clew.recipe": json.dumps(self.recipe.to_json())}
+        write_quantized(given, path, [self._product(p) for p in self.parameters], notes)
+
+    def _product(self, p: Parameters) -> Product:
+        site = p.site
+        layers = site.call.span.layers
+        norm = next((n for n, product in self.norms.items() if product == site.name), "")
+        adds = ""
+        if site.bias is not None and not norm and not set(layers) & set(site.bias.span.layers):
+            adds = next(iter(site.bias.span.layers), "")
+        integers = p.bias_integers
+        scales = p.sum_scales.reshape(-1 if p.per_channel else ())
+        return Product(
+            layers[0],
+            p.grid.scale,
+            np.array(p.grid.zero, to_numpy(p.grid.dtype)),
+            p.weight,
+            site.channel,
+            p.scales if p.per_channel else p.scales.reshape(()),
+            p.zeros if p.per_channel else p.zeros.reshape(()),
+            p.float_bias if integers is None else integers,
+            None if integers is None else scales,
+            adds,
+            norm,
+        )
