@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.profile.report import Profile
-    from clew.quantization import Quantized, Recipe, Rule, Scheme, Where, quantize
+    from clew.quantization import Quantized, quantize
     from clew.runtime.session import Session
     from clew.runtime.spaces import MemorySpace
     from clew.support.budgets import Budgets
@@ -64,7 +64,18 @@ if TYPE_CHECKING:
     from clew.tuning import TuneReport, tune, tune_report
 
 # Submodules available as attributes, such as `clew.pipelines.pipeline()`, without an import.
-_ROOMS: Final = ("ir", "loop", "ops", "passes", "patterns", "pipelines", "predict", "target", "te")
+_ROOMS: Final = (
+    "ir",
+    "loop",
+    "ops",
+    "passes",
+    "patterns",
+    "pipelines",
+    "predict",
+    "quantization",
+    "target",
+    "te",
+)
 _HOMES: Final = {
     "Backend": "clew.backends.backend",
     "Budgets": "clew.support.budgets",
@@ -90,10 +101,6 @@ _HOMES: Final = {
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
     "Quantized": "clew.quantization",
-    "Recipe": "clew.quantization",
-    "Rule": "clew.quantization",
-    "Scheme": "clew.quantization",
-    "Where": "clew.quantization",
     "Target": "clew.machine.target",
     "Verdict": "clew.bisection",
     "all_ops": "clew.ops.registry",
@@ -170,7 +177,6 @@ __all__ = [
     "Target",
     "TuneReport",
     "Verdict",
-    "Where",
     "__version__",
     "all_ops",
     "bisect",

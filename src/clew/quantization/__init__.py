@@ -1,7 +1,7 @@
 """`clew.quantize`: models whose products compute on integers.
 
-`quantizing.py` has the function and the order of its steps. `norms.py` folds batch norms, `sites.py`
-finds the products, and `where.py` and `scheme.py` say how each is quantized. `feeds.py` reads
+`quantizing.py` has the function and the order of its steps. `norms.py` folds batch norms,
+`sites.py` finds the products, and `where.py` and `scheme.py` say how each is quantized. `feeds.py` reads
 calibration data; `observe.py` runs the model on them, and `ranges.py` chooses the range of each
 value from its distribution. `parameters.py` has the numbers of a quantized layer and their form as
 expressions. `simulate.py` evaluates any choice of layers in one program; `search.py` finds the

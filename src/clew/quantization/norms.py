@@ -54,9 +54,10 @@ class _Folder(Rewriter):
         site = self._sites.get(old.args[0].id)
         if site is None or len(self._users[site.result.id]) != 1:
             return new
-        if not all(isinstance(a, Constant) for a in new.args[1:]):
+        given = [a for a in new.args[1:] if isinstance(a, Constant)]
+        if len(given) != len(new.args) - 1:
             return new
-        numbers = [np.asarray(a.data, np.float64) for a in new.args[1:]]  # type: ignore[union-attr]
+        numbers = [np.asarray(a.data, np.float64) for a in given]
         gamma, beta, mean, variance = numbers
         scale = gamma / np.sqrt(variance + new.attrs.epsilon)
         if not np.isfinite(scale).all() or new.type != old.type:

@@ -74,7 +74,7 @@ def quantize(
     _check_bounds(max_error, metric, max_drop)
     folded = fold_norms(module)
     sites = sites_of(folded.module)
-    options = {"target": target, "threads": threads}
+    options: dict[str, Any] = {"target": target, "threads": threads}
     if isinstance(recipe, (str, Path)):
         recipe = Recipe.load(recipe)
     scheme = scheme or (recipe.scheme if recipe else Scheme())

@@ -15,7 +15,7 @@ Array = NDArray[Any]
 BINS: Final = 2048
 _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
 _COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
-_TINY: Final = 1e-12
+_TINY: Final = float(np.finfo(np.float32).tiny)
 
 
 @dataclass
@@ -81,9 +81,9 @@ def grid_of(low: float, high: float, dtype: str) -> Grid:
     low, high = min(low, 0.0), max(high, 0.0)
     first, last = integer_limits(dtype)
     span = high - low
-    scale = float(np.float32(max(span / (last - first), np.finfo(np.float32).tiny)))
+    scale = float(np.float32(max(span / (last - first), _TINY)))
     if span <= 0:
-        return Grid(1.0, 0 if dtype == "u8" else 0, dtype)
+        return Grid(1.0, 0, dtype)
     return Grid(scale, int(np.clip(round(first - low / scale), first, last)), dtype)
 
 
@@ -114,7 +114,7 @@ def _searched(found: Histogram, dtype: str, loss: Any) -> Grid:
     """Returns the best of shrunken ranges: both ends together first, then each alone."""
     best = grid_of(found.low, found.high, dtype)
     least = loss(found, best)
-    ends = (1.0, 1.0)
+    ends: tuple[float, ...] = (1.0, 1.0)
     for which in ((0, 1), (1,), (0,), (1,)):
         start = ends
         for shrink in _SHRINKS:

@@ -114,7 +114,7 @@ def sensitivity(simulation: Simulation, say: Callable[[str], None]) -> Sensitivi
         say(f"layer {number + 1} of {len(simulation.names)} alone")
         rows.append(_stacked(simulation, list(simulation.runs((name,), count))) - exact)
     changes = np.stack(rows) if rows else np.zeros((0, exact.size))
-    length = max(float(np.linalg.norm(exact)), np.finfo(np.float32).tiny)
+    length = max(float(np.linalg.norm(exact)), float(np.finfo(np.float32).tiny))
     return Sensitivity(tuple(simulation.names), changes, length)
 
 

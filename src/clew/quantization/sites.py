@@ -60,7 +60,7 @@ class Site:
     @property
     def channels(self) -> int:
         """The number of output channels."""
-        return self.weight.data.shape[self.channel]
+        return int(self.weight.data.shape[self.channel])
 
     @property
     def result_axis(self) -> int:

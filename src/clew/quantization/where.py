@@ -80,7 +80,7 @@ class Where:
                 raise InputError(
                     "I391", f"a selection has no field {name!r}", hint=f"{', '.join(known)}"
                 )
-        given = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items()}
+        given: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in data.items()}
         return Where(**given)
 
 
