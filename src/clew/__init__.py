@@ -169,6 +169,7 @@ __all__ = [
     "Partition",
     "PrecisionReport",
     "Profile",
+    "Quantized",
     "RegionPattern",
     "Sample",
     "Session",

@@ -1,11 +1,11 @@
 """`clew.quantize`: models whose products compute on integers.
 
 `quantizing.py` has the function and the order of its steps. `norms.py` folds batch norms,
-`sites.py` finds the products, and `where.py` and `scheme.py` say how each is quantized. `feeds.py` reads
-calibration data; `observe.py` runs the model on them, and `ranges.py` chooses the range of each
-value from its distribution. `parameters.py` has the numbers of a quantized layer and their form as
-expressions. `simulate.py` evaluates any choice of layers in one program; `search.py` finds the
-smallest set of layers that must stay in floats. `recipe.py` keeps what was decided as data, and
+`sites.py` finds the products, and `where.py` and `scheme.py` say how each is quantized. `feeds.py`
+reads calibration data; `observe.py` runs the model on them, and `ranges.py` chooses the range of
+each value from its distribution. `parameters.py` has the numbers of a quantized layer and their
+form as expressions. `simulate.py` evaluates any choice of layers in one program; `search.py` finds
+the smallest set of layers that must stay in floats. `recipe.py` keeps what was decided as data, and
 `apply.py` makes the quantized module of it. `result.py` has the result. The folder is not called
 `quantize` because `clew.quantize` is the function.
 """
