@@ -165,6 +165,7 @@ class Quantized(Shown):
             p.zeros if p.per_channel else p.zeros.reshape(()),
             p.float_bias if integers is None else integers,
             None if integers is None else scales,
+            site.bias is not None and not adds,
             adds,
             norm,
         )
