@@ -22,13 +22,11 @@ def quantized_module(module: Module, parameters: Sequence[Parameters]) -> Module
     layer: `quantize(VALUE)` is shared by the sites that read the value on the same grid, and
     `quantize(LAYER.weight)` is the weight's.
     """
-    plan, shared, names = Plan(), dict[tuple[int, Grid], Source](), _Names()
-    for p in parameters:
+    plan, names = Plan(), _Names()
+    for name, p in conversion_names(parameters):
         site = p.site
-        key = (site.data.id, p.grid)
-        if key not in shared:
-            shared[key] = names.source(point_name(site.data))
-        plan.edges[site.call.id, site.data.id] = Insertion(shared[key], p.quantized_data)
+        shared = Source(name, "quantize", _FRONTEND, "edit")
+        plan.edges[site.call.id, site.data.id] = Insertion(shared, p.quantized_data)
         weight = Insertion(names.source(f"{site.name}.weight"), _giving(p.quantized_weight()))
         plan.edges[site.call.id, site.weight.id] = weight
         bias = p.quantized_bias()
@@ -40,6 +38,22 @@ def quantized_module(module: Module, parameters: Sequence[Parameters]) -> Module
         else:
             plan.values[site.call.id] = Insertion(source, _adding(bias))
     return Surgeon(plan).module(module)
+
+
+def conversion_names(parameters: Sequence[Parameters]) -> list[tuple[str, Parameters]]:
+    """Returns the layer that converts the operand of each site. Sites that read a value on the same
+    grid share it.
+    """
+    found: list[tuple[str, Parameters]] = []
+    known: dict[tuple[int, Grid, bytes], str] = {}
+    names = _Names()
+    for p in parameters:
+        by = b"" if p.numbers is None else p.numbers.tobytes()
+        key = (p.site.data.id, p.grid, by)
+        if key not in known:
+            known[key] = names.source(point_name(p.site.data)).layer
+        found.append((known[key], p))
+    return found
 
 
 class _Names:

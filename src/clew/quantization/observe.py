@@ -16,8 +16,10 @@ from clew.ir.expr import Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ops.registry import get_op
 from clew.quantization.feeds import Feed
+from clew.quantization.migration import Channels
 from clew.quantization.parameters import Parameters
 from clew.quantization.ranges import BINS, Histogram
+from clew.quantization.sites import Site
 from clew.support.errors import InputError
 from clew.trace.span import Span
 
@@ -52,47 +54,92 @@ def values_of(
         yield [np.asarray(r) for r in (results if len(model.output_names) > 1 else (results,))]
 
 
-def distributions(
-    module: Module,
-    points: Mapping[int, Expr],
-    feeds: Sequence[Feed],
-    options: Mapping[str, Any],
-    say: Callable[[str], None],
-) -> dict[int, Histogram]:
-    """Returns the distribution of each point (by node id) over all samples: extremes first, then
-    counts.
-
-    Errors: I393 for a point that has NaN or infinite numbers.
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A value that is quantized, and the sites that read it. `axis` is that of its channels, None
+    if the sites disagree about it.
     """
-    inside = {i: p for i, p in points.items() if not isinstance(p, Var)}
-    given = {i: p.name for i, p in points.items() if isinstance(p, Var)}
-    model = compiled(giving(module, list(inside.values())), **options) if inside else None
-    low, high = dict.fromkeys(points, 0.0), dict.fromkeys(points, 0.0)
 
-    def each(what: str) -> Iterator[dict[int, Array]]:
-        runs = values_of(model, feeds, say, what) if model else iter([[] for _ in feeds])
-        for feed, values in zip(feeds, runs, strict=True):
-            found = dict(zip(inside, values, strict=True))
-            yield found | {i: np.asarray(feed[name]) for i, name in given.items()}
+    value: Expr
+    sites: tuple[Site, ...]
 
-    for found in each("ranges"):
-        for i, value in found.items():
-            if value.size:
-                low[i] = min(low[i], float(value.min()))
-                high[i] = max(high[i], float(value.max()))
-    for i, point in points.items():
-        if not np.isfinite([low[i], high[i]]).all():
-            raise InputError(
-                "I393",
-                "a value in the model is NaN or infinite on the calibration data",
-                layer=", ".join(point.span.layers[:3]),
-                hint="keep the layers that read it in floats, or mend the data",
-            )
-    counted = {i: Histogram(low[i], high[i], np.zeros(BINS, np.int64)) for i in points}
-    for found in each("distributions"):
-        for i, value in found.items():
-            counted[i].add(value)
-    return counted
+    @property
+    def axis(self) -> int | None:
+        """The axis of channels."""
+        found = {s.data_axis for s in self.sites}
+        return found.pop() if len(found) == 1 else None
+
+
+class Observer:
+    """Runs a model that gives the values at points."""
+
+    def __init__(
+        self,
+        module: Module,
+        points: Sequence[Point],
+        feeds: Sequence[Feed],
+        options: Mapping[str, Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self._points, self._feeds, self._say = points, feeds, say
+        inside = [p.value for p in points if not isinstance(p.value, Var)]
+        self._inside = {v.id for v in inside}
+        self._model = compiled(giving(module, inside), **options) if inside else None
+
+    def _values(self, what: str) -> Iterator[list[Array]]:
+        none: Iterator[list[Array]] = iter([[] for _ in self._feeds])
+        runs = values_of(self._model, self._feeds, self._say, what) if self._model else none
+        for feed, values in zip(self._feeds, runs, strict=True):
+            given = iter(values)
+            yield [
+                next(given) if p.value.id in self._inside else np.asarray(feed[p.value.name])  # type: ignore[attr-defined]
+                for p in self._points
+            ]
+
+    def channels(self) -> list[Channels]:
+        """Returns the distribution of each point's channels over all samples. Where the axis is
+        unknown, the whole value is one channel.
+
+        Errors: I393 for a point that has NaN or infinite numbers.
+        """
+        found = [Channels(p.sites[0].inputs if p.axis is not None else 1) for p in self._points]
+        for values in self._values("ranges"):
+            for point, channels, value in zip(self._points, found, values, strict=True):
+                if point.axis is None:
+                    channels.add(value.reshape(1, -1), 0)
+                else:
+                    channels.add(value, point.axis)
+        for point, channels in zip(self._points, found, strict=True):
+            if not np.isfinite([channels.low, channels.high]).all():
+                raise InputError(
+                    "I393",
+                    "a value in the model is NaN or infinite on the calibration data",
+                    layer=", ".join(point.value.span.layers[:3]),
+                    hint="keep the layers that read it in floats, or mend the data",
+                )
+        return found
+
+    def histograms(
+        self, channels: Sequence[Channels], numbers: Sequence[Array | None]
+    ) -> list[Histogram]:
+        """Returns the distribution of each point over all samples, after the division of its
+        channels by `numbers`.
+        """
+        found = []
+        for c, n in zip(channels, numbers, strict=True):
+            ones = np.ones(1) if n is None else n.astype(np.float64)
+            low, high = float(np.min(c.low / ones)), float(np.max(c.high / ones))
+            found.append(Histogram(low, high, np.zeros(BINS, np.int64)))
+        for values in self._values("distributions"):
+            for point, histogram, by, value in zip(
+                self._points, found, numbers, values, strict=True
+            ):
+                if by is not None and point.axis is not None:
+                    along = [1] * value.ndim
+                    along[point.axis] = -1
+                    value = value / by.reshape(along)
+                histogram.add(value)
+        return found
 
 
 @dataclass(frozen=True)

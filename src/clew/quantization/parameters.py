@@ -12,6 +12,7 @@ from clew.ir.expr import Constant, Expr
 from clew.ir.types import integer_limits, to_numpy
 from clew.ops.math.quantization import SUM
 from clew.ops.registry import get_op
+from clew.quantization.migration import over_inputs
 from clew.quantization.ranges import Grid, rounded, weight_scales
 from clew.quantization.scheme import Scheme
 from clew.quantization.sites import Site
@@ -25,7 +26,9 @@ class Parameters:
     """The quantized form of a site.
 
     `weight` holds integers in the weight's shape; `scales` and `zeros` have one number per output
-    channel, or one in all. `correction` is added to the result, per output channel.
+    channel, or one in all. `correction` is added to the result, per output channel. The operand
+    is divided by `numbers`, one per input channel, before it is rounded, if there are any; the
+    weight's integers include them.
     """
 
     site: Site
@@ -35,6 +38,7 @@ class Parameters:
     scales: Array
     zeros: Array
     correction: Array | None = None
+    numbers: Array | None = None
 
     def corrected(self, correction: Array) -> Parameters:
         """Returns the parameters with a correction."""
@@ -75,6 +79,9 @@ class Parameters:
 
     def quantized_data(self, value: Expr) -> Expr:
         """Returns the operand, rounded to the grid, as integers and back."""
+        if self.numbers is not None:
+            shape = (-1,) + (1,) * (-1 - self.site.data_axis)
+            value = get_op("multiply")(value, Constant((1 / self.numbers).reshape(shape)))
         scale = Constant(np.float32(self.grid.scale))
         zero = Constant(np.array(self.grid.zero, to_numpy(self.grid.dtype)))
         integers = get_op("quantize")(value, scale, zero, dtype=self.grid.dtype)
@@ -115,12 +122,18 @@ class Parameters:
         return numbers.reshape(shape)
 
 
-def parameters_of(site: Site, scheme: Scheme, grid: Grid) -> Parameters:
-    """Returns the parameters of a site: its weight rounded to nearest."""
+def parameters_of(
+    site: Site, scheme: Scheme, grid: Grid, numbers: Array | None = None
+) -> Parameters:
+    """Returns the parameters of a site: its weight, times `numbers` per input channel if given,
+    rounded to nearest.
+    """
     weight = site.weight.data
+    if numbers is not None:
+        weight = weight * over_inputs(site, numbers)
     channel = site.channel if scheme.granularity == "channel" else None
     limits = scheme.weight_limits
     scales, zeros = weight_scales(weight, channel, limits, scheme.weight_range)
     dtype = np.int8 if scheme.weights == "i8" else np.uint8
     integers = rounded(weight, scales, zeros, channel, limits).astype(dtype)
-    return Parameters(site, scheme, grid, integers, scales, zeros)
+    return Parameters(site, scheme, grid, integers, scales, zeros, numbers=numbers)

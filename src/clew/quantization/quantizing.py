@@ -17,14 +17,23 @@ from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import Target
 from clew.quantization.feeds import Feed, feeds_of
+from clew.quantization.migration import migrated
 from clew.quantization.norms import fold_norms
-from clew.quantization.observe import LocalError, distributions, local_errors
+from clew.quantization.observe import LocalError, Observer, Point, local_errors
 from clew.quantization.parameters import Parameters, parameters_of
 from clew.quantization.ranges import Histogram, chosen_grid
 from clew.quantization.recipe import Recipe, recorded, replayed
 from clew.quantization.result import LayerRow, Quantized
 from clew.quantization.scheme import Rule, Scheme
-from clew.quantization.search import FloatSet, Judge, Sensitivity, sensitivity, smallest_floats
+from clew.quantization.search import (
+    FloatSet,
+    Judge,
+    Sensitivity,
+    Step,
+    frontier,
+    sensitivity,
+    smallest_floats,
+)
 from clew.quantization.simulate import Simulation
 from clew.quantization.sites import Site, point_name, sites_of
 from clew.quantization.where import Selects, all_where
@@ -100,7 +109,9 @@ def quantize(
         kept = {**recipe.kept, **{s.name: _ASKED for s in sites if schemes[s.name] is None}}
         made = replace(recipe, rules=tuple(all_rules), layers=recorded(parameters), kept=kept)
         rows = _rows(sites, parameters, kept)
-        return Quantized(folded.module, made, rows, parameters, folded.into, source=source)
+        return Quantized(
+            folded.module, made, rows, parameters, parameters, folded.into, source=source
+        )
     if calibration is None:
         raise InputError(
             "I392",
@@ -122,7 +133,19 @@ def quantize(
     error = work.simulation.error([p.site.name for p in chosen])
     made = Recipe(scheme, tuple(all_rules), recorded(chosen), kept, len(feeds))
     rows = _rows(sites, work.parameters, kept, work)
-    return Quantized(folded.module, made, rows, chosen, folded.into, error, floats, source)
+    return Quantized(
+        folded.module,
+        made,
+        rows,
+        chosen,
+        work.parameters,
+        folded.into,
+        error,
+        floats,
+        source,
+        work.steps,
+        feeds[0],
+    )
 
 
 def _loaded(
@@ -192,22 +215,36 @@ class _Work:
         self._sites = [s for s in sites if schemes[s.name] is not None]
         self._schemes = schemes
         self.parameters: list[Parameters] = []
-        self.histograms: dict[int, Histogram] = {}
+        self.histograms: dict[str, Histogram] = {}
         self.local: dict[str, LocalError] = {}
         self.alone: dict[str, float] = {}
+        self.steps: tuple[Step, ...] = ()
         self._simulation: Simulation | None = None
 
     def calibrate(self) -> None:
         """Chooses the parameters of all sites that are to be quantized."""
-        points = {s.data.id: s.data for s in self._sites}
-        run = (self._feeds, self._options, self._say)
-        self.histograms = distributions(self._module, points, *run)
+        by_value: dict[tuple[int, Scheme], list[Site]] = {}
         for site in self._sites:
             scheme = self._schemes[site.name]
             assert scheme is not None
-            found = self.histograms[site.data.id]
+            by_value.setdefault((site.data.id, scheme), []).append(site)
+        points = [Point(sites[0].data, tuple(sites)) for sites in by_value.values()]
+        schemes = [scheme for _, scheme in by_value]
+        run = (self._feeds, self._options, self._say)
+        observer = Observer(self._module, points, *run)
+        channels = observer.channels()
+        numbers = [
+            migrated(c, p.sites, s) if s.migration and p.axis is not None else None
+            for p, c, s in zip(points, channels, schemes, strict=True)
+        ]
+        histograms = observer.histograms(channels, numbers)
+        made: dict[str, Parameters] = {}
+        for point, scheme, found, by in zip(points, schemes, histograms, numbers, strict=True):
             grid = chosen_grid(found, scheme.activations, scheme.range, scheme.percentile)
-            self.parameters.append(parameters_of(site, scheme, grid))
+            for site in point.sites:
+                self.histograms[site.name] = found
+                made[site.name] = parameters_of(site, scheme, grid, by)
+        self.parameters = [made[s.name] for s in self._sites]
         errors = local_errors(self._module, self.parameters, *run)
         self.local = {p.site.name: e for p, e in zip(self.parameters, errors, strict=True)}
         self.parameters = [
@@ -253,7 +290,9 @@ class _Work:
                 return exact - _measured(metric, simulation, list(simulation.runs(names)))
 
             judge = Judge(simulation, max_drop, drop)
-        found = smallest_floats(judge, self.sensitive(), self._say)
+        sensitivity_ = self.sensitive()
+        found = smallest_floats(judge, sensitivity_, self._say)
+        self.steps = frontier(judge, sensitivity_)
         if not found.met:
             raise InputError(
                 "I400",
@@ -299,7 +338,7 @@ def _rows(
                 zero=p.grid.zero,
             )
         if p is not None and work is not None:
-            found, local = work.histograms[site.data.id], work.local[site.name]
+            found, local = work.histograms[site.name], work.local[site.name]
             left = local.corrected if p.scheme.bias_correction else local.error
             row = replace(
                 row,

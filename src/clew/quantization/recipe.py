@@ -25,7 +25,8 @@ _FORMAT: Final = 1
 @dataclass(frozen=True)
 class LayerRecipe:
     """The numbers of a quantized layer. `value` names the operand that calls bring, whose integers
-    are `round(x / scale) + zero`; `correction` is added per output channel.
+    are `round(x / scale) + zero`; `correction` is added per output channel. The operand is divided
+    by `numbers`, one per input channel, before, if there are any.
     """
 
     layer: str
@@ -34,6 +35,7 @@ class LayerRecipe:
     zero: int
     dtype: str
     correction: tuple[float, ...] = ()
+    numbers: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,6 +74,7 @@ class Recipe(Shown):
                     "zero": n.zero,
                     "dtype": n.dtype,
                     **({"correction": list(n.correction)} if n.correction else {}),
+                    **({"numbers": list(n.numbers)} if n.numbers else {}),
                 }
                 for n in self.layers
             ],
@@ -99,6 +102,7 @@ class Recipe(Shown):
                         int(n["zero"]),
                         str(n["dtype"]),
                         tuple(map(float, n.get("correction", ()))),
+                        tuple(map(float, n.get("numbers", ()))),
                     )
                     for n in data.get("layers", ())
                 ),
@@ -167,14 +171,17 @@ def replayed(
                 hint="give calibration data, or keep the layer in floats",
             )
         n = numbers[site.name]
-        p = parameters_of(site, scheme, Grid(n.scale, n.zero, n.dtype))
-        if n.correction:
-            if len(n.correction) != site.channels:
+        for what, given, count in (
+            ("corrects", n.correction, site.channels),
+            ("divides", n.numbers, site.inputs),
+        ):
+            if given and len(given) != count:
                 raise InputError(
-                    "I399",
-                    f"the recipe corrects {len(n.correction)} channels of {site.channels}",
-                    layer=site.name,
+                    "I399", f"the recipe {what} {len(given)} channels of {count}", layer=site.name
                 )
+        numbers32 = np.asarray(n.numbers, np.float32) if n.numbers else None
+        p = parameters_of(site, scheme, Grid(n.scale, n.zero, n.dtype), numbers32)
+        if n.correction:
             p = p.corrected(np.asarray(n.correction, np.float32))
         found.append(p)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -17,10 +17,11 @@ from clew.frontends.onnx.file.qdq import Product, write_quantized
 from clew.ir.module import Module
 from clew.ir.textfile import save_module
 from clew.ir.types import to_numpy
-from clew.quantization.apply import quantized_module
+from clew.quantization.apply import conversion_names, quantized_module
 from clew.quantization.parameters import Parameters
 from clew.quantization.recipe import Recipe
-from clew.quantization.search import FloatSet
+from clew.quantization.search import FloatSet, Step
+from clew.quantization.times import LayerTime, layer_times
 from clew.support.errors import InputError
 from clew.support.shown import Shown, counted
 from clew.support.tables import as_text, table
@@ -60,17 +61,22 @@ class Quantized(Shown):
     `original` is the model in floats, with batch norms folded; `module` is the quantized one, which
     `clew.compile`, `clew.edit` and everything else take. `layers` has a row for each layer that
     could be quantized; `error` is the relative error of the outputs on the calibration data, if
-    there are any. `floats` has the smallest set of layers in floats, if a bound was given.
+    there are any. `floats` has the smallest set of layers in floats, if a bound was given, and
+    `frontier` the figures on the way from all layers quantized to none. `sample` is the first call
+    of the calibration data.
     """
 
     original: Module
     recipe: Recipe
     layers: tuple[LayerRow, ...]
     parameters: Sequence[Parameters] = field(repr=False)
+    candidates: Sequence[Parameters] = field(repr=False)
     norms: Mapping[str, str] = field(default_factory=dict)
     error: float | None = None
     floats: FloatSet | None = None
     source: Any = None
+    frontier: tuple[Step, ...] = ()
+    sample: Any = None
 
     def _about(self) -> str:
         error = "" if self.error is None else f", error {self.error:.2g}"
@@ -109,11 +115,39 @@ class Quantized(Shown):
         """Returns the error, and the set in floats with its proof, as lines."""
         return [f"{self._about()}", *(self.floats.lines() if self.floats else ())]
 
+    def times(
+        self,
+        inputs: Any = None,
+        *,
+        on_progress: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> tuple[LayerTime, ...]:
+        """Returns what each layer costs in floats and in integers, in the kernels where it lives.
+
+        Both models are compiled with `options` (those of `clew.compile`) and profiled on `inputs`,
+        by default the first of the calibration data. All layers are quantized for it, also those
+        that stay in floats here.
+        """
+        say = on_progress or (lambda text: None)
+        every = quantized_module(self.original, self.candidates)
+        profiles = []
+        for what, module in (("floats", self.original), ("integers", every)):
+            say(f"timing the model in {what}")
+            model = compile(module, **options)
+            given = self.sample if inputs is None else inputs
+            feed = model.drawn() if given is None else model.checked((), model.named_inputs(given))
+            profiles.append(model.profile(*feed, sample=False))
+        conversions: dict[str, list[str]] = {}
+        for name, p in conversion_names(self.candidates):
+            conversions.setdefault(name, []).append(p.site.name)
+        return layer_times([p.site for p in self.candidates], conversions, *profiles)
+
     def to_json(self) -> dict[str, Any]:
         """Returns the layers, the error, the set in floats and the recipe as plain data."""
         return {
             "error": self.error,
             "floats": None if self.floats is None else asdict(self.floats),
+            "frontier": [asdict(step) for step in self.frontier],
             "layers": [asdict(row) for row in self.layers],
             "recipe": self.recipe.to_json(),
         }
@@ -168,4 +202,6 @@ class Quantized(Shown):
             site.bias is not None and not adds,
             adds,
             norm,
+            p.numbers,
+            -1 - site.data_axis,
         )

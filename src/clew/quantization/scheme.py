@@ -27,7 +27,9 @@ class Scheme:
     extremes, `percentile` leaves out the share `100 - percentile` at each end, `entropy` minimizes
     the divergence of the distributions, and `mse` minimizes the mean squared error. `weight_bits`
     below 8 leave the upper bits of weights unused, as CPUs without VNNI need it for instructions
-    that may saturate. `bias_correction` removes the mean error of each output channel.
+    that may saturate. `bias_correction` removes the mean error of each output channel. With
+    `migration`, operands are divided by a number per input channel, and weights multiplied by it,
+    where that is estimated to reduce the error (SmoothQuant).
     """
 
     activations: str = "u8"
@@ -38,6 +40,7 @@ class Scheme:
     percentile: float = 99.99
     weight_bits: int = 8
     bias_correction: bool = True
+    migration: bool = True
 
     def __post_init__(self) -> None:
         """Checks the fields. Errors: I390."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -209,23 +209,25 @@ def _minimal(
     return kept
 
 
-def frontier(
-    judge: Judge, found: Sensitivity, saved: Mapping[str, float]
-) -> list[tuple[int, float, bool]]:
-    """Returns, for each number of first layers in floats, the error and whether it was evaluated
-    (else estimated).
+@dataclass(frozen=True)
+class Step:
+    """A step of the frontier: `layer` stays in floats as well (none in the first step), and the
+    figure with it, evaluated over all samples or estimated.
     """
+
+    layer: str
+    figure: float
+    evaluated: bool
+
+
+def frontier(judge: Judge, found: Sensitivity) -> tuple[Step, ...]:
+    """Returns the figures as one layer after the other stays in floats, in the estimated order."""
     order = found.order()
     whole = found.estimate(())
     scale = judge.known.get(frozenset(), whole) / whole if whole else 1.0
-    points = []
+    steps = []
     for count in range(len(order) + 1):
         known = judge.known.get(frozenset(order[:count]))
-        points.append(
-            (
-                count,
-                found.estimate(order[:count]) * scale if known is None else known,
-                known is not None,
-            )
-        )
-    return points
+        figure = found.estimate(order[:count]) * scale if known is None else known
+        steps.append(Step(order[count - 1] if count else "", figure, known is not None))
+    return tuple(steps)

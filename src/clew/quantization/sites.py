@@ -63,6 +63,19 @@ class Site:
         return int(self.weight.data.shape[self.channel])
 
     @property
+    def inputs(self) -> int:
+        """The number of input channels."""
+        weight = self.weight.data
+        if weight.ndim == 2:
+            return int(weight.shape[1 - self.channel])
+        return int(weight.shape[1]) * int(self.call.attrs.groups)
+
+    @property
+    def data_axis(self) -> int:
+        """The axis of input channels in the operand, counted from the end."""
+        return -1 - _spatial_of(self.call)
+
+    @property
     def result_axis(self) -> int:
         """The axis of output channels in the result, counted from the end."""
         return -1 - _spatial_of(self.call)

@@ -31,9 +31,11 @@ class Product:
     """A product to quantize: the layer that computes it, and the numbers of its operands.
 
     `channel` is the axis of the weight for output channels. `scales` and `zeros` have one number
-    per channel, or one. `bias` is what is added per output channel, in floats or in integers with
-    the scales `bias_scales`. It includes what the layer itself adds if `own_bias`, or what the layer
-    `adds` adds; `norm` is a batch norm that is part of weight and bias, if there are such.
+    per channel, or one. The operand is divided by `numbers`, one per channel, which `behind` axes
+    follow, before it is quantized. `bias` is what is added per output channel, in floats or in
+    integers with the scales `bias_scales`. It includes what the layer itself adds if `own_bias`,
+    or what the layer `adds` adds; `norm` is a batch norm that is part of weight and bias, if there
+    are such.
     """
 
     layer: str
@@ -48,6 +50,8 @@ class Product:
     own_bias: bool = False
     adds: str = ""
     norm: str = ""
+    numbers: Array | None = None
+    behind: int = 0
 
 
 def write_quantized(
@@ -139,16 +143,23 @@ class _Writer:
         return found
 
     def _quantized(self, node: NodeProto, tensor: str, product: Product) -> str:
-        key = (tensor, product.scale, product.zero.tobytes() + product.zero.dtype.str.encode())
+        numbers = b"" if product.numbers is None else product.numbers.tobytes()
+        zero_key = product.zero.tobytes() + product.zero.dtype.str.encode()
+        key = (tensor, product.scale, zero_key + numbers)
         if key not in self._data:
+            read = tensor
+            if product.numbers is not None:
+                by = (1 / product.numbers).reshape((-1,) + (1,) * product.behind)
+                constant = self._constant(f"{tensor}.by", by)
+                read = self._free(f"{tensor}.divided")
+                made_before = helper.make_node("Mul", [tensor, constant], [read], name=read)
+                self._new.setdefault(id(node), []).append(made_before)
             base = f"{tensor}.quantized"
             scale = self._constant(f"{tensor}.scale", np.float32(product.scale))
             zero = self._constant(f"{tensor}.zero_point", product.zero)
             integers, result = self._free(base), self._free(f"{tensor}.dequantized")
             made = [
-                helper.make_node(
-                    "QuantizeLinear", [tensor, scale, zero], [integers], name=integers
-                ),
+                helper.make_node("QuantizeLinear", [read, scale, zero], [integers], name=integers),
                 helper.make_node(
                     "DequantizeLinear", [integers, scale, zero], [result], name=result
                 ),
