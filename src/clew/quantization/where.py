@@ -109,7 +109,7 @@ def where_of(given: Selects) -> Where:
 
 def all_where(given: Selects | Iterable[Selects]) -> tuple[Where, ...]:
     """Returns one or several selections as data."""
-    if isinstance(given, (str, Where, Selection)):
+    if isinstance(given, (str, Where, Selection)) or not isinstance(given, Iterable):
         return (where_of(given),)
     return tuple(map(where_of, given))
 
