@@ -11,8 +11,7 @@ from onnx import TensorProto, helper
 from small_models import convolutional, drawn, model, node
 
 import clew
-from clew.ir.expr import Call
-from clew.ir.visit import post_order
+from clew.frontends import load_or_defer
 from clew.quantization import Quantized, Scheme, Where
 from clew.quantization.parameters import Parameters
 from clew.support.errors import ClewError, InputError
@@ -134,7 +133,9 @@ def test_convolutions_compute_what_numpy_does(name: str, groups: int) -> None:
     assert p.site.bias_constant is not None
     bias = p.site.bias_constant.data.reshape(-1)
     wanted = expected(np.concatenate(parts, -1), p, scales, bias)
-    np.testing.assert_array_equal(result(q, x), np.moveaxis(wanted, -1, 1))
+    # Groups of several channels are multiplied as floats (see NarrowIntegers).
+    near = 1e-6 * np.abs(wanted).max() if groups == 2 else 0
+    np.testing.assert_allclose(result(q, x), np.moveaxis(wanted, -1, 1), rtol=0, atol=near)
 
 
 @pytest.mark.parametrize("dtype", ["u8", "i8"])
@@ -155,7 +156,7 @@ def test_ranges_of_activations(dtype: str) -> None:
         sums = data_integers(x, q.parameters[0]) @ w
         wanted = expected(sums, q.parameters[0], q.parameters[0].scales, constant.data)
         np.testing.assert_array_equal(result(q, x), wanted)
-    scale = np.float32((high - low) / 255)
+    scale = float(np.float32((high - low) / 255))
     assert grids["minmax"].scale == scale
     assert grids["minmax"].low == pytest.approx(low, abs=scale)
     assert grids["minmax"].high == pytest.approx(high, abs=scale)
@@ -172,16 +173,12 @@ def test_ranges_of_activations(dtype: str) -> None:
 
 
 def test_weights_of_least_error() -> None:
-    w = one_dense().graph.initializer
-    assert len(w) == 2
     errors = []
     for method in ("minmax", "mse"):
-        q = clew.quantize(
-            one_dense(), DENSE_X, scheme=scheme_of({}, weight_range=method), threads=1
-        )
-        (p,) = q.parameters
+        scheme = scheme_of({"weight_bits": 4}, weight_range=method)
+        (p,) = clew.quantize(one_dense(), DENSE_X, scheme=scheme, threads=1).parameters
         errors.append(np.mean((p.weight * p.scales - p.site.weight.data) ** 2, axis=0))
-    assert (errors[1] <= errors[0]).all()
+    assert (errors[1] <= errors[0] * 1.001).all()
     assert (errors[1] < errors[0]).any()
 
 
@@ -223,42 +220,35 @@ def test_batch_norms_are_folded() -> None:
 def test_products_compute_on_integers() -> None:
     """No product of floats is left after compiling."""
     q = clew.quantize(convolutional(), drawn(4, 3, 8, 8), threads=1)
-    compiled = q.compile(threads=1)
-    products = (
-        [
-            call
-            for kernel in compiled.kernels
-            for call in kernel.calls
-            if call.op_name in ("nn.conv2d", "nn.dense")
-        ]
-        if hasattr(compiled.kernels[0], "calls")
-        else []
-    )
-    stages = compiled.build.stages
-    last = stages[-1].module
-    dtypes = {
-        c.args[0].tensor.dtype
-        for f in last.functions.values()
-        for c in post_order(f.body)
-        if isinstance(c, Call) and c.op_name in ("nn.conv2d", "nn.dense")
-    }
-    assert products == [] or dtypes
-    assert not dtypes & {"f32", "f16", "bf16"}
+    products = [
+        call.args[0].tensor.dtype
+        for kernel in q.compile(threads=1).kernels
+        for call in kernel.calls
+        if call.op_name in ("nn.conv2d", "nn.dense")
+    ]
+    assert len(products) == 3
+    assert set(products) <= {"u8", "i8", "i16"}
 
 
 def test_free_sizes_stay_free() -> None:
-    data = drawn(6, 3, 8, 8)
-    free = clew.quantize(convolutional("n"), data, threads=1)
-    static = clew.quantize(convolutional(), data, threads=1)
-    assert free.recipe.layers == static.recipe.layers
-    compiled, one = free.compile(threads=1), static.compile(threads=1)
-    every = compiled.run({"image": data})["scores"]
+    data = drawn(6, 8, 4, 4)
+    constants = {"w": drawn(8, 8, 3, 3, scale=0.1), "m": drawn(8, 6, scale=0.4)}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], name="conv", pads=[1, 1, 1, 1]),
+        node("ReduceMean", ["a"], ["p"], name="pool", axes=[2, 3], keepdims=0),
+        node("MatMul", ["p", "m"], ["y"], name="fc"),
+    ]
+    free, static = (
+        clew.quantize(model(nodes, {"x": [n, 8, 4, 4]}, {"y": [n, 6]}, constants), data, threads=1)
+        for n in ("n", 1)
+    )
+    assert [n.layer for n in free.recipe.layers] == ["conv", "fc"]
+    for a, b in zip(free.recipe.layers, static.recipe.layers, strict=True):
+        assert a.scale == pytest.approx(b.scale, rel=1e-5)
+    every = result(free, data)
     for n in range(2):
-        single = one.run({"image": data[n : n + 1]})["scores"]
-        np.testing.assert_allclose(every[n : n + 1], single, rtol=1e-5, atol=1e-6)
-    searched = clew.quantize(convolutional("n"), data, max_error=0.0, threads=1)
-    assert searched.floats is not None
-    assert searched.floats.figure == 0.0
+        single = result(static, data[n : n + 1])
+        assert np.abs(every[n] - single).max() < 0.02 * np.abs(every).max()
 
 
 def test_products_in_branches_stay_in_floats() -> None:
@@ -292,15 +282,19 @@ def helper_tensor(array: Array) -> Any:
 
 def test_graphs_that_depend_on_values_are_refused() -> None:
     nodes = [
-        node("Reshape", ["x", "shape"], ["r"], name="r"),
-        node("MatMul", ["r", "w"], ["y"], name="fc"),
+        node("Squeeze", ["x", "axes"], ["s"], name="squeeze"),
+        node("MatMul", ["s", "w"], ["y"], name="fc"),
     ]
-    network = model(nodes, {"x": [8, 8]}, {"y": ["a", "b"]}, {"w": drawn(8, 8)})
-    network.graph.input.append(helper.make_tensor_value_info("shape", TensorProto.INT64, [2]))
-    with pytest.raises(InputError) as error:
-        clew.quantize(network, [{"x": drawn(8, 8), "shape": np.array([8, 8])}])
-    assert error.value.code == "I403"
-    assert "shape" in str(error.value)
+    network = model(nodes, {"x": [1, 8, 8]}, {"y": ["a", "b"]}, {"w": drawn(8, 8)})
+    network.graph.input.append(helper.make_tensor_value_info("axes", TensorProto.INT64, [1]))
+    sample = {"x": drawn(1, 8, 8), "axes": np.array([0])}
+    for given in (network, load_or_defer(network)):
+        with pytest.raises(InputError) as error:
+            clew.quantize(given, [sample])
+        assert error.value.code == "I403"
+        assert "of axes" in str(error.value)
+    module = clew.load(network, constants={"axes": np.array([0])})
+    assert len(clew.quantize(module, [sample["x"]], threads=1).parameters) == 1
 
 
 @pytest.mark.parametrize("name", ["conv", "dense"])
