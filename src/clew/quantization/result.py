@@ -153,6 +153,8 @@ class Quantized(Shown):
         return Product(
             layers[0],
             p.grid.scale,
+            p.steps,
+            site.call.args[0].tensor.rank + site.data_axis,
             np.array(p.grid.zero, to_numpy(p.grid.dtype)),
             p.weight,
             site.channel,
@@ -162,6 +164,4 @@ class Quantized(Shown):
             None if integers is None else scales,
             adds,
             norm,
-            p.numbers,
-            -1 - site.data_axis,
         )
