@@ -15,7 +15,7 @@ from clew.extraction.capture import Unkept
 from clew.ir.expr import Expr, Function, Tuple, Var
 from clew.ir.module import Module
 from clew.ops.registry import get_op
-from clew.quantization.feeds import Feed
+from clew.quantization.feeds import Feed, feeds_of
 from clew.quantization.migration import Channels
 from clew.quantization.parameters import Parameters
 from clew.quantization.ranges import BINS, Histogram
@@ -71,25 +71,27 @@ class Point:
 
 
 class Observer:
-    """Runs a model that gives the values at points."""
+    """Runs a model that gives the values at points. `feeds` are the checked calibration data."""
 
     def __init__(
         self,
         module: Module,
         points: Sequence[Point],
-        feeds: Sequence[Feed],
+        calibration: Any,
         options: Mapping[str, Any],
         say: Callable[[str], None],
     ) -> None:
-        self._points, self._feeds, self._say = points, feeds, say
+        self._points, self._say = points, say
         inside = [p.value for p in points if not isinstance(p.value, Var)]
         self._inside = {v.id for v in inside}
-        self._model = compiled(giving(module, inside), **options) if inside else None
+        self._runs = bool(inside)
+        self._model = compiled(giving(module, inside) if inside else module, **options)
+        self.feeds = feeds_of(self._model, calibration)
 
     def _values(self, what: str) -> Iterator[list[Array]]:
-        none: Iterator[list[Array]] = iter([[] for _ in self._feeds])
-        runs = values_of(self._model, self._feeds, self._say, what) if self._model else none
-        for feed, values in zip(self._feeds, runs, strict=True):
+        none: Iterator[list[Array]] = iter([[] for _ in self.feeds])
+        runs = values_of(self._model, self.feeds, self._say, what) if self._runs else none
+        for feed, values in zip(self.feeds, runs, strict=True):
             given = iter(values)
             yield [
                 next(given) if p.value.id in self._inside else np.asarray(feed[p.value.name])  # type: ignore[attr-defined]
@@ -172,22 +174,21 @@ def local_errors(
         return []
     values: list[Expr] = []
     for p in parameters:
-        call, rank = p.site.call, p.site.call.tensor.rank
-        made = type(call)(
-            call.op, [p.quantized_data(p.site.data), p.quantized_weight()], call.attrs
-        )
-        difference = get_op("subtract")(made, call)
-        others = tuple(n for n in range(rank) if n != rank + p.site.result_axis)
-        values.append(get_op("mean")(difference, axes=others, keepdims=False))
-        for x in (difference, call):
-            square = get_op("multiply")(x, x)
-            values.append(get_op("mean")(square, axes=tuple(range(rank)), keepdims=False))
+        call = p.site.call
+        operands = [p.quantized_data(p.site.data), p.quantized_weight()]
+        made = type(call)(call.op, operands, call.attrs)
+        values += [get_op("subtract")(made, call), call]
     model = compiled(giving(module, values), **options)
-    sums: list[Any] = [np.float64(0)] * len(values)
+    means = [np.zeros(p.site.channels) for p in parameters]
+    squares = np.zeros((len(parameters), 2))
     for found in values_of(model, feeds, say, "local errors"):
-        sums = [a + np.asarray(b, np.float64) for a, b in zip(sums, found, strict=True)]
-    means = [s / len(feeds) for s in sums]
+        for n, p in enumerate(parameters):
+            error, result = found[2 * n], found[2 * n + 1]
+            rows = np.moveaxis(error, p.site.result_axis, 0).reshape(p.site.channels, -1)
+            means[n] += rows.mean(axis=1, dtype=np.float64)
+            squares[n] += [np.mean(np.square(x), dtype=np.float64) for x in (error, result)]
+    count = len(feeds)
     return [
-        LocalError(means[n], float(means[n + 1]), float(means[n + 2]))
-        for n in range(0, len(means), 3)
+        LocalError(m / count, float(e) / count, float(s) / count)
+        for m, (e, s) in zip(means, squares, strict=True)
     ]

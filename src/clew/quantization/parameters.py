@@ -79,13 +79,21 @@ class Parameters:
 
     def quantized_data(self, value: Expr) -> Expr:
         """Returns the operand, rounded to the grid, as integers and back."""
-        if self.numbers is not None:
-            shape = (-1,) + (1,) * (-1 - self.site.data_axis)
-            value = get_op("multiply")(value, Constant((1 / self.numbers).reshape(shape)))
         scale = Constant(np.float32(self.grid.scale))
         zero = Constant(np.array(self.grid.zero, to_numpy(self.grid.dtype)))
-        integers = get_op("quantize")(value, scale, zero, dtype=self.grid.dtype)
+        steps = scale
+        if self.numbers is not None:
+            shape = (-1,) + (1,) * (-1 - self.site.data_axis)
+            steps = Constant(self.steps.reshape(shape))
+        integers = get_op("quantize")(value, steps, zero, dtype=self.grid.dtype)
         return get_op("dequantize")(integers, scale, zero)
+
+    @property
+    def steps(self) -> Array:
+        """The numbers by which the operand is divided to get integers: one, or one per channel."""
+        scale = np.float32(self.grid.scale)
+        found: Array = np.asarray(scale if self.numbers is None else self.numbers * scale)
+        return found.astype(np.float32)
 
     def quantized_weight(self) -> Expr:
         """Returns the weight, dequantized from integers."""

@@ -11,12 +11,11 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from clew import frontends
-from clew.compiler import compile
 from clew.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import Target
-from clew.quantization.feeds import Feed, feeds_of
+from clew.quantization.feeds import Feed
 from clew.quantization.migration import migrated
 from clew.quantization.norms import fold_norms
 from clew.quantization.observe import LocalError, Observer, Point, local_errors
@@ -118,10 +117,8 @@ def quantize(
             "there are no calibration data",
             hint="give inputs of calls, or recipe=; 'drawn' calibrates on random data",
         )
-    say("compiling the model in floats")
-    feeds = feeds_of(compile(folded.module, **{**options, "trace": False}), calibration)
-    work = _Work(folded.module, sites, schemes, feeds, options, say)
-    work.calibrate()
+    work = _Work(folded.module, sites, schemes, options, say)
+    work.calibrate(calibration)
     floats: FloatSet | None = None
     kept = {s.name: _ASKED for s in sites if schemes[s.name] is None}
     if max_error is not None or metric is not None:
@@ -131,7 +128,7 @@ def quantize(
         work.sensitive()
     chosen = [p for p in work.parameters if p.site.name not in kept]
     error = work.simulation.error([p.site.name for p in chosen])
-    made = Recipe(scheme, tuple(all_rules), recorded(chosen), kept, len(feeds))
+    made = Recipe(scheme, tuple(all_rules), recorded(chosen), kept, len(work.feeds))
     rows = _rows(sites, work.parameters, kept, work)
     return Quantized(
         folded.module,
@@ -144,7 +141,7 @@ def quantize(
         floats,
         source,
         work.steps,
-        feeds[0],
+        work.feeds[0],
     )
 
 
@@ -207,11 +204,11 @@ class _Work:
         module: Module,
         sites: Sequence[Site],
         schemes: Mapping[str, Scheme | None],
-        feeds: Sequence[Feed],
         options: Mapping[str, Any],
         say: Callable[[str], None],
     ) -> None:
-        self._module, self._feeds, self._options, self._say = module, feeds, options, say
+        self._module, self._options, self._say = module, options, say
+        self.feeds: list[Feed] = []
         self._sites = [s for s in sites if schemes[s.name] is not None]
         self._schemes = schemes
         self.parameters: list[Parameters] = []
@@ -221,7 +218,7 @@ class _Work:
         self.steps: tuple[Step, ...] = ()
         self._simulation: Simulation | None = None
 
-    def calibrate(self) -> None:
+    def calibrate(self, calibration: Any) -> None:
         """Chooses the parameters of all sites that are to be quantized."""
         by_value: dict[tuple[int, Scheme], list[Site]] = {}
         for site in self._sites:
@@ -230,8 +227,9 @@ class _Work:
             by_value.setdefault((site.data.id, scheme), []).append(site)
         points = [Point(sites[0].data, tuple(sites)) for sites in by_value.values()]
         schemes = [scheme for _, scheme in by_value]
-        run = (self._feeds, self._options, self._say)
-        observer = Observer(self._module, points, *run)
+        self._say("compiling the model in floats")
+        observer = Observer(self._module, points, calibration, self._options, self._say)
+        self.feeds = observer.feeds
         channels = observer.channels()
         numbers = [
             migrated(c, p.sites, s) if s.migration and p.axis is not None else None
@@ -245,7 +243,7 @@ class _Work:
                 self.histograms[site.name] = found
                 made[site.name] = parameters_of(site, scheme, grid, by)
         self.parameters = [made[s.name] for s in self._sites]
-        errors = local_errors(self._module, self.parameters, *run)
+        errors = local_errors(self._module, self.parameters, self.feeds, self._options, self._say)
         self.local = {p.site.name: e for p, e in zip(self.parameters, errors, strict=True)}
         self.parameters = [
             p.corrected(-self.local[p.site.name].means) if p.scheme.bias_correction else p
@@ -257,7 +255,7 @@ class _Work:
         """The program that evaluates choices."""
         if self._simulation is None:
             self._say("compiling both forms of each layer")
-            made = Simulation(self._module, self.parameters, self._feeds, self._options, self._say)
+            made = Simulation(self._module, self.parameters, self.feeds, self._options, self._say)
             if not made.has_floats:
                 raise InputError(
                     "I047", "no output has floats", hint="use outputs before the argmax"

@@ -192,6 +192,8 @@ class Quantized(Shown):
         return Product(
             layers[0],
             p.grid.scale,
+            p.steps,
+            site.call.args[0].tensor.rank + site.data_axis,
             np.array(p.grid.zero, to_numpy(p.grid.dtype)),
             p.weight,
             site.channel,
@@ -202,6 +204,4 @@ class Quantized(Shown):
             site.bias is not None and not adds,
             adds,
             norm,
-            p.numbers,
-            -1 - site.data_axis,
         )

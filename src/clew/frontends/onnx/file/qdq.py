@@ -31,15 +31,17 @@ class Product:
     """A product to quantize: the layer that computes it, and the numbers of its operands.
 
     `channel` is the axis of the weight for output channels. `scales` and `zeros` have one number
-    per channel, or one. The operand is divided by `numbers`, one per channel, which `behind` axes
-    follow, before it is quantized. `bias` is what is added per output channel, in floats or in
-    integers with the scales `bias_scales`. It includes what the layer itself adds if `own_bias`,
-    or what the layer `adds` adds; `norm` is a batch norm that is part of weight and bias, if there
-    are such.
+    per channel, or one. The operand is divided by `steps`, one per channel along `axis`, or one;
+    its integers stand for multiples of `scale`. `bias` is what is added per output channel, in
+    floats or in integers with the scales `bias_scales`. It includes what the layer itself adds if
+    `own_bias`, or what the layer `adds` adds; `norm` is a batch norm that is part of weight and
+    bias, if there are such.
     """
 
     layer: str
     scale: float
+    steps: Array
+    axis: int
     zero: Array
     weight: Array
     channel: int
@@ -50,8 +52,6 @@ class Product:
     own_bias: bool = False
     adds: str = ""
     norm: str = ""
-    numbers: Array | None = None
-    behind: int = 0
 
 
 def write_quantized(
@@ -143,23 +143,26 @@ class _Writer:
         return found
 
     def _quantized(self, node: NodeProto, tensor: str, product: Product) -> str:
-        numbers = b"" if product.numbers is None else product.numbers.tobytes()
         zero_key = product.zero.tobytes() + product.zero.dtype.str.encode()
-        key = (tensor, product.scale, zero_key + numbers)
+        key = (tensor, product.scale, product.steps.tobytes() + zero_key)
         if key not in self._data:
-            read = tensor
-            if product.numbers is not None:
-                by = (1 / product.numbers).reshape((-1,) + (1,) * product.behind)
-                constant = self._constant(f"{tensor}.by", by)
-                read = self._free(f"{tensor}.divided")
-                made_before = helper.make_node("Mul", [tensor, constant], [read], name=read)
-                self._new.setdefault(id(node), []).append(made_before)
-            base = f"{tensor}.quantized"
             scale = self._constant(f"{tensor}.scale", np.float32(product.scale))
             zero = self._constant(f"{tensor}.zero_point", product.zero)
-            integers, result = self._free(base), self._free(f"{tensor}.dequantized")
+            integers = self._free(f"{tensor}.quantized")
+            result = self._free(f"{tensor}.dequantized")
+            steps, points = scale, zero
+            if product.steps.ndim:
+                steps = self._constant(f"{tensor}.steps", product.steps)
+                zeros = np.full(product.steps.shape, product.zero)
+                points = self._constant(f"{tensor}.zero_points", zeros)
             made = [
-                helper.make_node("QuantizeLinear", [read, scale, zero], [integers], name=integers),
+                helper.make_node(
+                    "QuantizeLinear",
+                    [tensor, steps, points],
+                    [integers],
+                    name=integers,
+                    axis=product.axis,
+                ),
                 helper.make_node(
                     "DequantizeLinear", [integers, scale, zero], [result], name=result
                 ),
