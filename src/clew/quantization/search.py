@@ -43,6 +43,9 @@ class FloatSet:
     estimates: int
     met: bool = True
 
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
     def lines(self) -> list[str]:
         """Returns the set and its proof in words."""
         found = [
