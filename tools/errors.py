@@ -56,7 +56,7 @@ SUMMARIES: Final = {
     "I312": "an option has no effect beside another",
     "I314": "a value of a reference is named after no output and no layer",
     "I320": "a value that is read as an index is out of range for its axis",
-    "I390": "a scheme, a rule or a bound of a quantization has a field or a value that is not known",
+    "I390": "a scheme, a rule or a bound has a field that is unknown, or a wrong value",
     "I394": "calibration data are not inputs of the model, or cannot be read",
     "I399": "a recipe does not fit the model, or the rules that it is applied with",
     "I387": "the workers of a scheduler are absent, differ, or cannot measure the model",

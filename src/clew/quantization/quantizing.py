@@ -165,11 +165,10 @@ def _loaded(
 
 
 def _depends(model: DeferredModule) -> InputError:
-    names = model.deciding or [i.name for i in model.inputs]
+    names = ", ".join(model.deciding or [i.name for i in model.inputs])
     return InputError(
         "I403",
-        "the graph depends on values or shapes that are unknown before a run, of "
-        + ", ".join(names),
+        f"the graph depends on values or shapes that are unknown before a run, of {names}",
         hint="clew.load(model, constants={NAME: value}) or inputs={NAME: shape} fixes them",
     )
 
