@@ -27,12 +27,12 @@ import numpy as np
 import onnx
 import onnx.version_converter
 import typer
-from exports.packages import MODELS, NotThere
-from harness.report import progress
-from harness.samples import picture, speech, writing
 
 import clew
 import zoo
+from exports.packages import MODELS, NotThere
+from harness.report import progress
+from harness.samples import picture, speech, writing
 
 Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
@@ -73,7 +73,7 @@ class Row:
 
     @property
     def ratio(self) -> float:
-        """clew's error over the smallest of a peer."""
+        """The error of clew over the smallest of a peer."""
         return math.nan if self.clew is None else self.clew / self.best
 
 
@@ -218,7 +218,7 @@ def table(rows: Sequence[Row]) -> str:
         least = sum(r <= 1 for r in ratios)
         lines.append("")
         lines.append(
-            f"Geometric mean of clew ÷ best {mean:.2f}; no larger on {least} of {len(ratios)} models."
+            f"Geometric mean of clew ÷ best {mean:.2f}; no larger on {least} of {len(ratios)}."
         )
     return "\n".join(lines)
 
