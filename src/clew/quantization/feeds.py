@@ -12,6 +12,7 @@ import numpy as np
 from clew.compiled import CompiledModel
 from clew.support.archives import Archive
 from clew.support.errors import ClewError, ClewWarning, InputError
+from clew.support.files import reason_of
 
 DRAWN: Final = "drawn"
 """Calibration data by this name are drawn at random."""
@@ -51,7 +52,7 @@ def _named(model: CompiledModel, number: int, given: Any) -> Feed:
         named = model.named_inputs(given)
         model.checked((), named)
     except ClewError as error:
-        error.args = (f"sample {number}: {error.args[0]}", *error.args[1:])
+        error.message = f"sample {number}: {error.message}"
         raise
     for name, value in named.items():
         array = np.asarray(value)
@@ -124,5 +125,12 @@ def _divided(model: CompiledModel, arrays: Mapping[str, Any]) -> Sequence[Feed]:
 
 
 def _arrays(path: Path) -> dict[str, Any]:
-    with Archive(path) as archive:
-        return {name: archive[name] for name in archive}
+    try:
+        with Archive(path) as archive:
+            return {name: archive[name] for name in archive}
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "I394",
+            f"{path} cannot be read: {reason_of(error)}",
+            hint="numpy.savez writes arrays by name to a .npz file",
+        ) from error

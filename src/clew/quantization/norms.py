@@ -71,9 +71,11 @@ class _Folder(Rewriter):
         spatial = -1 - site.result_axis
         product = self.memo[site.call.id]
         assert isinstance(product, Call)
-        with self.covers(old, *((site.bias,) if site.bias else ()), site.call):
+        norm_and_bias = (old, site.bias) if site.bias else (old,)
+        with self.covers(site.call, *norm_and_bias):  # the product is named after its own layer
             scaled = (weight * scale.reshape(along)).astype(np.float32)
             made = Call(product.op, [product.args[0], Constant(scaled)], product.attrs)
+        with self.covers(*norm_and_bias, site.call):
             added = shift.astype(np.float32).reshape((-1,) + (1,) * spatial)
             result = get_op("add")(made, Constant(added))
         for layer in old.span.layers:

@@ -11,6 +11,8 @@ from typing import Any, TypeAlias
 from numpy.typing import NDArray
 
 from clew import frontends
+from clew.extensions import extensions_of
+from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import Target
 from clew.quantization.feeds import Feed
@@ -34,7 +36,7 @@ from clew.quantization.search import (
 from clew.quantization.simulate import Simulation
 from clew.quantization.sites import Site, point_name, sites_of
 from clew.quantization.where import Selects, all_where
-from clew.support.errors import InputError
+from clew.support.errors import ClewError, InputError
 
 Array = NDArray[Any]
 Metric: TypeAlias = "Callable[[list[dict[str, Array]]], float]"
@@ -42,7 +44,7 @@ _ASKED = "asked for"
 
 
 def quantize(
-    model: Module | frontends.ModelSource,
+    model: Module | DeferredModule | frontends.ModelSource,
     calibration: Any = None,
     *,
     scheme: Scheme | None = None,
@@ -57,32 +59,44 @@ def quantize(
     target: str | Target = "cpu",
     threads: int | None = None,
     on_progress: Callable[[str], None] | None = None,
+    **options: Any,
 ) -> Quantized:
     """Returns a model whose products compute on integers.
 
     `calibration` are inputs of calls: an iterable of them (mappings, tuples, or the only input); an
     array, or a mapping of arrays, with samples along the first axis; a folder of `.npz` files, one
     per call; or the text `drawn`. `scheme` is how layers are quantized, and `rules` are changes for
-    some of them. Layers that `keep` selects (by name, glob, `clew.Where` or a selection of
-    `clew.edit`) stay in floats.
+    some of them. Layers that `keep` selects (by name, glob, `clew.quantization.Where` or a
+    selection of `clew.edit`) stay in floats.
 
     With `max_error`, a bound on the relative error of the outputs, or with `metric`, any function
     of the outputs by name for all samples, whose value may be `max_drop` less than in floats, the
     smallest set of layers is kept in floats for which the bound holds: `floats` proves that none of
     them can be left out. `sensitivities` measures each layer's effect on the outputs in any case.
 
-    `recipe` applies what an earlier call decided, without calibration data.
+    `recipe` applies what an earlier call decided, without calibration data; with them, only its
+    scheme and rules count. `options` takes the other arguments of `clew.compile`, for the runs
+    that are made here.
 
     Errors: I047 (an output of floats is needed), I390 to I399, I400 (a bound that cannot be kept),
-    and those of loading and compiling.
+    I401 (a metric that fails), I402 (no layer can be quantized), I403 (the graph depends on values
+    of inputs), and those of loading and compiling.
     """
     say = on_progress or (lambda text: None)
-    source = None if isinstance(model, Module) else model
-    module = model if isinstance(model, Module) else frontends.load(model, inputs=inputs)
+    source = None if isinstance(model, (Module, DeferredModule)) else model
     _check_bounds(max_error, metric, max_drop)
+    module = _loaded(model, inputs)
     folded = fold_norms(module)
     sites = sites_of(folded.module)
-    options: dict[str, Any] = {"target": target, "threads": threads}
+    if not sites:
+        raise InputError(
+            "I402",
+            "the model has no layer that can be quantized",
+            hint="convolutions and matrix products with constant f32 weights, outside of branches "
+            "and loops, can be",
+        )
+    extend = extensions_of(options.get("extend", ()))
+    options = {**options, "extend": extend, "target": target, "threads": threads}
     if isinstance(recipe, (str, Path)):
         recipe = Recipe.load(recipe)
     scheme = scheme or (recipe.scheme if recipe else Scheme())
@@ -128,6 +142,34 @@ def quantize(
         source,
         work.steps,
         work.feeds[0],
+    )
+
+
+def _loaded(
+    model: Module | DeferredModule | frontends.ModelSource,
+    inputs: Mapping[str, Sequence[int]] | None,
+) -> Module:
+    """Returns the graph. Errors: I403 if it depends on values of inputs."""
+    if isinstance(model, Module):
+        return model
+    if isinstance(model, DeferredModule):
+        raise _depends(model)
+    given: dict[str, Any] = {} if inputs is None else {"inputs": inputs}
+    try:
+        return frontends.load(model, **given)
+    except ClewError as error:
+        found = frontends.load_or_defer(model, **given)  # raises the same error, or defers
+        if isinstance(found, DeferredModule):
+            raise _depends(found) from error
+        return found
+
+
+def _depends(model: DeferredModule) -> InputError:
+    names = ", ".join(model.deciding or [i.name for i in model.inputs])
+    return InputError(
+        "I403",
+        f"the graph depends on values or shapes that are unknown before a run, of {names}",
+        hint="clew.load(model, constants={NAME: value}) or inputs={NAME: shape} fixes them",
     )
 
 

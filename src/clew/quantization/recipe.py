@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.ir.types import integer_limits
 from clew.quantization.parameters import Parameters, parameters_of
 from clew.quantization.ranges import Grid
-from clew.quantization.scheme import Rule, Scheme, scheme_of_json, scheme_to_json
+from clew.quantization.scheme import DTYPES, Rule, Scheme, scheme_of_json, scheme_to_json
 from clew.quantization.sites import Site, point_name
 from clew.support.errors import InputError
 from clew.support.files import read_bytes
@@ -36,6 +37,22 @@ class LayerRecipe:
     dtype: str
     correction: tuple[float, ...] = ()
     numbers: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Checks the numbers. Errors: I398."""
+        steps = (self.scale, *self.numbers)
+        low, high = integer_limits(self.dtype) if self.dtype in DTYPES else (0, -1)
+        if (
+            not low <= self.zero <= high
+            or not np.isfinite([*steps, *self.correction]).all()
+            or min(steps) <= 0
+        ):
+            raise InputError(
+                "I398",
+                "a scale, a zero point or a correction is out of range",
+                layer=self.layer,
+                hint=f"scales are positive, and dtypes are {' or '.join(DTYPES)}",
+            )
 
 
 @dataclass(frozen=True, repr=False)
@@ -137,7 +154,11 @@ def recorded(parameters: Sequence[Parameters]) -> tuple[LayerRecipe, ...]:
         correction = () if p.correction is None else tuple(map(float, p.correction))
         value = point_name(p.site.data)
         grid = p.grid
-        found.append(LayerRecipe(p.site.name, value, grid.scale, grid.zero, grid.dtype, correction))
+        numbers = () if p.numbers is None else tuple(map(float, p.numbers))
+        layer = p.site.name
+        found.append(
+            LayerRecipe(layer, value, grid.scale, grid.zero, grid.dtype, correction, numbers)
+        )
     return tuple(found)
 
 
@@ -171,6 +192,13 @@ def replayed(
                 hint="give calibration data, or keep the layer in floats",
             )
         n = numbers[site.name]
+        if n.dtype != scheme.activations:
+            raise InputError(
+                "I399",
+                f"the recipe has numbers for {n.dtype}, and its rules ask for {scheme.activations}",
+                layer=site.name,
+                hint="give calibration data as well",
+            )
         for what, given, count in (
             ("corrects", n.correction, site.channels),
             ("divides", n.numbers, site.inputs),

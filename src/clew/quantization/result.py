@@ -6,14 +6,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from rich.table import Table
 
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.frontends.onnx.file.qdq import Product, write_quantized
 from clew.ir.module import Module
+from clew.ir.textfile import save_module
 from clew.ir.types import to_numpy
 from clew.quantization.apply import conversion_names, quantized_module
 from clew.quantization.parameters import Parameters
@@ -22,6 +24,9 @@ from clew.quantization.search import FloatSet, Step
 from clew.quantization.times import LayerTime, layer_times
 from clew.support.errors import InputError
 from clew.support.shown import Shown, counted
+from clew.support.tables import as_text, table
+
+_COLUMNS: Final = 140
 
 
 @dataclass(frozen=True)
@@ -86,6 +91,30 @@ class Quantized(Shown):
         """Returns the quantized model compiled; `options` are those of `clew.compile`."""
         return compile(self.module, **options)
 
+    def __str__(self) -> str:
+        return "\n".join([as_text(self.table(), _COLUMNS), *self.notes()])
+
+    def table(self) -> Table:
+        """Returns the layers as a table for a terminal."""
+        numbers = ("range", "clipped", "SQNR", "alone")
+        made = table("layer", "operator", "operand", *numbers, "in floats because", right=numbers)
+        for row in self.layers:
+            made.add_row(
+                row.layer,
+                row.op,
+                f"{row.value}: {row.dtypes}" if row.dtypes else row.value,
+                "" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}",
+                "" if row.clipped is None else f"{100 * row.clipped:.2g} %",
+                "" if row.sqnr_db is None else f"{row.sqnr_db:.1f} dB",
+                "" if row.alone is None else f"{row.alone:.1e}",
+                row.kept,
+            )
+        return made
+
+    def notes(self) -> list[str]:
+        """Returns the error, and the set in floats with its proof, as lines."""
+        return [f"{self._about()}", *(self.floats.lines() if self.floats else ())]
+
     def times(
         self,
         inputs: Any = None,
@@ -124,13 +153,23 @@ class Quantized(Shown):
         }
 
     def save(self, path: str | Path, *, source: Any = None) -> None:
-        """Writes the quantized model as an ONNX file with QuantizeLinear and DequantizeLinear, or
-        as a text of the module if the name does not end in `.onnx`.
+        """Writes the quantized model as an ONNX file with QuantizeLinear and DequantizeLinear, or,
+        if the name ends in `.txt`, as the text of the module with its constants in an `.npz` file
+        of the same name. `clew.load` reads both.
 
         The ONNX file is the one that was quantized, with nodes added, so `source` must name it if
-        the model was given as a module. Errors: I396, I397. Raises `OSError`.
+        the model was given as a module. Errors: I333, I396, I397, I404. Raises `OSError`.
         """
         path = Path(path)
+        if path.suffix.lower() == ".txt":
+            save_module(self.module, path)
+            return
+        if path.suffix.lower() != ".onnx":
+            raise InputError(
+                "I404",
+                f"{str(path)!r} has an unsupported suffix",
+                hint=".onnx for an ONNX file, .txt for clew text",
+            )
         given = self.source if source is None else source
         if given is None:
             raise InputError(
@@ -162,6 +201,7 @@ class Quantized(Shown):
             p.zeros if p.per_channel else p.zeros.reshape(()),
             p.float_bias if integers is None else integers,
             None if integers is None else scales,
+            site.bias is not None and not adds,
             adds,
             norm,
         )

@@ -14,7 +14,8 @@ METHODS: Final = ("minmax", "percentile", "entropy", "mse")
 """The ways to choose the range of values that integers stand for."""
 GRANULARITIES: Final = ("tensor", "channel")
 """One scale for a weight, or one per output channel."""
-_DTYPES: Final = ("u8", "i8")
+DTYPES: Final = ("u8", "i8")
+"""The dtypes of quantized operands."""
 _LEAST_BITS: Final = 4
 
 
@@ -44,8 +45,8 @@ class Scheme:
 
     def __post_init__(self) -> None:
         """Checks the fields. Errors: I390."""
-        _one_of("activations", self.activations, _DTYPES)
-        _one_of("weights", self.weights, _DTYPES)
+        _one_of("activations", self.activations, DTYPES)
+        _one_of("weights", self.weights, DTYPES)
         _one_of("granularity", self.granularity, GRANULARITIES)
         _one_of("range", self.range, METHODS)
         _one_of("weight_range", self.weight_range, ("minmax", "mse"))

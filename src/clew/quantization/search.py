@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.quantization.simulate import Simulation
+from clew.support.shown import counted
 
 Array = NDArray[Any]
 _ESTIMATED_SAMPLES: Final = 8
@@ -41,6 +42,19 @@ class FloatSet:
     evaluations: int
     estimates: int
     met: bool = True
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Returns the set and its proof in words."""
+        found = [
+            f"bound {self.bound:g}: {self.figure:.3g} with {len(self.layers)} in floats, "
+            f"{self.whole:.3g} with none"
+        ]
+        found += [f"  {put.layer}: {put.figure:.3g} if quantized as well" for put in self.proof]
+        runs = counted(self.evaluations, "evaluation")
+        return [*found, f"{runs} over all samples, {self.estimates} of single layers over a few"]
 
 
 @dataclass

@@ -84,18 +84,14 @@ class Site:
 def sites_of(module: Module) -> list[Site]:
     """Returns the sites in `main`, in order. Products inside branches and loops are none."""
     using = users(module.main)
+    calls = [n for n in post_order(module.main.body) if isinstance(n, Call)]
+    products = [(c, axis) for c in calls if (axis := _channel_axis(c)) is not None]
+    layers = [next(iter(c.span.layers), "") or c.op_name for c, _ in products]
     found: list[Site] = []
-    counts: dict[str, int] = {}
-    for node in post_order(module.main.body):
-        if not isinstance(node, Call):
-            continue
-        channel = _channel_axis(node)
-        if channel is None:
-            continue
-        layer = next(iter(node.span.layers), "") or node.op_name
-        counts[layer] = counts.get(layer, 0) + 1
-        name = layer if counts[layer] == 1 else f"{layer}#{counts[layer]}"
-        found.append(Site(name, node, channel, _bias(node, using, node.args[1].tensor, channel)))
+    for n, (call, axis) in enumerate(products):
+        several = layers.count(layers[n]) > 1
+        name = f"{layers[n]}#{layers[: n + 1].count(layers[n])}" if several else layers[n]
+        found.append(Site(name, call, axis, _bias(call, using, call.args[1].tensor, axis)))
     return found
 
 

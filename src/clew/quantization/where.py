@@ -20,11 +20,11 @@ from clew.support.errors import InputError
 class Where:
     """Selects layers with products; conditions that are given must all hold.
 
-    `layers` are names or globs; `op` is an operator, such as `nn.conv2d`; `between` names two
-    layers, either of which may be "" for the beginning or the end of the model, and selects those
-    on paths between them, both included; `pattern` is the text of a pattern, which selects the
-    layers with a part in a match. Of what remains, in the order of the model, `first` and `last`
-    take as many from either end.
+    `layers` are names or globs of layers, or names of single products (`fc#2`); `op` is an
+    operator, such as `nn.conv2d`; `between` names two layers, either of which may be "" for the
+    beginning or the end of the model, and selects those on paths between them, both included;
+    `pattern` is the text of a pattern, which selects the layers with a part in a match. Of what
+    remains, in the order of the model, `first` and `last` take as many from either end.
     """
 
     layers: tuple[str, ...] = ()
@@ -50,8 +50,11 @@ class Where:
         """
         found = list(sites)
         if self.layers:
-            named = {p.name for p in edit(module).select(*self.layers)}
-            found = [s for s in found if named & set(s.call.span.layers)]
+            layers = {n for s in sites for n in s.call.span.layers}
+            own = ({s.name for s in sites} - layers) & set(self.layers)
+            others = [n for n in self.layers if n not in own]
+            named = {p.name for p in edit(module).select(*others)} if others else set()
+            found = [s for s in found if s.name in own or named & set(s.call.span.layers)]
         if self.op:
             found = [s for s in found if s.call.op_name == self.op]
         if self.between is not None:
@@ -100,13 +103,13 @@ def where_of(given: Selects) -> Where:
     raise InputError(
         "I391",
         f"cannot select layers by a {type(given).__name__}",
-        hint="give names, globs, clew.Where(...) or a selection of clew.edit",
+        hint="give names, globs, clew.quantization.Where(...) or a selection of clew.edit",
     )
 
 
 def all_where(given: Selects | Iterable[Selects]) -> tuple[Where, ...]:
     """Returns one or several selections as data."""
-    if isinstance(given, (str, Where, Selection)):
+    if isinstance(given, (str, Where, Selection)) or not isinstance(given, Iterable):
         return (where_of(given),)
     return tuple(map(where_of, given))
 

@@ -32,9 +32,10 @@ class Product:
 
     `channel` is the axis of the weight for output channels. `scales` and `zeros` have one number
     per channel, or one. The operand is divided by `steps`, one per channel along `axis`, or one;
-    its integers stand for multiples of `scale`. `bias` is what is added per output channel, in floats or in
-    integers with the scales `bias_scales`; `adds` is the layer that adds it, and `norm` a batch
-    norm that is part of weight and bias, if there are such.
+    its integers stand for multiples of `scale`. `bias` is what is added per output channel, in
+    floats or in integers with the scales `bias_scales`. It includes what the layer itself adds if
+    `own_bias`, or what the layer `adds` adds; `norm` is a batch norm that is part of weight and
+    bias, if there are such.
     """
 
     layer: str
@@ -48,6 +49,7 @@ class Product:
     zeros: Array
     bias: Array | None = None
     bias_scales: Array | None = None
+    own_bias: bool = False
     adds: str = ""
     norm: str = ""
 
@@ -61,7 +63,7 @@ def write_quantized(
     file's operators cannot be converted to opset 13. Raises `OSError`.
     """
     writer = _Writer(_renamed(source))
-    for product in products:
+    for product in sorted(products, key=writer.place):
         writer.quantize(product)
     write_bytes(path, writer.finished(notes).SerializeToString())
 
@@ -99,6 +101,7 @@ class _Writer:
         self._model = model
         self._nodes: list[NodeProto] = list(model.graph.node)
         self._by_layer = {n.name: n for n in self._nodes}
+        self._places = {id(n): place for place, n in enumerate(self._nodes)}
         self._new: dict[int, list[NodeProto]] = {}  # by id of the node before which they stand
         self._after: dict[int, list[NodeProto]] = {}
         self._held: list[Any] = []
@@ -107,6 +110,12 @@ class _Writer:
         self._names = {i.name for i in model.graph.initializer} | {
             name for n in self._nodes for name in (*n.input, *n.output)
         }
+
+    def place(self, product: Product) -> int:
+        """Returns the place of a product in the file: where nodes are shared, the first product
+        makes them. Errors: I396.
+        """
+        return self._places[id(self._node(product.layer))]
 
     def quantize(self, product: Product) -> None:
         node = self._node(product.layer)
@@ -185,9 +194,13 @@ class _Writer:
         assert product.bias is not None
         name = f"{product.layer}.bias"
         value = product.bias
-        if node.op_type == "MatMul" or product.adds:
+        factor = _alpha(node)
+        adds_more = not product.own_bias and not product.norm and len(node.input) > 2
+        if node.op_type == "MatMul" or product.adds or adds_more or factor != 1:
             numbers = value if product.bias_scales is None else value * product.bias_scales
-            constant = self._constant(name, numbers.astype(np.float32))
+            if node.op_type == "Conv":
+                numbers = numbers.reshape((-1,) + (1,) * (product.weight.ndim - 2))
+            constant = self._constant(name, (numbers * np.float32(factor)).astype(np.float32))
             return self._added(node, product, constant)
         if product.bias_scales is None:
             made = self._constant(name, value.astype(np.float32))
@@ -257,9 +270,18 @@ class _Writer:
             held = [type(v).FromString(v.SerializeToString()) for v in values]
             del getattr(graph, kind)[:]
             getattr(graph, kind).extend(held)
+        others = [p for p in self._model.metadata_props if p.key not in notes]
+        del self._model.metadata_props[:]
+        self._model.metadata_props.extend(others)
         for key, note in notes.items():
             self._model.metadata_props.add(key=key, value=note)
         return self._model
+
+
+def _alpha(node: NodeProto) -> float:
+    """Returns the factor of the product in a node."""
+    found = (a.f for a in node.attribute if node.op_type == "Gemm" and a.name == "alpha")
+    return float(next(found, 1.0))
 
 
 def _reads(node: NodeProto) -> set[str]:
