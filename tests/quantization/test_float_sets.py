@@ -16,7 +16,7 @@ from clew.quantization import FloatSet, Quantized, Scheme
 from clew.support.errors import ClewError
 
 Array = NDArray[Any]
-SIZE, LAYERS = 16, 6
+SIZE, LAYERS = 16, 5
 PLAIN = Scheme(migration=False)
 LARGE = [3, 8, 11]
 DATA = drawn(24, SIZE, seed=50)
@@ -71,6 +71,11 @@ def test_none_of_the_set_can_be_left_out() -> None:
         assert error(fewer) == pytest.approx(put.figure, rel=1e-4)
         assert error(fewer) > bound
     assert len(floats.layers) < floats.evaluations < 2**LAYERS
+    steps = found.frontier
+    assert len(steps) == LAYERS + 1
+    assert (steps[0].layer, steps[0].figure, steps[0].evaluated) == ("", whole, True)
+    assert {s.layer for s in steps[1:]} == {f"fc{n}" for n in range(LAYERS)}
+    assert steps[-1].figure < bound
     alone = {row.layer: row.alone for row in found.layers}
     assert all(a is not None and a > 0 for a in alone.values())
     for text in (str(found), found._repr_html_()):
@@ -78,7 +83,7 @@ def test_none_of_the_set_can_be_left_out() -> None:
         assert "evaluations" in text
 
 
-@pytest.mark.parametrize("culprits", [(2,), (1, 4), (1, 3, 5)])
+@pytest.mark.parametrize("culprits", [(2,), (1, 4), (1, 2, 4)])
 def test_exactly_the_culprits_are_named(culprits: tuple[int, ...]) -> None:
     usual = quantized().error
     assert usual is not None

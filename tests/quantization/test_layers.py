@@ -90,8 +90,7 @@ def scheme_of(changes: dict[str, Any], **more: Any) -> Scheme:
     return Scheme(**{**given, **changes, **more})
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("name", "bias"), [*((n, True) for n in SCHEMES), ("u8 x i8", False)])
 def test_dense_layers_compute_what_numpy_does(name: str, bias: bool) -> None:
     scheme = scheme_of(SCHEMES[name])
     network = one_dense(bias)
@@ -337,3 +336,14 @@ def test_the_report(tmp_path: Any) -> None:
     with pytest.raises(InputError) as error:
         q.save(tmp_path / "q.bin")
     assert error.value.code == "I404"
+
+
+def test_layers_have_times_in_both_models() -> None:
+    q = clew.quantize(one_conv(), drawn(2, 4, 6, 6), threads=1)
+    (time,) = q.times(threads=1)
+    assert time.layer == "conv"
+    assert time.float_us > 0
+    assert time.quantized_us > 0
+    assert time.saved_us == time.float_us - time.quantized_us
+    assert any("conv2d" in k for k in time.float_kernels)
+    assert any("quantize" in k for k in time.quantized_kernels)

@@ -80,6 +80,25 @@ def unnamed(opset: int) -> ModelProto:
     return image(nodes, constants, opset)
 
 
+def uneven(between: str = "", product: str = "Conv") -> ModelProto:
+    """Two products; the channels of the value between them are of very different sizes, and so are
+    those of the second weight.
+    """
+    nodes = [node(product, ["x", "u"], ["h"], name="one")]
+    value = "h"
+    if between:
+        nodes.append(node(between, ["h"], ["r"], name="act"))
+        value = "r"
+    if product == "Conv":
+        by = np.geomspace(0.02, 50, 6, dtype="f").reshape(6, 1, 1)
+        nodes.append(node("Conv", [value, "w"], ["y"], name="two", **PADS))
+        u = drawn(6, 6, 1, 1, scale=0.4) * by.reshape(6, 1, 1, 1)
+        return image(nodes, {"u": u, "w": W / by})
+    by = np.geomspace(0.02, 50, 16, dtype="f")
+    nodes.append(node(product, [value, "w"], ["y"], name="two"))
+    return rows(nodes, {"u": drawn(16, 16, scale=0.25) * by, "w": V / by[:, None]})
+
+
 def product_of_inputs() -> ModelProto:
     """A weight that is quantized, and a bias that a call brings."""
     nodes = [node("Gemm", ["x", "w", "b"], ["y"], name="fc")]
@@ -144,6 +163,10 @@ CASES: dict[str, Callable[[], ModelProto]] = {
     "tied weights": tied,
     "unnamed, opset 9": lambda: unnamed(9),
     "unnamed, opset 20": lambda: unnamed(20),
+    "uneven convs": uneven,
+    "uneven convs, nothing between": lambda: uneven("Identity"),
+    "uneven convs, relu": lambda: uneven("Relu"),
+    "uneven matmuls": lambda: uneven("", "MatMul"),
     "network": convolutional,
 }  # fmt: skip
 # What is added behind a product in floats may be rounded twice in one form, and once in the other.
@@ -181,6 +204,8 @@ def test_files_compute_what_modules_do(case: str, tmp_path: Path) -> None:
     data = samples(network)
     q = clew.quantize(network, data, scheme=SEVEN, threads=1)
     assert q.parameters
+    if "uneven" in case:
+        assert q.recipe.layers[1].numbers, "the operand has a step per channel"
     path = tmp_path / "int8.onnx"
     q.save(path)
     onnx.checker.check_model(path, full_check=True)

@@ -24,6 +24,8 @@ Array = NDArray[Any]
 _OPSET: Final = 13  # the first in which DequantizeLinear has an axis
 _IR_VERSION: Final = 7
 _PRODUCTS: Final = ("Conv", "MatMul", "Gemm")
+_CONVOLUTIONS: Final = ("Conv", "BatchNormalization")  # a norm may become part of one
+_NOTHING: Final = ("Identity", "Dropout")
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,15 +152,16 @@ class _Writer:
             zero = self._constant(f"{tensor}.zero_point", product.zero)
             integers = self._free(f"{tensor}.quantized")
             result = self._free(f"{tensor}.dequantized")
-            steps, points = scale, zero
+            steps, points, value = scale, zero, tensor
             if product.steps.ndim:
+                value = self._apart(node, tensor)
                 steps = self._constant(f"{tensor}.steps", product.steps)
                 zeros = np.full(product.steps.shape, product.zero)
                 points = self._constant(f"{tensor}.zero_points", zeros)
             made = [
                 helper.make_node(
                     "QuantizeLinear",
-                    [tensor, steps, points],
+                    [value, steps, points],
                     [integers],
                     name=integers,
                     axis=product.axis,
@@ -170,6 +173,22 @@ class _Writer:
             self._new.setdefault(id(node), []).extend(made)
             self._data[key] = result
         return self._data[key]
+
+    def _apart(self, node: NodeProto, tensor: str) -> str:
+        """Returns a value that no convolution computes directly. ONNX Runtime 1.32 merges a
+        quantized convolution with the `QuantizeLinear` that reads it, and fails if that has a scale
+        per channel. It keeps a `Max` of one value.
+        """
+        makers = {output: n for n in self._nodes for output in n.output}
+        maker = makers.get(tensor)
+        while maker is not None and maker.op_type in _NOTHING:
+            maker = makers.get(maker.input[0])
+        if maker is None or maker.op_type not in _CONVOLUTIONS:
+            return tensor
+        result = self._free(f"{tensor}.apart")
+        made = helper.make_node("Max", [tensor], [result], name=result)
+        self._new.setdefault(id(node), []).append(made)
+        return result
 
     def _weight(self, node: NodeProto, product: Product) -> str:
         weight, channel = product.weight, product.channel
