@@ -119,11 +119,11 @@ def test_any_metric_of_the_outputs_can_be_bounded() -> None:
         return float((labels(outputs) == wanted).mean())
 
     bad = Scheme(weight_bits=4, migration=False, granularity="tensor")
-    floats = floats_of(quantized(scheme=bad, metric=accuracy, max_drop=0.05))
+    floats = floats_of(quantized(scheme=bad, metric=accuracy, max_drop=0.13))
     assert set(seen) == {len(DATA) // 4}
-    assert floats.whole > 0.05 >= floats.figure
+    assert floats.whole > 0.13 >= floats.figure
     assert 0 < len(floats.layers) < LAYERS
-    assert all(put.figure > 0.05 for put in floats.proof)
+    assert all(put.figure > 0.13 for put in floats.proof)
 
 
 def _raises(_: Any) -> float:
