@@ -20,6 +20,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -107,7 +108,11 @@ def _models() -> Iterator[tuple[str, bool, Callable[[], Path], Callable[[int], F
             image = any(a.ndim == 4 and a.shape[1] == 3 for a in found.values())
             return _sample(name, found, np.random.default_rng((seed, 1))) if image else found
 
-        yield name, False, lambda name=name: Path(zoo.path(name)), drawn
+        yield name, False, partial(_zoo_path, name), drawn
+
+
+def _zoo_path(name: str) -> Path:
+    return Path(zoo.path(name))
 
 
 class _Errors:

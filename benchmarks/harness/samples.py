@@ -12,7 +12,7 @@ _RATE_HZ = 16000
 
 
 def picture(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
-    """Returns normalized pictures [N, C, H, W]: gradients, with shapes and blurred spots on them."""
+    """Returns normalized pictures [N, C, H, W]: gradients with shapes and blurred spots on them."""
     count, channels, height, width = shape
     y, x = np.mgrid[0:height, 0:width].astype(np.float32)
     found = np.empty(shape, np.float32)

@@ -45,7 +45,7 @@ def conversion_names(parameters: Sequence[Parameters]) -> list[tuple[str, Parame
     grid share it.
     """
     found: list[tuple[str, Parameters]] = []
-    known: dict[tuple[int, Grid, bytes], str] = {}
+    known: dict[tuple[int, Grid | None, bytes], str] = {}
     names = _Names()
     for p in parameters:
         by = b"" if p.numbers is None else p.numbers.tobytes()

@@ -105,7 +105,7 @@ def _error(channels: Channels, weights: Sequence[Array], numbers: Array, scheme:
     """Returns the estimated mean square of the error of all results: that of steps of the operand,
     weighted by the weights, and that of steps of the weights, weighted by the operand.
     """
-    first, last = integer_limits(scheme.activations)
+    first, last = integer_limits("u8" if scheme.is_dynamic else scheme.activations)
     high, low = np.max(channels.high / numbers), np.min(channels.low / numbers)
     step = max(float(high - low), _TINY) / (last - first)
     squares = channels.squares / numbers**2

@@ -19,6 +19,8 @@ from clew.quantization.sites import Site
 
 Array = NDArray[Any]
 _LIMITS: Final = integer_limits(SUM)
+_DYNAMIC: Final = "u8"
+_STEPS: Final = 255
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,12 +30,12 @@ class Parameters:
     `weight` holds integers in the weight's shape; `scales` and `zeros` have one number per output
     channel, or one in all. `correction` is added to the result, per output channel. The operand
     is divided by `numbers`, one per input channel, before it is rounded, if there are any; the
-    weight's integers include them.
+    weight's integers include them. `grid` is None if each call finds the range of the operand.
     """
 
     site: Site
     scheme: Scheme
-    grid: Grid
+    grid: Grid | None
     weight: Array
     scales: Array
     zeros: Array
@@ -51,8 +53,11 @@ class Parameters:
 
     @property
     def sum_scales(self) -> Array:
-        """The scales of sums of products, per output channel or one."""
-        found: Array = (np.float32(self.grid.scale) * self.scales).astype(np.float32)
+        """The scales of sums of products, per output channel or one; if the operand's is not known
+        before a call, those of the weight.
+        """
+        scale = 1.0 if self.grid is None else self.grid.scale
+        found: Array = (np.float32(scale) * self.scales).astype(np.float32)
         return found
 
     @property
@@ -69,7 +74,7 @@ class Parameters:
         """The bias in steps of `sum_scales`, if the layer adds it itself and 32 bits hold it."""
         bias, add = self.float_bias, self.site.bias
         own = add is None or bool(set(self.site.call.span.layers) & set(add.span.layers))
-        if bias is None or not own:
+        if bias is None or not own or self.grid is None:
             return None
         steps = np.rint(bias.astype(np.float64) / self.sum_scales)
         fits = np.abs(steps).max(initial=0) < _LIMITS[1] // 2
@@ -79,6 +84,8 @@ class Parameters:
 
     def quantized_data(self, value: Expr) -> Expr:
         """Returns the operand, rounded to the grid, as integers and back."""
+        if self.grid is None:
+            return _dynamic(value)
         scale = Constant(np.float32(self.grid.scale))
         zero = Constant(np.array(self.grid.zero, to_numpy(self.grid.dtype)))
         steps = scale
@@ -91,7 +98,7 @@ class Parameters:
     @property
     def steps(self) -> Array:
         """The numbers by which the operand is divided to get integers: one, or one per channel."""
-        scale = np.float32(self.grid.scale)
+        scale = np.float32(1.0 if self.grid is None else self.grid.scale)
         found: Array = np.asarray(scale if self.numbers is None else self.numbers * scale)
         return found.astype(np.float32)
 
@@ -130,8 +137,26 @@ class Parameters:
         return numbers.reshape(shape)
 
 
+def _dynamic(value: Expr) -> Expr:
+    """Returns a value in steps of its own range, which contains 0, as integers and back.
+
+    Source: ONNX DynamicQuantizeLinear-11; an empty range has the scale 1, as in ONNX Runtime.
+    """
+    axes, none = tuple(range(value.tensor.rank)), Constant(np.float32(0))
+    low = get_op("minimum")(get_op("min")(value, axes=axes, keepdims=False), none)
+    high = get_op("maximum")(get_op("max")(value, axes=axes, keepdims=False), none)
+    width = get_op("subtract")(high, low)
+    step = get_op("divide")(width, Constant(np.float32(_STEPS)))
+    scale = get_op("where")(get_op("equal")(width, none), Constant(np.float32(1)), step)
+    offset = get_op("divide")(get_op("negative")(low), scale)
+    place = get_op("clip")(offset, min=0.0, max=float(_STEPS))
+    zero = get_op("cast")(get_op("round")(place), dtype=_DYNAMIC)
+    integers = get_op("quantize")(value, scale, zero, dtype=_DYNAMIC)
+    return get_op("dequantize")(integers, scale, zero)
+
+
 def parameters_of(
-    site: Site, scheme: Scheme, grid: Grid, numbers: Array | None = None
+    site: Site, scheme: Scheme, grid: Grid | None, numbers: Array | None = None
 ) -> Parameters:
     """Returns the parameters of a site: its weight, times `numbers` per input channel if given,
     rounded to nearest.

@@ -83,6 +83,7 @@ def quantize(
     of inputs), and those of loading and compiling.
     """
     say = on_progress or (lambda text: None)
+    bounded = max_error is not None or metric is not None or sensitivities
     source = None if isinstance(model, (Module, DeferredModule)) else model
     _check_bounds(max_error, metric, max_drop)
     module = _loaded(model, inputs)
@@ -107,6 +108,17 @@ def quantize(
         parameters = replayed(recipe, sites, schemes)
         kept = {**recipe.kept, **{s.name: _ASKED for s in sites if schemes[s.name] is None}}
         made = replace(recipe, rules=tuple(all_rules), layers=recorded(parameters), kept=kept)
+        rows = _rows(sites, parameters, kept)
+        return Quantized(
+            folded.module, made, rows, parameters, parameters, folded.into, source=source
+        )
+    used = [s for s in schemes.values() if s is not None]
+    if calibration is None and all(s.is_dynamic for s in used) and not bounded:
+        parameters = [
+            parameters_of(s, own, None) for s in sites if (own := schemes[s.name]) is not None
+        ]
+        kept = {s.name: _ASKED for s in sites if schemes[s.name] is None}
+        made = Recipe(scheme, tuple(all_rules), recorded(parameters), kept)
         rows = _rows(sites, parameters, kept)
         return Quantized(
             folded.module, made, rows, parameters, parameters, folded.into, source=source
@@ -231,13 +243,17 @@ class _Work:
         self.feeds = observer.feeds
         channels = observer.channels()
         numbers = [
-            migrated(c, p.sites, s) if s.migration and p.axis is not None else None
+            migrated(c, p.sites, s)
+            if s.migration and p.axis is not None and not s.is_dynamic
+            else None
             for p, c, s in zip(points, channels, schemes, strict=True)
         ]
         histograms = observer.histograms(channels, numbers)
         made: dict[str, Parameters] = {}
         for point, scheme, found, by in zip(points, schemes, histograms, numbers, strict=True):
-            grid = chosen_grid(found, scheme.activations, scheme.range, scheme.percentile)
+            grid = None
+            if not scheme.is_dynamic:
+                grid = chosen_grid(found, scheme.activations, scheme.range, scheme.percentile)
             for site in point.sites:
                 self.histograms[site.name] = found
                 made[site.name] = parameters_of(site, scheme, grid, by)
@@ -330,9 +346,9 @@ def _rows(
         if p is not None:
             row = replace(
                 row,
-                dtypes=f"{p.grid.dtype} x {p.scheme.weights}",
-                scale=p.grid.scale,
-                zero=p.grid.zero,
+                dtypes=f"{p.scheme.activations} x {p.scheme.weights}",
+                scale=None if p.grid is None else p.grid.scale,
+                zero=None if p.grid is None else p.grid.zero,
             )
         if p is not None and work is not None:
             found, local = work.histograms[site.name], work.local[site.name]
@@ -341,7 +357,7 @@ def _rows(
                 row,
                 low=found.low,
                 high=found.high,
-                clipped=found.outside(p.grid.low, p.grid.high),
+                clipped=0.0 if p.grid is None else found.outside(p.grid.low, p.grid.high),
                 sqnr_db=_decibels(local.signal, left),
                 alone=work.alone.get(site.name),
             )

@@ -13,7 +13,7 @@ import numpy as np
 from clew.ir.types import integer_limits
 from clew.quantization.parameters import Parameters, parameters_of
 from clew.quantization.ranges import Grid
-from clew.quantization.scheme import DTYPES, Rule, Scheme, scheme_of_json, scheme_to_json
+from clew.quantization.scheme import DTYPES, DYNAMIC, Rule, Scheme, scheme_of_json, scheme_to_json
 from clew.quantization.sites import Site, point_name
 from clew.support.errors import InputError
 from clew.support.files import read_bytes
@@ -40,8 +40,12 @@ class LayerRecipe:
 
     def __post_init__(self) -> None:
         """Checks the numbers. Errors: I398."""
-        steps = (self.scale, *self.numbers)
-        low, high = integer_limits(self.dtype) if self.dtype in DTYPES else (0, -1)
+        if self.dtype == DYNAMIC:
+            steps: tuple[float, ...] = (1.0, *self.numbers)
+            low, high = 0, 0
+        else:
+            steps = (self.scale, *self.numbers)
+            low, high = integer_limits(self.dtype) if self.dtype in DTYPES else (0, -1)
         if (
             not low <= self.zero <= high
             or not np.isfinite([*steps, *self.correction]).all()
@@ -51,7 +55,7 @@ class LayerRecipe:
                 "I398",
                 "a scale, a zero point or a correction is out of range",
                 layer=self.layer,
-                hint=f"scales are positive, and dtypes are {' or '.join(DTYPES)}",
+                hint=f"scales are positive, and dtypes are {', '.join(DTYPES)} or {DYNAMIC}",
             )
 
 
@@ -153,7 +157,7 @@ def recorded(parameters: Sequence[Parameters]) -> tuple[LayerRecipe, ...]:
     for p in parameters:
         correction = () if p.correction is None else tuple(map(float, p.correction))
         value = point_name(p.site.data)
-        grid = p.grid
+        grid = p.grid or Grid(0.0, 0, DYNAMIC)
         numbers = () if p.numbers is None else tuple(map(float, p.numbers))
         layer = p.site.name
         found.append(
@@ -208,7 +212,8 @@ def replayed(
                     "I399", f"the recipe {what} {len(given)} channels of {count}", layer=site.name
                 )
         numbers32 = np.asarray(n.numbers, np.float32) if n.numbers else None
-        p = parameters_of(site, scheme, Grid(n.scale, n.zero, n.dtype), numbers32)
+        grid = None if scheme.is_dynamic else Grid(n.scale, n.zero, n.dtype)
+        p = parameters_of(site, scheme, grid, numbers32)
         if n.correction:
             p = p.corrected(np.asarray(n.correction, np.float32))
         found.append(p)

@@ -191,10 +191,12 @@ class Quantized(Shown):
         scales = p.sum_scales.reshape(-1 if p.per_channel else ())
         return Product(
             layers[0],
-            p.grid.scale,
+            None if p.grid is None else p.grid.scale,
             p.steps,
             site.call.args[0].tensor.rank + site.data_axis,
-            np.array(p.grid.zero, to_numpy(p.grid.dtype)),
+            np.zeros((), np.uint8)
+            if p.grid is None
+            else np.array(p.grid.zero, to_numpy(p.grid.dtype)),
             p.weight,
             site.channel,
             p.scales if p.per_channel else p.scales.reshape(()),

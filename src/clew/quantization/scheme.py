@@ -16,6 +16,8 @@ GRANULARITIES: Final = ("tensor", "channel")
 """One scale for a weight, or one per output channel."""
 DTYPES: Final = ("u8", "i8")
 """The dtypes of quantized operands."""
+DYNAMIC: Final = "dynamic"
+"""Operands whose range is found in each call: `u8`, with a scale and a zero point of its own."""
 _LEAST_BITS: Final = 4
 
 
@@ -23,14 +25,16 @@ _LEAST_BITS: Final = 4
 class Scheme:
     """How a layer is quantized.
 
-    `activations` and `weights` are dtypes, `u8` or `i8`; weights are symmetric if `i8`. `range` is
-    the way to choose the range of activations, `weight_range` that of weights: `minmax` takes the
-    extremes, `percentile` leaves out the share `100 - percentile` at each end, `entropy` minimizes
-    the divergence of the distributions, and `mse` minimizes the mean squared error. `weight_bits`
-    below 8 leave the upper bits of weights unused, as CPUs without VNNI need it for instructions
-    that may saturate. `bias_correction` removes the mean error of each output channel. With
-    `migration`, operands are divided by a number per input channel, and weights multiplied by it,
-    where that is estimated to reduce the error (SmoothQuant).
+    `activations` and `weights` are dtypes, `u8` or `i8`; weights are symmetric if `i8`. With
+    `dynamic` activations, each call finds the range of its own values, so no calibration data
+    are needed. `range` is the way to choose the range of activations, `weight_range` that of
+    weights: `minmax` takes the extremes, `percentile` leaves out the share `100 - percentile`
+    at each end, `entropy` minimizes the divergence of the distributions, and `mse` minimizes
+    the mean squared error. `weight_bits` below 8 leave the upper bits of weights unused, as
+    CPUs without VNNI need it for instructions that may saturate. `bias_correction` removes the
+    mean error of each output channel. With `migration`, operands are divided by a number per
+    input channel, and weights multiplied by it, where that is estimated to reduce the error
+    (SmoothQuant).
     """
 
     activations: str = "u8"
@@ -45,7 +49,7 @@ class Scheme:
 
     def __post_init__(self) -> None:
         """Checks the fields. Errors: I390."""
-        _one_of("activations", self.activations, DTYPES)
+        _one_of("activations", self.activations, (*DTYPES, DYNAMIC))
         _one_of("weights", self.weights, DTYPES)
         _one_of("granularity", self.granularity, GRANULARITIES)
         _one_of("range", self.range, METHODS)
@@ -54,6 +58,11 @@ class Scheme:
             raise InputError("I390", f"weight_bits is {self.weight_bits}", hint="4 to 8")
         if not 50 < self.percentile <= 100:
             raise InputError("I390", f"percentile is {self.percentile}", hint="above 50, up to 100")
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether each call finds the ranges of operands."""
+        return self.activations == DYNAMIC
 
     @property
     def weight_limits(self) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, helper, numpy_helper, version_converter
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 
 from clew.frontends.onnx.budgets import current
 from clew.frontends.onnx.file.loader import read
@@ -34,14 +34,15 @@ class Product:
 
     `channel` is the axis of the weight for output channels. `scales` and `zeros` have one number
     per channel, or one. The operand is divided by `steps`, one per channel along `axis`, or one;
-    its integers stand for multiples of `scale`. `bias` is what is added per output channel, in
+    its integers stand for multiples of `scale`. With a `scale` of None, each call finds the range
+    of the operand. `bias` is what is added per output channel, in
     floats or in integers with the scales `bias_scales`. It includes what the layer itself adds if
     `own_bias`, or what the layer `adds` adds; `norm` is a batch norm that is part of weight and
     bias, if there are such.
     """
 
     layer: str
-    scale: float
+    scale: float | None
     steps: Array
     axis: int
     zero: Array
@@ -109,6 +110,7 @@ class _Writer:
         self._held: list[Any] = []
         self._gone: set[int] = set()
         self._data: dict[tuple[str, float, bytes], str] = {}
+        self._dynamic: dict[str, tuple[str, str, str]] = {}
         self._names = {i.name for i in model.graph.initializer} | {
             name for n in self._nodes for name in (*n.input, *n.output)
         }
@@ -128,11 +130,14 @@ class _Writer:
                 layer=product.layer,
                 hint=f"keep the layer in floats; quantized are {', '.join(_PRODUCTS)}",
             )
-        node.input[0] = self._quantized(node, node.input[0], product)
-        node.input[1] = self._weight(node, product)
         last = node
+        if product.scale is None and node.op_type == "MatMul":
+            last = self._product_of_integers(node, product)
+        else:
+            node.input[0] = self._quantized(node, node.input[0], product)
+            node.input[1] = self._weight(node, product)
         if product.bias is not None:
-            last = self._bias(node, product)
+            last = self._bias(node, last, product)
         if product.norm:
             norm = self._node(product.norm)
             last.output[0] = norm.output[0]
@@ -144,7 +149,52 @@ class _Writer:
             raise InputError("I396", "the file has no such node at top level", layer=layer)
         return found
 
+    def _product_of_integers(self, node: NodeProto, product: Product) -> NodeProto:
+        """Turns a MatMul of an operand that is quantized in each call into a MatMulInteger, the
+        form for which engines have kernels; returns the node that scales its sums.
+        """
+        weight, name = product.weight, node.input[1]
+        integers, scale, zero = self._quantized_in_calls(node, node.input[0])
+        inputs = [integers, self._constant(f"{name}.quantized", weight), zero]
+        zeros = np.broadcast_to(product.zeros, product.scales.shape).astype(weight.dtype)
+        inputs.append(self._constant(f"{name}.zero_point", zeros))
+        sums, wide, scales = (
+            self._free(f"{product.layer}.{n}") for n in ("sums", "wide", "scales")
+        )
+        made = [
+            helper.make_node("Cast", [sums], [wide], name=wide, to=TensorProto.FLOAT),
+            helper.make_node(
+                "Mul",
+                [scale, self._constant(f"{name}.scale", product.scales)],
+                [scales],
+                name=scales,
+            ),
+            helper.make_node(
+                "Mul", [wide, scales], [node.output[0]], name=f"{product.layer}.scaled"
+            ),
+        ]
+        node.op_type = "MatMulInteger"
+        del node.input[:]
+        node.input.extend(inputs)
+        node.output[0] = sums
+        self._after.setdefault(id(node), []).extend(made)
+        return made[-1]
+
+    def _quantized_in_calls(self, node: NodeProto, tensor: str) -> tuple[str, str, str]:
+        """Returns the integers of a value, their scale and zero point, which each call finds."""
+        if tensor not in self._dynamic:
+            parts = ("quantized", "scale", "zero_point")
+            outputs = tuple(self._free(f"{tensor}.{part}") for part in parts)
+            made = helper.make_node("DynamicQuantizeLinear", [tensor], outputs, name=outputs[0])
+            self._new.setdefault(id(node), []).append(made)
+            self._dynamic[tensor] = (outputs[0], outputs[1], outputs[2])
+        return self._dynamic[tensor]
+
     def _quantized(self, node: NodeProto, tensor: str, product: Product) -> str:
+        if product.scale is None:
+            return self._dequantized(
+                node, f"{tensor}.dequantized", self._quantized_in_calls(node, tensor), 0
+            )
         zero_key = product.zero.tobytes() + product.zero.dtype.str.encode()
         key = (tensor, product.scale, product.steps.tobytes() + zero_key)
         if key not in self._data:
@@ -208,19 +258,19 @@ class _Writer:
         self._new.setdefault(id(node), []).append(made)
         return result
 
-    def _bias(self, node: NodeProto, product: Product) -> NodeProto:
+    def _bias(self, node: NodeProto, last: NodeProto, product: Product) -> NodeProto:
         """Adds the bias where the layer does, or behind it; returns the node with the result."""
         assert product.bias is not None
         name = f"{product.layer}.bias"
         value = product.bias
         factor = _alpha(node)
         adds_more = not product.own_bias and not product.norm and len(node.input) > 2
-        if node.op_type == "MatMul" or product.adds or adds_more or factor != 1:
+        if last is not node or node.op_type == "MatMul" or product.adds or adds_more or factor != 1:
             numbers = value if product.bias_scales is None else value * product.bias_scales
             if node.op_type == "Conv":
                 numbers = numbers.reshape((-1,) + (1,) * (product.weight.ndim - 2))
             constant = self._constant(name, (numbers * np.float32(factor)).astype(np.float32))
-            return self._added(node, product, constant)
+            return self._added(node, last, product, constant)
         if product.bias_scales is None:
             made = self._constant(name, value.astype(np.float32))
         else:
@@ -238,16 +288,18 @@ class _Writer:
             node.attribute.extend(others)
         return node
 
-    def _added(self, node: NodeProto, product: Product, constant: str) -> NodeProto:
+    def _added(
+        self, node: NodeProto, last: NodeProto, product: Product, constant: str
+    ) -> NodeProto:
         if product.adds:
             adder = self._node(product.adds)
-            own = [n for n, name in enumerate(adder.input) if name != node.output[0]]
-            if len(own) == 1 and node.output[0] in adder.input:
+            own = [n for n, name in enumerate(adder.input) if name != last.output[0]]
+            if len(own) == 1 and last.output[0] in adder.input:
                 adder.input[own[0]] = constant
                 return adder
-        before = self._free(f"{node.output[0]}.uncorrected")
-        made = helper.make_node("Add", [before, constant], [node.output[0]], name=f"{before}.add")
-        node.output[0] = before
+        before = self._free(f"{last.output[0]}.uncorrected")
+        made = helper.make_node("Add", [before, constant], [last.output[0]], name=f"{before}.add")
+        last.output[0] = before
         self._after.setdefault(id(node), []).append(made)
         return made
 
