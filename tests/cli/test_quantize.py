@@ -93,6 +93,12 @@ def test_a_scheme_is_a_file_or_options(
     assert [n["layer"] for n in found["layers"]] == ["fc2"]
 
 
+def test_dynamic_ranges_need_no_data(capsys: pytest.CaptureFixture[str], model: Path) -> None:
+    code, out, err = command(capsys, model, "--activations", "dynamic")
+    assert code == 0, err
+    assert "dynamic x i8" in out
+
+
 def test_a_folder_and_drawn_data(
     capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
 ) -> None:
@@ -109,8 +115,8 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Pa
     data = ("--calibration", tmp_path / "data.npz")
     (tmp_path / "list.json").write_text("[]")
     assert command(capsys, "model.clew", *data)[0] == 2
-    assert command(capsys, model)[0] == 2
     for code, given in {
+        "I392": (),
         "I390": (*data, "--range", "best"),
         "I394": ("--calibration", tmp_path / "absent"),
         "I398": ("--recipe", tmp_path / "data.npz"),

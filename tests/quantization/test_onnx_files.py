@@ -219,6 +219,24 @@ def test_files_compute_what_modules_do(case: str, tmp_path: Path) -> None:
     assert np.abs(theirs - wanted).max() < 0.02 * size
 
 
+@pytest.mark.parametrize("case", ["matmul and sum", "gemm of columns", "conv", "tied weights"])
+def test_files_with_ranges_of_each_call(case: str, tmp_path: Path) -> None:
+    network = CASES[case]()
+    q = clew.quantize(network, scheme=Scheme(weight_bits=7, activations="dynamic"), threads=1)
+    assert q.parameters
+    path = tmp_path / "int8.onnx"
+    q.save(path)
+    onnx.checker.check_model(path, full_check=True)
+    for feed in samples(network, 2):
+        exact, found = ran(q.original, feed), ran(q.module, feed)
+        size = np.abs(exact).max()
+        assert 0 < np.abs(found - exact).max() < 0.05 * size
+        np.testing.assert_allclose(ran(clew.load(path), feed), found, rtol=0, atol=2e-6 * size)
+        assert np.abs(in_onnx_runtime(path, feed) - found).max() < 0.02 * size
+    again = clew.quantize(network, recipe=q.recipe)
+    assert str(again.module) == str(q.module)
+
+
 def quantized(**more: Any) -> Quantized:
     network = convolutional()
     return clew.quantize(network, samples(network), scheme=SEVEN, threads=1, **more)

@@ -37,7 +37,7 @@ def quantize(
             metavar="FOLDER|FILE.npz|drawn",
             help="Inputs: a folder with an .npz file per call, a file with samples along the first "
             "axis, or drawn.",
-            show_default="none, with --recipe",
+            show_default="none",
         ),
     ] = None,
     output: Annotated[
@@ -70,7 +70,7 @@ def quantize(
         Path | None,
         typer.Option(metavar="FILE.json", help="Fields of the scheme.", rich_help_panel=_PANEL),
     ] = None,
-    activations: Annotated[str | None, _field("u8|i8", "Dtype of activations.")] = None,
+    activations: Annotated[str | None, _field("u8|i8|dynamic", "Dtype of activations.")] = None,
     weights: Annotated[str | None, _field("i8|u8", "Dtype of weights.")] = None,
     granularity: Annotated[
         str | None, _field("channel|tensor", "One scale per output channel, or per weight.")
@@ -111,8 +111,6 @@ def quantize(
 ) -> None:
     """Quantize the products of a model to 8-bit integers by calibration data."""
     refuse_saved(model, "quantization starts from floats")
-    if calibration is None and recipe is None:
-        raise typer.BadParameter("give --calibration or --recipe", param_hint="--calibration")
     changes = {
         "activations": activations,
         "weights": weights,
