@@ -40,6 +40,7 @@ Feed = dict[str, Array]
 _METHODS: Final = ("MinMax", "Entropy", "Percentile")
 _LEAST_SIGNAL: Final = 500  # elements
 _OPSET: Final = 13
+_NEED_SHAPES: Final = ("U002", "I403")
 _ZOO: Final = (
     "light_squeezenet",
     "light_shufflenet",
@@ -186,7 +187,7 @@ def _measured(
     calibration = [draw(seed) for seed in range(samples)]
     errors = _Errors(path, [draw(10_000 + seed) for seed in range(held)])
     start = time.perf_counter()
-    quantized = clew.quantize(path, calibration)
+    quantized = _quantized(path, calibration)
     row.seconds["clew"] = time.perf_counter() - start
     row.clew = errors.of(quantized.module)
     with tempfile.TemporaryDirectory() as folder:
@@ -201,6 +202,16 @@ def _measured(
                 row.notes[tool] = f"{type(error).__name__}: {str(error)[:200]}"
             row.seconds[tool] = time.perf_counter() - start
     return row
+
+
+def _quantized(path: Path, calibration: Sequence[Feed]) -> clew.Quantized:
+    try:
+        return clew.quantize(path, calibration)
+    except clew.ClewError as error:
+        if error.code not in _NEED_SHAPES:
+            raise
+        shapes = {name: value.shape for name, value in calibration[0].items()}
+        return clew.quantize(path, calibration, inputs=shapes)
 
 
 def table(rows: Sequence[Row]) -> str:
