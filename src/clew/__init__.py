@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.profile.report import Profile
+    from clew.quantization import Quantized, quantize
     from clew.runtime.session import Session
     from clew.runtime.spaces import MemorySpace
     from clew.support.budgets import Budgets
@@ -63,7 +64,18 @@ if TYPE_CHECKING:
     from clew.tuning import TuneReport, tune, tune_report
 
 # Submodules available as attributes, such as `clew.pipelines.pipeline()`, without an import.
-_ROOMS: Final = ("ir", "loop", "ops", "passes", "patterns", "pipelines", "predict", "target", "te")
+_ROOMS: Final = (
+    "ir",
+    "loop",
+    "ops",
+    "passes",
+    "patterns",
+    "pipelines",
+    "predict",
+    "quantization",
+    "target",
+    "te",
+)
 _HOMES: Final = {
     "Backend": "clew.backends.backend",
     "Budgets": "clew.support.budgets",
@@ -88,6 +100,7 @@ _HOMES: Final = {
     "SpecializedSizes": "clew.build.specializing",
     "Taps": "clew.tap",
     "Profile": "clew.profile.report",
+    "Quantized": "clew.quantization",
     "Target": "clew.machine.target",
     "Verdict": "clew.bisection",
     "all_ops": "clew.ops.registry",
@@ -110,6 +123,7 @@ _HOMES: Final = {
     "parse": "clew.frontends.text",
     "partition": "clew.extraction",
     "precision_report": "clew.precision",
+    "quantize": "clew.quantization",
     "register_op": "clew.ops.registry",
     "tap_states": "clew.tap",
     "TuneReport": "clew.tuning",
@@ -155,6 +169,7 @@ __all__ = [
     "Partition",
     "PrecisionReport",
     "Profile",
+    "Quantized",
     "RegionPattern",
     "Sample",
     "Session",
@@ -183,6 +198,7 @@ __all__ = [
     "parse",
     "partition",
     "precision_report",
+    "quantize",
     "register_op",
     "schedule_for",
     "tap_states",

@@ -58,6 +58,7 @@ from clew.cli.partition import partition
 from clew.cli.precision import precision_
 from clew.cli.predict import predict
 from clew.cli.profile import profile
+from clew.cli.quantize import quantize
 from clew.cli.report import report
 from clew.cli.tap import tap
 from clew.cli.tracing import trace
@@ -216,6 +217,7 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "diff": diff,
     "precision": precision_,
     "profile": profile,
+    "quantize": quantize,
     "bisect": bisect,
     "dataset": dataset,
     "predict": predict,

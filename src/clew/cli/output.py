@@ -76,7 +76,7 @@ def progress(text: str) -> Iterator[Any]:
 
 def emit_json(value: Any) -> None:
     """Prints a value as JSON to stdout. Infinities and NaN, which JSON lacks, become null."""
-    print(json.dumps(_plain(value), indent=2, allow_nan=False))
+    print(json.dumps(plain(value), indent=2, allow_nan=False))
 
 
 def emit_text(text: str) -> None:
@@ -89,13 +89,14 @@ def emit_json_text(text: str) -> None:
     print(UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Returns a value as JSON can hold it: infinities and NaN as None."""
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if isinstance(value, (np.generic, np.ndarray)):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from clew.ir.expr import Attrs, Call, Expr, Function
+from clew.ir.expr import Attrs, Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
 from clew.ir.types import TensorType
@@ -29,9 +29,10 @@ class MoveQuantization(Pass):
     After:
         %3 = reshape(nn.max_pool2d(%x))
 
-    A concatenation of dequantized operands becomes one of quantized operands, if only a `quantize`
-    reads it. Padding with 0 becomes padding with the zero point. A scale and zero point per channel
-    follow a transposition or a reshape; other movement requires one number for the whole tensor.
+    A concatenation that only a `quantize` reads becomes one of quantized operands, each with its
+    part of a scale per element along the axis. Padding with 0 becomes padding with the zero point.
+    A scale and zero point per channel follow a transposition or a reshape; other movement requires
+    one number for the whole tensor.
 
     Preconditions: runs before NarrowIntegers, which finds the operands of products. Non-goals:
     arithmetic on quantized elements; selection with a scale that is not known to be positive.
@@ -99,7 +100,7 @@ class _Mover(Rewriter):
         value = new.args[0]
         if _is_dequantized(value):
             return _unless_the_same(new)
-        if not isinstance(value, Call) or not isinstance(value.op, Op) or not _is_whole(new):
+        if not isinstance(value, Call) or not isinstance(value.op, Op):
             return new
         if argument_references(value.attrs) or runs_on_host(value):
             return new
@@ -110,12 +111,13 @@ class _Mover(Rewriter):
         attrs = _attrs_over_integers(value, new)
         if not moved or attrs is None:
             return new
-        if len(moved) > 1 and not all(_is_dequantized(value.args[n]) for n in moved):
+        parameters = _parameters_before(value, new, moved)
+        if parameters is None:
             return new
         args = list(value.args)
         for n in moved:
             with self.covers(old):
-                each = new.with_args([value.args[n], *new.args[1:]])
+                each = new.with_args([value.args[n], *parameters[n]])
             args[n] = self._quantized(old, each, before.children[n])
         with self.covers(old, before):
             result = Call(value.op, args, attrs)
@@ -189,6 +191,46 @@ def _parameters_after(call: Call, value: Call) -> Sequence[Expr] | None:
                 return None
         return found
     return None
+
+
+def _parameters_before(
+    call: Call, quantization: Call, moved: Sequence[int]
+) -> dict[int, Sequence[Expr]] | None:
+    """Returns the parameters with which each operand that a call moves is quantized before it. Of
+    those per element along the axis of a concatenation, each operand gets its own.
+    """
+    if _is_whole(quantization):
+        return dict.fromkeys(moved, quantization.args[1:])
+    if call.op_name != "concatenate" or quantization.attrs.block:
+        return None
+    axis = call.attrs.axis % call.tensor.rank
+    found: dict[int, Sequence[Expr]] = {}
+    start = 0
+    for n in moved:
+        size = call.args[n].tensor.shape[axis]
+        if not isinstance(size, int):
+            return None
+        parts = [_part(p, axis - call.tensor.rank, start, size) for p in quantization.args[1:]]
+        if any(p is None for p in parts):
+            return None
+        found[n] = [p for p in parts if p is not None]
+        start += size
+    return found
+
+
+def _part(parameter: Expr, axis: int, start: int, size: int) -> Expr | None:
+    """Returns elements of a constant along an axis, counted from the end; the parameter itself if
+    it is one number, None if it varies along another axis or is not constant.
+    """
+    values = known_values(parameter)
+    if values is None or values.ndim > parameter.tensor.rank:
+        return None
+    if values.ndim < -axis or values.shape[axis] == 1:
+        return parameter if all(d == 1 for d in values.shape) else None
+    if values.size != values.shape[axis]:
+        return None
+    rows = np.moveaxis(values, axis, 0)[start : start + size]
+    return Constant(np.ascontiguousarray(np.moveaxis(rows, 0, axis)))
 
 
 def _is_one(parameter: Expr) -> bool:

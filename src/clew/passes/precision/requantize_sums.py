@@ -214,8 +214,9 @@ def _clamped(new: Call, limits: tuple[float, float]) -> tuple[int, int] | None:
         return bounds
     scale = known_values(new.args[1])
     zero = np.zeros(()) if len(new.args) < 3 else known_values(new.args[2])
-    if scale is None or zero is None or scale.ndim or zero.ndim or not scale > 0:
+    if scale is None or zero is None or zero.ndim or not np.all(scale > 0):
         return None
-    ends = np.rint(np.asarray(limits, np.float32) / scale) + float(zero)
-    low, high = np.clip(ends, *bounds)
-    return int(low), int(high)
+    ends = [np.rint(np.float32(limit) / scale) + float(zero) for limit in limits]
+    low, high = (np.unique(np.clip(end, *bounds)) for end in ends)
+    # A limit other than 0 is another integer in each channel with a scale of its own.
+    return (int(low[0]), int(high[0])) if len(low) == len(high) == 1 else None

@@ -1,0 +1,198 @@
+"""`clew quantize`: a model whose products compute on integers."""
+
+from __future__ import annotations
+
+import json as js
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.text import Text
+
+import clew
+from clew.cli import options as opt
+from clew.cli.options import Compiling, compiling, refuse_saved
+from clew.cli.output import emit_json, note, plain, progress, stdout
+from clew.support.errors import InputError
+from clew.support.files import read_bytes, reason_of
+from clew.support.writing import write_text
+
+if TYPE_CHECKING:
+    from clew.quantization import Quantized, Scheme
+
+_PANEL = "Scheme"
+
+
+def _field(metavar: str, help: str) -> Any:
+    return typer.Option(metavar=metavar, help=help, rich_help_panel=_PANEL, show_default=False)
+
+
+@compiling
+def quantize(
+    model: opt.Model,
+    calibration: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER|FILE.npz|drawn",
+            help="Inputs: a folder with an .npz file per call, a file with samples along the first "
+            "axis, or drawn.",
+            show_default="none",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="File to write: int8.onnx, or clew text (.txt)."
+        ),
+    ] = None,
+    keep: Annotated[
+        list[str],
+        typer.Option(metavar="LAYER", help="Layer or glob to keep in f32; repeatable."),
+    ] = [],  # noqa: B006 (typer takes the default from here)
+    keep_first: Annotated[
+        int, typer.Option(metavar="N", min=0, help="First layers to keep in f32.")
+    ] = 0,
+    keep_last: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Last layers to keep in f32.")
+    ] = 0,
+    max_error: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            help="Find the smallest set of layers to keep in f32 for this relative error.",
+        ),
+    ] = None,
+    sensitivities: Annotated[
+        bool, typer.Option("--sensitivities", help="Measure the error of each layer alone.")
+    ] = False,
+    scheme: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.json", help="Fields of the scheme.", rich_help_panel=_PANEL),
+    ] = None,
+    activations: Annotated[str | None, _field("u8|i8|dynamic", "Dtype of activations.")] = None,
+    weights: Annotated[str | None, _field("i8|u8", "Dtype of weights.")] = None,
+    granularity: Annotated[
+        str | None, _field("channel|tensor", "One scale per output channel, or per weight.")
+    ] = None,
+    range: Annotated[
+        str | None,
+        _field("mse|minmax|percentile|entropy", "How the range of activations is chosen."),
+    ] = None,
+    weight_range: Annotated[
+        str | None, _field("mse|minmax", "How the range of weights is chosen.")
+    ] = None,
+    percentile: Annotated[
+        float | None, _field("X", "Share of activations within the range, for percentile.")
+    ] = None,
+    weight_bits: Annotated[int | None, _field("4..8", "Bits of weights that are used.")] = None,
+    bias_correction: Annotated[
+        bool | None,
+        typer.Option(
+            "--bias-correction/--no-bias-correction",
+            help="Remove the mean error of each output channel, or do not.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = None,
+    recipe: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Apply the decisions that --save-recipe wrote."),
+    ] = None,
+    save_recipe: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write what was decided as JSON.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.json", help="Write the report as JSON.")
+    ] = None,
+    json: opt.Json = False,
+    *,
+    how: Compiling,
+) -> None:
+    """Quantize the products of a model to 8-bit integers by calibration data."""
+    refuse_saved(model, "quantization starts from floats")
+    changes = {
+        "activations": activations,
+        "weights": weights,
+        "granularity": granularity,
+        "range": range,
+        "weight_range": weight_range,
+        "percentile": percentile,
+        "weight_bits": weight_bits,
+        "bias_correction": bias_correction,
+    }
+    wanted = _scheme(scheme, recipe, {k: v for k, v in changes.items() if v is not None})
+    kept: list[Any] = list(keep)
+    kept += [clew.quantization.Where(first=keep_first)] if keep_first else []
+    kept += [clew.quantization.Where(last=keep_last)] if keep_last else []
+    options = how.options
+    with progress(f"reading {model}") as say:
+        from clew.frontends import load_or_defer  # noqa: PLC0415 - keeps other commands fast
+
+        found = clew.quantize(
+            load_or_defer(model, **options.loading),
+            calibration,
+            scheme=wanted,
+            keep=kept,
+            max_error=max_error,
+            recipe=recipe,
+            sensitivities=sensitivities,
+            on_progress=say,
+            **options.compiling,
+        )
+    _write(found, model, output, save_recipe, report)
+    if json:
+        emit_json({"model": str(model), **found.to_json()})
+    else:
+        _show(found)
+
+
+def _scheme(file: Path | None, recipe: Path | None, changes: dict[str, Any]) -> Scheme | None:
+    """Returns the scheme that the options ask for; None if they say nothing.
+
+    Errors: I390 for fields, I405 for a file that cannot be read.
+    """
+    if file is None and not changes:
+        return None
+    given: dict[str, Any] = {}
+    if recipe is not None:
+        given = dict(clew.quantization.Recipe.load(recipe).to_json()["scheme"])
+    if file is not None:
+        try:
+            read = js.loads(read_bytes(file))
+        except (OSError, ValueError) as error:
+            raise InputError("I405", f"cannot read the scheme {file}: {reason_of(error)}") from None
+        if not isinstance(read, dict):
+            known = ", ".join(f.name for f in fields(clew.quantization.Scheme))
+            raise InputError("I405", f"{file} is no JSON object", hint=f"its fields are {known}")
+        given |= read
+    from clew.quantization.scheme import scheme_of_json  # noqa: PLC0415 - it loads the compiler
+
+    return scheme_of_json({**given, **changes})
+
+
+def _write(
+    found: Quantized, model: Path, output: Path | None, recipe: Path | None, report: Path | None
+) -> None:
+    """Writes the files. Errors: I063 for one that cannot be written, and those of saving."""
+    document = js.dumps(plain({"model": str(model), **found.to_json()}), indent=2)
+    written: list[tuple[Path | None, Any]] = [
+        (output, lambda path: found.save(path, source=model)),
+        (recipe, found.recipe.save),
+        (report, lambda path: write_text(path, document + "\n")),
+    ]
+    for path, write in written:
+        if path is None:
+            continue
+        try:
+            write(path)
+        except OSError as error:
+            raise InputError("I063", f"cannot write to {str(path)!r}: {reason_of(error)}") from None
+        note(f"written to {path}")
+
+
+def _show(found: Quantized) -> None:
+    console = stdout()
+    console.print(found.table())
+    for line in found.notes():
+        console.print(Text(line))

@@ -1,0 +1,374 @@
+"""Writes the quantized form of an ONNX file: the same nodes, with QuantizeLinear and
+DequantizeLinear at the operands of products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
+
+from clew.frontends.onnx.budgets import current
+from clew.frontends.onnx.file.loader import read
+from clew.frontends.onnx.file.whole import read_whole
+from clew.frontends.onnx.importer import Importer
+from clew.support.errors import InputError
+from clew.support.writing import write_bytes
+
+Array = NDArray[Any]
+_OPSET: Final = 13  # the first in which DequantizeLinear has an axis
+_IR_VERSION: Final = 7
+_PRODUCTS: Final = ("Conv", "MatMul", "Gemm")
+_CONVOLUTIONS: Final = ("Conv", "BatchNormalization")  # a norm may become part of one
+_NOTHING: Final = ("Identity", "Dropout")
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A product to quantize: the layer that computes it, and the numbers of its operands.
+
+    `channel` is the axis of the weight for output channels. `scales` and `zeros` have one number
+    per channel, or one. The operand is divided by `steps`, one per channel along `axis`, or one;
+    its integers stand for multiples of `scale`. With a `scale` of None, each call finds the range
+    of the operand. `bias` is what is added per output channel, in
+    floats or in integers with the scales `bias_scales`. It includes what the layer itself adds if
+    `own_bias`, or what the layer `adds` adds; `norm` is a batch norm that is part of weight and
+    bias, if there are such.
+    """
+
+    layer: str
+    scale: float | None
+    steps: Array
+    axis: int
+    zero: Array
+    weight: Array
+    channel: int
+    scales: Array
+    zeros: Array
+    bias: Array | None = None
+    bias_scales: Array | None = None
+    own_bias: bool = False
+    adds: str = ""
+    norm: str = ""
+
+
+def write_quantized(
+    source: Any, path: Path, products: Sequence[Product], notes: Mapping[str, str]
+) -> None:
+    """Writes the file with these products quantized.
+
+    Errors: I396 for a layer that the file does not compute by Conv, MatMul or Gemm; I397 if the
+    file's operators cannot be converted to opset 13. Raises `OSError`.
+    """
+    writer = _Writer(_renamed(source))
+    for product in sorted(products, key=writer.place):
+        writer.quantize(product)
+    write_bytes(path, writer.finished(notes).SerializeToString())
+
+
+def _renamed(source: Any) -> ModelProto:
+    """Returns the whole model, in which each node is called as its layer, at opset 13 or later."""
+    budgets = current()
+    importer = Importer(read(source, budgets), budgets)
+    importer.run()
+    model = ModelProto()
+    if isinstance(source, ModelProto):
+        model.CopyFrom(source)
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        model = ModelProto.FromString(bytes(source))
+    else:
+        model = read_whole(Path(source))
+    for index, node in enumerate(model.graph.node):
+        node.name = importer.layer_name(index)
+    version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    if version < _OPSET:
+        try:
+            model = version_converter.convert_version(model, _OPSET)
+        except Exception as error:  # the converter raises RuntimeError and others
+            raise InputError(
+                "I397",
+                f"the model has opset {version}, and onnx cannot convert it to {_OPSET}: {error}",
+                hint="export it with a newer opset",
+            ) from error
+    model.ir_version = max(model.ir_version, _IR_VERSION)
+    return model
+
+
+class _Writer:
+    def __init__(self, model: ModelProto) -> None:
+        self._model = model
+        self._nodes: list[NodeProto] = list(model.graph.node)
+        self._by_layer = {n.name: n for n in self._nodes}
+        self._places = {id(n): place for place, n in enumerate(self._nodes)}
+        self._new: dict[int, list[NodeProto]] = {}  # by id of the node before which they stand
+        self._after: dict[int, list[NodeProto]] = {}
+        self._held: list[Any] = []
+        self._gone: set[int] = set()
+        self._data: dict[tuple[str, float, bytes], str] = {}
+        self._dynamic: dict[str, tuple[str, str, str]] = {}
+        self._names = {i.name for i in model.graph.initializer} | {
+            name for n in self._nodes for name in (*n.input, *n.output)
+        }
+
+    def place(self, product: Product) -> int:
+        """Returns the place of a product in the file: where nodes are shared, the first product
+        makes them. Errors: I396.
+        """
+        return self._places[id(self._node(product.layer))]
+
+    def quantize(self, product: Product) -> None:
+        node = self._node(product.layer)
+        if node.op_type not in _PRODUCTS:
+            raise InputError(
+                "I396",
+                f"{node.op_type} has no quantized form in ONNX files",
+                layer=product.layer,
+                hint=f"keep the layer in floats; quantized are {', '.join(_PRODUCTS)}",
+            )
+        last = node
+        if product.scale is None and node.op_type == "MatMul":
+            last = self._product_of_integers(node, product)
+        else:
+            node.input[0] = self._quantized(node, node.input[0], product)
+            node.input[1] = self._weight(node, product)
+        if product.bias is not None:
+            last = self._bias(node, last, product)
+        if product.norm:
+            norm = self._node(product.norm)
+            last.output[0] = norm.output[0]
+            self._gone.add(id(norm))
+
+    def _node(self, layer: str) -> NodeProto:
+        found = self._by_layer.get(layer)
+        if found is None:
+            raise InputError("I396", "the file has no such node at top level", layer=layer)
+        return found
+
+    def _product_of_integers(self, node: NodeProto, product: Product) -> NodeProto:
+        """Turns a MatMul of an operand that is quantized in each call into a MatMulInteger, the
+        form for which engines have kernels; returns the node that scales its sums.
+        """
+        weight, name = product.weight, node.input[1]
+        integers, scale, zero = self._quantized_in_calls(node, node.input[0])
+        inputs = [integers, self._constant(f"{name}.quantized", weight), zero]
+        zeros = np.broadcast_to(product.zeros, product.scales.shape).astype(weight.dtype)
+        inputs.append(self._constant(f"{name}.zero_point", zeros))
+        sums, wide, scales = (
+            self._free(f"{product.layer}.{n}") for n in ("sums", "wide", "scales")
+        )
+        made = [
+            helper.make_node("Cast", [sums], [wide], name=wide, to=TensorProto.FLOAT),
+            helper.make_node(
+                "Mul",
+                [scale, self._constant(f"{name}.scale", product.scales)],
+                [scales],
+                name=scales,
+            ),
+            helper.make_node(
+                "Mul", [wide, scales], [node.output[0]], name=f"{product.layer}.scaled"
+            ),
+        ]
+        node.op_type = "MatMulInteger"
+        del node.input[:]
+        node.input.extend(inputs)
+        node.output[0] = sums
+        self._after.setdefault(id(node), []).extend(made)
+        return made[-1]
+
+    def _quantized_in_calls(self, node: NodeProto, tensor: str) -> tuple[str, str, str]:
+        """Returns the integers of a value, their scale and zero point, which each call finds."""
+        if tensor not in self._dynamic:
+            parts = ("quantized", "scale", "zero_point")
+            outputs = tuple(self._free(f"{tensor}.{part}") for part in parts)
+            made = helper.make_node("DynamicQuantizeLinear", [tensor], outputs, name=outputs[0])
+            self._new.setdefault(id(node), []).append(made)
+            self._dynamic[tensor] = (outputs[0], outputs[1], outputs[2])
+        return self._dynamic[tensor]
+
+    def _quantized(self, node: NodeProto, tensor: str, product: Product) -> str:
+        if product.scale is None:
+            return self._dequantized(
+                node, f"{tensor}.dequantized", self._quantized_in_calls(node, tensor), 0
+            )
+        zero_key = product.zero.tobytes() + product.zero.dtype.str.encode()
+        key = (tensor, product.scale, product.steps.tobytes() + zero_key)
+        if key not in self._data:
+            scale = self._constant(f"{tensor}.scale", np.float32(product.scale))
+            zero = self._constant(f"{tensor}.zero_point", product.zero)
+            integers = self._free(f"{tensor}.quantized")
+            result = self._free(f"{tensor}.dequantized")
+            steps, points, value = scale, zero, tensor
+            if product.steps.ndim:
+                value = self._apart(node, tensor)
+                steps = self._constant(f"{tensor}.steps", product.steps)
+                zeros = np.full(product.steps.shape, product.zero)
+                points = self._constant(f"{tensor}.zero_points", zeros)
+            made = [
+                helper.make_node(
+                    "QuantizeLinear",
+                    [value, steps, points],
+                    [integers],
+                    name=integers,
+                    axis=product.axis,
+                ),
+                helper.make_node(
+                    "DequantizeLinear", [integers, scale, zero], [result], name=result
+                ),
+            ]
+            self._new.setdefault(id(node), []).extend(made)
+            self._data[key] = result
+        return self._data[key]
+
+    def _apart(self, node: NodeProto, tensor: str) -> str:
+        """Returns a value that no convolution computes directly. ONNX Runtime 1.32 merges a
+        quantized convolution with the `QuantizeLinear` that reads it, and fails if that has a scale
+        per channel. It keeps a `Max` of one value.
+        """
+        makers = {output: n for n in self._nodes for output in n.output}
+        maker = makers.get(tensor)
+        while maker is not None and maker.op_type in _NOTHING:
+            maker = makers.get(maker.input[0])
+        if maker is None or maker.op_type not in _CONVOLUTIONS:
+            return tensor
+        result = self._free(f"{tensor}.apart")
+        made = helper.make_node("Max", [tensor], [result], name=result)
+        self._new.setdefault(id(node), []).append(made)
+        return result
+
+    def _weight(self, node: NodeProto, product: Product) -> str:
+        weight, channel = product.weight, product.channel
+        if node.op_type == "Gemm":
+            transposed = any(a.name == "transB" and a.i for a in node.attribute)
+            if transposed != (channel == 0):
+                weight, channel = np.ascontiguousarray(weight.T), 1 - channel
+        name = node.input[1]
+        integers = self._constant(f"{name}.quantized", weight)
+        inputs = [integers, self._constant(f"{name}.scale", product.scales)]
+        inputs.append(self._constant(f"{name}.zero_point", product.zeros.astype(weight.dtype)))
+        return self._dequantized(node, f"{name}.dequantized", inputs, channel)
+
+    def _dequantized(self, node: NodeProto, name: str, inputs: Sequence[str], axis: int) -> str:
+        result = self._free(name)
+        made = helper.make_node("DequantizeLinear", inputs, [result], name=result, axis=axis)
+        self._new.setdefault(id(node), []).append(made)
+        return result
+
+    def _bias(self, node: NodeProto, last: NodeProto, product: Product) -> NodeProto:
+        """Adds the bias where the layer does, or behind it; returns the node with the result."""
+        assert product.bias is not None
+        name = f"{product.layer}.bias"
+        value = product.bias
+        factor = _alpha(node)
+        adds_more = not product.own_bias and not product.norm and len(node.input) > 2
+        if last is not node or node.op_type == "MatMul" or product.adds or adds_more or factor != 1:
+            numbers = value if product.bias_scales is None else value * product.bias_scales
+            if node.op_type == "Conv":
+                numbers = numbers.reshape((-1,) + (1,) * (product.weight.ndim - 2))
+            constant = self._constant(name, (numbers * np.float32(factor)).astype(np.float32))
+            return self._added(node, last, product, constant)
+        if product.bias_scales is None:
+            made = self._constant(name, value.astype(np.float32))
+        else:
+            scales = product.bias_scales
+            inputs = [self._constant(f"{name}.quantized", value.astype(np.int32))]
+            inputs.append(self._constant(f"{name}.scale", scales))
+            zeros = np.zeros(scales.shape, np.int32)
+            inputs.append(self._constant(f"{name}.zero_point", zeros))
+            made = self._dequantized(node, f"{name}.dequantized", inputs, 0)
+        del node.input[2:]
+        node.input.append(made)
+        if node.op_type == "Gemm":
+            others = [a for a in node.attribute if a.name != "beta"]
+            del node.attribute[:]
+            node.attribute.extend(others)
+        return node
+
+    def _added(
+        self, node: NodeProto, last: NodeProto, product: Product, constant: str
+    ) -> NodeProto:
+        if product.adds:
+            adder = self._node(product.adds)
+            own = [n for n, name in enumerate(adder.input) if name != last.output[0]]
+            if len(own) == 1 and last.output[0] in adder.input:
+                adder.input[own[0]] = constant
+                return adder
+        before = self._free(f"{last.output[0]}.uncorrected")
+        made = helper.make_node("Add", [before, constant], [last.output[0]], name=f"{before}.add")
+        last.output[0] = before
+        self._after.setdefault(id(node), []).append(made)
+        return made
+
+    def _constant(self, name: str, value: Any) -> str:
+        free = self._free(name)
+        self._held.append(numpy_helper.from_array(np.asarray(value), free))
+        return free
+
+    def _free(self, name: str) -> str:
+        found, count = name, 1
+        while found in self._names:
+            count += 1
+            found = f"{name}.{count}"
+        self._names.add(found)
+        return found
+
+    def finished(self, notes: Mapping[str, str]) -> ModelProto:
+        """Returns the model, without parameters and nodes that nothing reads any more."""
+        graph = self._model.graph
+        ordered: list[NodeProto] = []
+        for node in self._nodes:
+            if id(node) not in self._gone:
+                ordered += [*self._new.get(id(node), ()), node, *self._after.get(id(node), ())]
+        kept = _used(ordered, [o.name for o in graph.output])
+        read = {name for n in kept for name in _reads(n)} | {o.name for o in graph.output}
+        tensors = [t for t in (*graph.initializer, *self._held) if t.name in read]
+        inputs = [
+            i
+            for i in graph.input
+            if i.name in read or i.name not in {t.name for t in graph.initializer}
+        ]
+        infos = [v for v in graph.value_info if v.name in read]
+        for kind, values in (
+            ("node", kept),
+            ("initializer", tensors),
+            ("input", inputs),
+            ("value_info", infos),
+        ):
+            held = [type(v).FromString(v.SerializeToString()) for v in values]
+            del getattr(graph, kind)[:]
+            getattr(graph, kind).extend(held)
+        others = [p for p in self._model.metadata_props if p.key not in notes]
+        del self._model.metadata_props[:]
+        self._model.metadata_props.extend(others)
+        for key, note in notes.items():
+            self._model.metadata_props.add(key=key, value=note)
+        return self._model
+
+
+def _alpha(node: NodeProto) -> float:
+    """Returns the factor of the product in a node."""
+    found = (a.f for a in node.attribute if node.op_type == "Gemm" and a.name == "alpha")
+    return float(next(found, 1.0))
+
+
+def _reads(node: NodeProto) -> set[str]:
+    found = set(node.input)
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                found |= _reads(inner)
+            found |= {o.name for o in graph.output}
+    return found
+
+
+def _used(nodes: Sequence[NodeProto], outputs: Sequence[str]) -> list[NodeProto]:
+    wanted, kept = set(outputs), []
+    for node in reversed(nodes):
+        if any(o in wanted for o in node.output):
+            kept.append(node)
+            wanted |= _reads(node)
+    return kept[::-1]

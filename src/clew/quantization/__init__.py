@@ -1,0 +1,35 @@
+"""`clew.quantize`: models whose products compute on integers.
+
+`quantizing.py` has the function and the order of its steps. `norms.py` folds batch norms,
+`sites.py` finds the products, and `where.py` and `scheme.py` say how each is quantized. `feeds.py`
+reads calibration data; `observe.py` runs the model on them, and `ranges.py` chooses the range of
+each value from its distribution, `migration.py` numbers for its channels. `parameters.py` has the
+numbers of a quantized layer and their form as expressions. `simulate.py` evaluates any choice of
+layers in one program; `search.py` finds the smallest set of layers that must stay in floats.
+`recipe.py` keeps what was decided as data, and `apply.py` makes the quantized module of it.
+`result.py` has the result, and `times.py` what layers cost. The folder is not called
+`quantize` because `clew.quantize` is the function.
+"""
+
+from clew.quantization.quantizing import quantize
+from clew.quantization.recipe import LayerRecipe, Recipe
+from clew.quantization.result import LayerRow, Quantized
+from clew.quantization.scheme import Rule, Scheme
+from clew.quantization.search import FloatSet, Put, Step
+from clew.quantization.times import LayerTime
+from clew.quantization.where import Where
+
+__all__ = [
+    "FloatSet",
+    "LayerRecipe",
+    "LayerRow",
+    "LayerTime",
+    "Put",
+    "Quantized",
+    "Recipe",
+    "Rule",
+    "Scheme",
+    "Step",
+    "Where",
+    "quantize",
+]

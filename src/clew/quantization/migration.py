@@ -1,0 +1,119 @@
+"""Moves the difficulty of channels with large numbers from activations to weights: the operand is
+divided by one number per channel before it is rounded, and the weight multiplied by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.ir.types import integer_limits
+from clew.quantization.scheme import Scheme
+from clew.quantization.sites import Site
+
+Array = NDArray[Any]
+_STRENGTHS: Final = (0.25, 0.5, 0.75, 1.0)
+_LEAST_GAIN: Final = 0.9  # of the estimated squared error
+_TINY: Final = 1e-12
+_MOST: Final = 1e4  # the ratio of the largest to the smallest number
+
+
+class Channels:
+    """The distribution of each channel of a value: extremes, and the mean square."""
+
+    def __init__(self, count: int) -> None:
+        self.low, self.high = np.zeros(count), np.zeros(count)
+        self._squares, self._samples = np.zeros(count), 0
+
+    def add(self, value: Array, axis: int) -> None:
+        """Takes in a sample; `axis` is that of the channels."""
+        rows = np.moveaxis(value, axis, 0).reshape(value.shape[axis], -1)
+        if not rows.shape[1]:
+            return
+        self.low = np.minimum(self.low, rows.min(axis=1))
+        self.high = np.maximum(self.high, rows.max(axis=1))
+        self._squares += np.einsum("ck,ck->c", rows, rows, dtype=np.float64) / rows.shape[1]
+        self._samples += 1
+
+    @property
+    def squares(self) -> Array:
+        """The mean squares."""
+        found: Array = self._squares / max(self._samples, 1)
+        return found
+
+
+def migrated(channels: Channels, sites: Sequence[Site], scheme: Scheme) -> Array | None:
+    """Returns the numbers by which the channels of a value that these sites read are divided, or
+    None if it gains nothing. The strength with the least error is taken, of those estimated from
+    the steps of both operands.
+    """
+    weights = [_by_input(s) for s in sites]
+    plain = np.ones(len(channels.low))
+    least = _LEAST_GAIN * _error(channels, weights, plain, scheme)
+    size = np.maximum(np.maximum(channels.high, -channels.low), 0)
+    largest = np.max([np.abs(w).max(axis=(0, 2)) for w in weights], axis=0)
+    known = (size > _TINY) & (largest > _TINY)
+    if not known.any():
+        return None
+    best: Array | None = None
+    for strength in _STRENGTHS:
+        numbers = np.ones(len(size))
+        numbers[known] = size[known] ** strength / largest[known] ** (1 - strength)
+        middle = np.exp(np.mean(np.log(numbers[known])))
+        numbers = np.clip(numbers / middle, 1 / _MOST, _MOST)
+        numbers[~known] = 1.0
+        error = _error(channels, weights, numbers, scheme)
+        if error < least:
+            best, least = numbers, error
+    return None if best is None else best.astype(np.float32)
+
+
+def over_inputs(site: Site, numbers: Array) -> Array:
+    """Returns one number per input channel in the shape of the weight, broadcast along its other
+    axes. In a grouped convolution, each group has its own channels.
+    """
+    weight = site.weight.data
+    if weight.ndim == 2:
+        found: Array = numbers.reshape((1, -1) if site.channel == 0 else (-1, 1))
+        return found
+    groups = site.call.attrs.groups
+    rows = np.repeat(numbers.reshape(groups, -1), weight.shape[0] // groups, axis=0)
+    return rows.reshape(rows.shape + (1,) * (weight.ndim - 2))
+
+
+def _by_input(site: Site) -> Array:
+    """Returns a weight as [output channel, input channel, tap]; channels of other groups are 0."""
+    weight = site.weight.data.astype(np.float64)
+    if weight.ndim == 2:
+        return (weight if site.channel == 0 else weight.T)[:, :, None]
+    groups = site.call.attrs.groups
+    flat = weight.reshape(weight.shape[0], weight.shape[1], -1)
+    if groups == 1:
+        return flat
+    outputs, inputs = len(flat), flat.shape[1]
+    whole = np.zeros((outputs, groups * inputs, flat.shape[2]))
+    for group in range(groups):
+        rows = slice(group * outputs // groups, (group + 1) * outputs // groups)
+        whole[rows, group * inputs : (group + 1) * inputs] = flat[rows]
+    return whole
+
+
+def _error(channels: Channels, weights: Sequence[Array], numbers: Array, scheme: Scheme) -> float:
+    """Returns the estimated mean square of the error of all results: that of steps of the operand,
+    weighted by the weights, and that of steps of the weights, weighted by the operand.
+    """
+    first, last = integer_limits("u8" if scheme.is_dynamic else scheme.activations)
+    high, low = np.max(channels.high / numbers), np.min(channels.low / numbers)
+    step = max(float(high - low), _TINY) / (last - first)
+    squares = channels.squares / numbers**2
+    total = 0.0
+    for weight in weights:
+        scaled = weight * numbers[None, :, None]
+        total += step**2 * float(np.sum(scaled**2))
+        steps = 2 * np.abs(scaled).max(axis=(1, 2)) / (scheme.weight_limits[1] * 2)
+        present = (weight != 0).any(axis=2)
+        total += float(np.sum(steps**2 * (present @ squares) * weight.shape[2]))
+    return total

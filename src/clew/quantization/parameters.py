@@ -1,0 +1,172 @@
+"""The numbers of quantized layers: integers of weights, scales, zero points, corrected biases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.ir.expr import Constant, Expr
+from clew.ir.types import integer_limits, to_numpy
+from clew.ops.math.quantization import SUM
+from clew.ops.registry import get_op
+from clew.quantization.migration import over_inputs
+from clew.quantization.ranges import Grid, rounded, weight_scales
+from clew.quantization.scheme import Scheme
+from clew.quantization.sites import Site
+
+Array = NDArray[Any]
+_LIMITS: Final = integer_limits(SUM)
+_DYNAMIC: Final = "u8"
+_STEPS: Final = 255
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """The quantized form of a site.
+
+    `weight` holds integers in the weight's shape; `scales` and `zeros` have one number per output
+    channel, or one in all. `correction` is added to the result, per output channel. The operand
+    is divided by `numbers`, one per input channel, before it is rounded, if there are any; the
+    weight's integers include them. `grid` is None if each call finds the range of the operand.
+    """
+
+    site: Site
+    scheme: Scheme
+    grid: Grid | None
+    weight: Array
+    scales: Array
+    zeros: Array
+    correction: Array | None = None
+    numbers: Array | None = None
+
+    def corrected(self, correction: Array) -> Parameters:
+        """Returns the parameters with a correction."""
+        return replace(self, correction=correction.astype(np.float32))
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether each output channel has a scale."""
+        return self.scheme.granularity == "channel"
+
+    @property
+    def sum_scales(self) -> Array:
+        """The scales of sums of products, per output channel or one; if the operand's is not known
+        before a call, those of the weight.
+        """
+        scale = 1.0 if self.grid is None else self.grid.scale
+        found: Array = (np.float32(scale) * self.scales).astype(np.float32)
+        return found
+
+    @property
+    def float_bias(self) -> Array | None:
+        """The numbers added per output channel, with the correction; None if there are none."""
+        constant = self.site.bias_constant
+        if constant is None:
+            return self.correction
+        bias = constant.data.reshape(-1)
+        return bias if self.correction is None else bias + self.correction
+
+    @property
+    def bias_integers(self) -> Array | None:
+        """The bias in steps of `sum_scales`, if the layer adds it itself and 32 bits hold it."""
+        bias, add = self.float_bias, self.site.bias
+        own = add is None or bool(set(self.site.call.span.layers) & set(add.span.layers))
+        if bias is None or not own or self.grid is None:
+            return None
+        steps = np.rint(bias.astype(np.float64) / self.sum_scales)
+        fits = np.abs(steps).max(initial=0) < _LIMITS[1] // 2
+        return steps.astype(np.int32) if fits else None
+
+    # --- as expressions ---
+
+    def quantized_data(self, value: Expr) -> Expr:
+        """Returns the operand, rounded to the grid, as integers and back."""
+        if self.grid is None:
+            return _dynamic(value)
+        scale = Constant(np.float32(self.grid.scale))
+        zero = Constant(np.array(self.grid.zero, to_numpy(self.grid.dtype)))
+        steps = scale
+        if self.numbers is not None:
+            shape = (-1,) + (1,) * (-1 - self.site.data_axis)
+            steps = Constant(self.steps.reshape(shape))
+        integers = get_op("quantize")(value, steps, zero, dtype=self.grid.dtype)
+        return get_op("dequantize")(integers, scale, zero)
+
+    @property
+    def steps(self) -> Array:
+        """The numbers by which the operand is divided to get integers: one, or one per channel."""
+        scale = np.float32(1.0 if self.grid is None else self.grid.scale)
+        found: Array = np.asarray(scale if self.numbers is None else self.numbers * scale)
+        return found.astype(np.float32)
+
+    def quantized_weight(self) -> Expr:
+        """Returns the weight, dequantized from integers."""
+        args: list[Expr] = [Constant(self.weight), Constant(self._along(self.scales))]
+        if self.zeros.any():
+            args.append(Constant(self._along(self.zeros.astype(self.weight.dtype))))
+        return get_op("dequantize")(*args)
+
+    def quantized_bias(self) -> Expr | None:
+        """Returns the corrected bias in the shape of the result, dequantized if it is of integers;
+        None if nothing is added.
+        """
+        bias, integers = self.float_bias, self.bias_integers
+        if bias is None:
+            return None
+        shape = (-1,) + (1,) * (-1 - self.site.result_axis)
+        if integers is None:
+            return Constant(bias.astype(np.float32).reshape(shape))
+        scales = (
+            np.broadcast_to(self.sum_scales, bias.shape)
+            if self.per_channel
+            else (self.sum_scales.reshape(()))
+        )
+        scale = Constant(
+            np.ascontiguousarray(scales.reshape(shape) if self.per_channel else scales)
+        )
+        return get_op("dequantize")(Constant(integers.reshape(shape)), scale)
+
+    def _along(self, numbers: Array) -> Array:
+        if not self.per_channel:
+            return numbers.reshape(())
+        shape = [1] * self.weight.ndim
+        shape[self.site.channel] = -1
+        return numbers.reshape(shape)
+
+
+def _dynamic(value: Expr) -> Expr:
+    """Returns a value in steps of its own range, which contains 0, as integers and back.
+
+    Source: ONNX DynamicQuantizeLinear-11; an empty range has the scale 1, as in ONNX Runtime.
+    """
+    axes, none = tuple(range(value.tensor.rank)), Constant(np.float32(0))
+    low = get_op("minimum")(get_op("min")(value, axes=axes, keepdims=False), none)
+    high = get_op("maximum")(get_op("max")(value, axes=axes, keepdims=False), none)
+    width = get_op("subtract")(high, low)
+    step = get_op("divide")(width, Constant(np.float32(_STEPS)))
+    scale = get_op("where")(get_op("equal")(width, none), Constant(np.float32(1)), step)
+    offset = get_op("divide")(get_op("negative")(low), scale)
+    place = get_op("clip")(offset, min=0.0, max=float(_STEPS))
+    zero = get_op("cast")(get_op("round")(place), dtype=_DYNAMIC)
+    integers = get_op("quantize")(value, scale, zero, dtype=_DYNAMIC)
+    return get_op("dequantize")(integers, scale, zero)
+
+
+def parameters_of(
+    site: Site, scheme: Scheme, grid: Grid | None, numbers: Array | None = None
+) -> Parameters:
+    """Returns the parameters of a site: its weight, times `numbers` per input channel if given,
+    rounded to nearest.
+    """
+    weight = site.weight.data
+    if numbers is not None:
+        weight = weight * over_inputs(site, numbers)
+    channel = site.channel if scheme.granularity == "channel" else None
+    limits = scheme.weight_limits
+    scales, zeros = weight_scales(weight, channel, limits, scheme.weight_range)
+    dtype = np.int8 if scheme.weights == "i8" else np.uint8
+    integers = rounded(weight, scales, zeros, channel, limits).astype(dtype)
+    return Parameters(site, scheme, grid, integers, scales, zeros, numbers=numbers)

@@ -1,0 +1,371 @@
+"""`clew.quantize`: from a model and calibration data to a quantized model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
+
+from clew import frontends
+from clew.extensions import extensions_of
+from clew.ir.deferred import DeferredModule
+from clew.ir.module import Module
+from clew.machine.target import Target
+from clew.quantization.feeds import Feed
+from clew.quantization.migration import migrated
+from clew.quantization.norms import fold_norms
+from clew.quantization.observe import LocalError, Observer, Point, local_errors
+from clew.quantization.parameters import Parameters, parameters_of
+from clew.quantization.ranges import Histogram, chosen_grid
+from clew.quantization.recipe import Recipe, recorded, replayed
+from clew.quantization.result import LayerRow, Quantized
+from clew.quantization.scheme import Rule, Scheme
+from clew.quantization.search import (
+    FloatSet,
+    Judge,
+    Sensitivity,
+    Step,
+    frontier,
+    sensitivity,
+    smallest_floats,
+)
+from clew.quantization.simulate import Simulation
+from clew.quantization.sites import Site, point_name, sites_of
+from clew.quantization.where import Selects, all_where
+from clew.support.errors import ClewError, InputError
+
+Array = NDArray[Any]
+Metric: TypeAlias = "Callable[[list[dict[str, Array]]], float]"
+_ASKED = "asked for"
+
+
+def quantize(
+    model: Module | DeferredModule | frontends.ModelSource,
+    calibration: Any = None,
+    *,
+    scheme: Scheme | None = None,
+    keep: Selects | Iterable[Selects] = (),
+    rules: Sequence[Rule] = (),
+    max_error: float | None = None,
+    metric: Metric | None = None,
+    max_drop: float | None = None,
+    recipe: Recipe | str | Path | None = None,
+    sensitivities: bool = False,
+    inputs: Mapping[str, Sequence[int]] | None = None,
+    target: str | Target = "cpu",
+    threads: int | None = None,
+    on_progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Quantized:
+    """Returns a model whose products compute on integers.
+
+    `calibration` are inputs of calls: an iterable of them (mappings, tuples, or the only input); an
+    array, or a mapping of arrays, with samples along the first axis; a folder of `.npz` files, one
+    per call; or the text `drawn`. `scheme` is how layers are quantized, and `rules` are changes for
+    some of them. Layers that `keep` selects (by name, glob, `clew.quantization.Where` or a
+    selection of `clew.edit`) stay in floats.
+
+    With `max_error`, a bound on the relative error of the outputs, or with `metric`, any function
+    of the outputs by name for all samples, whose value may be `max_drop` less than in floats, the
+    smallest set of layers is kept in floats for which the bound holds: `floats` proves that none of
+    them can be left out. `sensitivities` measures each layer's effect on the outputs in any case.
+
+    `recipe` applies what an earlier call decided, without calibration data; with them, only its
+    scheme and rules count. `options` takes the other arguments of `clew.compile`, for the runs
+    that are made here.
+
+    Errors: I047 (an output of floats is needed), I390 to I399, I400 (a bound that cannot be kept),
+    I401 (a metric that fails), I402 (no layer can be quantized), I403 (the graph depends on values
+    of inputs), and those of loading and compiling.
+    """
+    say = on_progress or (lambda text: None)
+    bounded = max_error is not None or metric is not None or sensitivities
+    source = None if isinstance(model, (Module, DeferredModule)) else model
+    _check_bounds(max_error, metric, max_drop)
+    module = _loaded(model, inputs)
+    folded = fold_norms(module)
+    sites = sites_of(folded.module)
+    if not sites:
+        raise InputError(
+            "I402",
+            "the model has no layer that can be quantized",
+            hint="convolutions and matrix products with constant f32 weights, outside of branches "
+            "and loops, can be",
+        )
+    extend = extensions_of(options.get("extend", ()))
+    options = {**options, "extend": extend, "target": target, "threads": threads}
+    if isinstance(recipe, (str, Path)):
+        recipe = Recipe.load(recipe)
+    scheme = scheme or (recipe.scheme if recipe else Scheme())
+    all_rules = [*(recipe.rules if recipe else ()), *rules]
+    all_rules += [Rule(where, keep=True) for where in all_where(keep)]
+    schemes = _schemes(folded.module, sites, scheme, all_rules)
+    if recipe is not None and calibration is None:
+        parameters = replayed(recipe, sites, schemes)
+        kept = {**recipe.kept, **{s.name: _ASKED for s in sites if schemes[s.name] is None}}
+        made = replace(recipe, rules=tuple(all_rules), layers=recorded(parameters), kept=kept)
+        rows = _rows(sites, parameters, kept)
+        return Quantized(
+            folded.module, made, rows, parameters, parameters, folded.into, source=source
+        )
+    used = [s for s in schemes.values() if s is not None]
+    if calibration is None and all(s.is_dynamic for s in used) and not bounded:
+        parameters = [
+            parameters_of(s, own, None) for s in sites if (own := schemes[s.name]) is not None
+        ]
+        kept = {s.name: _ASKED for s in sites if schemes[s.name] is None}
+        made = Recipe(scheme, tuple(all_rules), recorded(parameters), kept)
+        rows = _rows(sites, parameters, kept)
+        return Quantized(
+            folded.module, made, rows, parameters, parameters, folded.into, source=source
+        )
+    if calibration is None:
+        raise InputError(
+            "I392",
+            "there are no calibration data",
+            hint="give inputs of calls, or recipe=; 'drawn' calibrates on random data",
+        )
+    work = _Work(folded.module, sites, schemes, options, say)
+    work.calibrate(calibration)
+    floats: FloatSet | None = None
+    kept = {s.name: _ASKED for s in sites if schemes[s.name] is None}
+    if max_error is not None or metric is not None:
+        floats = work.search(max_error, metric, max_drop)
+        kept |= dict.fromkeys(floats.layers, f"needed for the bound of {floats.bound:g}")
+    elif sensitivities:
+        work.sensitive()
+    chosen = [p for p in work.parameters if p.site.name not in kept]
+    error = work.simulation.error([p.site.name for p in chosen])
+    made = Recipe(scheme, tuple(all_rules), recorded(chosen), kept, len(work.feeds))
+    rows = _rows(sites, work.parameters, kept, work)
+    return Quantized(
+        folded.module,
+        made,
+        rows,
+        chosen,
+        work.parameters,
+        folded.into,
+        error,
+        floats,
+        source,
+        work.steps,
+        work.feeds[0],
+    )
+
+
+def _loaded(
+    model: Module | DeferredModule | frontends.ModelSource,
+    inputs: Mapping[str, Sequence[int]] | None,
+) -> Module:
+    """Returns the graph. Errors: I403 if it depends on values of inputs."""
+    if isinstance(model, Module):
+        return model
+    if isinstance(model, DeferredModule):
+        raise _depends(model)
+    given: dict[str, Any] = {} if inputs is None else {"inputs": inputs}
+    try:
+        return frontends.load(model, **given)
+    except ClewError as error:
+        found = frontends.load_or_defer(model, **given)  # raises the same error, or defers
+        if isinstance(found, DeferredModule):
+            raise _depends(found) from error
+        return found
+
+
+def _depends(model: DeferredModule) -> InputError:
+    names = ", ".join(model.deciding or [i.name for i in model.inputs])
+    return InputError(
+        "I403",
+        f"the graph depends on values or shapes that are unknown before a run, of {names}",
+        hint="clew.load(model, constants={NAME: value}) or inputs={NAME: shape} fixes them",
+    )
+
+
+def _check_bounds(max_error: float | None, metric: Metric | None, max_drop: float | None) -> None:
+    if (metric is None) != (max_drop is None):
+        raise InputError("I390", "metric= and max_drop= belong together", hint="give both")
+    if metric is not None and max_error is not None:
+        raise InputError("I390", "max_error= and metric= are two bounds", hint="give one")
+    for name, value in (("max_error", max_error), ("max_drop", max_drop)):
+        if value is not None and not (math.isfinite(value) and value >= 0):
+            raise InputError(
+                "I390", f"{name} is {value}", hint="give a number that is not negative"
+            )
+
+
+def _schemes(
+    module: Module, sites: Sequence[Site], scheme: Scheme, rules: Sequence[Rule]
+) -> dict[str, Scheme | None]:
+    found: dict[str, Scheme | None] = {s.name: scheme for s in sites}
+    for rule in rules:
+        for site in rule.where.select(module, sites):
+            found[site.name] = rule.over(found[site.name])
+    return found
+
+
+class _Work:
+    """The steps of a quantization, each of which uses what the ones before found."""
+
+    def __init__(
+        self,
+        module: Module,
+        sites: Sequence[Site],
+        schemes: Mapping[str, Scheme | None],
+        options: Mapping[str, Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self._module, self._options, self._say = module, options, say
+        self.feeds: list[Feed] = []
+        self._sites = [s for s in sites if schemes[s.name] is not None]
+        self._schemes = schemes
+        self.parameters: list[Parameters] = []
+        self.histograms: dict[str, Histogram] = {}
+        self.local: dict[str, LocalError] = {}
+        self.alone: dict[str, float] = {}
+        self.steps: tuple[Step, ...] = ()
+        self._simulation: Simulation | None = None
+
+    def calibrate(self, calibration: Any) -> None:
+        """Chooses the parameters of all sites that are to be quantized."""
+        by_value: dict[tuple[int, Scheme], list[Site]] = {}
+        for site in self._sites:
+            scheme = self._schemes[site.name]
+            assert scheme is not None
+            by_value.setdefault((site.data.id, scheme), []).append(site)
+        points = [Point(sites[0].data, tuple(sites)) for sites in by_value.values()]
+        schemes = [scheme for _, scheme in by_value]
+        self._say("compiling the model in floats")
+        observer = Observer(self._module, points, calibration, self._options, self._say)
+        self.feeds = observer.feeds
+        channels = observer.channels()
+        numbers = [
+            migrated(c, p.sites, s)
+            if s.migration and p.axis is not None and not s.is_dynamic
+            else None
+            for p, c, s in zip(points, channels, schemes, strict=True)
+        ]
+        histograms = observer.histograms(channels, numbers)
+        made: dict[str, Parameters] = {}
+        for point, scheme, found, by in zip(points, schemes, histograms, numbers, strict=True):
+            grid = None
+            if not scheme.is_dynamic:
+                grid = chosen_grid(found, scheme.activations, scheme.range, scheme.percentile)
+            for site in point.sites:
+                self.histograms[site.name] = found
+                made[site.name] = parameters_of(site, scheme, grid, by)
+        self.parameters = [made[s.name] for s in self._sites]
+        errors = local_errors(self._module, self.parameters, self.feeds, self._options, self._say)
+        self.local = {p.site.name: e for p, e in zip(self.parameters, errors, strict=True)}
+        self.parameters = [
+            p.corrected(-self.local[p.site.name].means) if p.scheme.bias_correction else p
+            for p in self.parameters
+        ]
+
+    @property
+    def simulation(self) -> Simulation:
+        """The program that evaluates choices."""
+        if self._simulation is None:
+            self._say("compiling both forms of each layer")
+            made = Simulation(self._module, self.parameters, self.feeds, self._options, self._say)
+            if not made.has_floats:
+                raise InputError(
+                    "I047", "no output has floats", hint="use outputs before the argmax"
+                )
+            self._simulation = made
+        return self._simulation
+
+    def sensitive(self) -> Sensitivity:
+        """Measures each layer's effect on the outputs."""
+        found = sensitivity(self.simulation, self._say)
+        self.alone = found.alone()
+        return found
+
+    def search(
+        self, max_error: float | None, metric: Metric | None, max_drop: float | None
+    ) -> FloatSet:
+        """Returns the smallest set of layers in floats.
+
+        Errors: I400 if the bound cannot be kept.
+        """
+        simulation = self.simulation
+        if metric is None:
+            assert max_error is not None
+            judge = Judge(simulation, max_error, simulation.error)
+        else:
+            assert max_drop is not None
+            exact = _measured(metric, simulation, simulation.exact)
+
+            def drop(names: Collection[str]) -> float:
+                return exact - _measured(metric, simulation, list(simulation.runs(names)))
+
+            judge = Judge(simulation, max_drop, drop)
+        sensitivity_ = self.sensitive()
+        found = smallest_floats(judge, sensitivity_, self._say)
+        self.steps = frontier(judge, sensitivity_)
+        if not found.met:
+            raise InputError(
+                "I400",
+                f"the bound of {found.bound:g} cannot be kept: with all layers in floats, the "
+                f"figure is {found.figure:g}",
+                hint="a metric that varies from run to run cannot be bounded",
+            )
+        return found
+
+
+def _measured(metric: Metric, simulation: Simulation, runs: Sequence[Sequence[Array]]) -> float:
+    """Returns the value of a metric. Errors: I401 if it fails or is not a number."""
+    named = [dict(zip(simulation.output_names, run, strict=True)) for run in runs]
+    try:
+        value = float(metric(named))
+    except Exception as error:
+        raise InputError(
+            "I401",
+            f"the metric failed: {type(error).__name__}: {error}",
+            hint="it gets a list with a dict of outputs for each sample, and returns a number",
+        ) from error
+    if not math.isfinite(value):
+        raise InputError("I401", f"the metric returned {value}", hint="it must be a finite number")
+    return value
+
+
+def _rows(
+    sites: Sequence[Site],
+    parameters: Sequence[Parameters],
+    kept: Mapping[str, str],
+    work: _Work | None = None,
+) -> tuple[LayerRow, ...]:
+    known = {p.site.name: p for p in parameters}
+    rows = []
+    for site in sites:
+        row = LayerRow(site.name, site.call.op_name, point_name(site.data), kept.get(site.name, ""))
+        p = known.get(site.name)
+        if p is not None:
+            row = replace(
+                row,
+                dtypes=f"{p.scheme.activations} x {p.scheme.weights}",
+                scale=None if p.grid is None else p.grid.scale,
+                zero=None if p.grid is None else p.grid.zero,
+            )
+        if p is not None and work is not None:
+            found, local = work.histograms[site.name], work.local[site.name]
+            left = local.corrected if p.scheme.bias_correction else local.error
+            row = replace(
+                row,
+                low=found.low,
+                high=found.high,
+                clipped=0.0 if p.grid is None else found.outside(p.grid.low, p.grid.high),
+                sqnr_db=_decibels(local.signal, left),
+                alone=work.alone.get(site.name),
+            )
+        rows.append(row)
+    return tuple(rows)
+
+
+def _decibels(signal: float, error: float) -> float:
+    if error <= 0 or signal <= 0:
+        return math.inf if signal > 0 else 0.0
+    return 10 * math.log10(signal / error)

@@ -1,0 +1,208 @@
+"""The range of numbers that the integers of a tensor stand for, chosen from its distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from clew.ir.types import integer_limits
+
+Array = NDArray[Any]
+
+BINS: Final = 2048
+_SHRINKS: Final = np.linspace(1.0, 0.2, 81)
+_COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
+_TINY: Final = float(np.finfo(np.float32).tiny)
+
+
+@dataclass
+class Histogram:
+    """The distribution of a tensor's elements between its extremes, which include 0."""
+
+    low: float
+    high: float
+    counts: Array
+
+    @property
+    def centers(self) -> Array:
+        """The middles of the bins."""
+        width = (self.high - self.low) / len(self.counts)
+        found: Array = self.low + width * (np.arange(len(self.counts)) + 0.5)
+        return found
+
+    def outside(self, low: float, high: float) -> float:
+        """Returns the share of elements outside of a range, to the precision of a bin."""
+        centers = self.centers
+        outside = (centers < low) | (centers > high)
+        return float(self.counts[outside].sum() / max(self.counts.sum(), 1))
+
+    def add(self, values: Array) -> None:
+        """Counts more elements; those outside of the extremes count at the ends."""
+        span = self.high - self.low
+        if span <= 0:
+            self.counts[0] += values.size
+            return
+        scaled = (values.reshape(-1) - np.float32(self.low)) * np.float32(len(self.counts) / span)
+        place = np.clip(scaled, 0, len(self.counts) - 1).astype(np.int32)
+        self.counts += np.bincount(place, minlength=len(self.counts))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The numbers `scale * (q - zero)` for the integers of a dtype."""
+
+    scale: float
+    zero: int
+    dtype: str
+
+    def quantized(self, values: Array) -> Array:
+        """Returns the nearest numbers of the grid."""
+        low, high = integer_limits(self.dtype)
+        whole = np.clip(np.rint(values / self.scale) + self.zero, low, high)
+        found: Array = (whole - self.zero) * self.scale
+        return found
+
+    @property
+    def low(self) -> float:
+        """The smallest number."""
+        return (integer_limits(self.dtype)[0] - self.zero) * self.scale
+
+    @property
+    def high(self) -> float:
+        """The largest number."""
+        return (integer_limits(self.dtype)[1] - self.zero) * self.scale
+
+
+def grid_of(low: float, high: float, dtype: str) -> Grid:
+    """Returns the grid of a range, which is extended to 0, so that 0 is on the grid."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    first, last = integer_limits(dtype)
+    span = high - low
+    scale = float(np.float32(max(span / (last - first), _TINY)))
+    if span <= 0:
+        return Grid(1.0, 0, dtype)
+    return Grid(scale, int(np.clip(round(first - low / scale), first, last)), dtype)
+
+
+def chosen_grid(found: Histogram, dtype: str, method: str, percentile: float) -> Grid:
+    """Returns the grid for a distribution by a method of `scheme.METHODS`."""
+    if found.high <= found.low or not found.counts.any():
+        return grid_of(found.low, found.high, dtype)
+    if method == "minmax":
+        return grid_of(found.low, found.high, dtype)
+    if method == "percentile":
+        return grid_of(*_percentile(found, percentile), dtype)
+    loss = _divergence if method == "entropy" else _squared_error
+    return _searched(found, dtype, loss)
+
+
+def _percentile(found: Histogram, percentile: float) -> tuple[float, float]:
+    share = np.cumsum(found.counts) / found.counts.sum()
+    width = (found.high - found.low) / len(found.counts)
+    outside = 1 - percentile / 100
+    first = int(np.searchsorted(share, outside, side="right"))
+    last = int(np.searchsorted(share, 1 - outside, side="left"))
+    low = found.low + width * first if found.low < 0 else 0.0
+    high = found.low + width * (last + 1) if found.high > 0 else 0.0
+    return min(low, 0.0), max(high, 0.0)
+
+
+def _searched(found: Histogram, dtype: str, loss: Any) -> Grid:
+    """Returns the best of shrunken ranges: both ends together first, then each alone."""
+    best = grid_of(found.low, found.high, dtype)
+    least = loss(found, best)
+    ends: tuple[float, ...] = (1.0, 1.0)
+    for which in ((0, 1), (1,), (0,), (1,)):
+        start = ends
+        for shrink in _SHRINKS:
+            tried = tuple(shrink if n in which else start[n] for n in (0, 1))
+            grid = grid_of(found.low * tried[0], found.high * tried[1], dtype)
+            value = loss(found, grid)
+            if value < least:
+                best, least, ends = grid, value, tried
+    return best
+
+
+def _squared_error(found: Histogram, grid: Grid) -> float:
+    centers = found.centers
+    inside = (centers >= grid.low) & (centers <= grid.high)
+    # Within the range, errors of many numbers in one bin are spread evenly over a step.
+    width = (found.high - found.low) / len(found.counts)
+    errors = np.where(inside, 0.0, grid.quantized(centers) - centers) ** 2
+    if width < grid.scale:
+        errors = errors + np.where(inside, grid.scale**2 / 12, 0.0)
+    else:
+        errors = errors + np.where(inside, (grid.quantized(centers) - centers) ** 2, 0.0)
+    return float(errors @ found.counts)
+
+
+def _divergence(found: Histogram, grid: Grid) -> float:
+    """Returns the Kullback-Leibler divergence of the numbers on the grid, whose clipped ends are
+    added to the outermost steps, from the numbers themselves.
+    """
+    centers, counts = found.centers, found.counts.astype(np.float64)
+    inside = (centers >= grid.low) & (centers <= grid.high)
+    if not inside.any():
+        return float("inf")
+    true = counts[inside].copy()
+    true[0] += counts[centers < grid.low].sum()
+    true[-1] += counts[centers > grid.high].sum()
+    steps = min(_COARSE_BINS, len(true))
+    group = np.arange(len(true)) * steps // len(true)
+    kept = counts[inside]
+    used = kept > 0
+    total = np.bincount(group, weights=kept, minlength=steps)
+    filled = np.bincount(group, weights=used, minlength=steps)
+    spread = np.where(used, (total / np.maximum(filled, 1))[group], 0.0)
+    p, q = true / max(true.sum(), 1), spread / max(spread.sum(), _TINY)
+    where = p > 0
+    return float(np.sum(p[where] * np.log(p[where] / np.maximum(q[where], _TINY))))
+
+
+def weight_scales(
+    weight: Array, channel: int | None, limits: tuple[int, int], method: str
+) -> tuple[Array, Array]:
+    """Returns the scales of a weight and the zero points, one per channel (or one, if `channel` is
+    None). Limits that are not symmetric mean a zero point; others a zero point of 0.
+    """
+    rows = weight.reshape(1, -1) if channel is None else np.moveaxis(weight, channel, 0)
+    rows = rows.reshape(rows.shape[0], -1).astype(np.float64)
+    low, high = limits
+    if low == -high:
+        whole = np.maximum(np.abs(rows).max(axis=1), np.finfo(np.float32).tiny)
+        zeros = np.zeros(len(rows), np.int64)
+        best = whole / high
+        if method == "mse":
+            best = _least_error(rows, whole, limits)
+        return best.astype(np.float32), zeros
+    least, most = np.minimum(rows.min(axis=1), 0), np.maximum(rows.max(axis=1), 0)
+    scale = np.maximum((most - least) / (high - low), np.finfo(np.float32).tiny)
+    zeros = np.clip(np.rint(low - least / scale), low, high).astype(np.int64)
+    return scale.astype(np.float32), zeros
+
+
+def _least_error(rows: Array, whole: Array, limits: tuple[int, int]) -> Array:
+    best = whole / limits[1]
+    least = np.full(len(rows), np.inf)
+    for shrink in np.linspace(1.0, 0.6, 21):
+        scale = whole * shrink / limits[1]
+        ints = np.clip(np.rint(rows / scale[:, None]), *limits)
+        errors = ((ints * scale[:, None] - rows) ** 2).sum(axis=1)
+        better = errors < least
+        best, least = np.where(better, scale, best), np.where(better, errors, least)
+    return best
+
+
+def rounded(
+    weight: Array, scales: Array, zeros: Array, channel: int | None, limits: tuple[int, int]
+) -> Array:
+    """Returns the nearest integers of a weight."""
+    along = [1] * weight.ndim
+    if channel is not None:
+        along[channel] = -1
+    scale, zero = scales.reshape(along), zeros.reshape(along)
+    found: Array = np.clip(np.rint(weight / scale) + zero, *limits)
+    return found

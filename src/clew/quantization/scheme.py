@@ -1,0 +1,129 @@
+"""How layers are quantized: a scheme for all of them, and rules for some."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Final
+
+from clew.ir.types import integer_limits
+from clew.quantization.where import Where
+from clew.support.errors import InputError
+
+METHODS: Final = ("minmax", "percentile", "entropy", "mse")
+"""The ways to choose the range of values that integers stand for."""
+GRANULARITIES: Final = ("tensor", "channel")
+"""One scale for a weight, or one per output channel."""
+DTYPES: Final = ("u8", "i8")
+"""The dtypes of quantized operands."""
+DYNAMIC: Final = "dynamic"
+"""Operands whose range is found in each call: `u8`, with a scale and a zero point of its own."""
+_LEAST_BITS: Final = 4
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a layer is quantized.
+
+    `activations` and `weights` are dtypes, `u8` or `i8`; weights are symmetric if `i8`. With
+    `dynamic` activations, each call finds the range of its own values, so no calibration data
+    are needed. `range` is the way to choose the range of activations, `weight_range` that of
+    weights: `minmax` takes the extremes, `percentile` leaves out the share `100 - percentile`
+    at each end, `entropy` minimizes the divergence of the distributions, and `mse` minimizes
+    the mean squared error. `weight_bits` below 8 leave the upper bits of weights unused, as
+    CPUs without VNNI need it for instructions that may saturate. `bias_correction` removes the
+    mean error of each output channel. With `migration`, operands are divided by a number per
+    input channel, and weights multiplied by it, where that is estimated to reduce the error
+    (SmoothQuant).
+    """
+
+    activations: str = "u8"
+    weights: str = "i8"
+    granularity: str = "channel"
+    range: str = "mse"
+    weight_range: str = "mse"
+    percentile: float = 99.99
+    weight_bits: int = 8
+    bias_correction: bool = True
+    migration: bool = True
+
+    def __post_init__(self) -> None:
+        """Checks the fields. Errors: I390."""
+        _one_of("activations", self.activations, (*DTYPES, DYNAMIC))
+        _one_of("weights", self.weights, DTYPES)
+        _one_of("granularity", self.granularity, GRANULARITIES)
+        _one_of("range", self.range, METHODS)
+        _one_of("weight_range", self.weight_range, ("minmax", "mse"))
+        if not _LEAST_BITS <= self.weight_bits <= 8:
+            raise InputError("I390", f"weight_bits is {self.weight_bits}", hint="4 to 8")
+        if not 50 < self.percentile <= 100:
+            raise InputError("I390", f"percentile is {self.percentile}", hint="above 50, up to 100")
+
+    @property
+    def is_dynamic(self) -> bool:
+        """Whether each call finds the ranges of operands."""
+        return self.activations == DYNAMIC
+
+    @property
+    def weight_limits(self) -> tuple[int, int]:
+        """The smallest and the largest integer of a weight. Symmetric ranges have no `-128`."""
+        low, high = integer_limits(self.weights)
+        shift = 8 - self.weight_bits
+        low, high = low >> shift, high >> shift
+        return (-high, high) if self.weights == "i8" else (low, high)
+
+
+def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputError("I390", f"{name} is {value!r}", hint=f"one of {', '.join(known)}")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Layers, and what is different for them: changed fields of the scheme, or `keep` for layers
+    that stay in floats. Of several rules that match a layer, the last one counts.
+    """
+
+    where: Where
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    keep: bool = False
+
+    def __post_init__(self) -> None:
+        """Checks the names of the fields. Errors: I390."""
+        known = [f.name for f in fields(Scheme)]
+        for name in self.changes:
+            if name not in known:
+                raise InputError(
+                    "I390", f"a scheme has no field {name!r}", hint=f"it has {', '.join(known)}"
+                )
+
+    def over(self, scheme: Scheme | None) -> Scheme | None:
+        """Returns the scheme of a layer that the rule matches; None for floats."""
+        if self.keep:
+            return None
+        return replace(scheme or Scheme(), **self.changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain data."""
+        found: dict[str, Any] = {"where": self.where.to_json()}
+        return found | ({"keep": True} if self.keep else {"changes": dict(self.changes)})
+
+    @staticmethod
+    def of_json(data: Mapping[str, Any]) -> Rule:
+        """Returns the rule of plain data."""
+        where = Where.of_json(data["where"])
+        return Rule(where, dict(data.get("changes", {})), bool(data.get("keep", False)))
+
+
+def scheme_of_json(data: Mapping[str, Any]) -> Scheme:
+    """Returns the scheme of plain data. Errors: I390."""
+    known = {f.name for f in fields(Scheme)}
+    for name in data:
+        if name not in known:
+            raise InputError("I390", f"a scheme has no field {name!r}")
+    return Scheme(**data)
+
+
+def scheme_to_json(scheme: Scheme) -> dict[str, Any]:
+    """Returns plain data."""
+    return asdict(scheme)

@@ -1,0 +1,141 @@
+"""Calibration data: every form that is accepted, and what is wrong with others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import ModelProto
+from small_models import drawn, model, node
+
+import clew
+from clew.quantization import Quantized, Scheme
+from clew.support.errors import ClewError, ClewWarning
+
+PLAIN = Scheme(migration=False)  # ranges are those of the values themselves
+X, Y = drawn(6, 4, seed=1), drawn(6, 4, seed=2)
+
+
+def two_inputs() -> ModelProto:
+    """A product of the sum of two inputs."""
+    nodes = [
+        node("Add", ["x", "y"], ["s"], name="sum"),
+        node("MatMul", ["s", "w"], ["z"], name="fc"),
+    ]
+    return model(nodes, {"x": [1, 4], "y": [1, 4]}, {"z": [1, 3]}, {"w": drawn(4, 3, scale=0.4)})
+
+
+def one_input() -> ModelProto:
+    """A product of an input."""
+    nodes = [node("MatMul", ["x", "w"], ["z"], name="fc")]
+    return model(nodes, {"x": [2, 4]}, {"z": [2, 3]}, {"w": drawn(4, 3, scale=0.4)})
+
+
+def quantized(given: Any, network: ModelProto | None = None) -> Quantized:
+    return clew.quantize(network or two_inputs(), given, scheme=PLAIN, threads=1)
+
+
+def rows() -> list[dict[str, Any]]:
+    return [{"x": x[None], "y": y[None]} for x, y in zip(X, Y, strict=True)]
+
+
+def folder(path: Path) -> Path:
+    for n, row in enumerate(rows()):
+        np.savez(path / f"{n}.npz", **row)
+    return path
+
+
+def archive(path: Path) -> Path:
+    np.savez(path / "all.npz", x=X, y=Y)
+    return path / "all.npz"
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "mappings": lambda _: rows(),
+    "tuples": lambda _: [(r["x"], r["y"]) for r in rows()],
+    "iterator": lambda _: iter(rows()),
+    "arrays by name": lambda _: {"x": X, "y": Y},
+    "folder": folder,
+    "name of a folder": lambda path: str(folder(path)),
+    "file": archive,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_each_form_says_the_same(form: str, tmp_path: Path) -> None:
+    found = quantized(FORMS[form](tmp_path))
+    assert found.recipe.samples == 6
+    (row,) = found.layers
+    total = X + Y
+    assert (row.low, row.high) == (np.float32(total.min()), np.float32(total.max()))
+
+
+def test_an_array_is_divided_by_the_batch() -> None:
+    assert quantized(X, one_input()).recipe.samples == 3
+    assert quantized([X[:2], X[2:4]], one_input()).recipe.samples == 2
+
+
+def test_drawn_data_are_warned_of() -> None:
+    with pytest.warns(ClewWarning, match="I395"):
+        assert quantized("drawn").recipe.samples > 8
+
+
+WRONG: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "none": ("I392", lambda _: None),
+    "no samples": ("I392", lambda _: []),
+    "arrays of no samples": ("I392", lambda _: {"x": X[:0], "y": Y[:0]}),
+    "empty folder": ("I392", lambda path: path),
+    "no such file": ("I394", lambda path: path / "absent.npz"),
+    "a number": ("I394", lambda _: 7),
+    "one array for two inputs": ("I394", lambda _: X),
+    "different lengths": ("I394", lambda _: {"x": X, "y": Y[:5]}),
+    "NaN": ("I393", lambda _: [rows()[0], {"x": X[:1] * np.nan, "y": Y[:1]}]),
+    "infinite": ("I393", lambda _: [{"x": X[:1] / np.float32(0), "y": Y[:1]}]),
+    "wrong shape": ("I042", lambda _: [rows()[0], {"x": X[:1, :3], "y": Y[:1]}]),
+    "wrong kind": ("I043", lambda _: [{"x": X[:1] > 0, "y": Y[:1]}]),
+    "unknown input": ("I041", lambda _: [{"x": X[:1], "z": Y[:1]}]),
+    "an input too few": ("I041", lambda _: {"x": X}),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_wrong_data_are_refused(case: str, tmp_path: Path) -> None:
+    code, given = WRONG[case]
+    with pytest.raises(ClewError) as error:
+        quantized(given(tmp_path))
+    assert error.value.code == code, error.value
+
+
+def test_the_sample_at_fault_is_named() -> None:
+    with pytest.raises(ClewError) as error:
+        quantized([rows()[0], {"x": X[:1, :3], "y": Y[:1]}])
+    assert "sample 1: " in str(error.value)
+
+
+def test_a_length_that_the_batch_does_not_divide() -> None:
+    with pytest.raises(ClewError) as error:
+        quantized(X[:5], one_input())
+    assert error.value.code == "I394"
+
+
+def test_a_file_that_is_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "x.npz").write_bytes(b"no archive")
+    for given in (tmp_path / "x.npz", tmp_path):
+        with pytest.raises(ClewError) as error:
+            quantized(given)
+        assert error.value.code == "I394"
+
+
+def test_a_value_that_is_nan_within_the_model() -> None:
+    nodes = [
+        node("Log", ["x"], ["l"], name="log"),
+        node("MatMul", ["l", "w"], ["z"], name="fc"),
+    ]
+    network = model(nodes, {"x": [1, 4]}, {"z": [1, 3]}, {"w": drawn(4, 3)})
+    with pytest.raises(ClewError) as error:
+        quantized(-np.ones((1, 4), "f"), network)
+    assert (error.value.code, error.value.layer) == ("I393", "log")
