@@ -305,16 +305,30 @@ def test_nothing_is_read_or_written_out_of_bounds(name: str) -> None:
     np.testing.assert_array_equal(guarded.run({"x": x})["y"], plain)
 
 
-def test_an_output_of_floats_is_needed() -> None:
+def test_a_bounded_error_needs_an_output_of_floats_and_a_metric_does_not() -> None:
     nodes = [
-        node("MatMul", ["x", "w"], ["s"], name="fc"),
+        node("MatMul", ["x", "v"], ["h"], name="first"),
+        node("MatMul", ["h", "w"], ["s"], name="fc"),
         node("ArgMax", ["s"], ["y"], name="arg", axis=1),
     ]
-    network = model(nodes, {"x": [4, 8]}, {}, {"w": drawn(8, 8)})
+    constants = {"v": drawn(8, 8, seed=1), "w": drawn(8, 8)}
+    network = model(nodes, {"x": [4, 8]}, {}, constants)
     network.graph.output.append(helper.make_tensor_value_info("y", TensorProto.INT64, [4, 1]))
+    data = drawn(64, 8)
     with pytest.raises(ClewError) as error:
-        clew.quantize(network, drawn(8, 8), max_error=0.1, threads=1)
+        clew.quantize(network, data, max_error=0.1, threads=1)
     assert error.value.code == "I047"
+    wanted = np.concatenate([clew.compile(network, threads=1)(x) for x in np.split(data, 16)])
+
+    def right(outputs: list[dict[str, Array]]) -> float:
+        return float((np.concatenate([o["y"] for o in outputs]) == wanted).mean())
+
+    coarse = Scheme(weight_bits=4, granularity="tensor", migration=False)
+    q = clew.quantize(network, data, scheme=coarse, metric=right, max_drop=0.0, threads=1)
+    assert q.error is None
+    assert q.floats is not None
+    assert q.floats.layers
+    assert all(put.figure > 0 for put in q.floats.proof)
 
 
 def test_the_report(tmp_path: Any) -> None:

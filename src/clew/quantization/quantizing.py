@@ -29,6 +29,7 @@ from clew.quantization.search import (
     Judge,
     Sensitivity,
     Step,
+    by_local_errors,
     frontier,
     sensitivity,
     smallest_floats,
@@ -78,9 +79,9 @@ def quantize(
     scheme and rules count. `options` takes the other arguments of `clew.compile`, for the runs
     that are made here.
 
-    Errors: I047 (an output of floats is needed), I390 to I399, I400 (a bound that cannot be kept),
-    I401 (a metric that fails), I402 (no layer can be quantized), I403 (the graph depends on values
-    of inputs), and those of loading and compiling.
+    Errors: I047 (`max_error` needs an output of floats), I390 to I399, I400 (a bound that
+    cannot be kept), I401 (a metric that fails), I402 (no layer can be quantized), I403 (the
+    graph depends on values of inputs), and those of loading and compiling.
     """
     say = on_progress or (lambda text: None)
     bounded = max_error is not None or metric is not None or sensitivities
@@ -139,7 +140,7 @@ def quantize(
     elif sensitivities:
         work.sensitive()
     chosen = [p for p in work.parameters if p.site.name not in kept]
-    error = work.simulation.error([p.site.name for p in chosen])
+    error = work.error([p.site.name for p in chosen])
     made = Recipe(scheme, tuple(all_rules), recorded(chosen), kept, len(work.feeds))
     rows = _rows(sites, work.parameters, kept, work)
     return Quantized(
@@ -224,6 +225,7 @@ class _Work:
         self._schemes = schemes
         self.parameters: list[Parameters] = []
         self.histograms: dict[str, Histogram] = {}
+        self.extremes: dict[str, tuple[float, float]] = {}
         self.local: dict[str, LocalError] = {}
         self.alone: dict[str, float] = {}
         self.steps: tuple[Step, ...] = ()
@@ -250,12 +252,15 @@ class _Work:
         ]
         histograms = observer.histograms(channels, numbers)
         made: dict[str, Parameters] = {}
-        for point, scheme, found, by in zip(points, schemes, histograms, numbers, strict=True):
+        for point, scheme, c, found, by in zip(
+            points, schemes, channels, histograms, numbers, strict=True
+        ):
             grid = None
             if not scheme.is_dynamic:
                 grid = chosen_grid(found, scheme.activations, scheme.range, scheme.percentile)
             for site in point.sites:
                 self.histograms[site.name] = found
+                self.extremes[site.name] = (float(c.low.min()), float(c.high.max()))
                 made[site.name] = parameters_of(site, scheme, grid, by)
         self.parameters = [made[s.name] for s in self._sites]
         errors = local_errors(self._module, self.parameters, self.feeds, self._options, self._say)
@@ -270,19 +275,29 @@ class _Work:
         """The program that evaluates choices."""
         if self._simulation is None:
             self._say("compiling both forms of each layer")
-            made = Simulation(self._module, self.parameters, self.feeds, self._options, self._say)
-            if not made.has_floats:
-                raise InputError(
-                    "I047", "no output has floats", hint="use outputs before the argmax"
-                )
-            self._simulation = made
+            self._simulation = Simulation(
+                self._module, self.parameters, self.feeds, self._options, self._say
+            )
         return self._simulation
 
     def sensitive(self) -> Sensitivity:
-        """Measures each layer's effect on the outputs."""
+        """Measures each layer's effect on the outputs; of outputs without floats, estimates it from
+        the errors of the layers' own results.
+        """
+        if not self.simulation.has_floats:
+            names = tuple(p.site.name for p in self.parameters)
+            return by_local_errors(names, [self._noise(name) for name in names])
         found = sensitivity(self.simulation, self._say)
         self.alone = found.alone()
         return found
+
+    def _noise(self, name: str) -> float:
+        local = self.local[name]
+        return math.sqrt(local.corrected / local.signal) if local.signal > 0 else 0.0
+
+    def error(self, quantized: Collection[str]) -> float | None:
+        """Returns the error of the outputs; None if none has floats."""
+        return self.simulation.error(quantized) if self.simulation.has_floats else None
 
     def search(
         self, max_error: float | None, metric: Metric | None, max_drop: float | None
@@ -294,6 +309,12 @@ class _Work:
         simulation = self.simulation
         if metric is None:
             assert max_error is not None
+            if not simulation.has_floats:
+                raise InputError(
+                    "I047",
+                    "no output has floats",
+                    hint="use outputs before the argmax, or bound a metric",
+                )
             judge = Judge(simulation, max_error, simulation.error)
         else:
             assert max_drop is not None
@@ -355,8 +376,8 @@ def _rows(
             left = local.corrected if p.scheme.bias_correction else local.error
             row = replace(
                 row,
-                low=found.low,
-                high=found.high,
+                low=work.extremes[site.name][0],
+                high=work.extremes[site.name][1],
                 clipped=0.0 if p.grid is None else found.outside(p.grid.low, p.grid.high),
                 sqnr_db=_decibels(local.signal, left),
                 alone=work.alone.get(site.name),

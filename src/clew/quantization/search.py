@@ -132,6 +132,13 @@ def sensitivity(simulation: Simulation, say: Callable[[str], None]) -> Sensitivi
     return Sensitivity(tuple(simulation.names), changes, length)
 
 
+def by_local_errors(names: Sequence[str], noise: Sequence[float]) -> Sensitivity:
+    """Returns a sensitivity for outputs without a distance: each layer changes them independently,
+    as much as its own result.
+    """
+    return Sensitivity(tuple(names), np.diag(np.asarray(noise, np.float64)), 1.0)
+
+
 def _stacked(simulation: Simulation, runs: Sequence[Sequence[Array]]) -> Array:
     flat = [o.reshape(-1) for run in runs for o in simulation.floats(list(run))]
     return np.concatenate(flat).astype(np.float32) if flat else np.zeros(1, np.float32)
