@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
+import clew
 from clew.runtime.program import RunHost
 
 from .one_node import RNG, agrees, compiled, draw, fails, model, run
@@ -130,3 +132,24 @@ def test_limits_of_suppression_are_no_part_of_a_build():
             counts.add(len(made.run({**first, **values, "most": np.array(most)})["y0"]))
     assert len(counts) > 5
     assert made.builds_made == 1
+
+
+@pytest.mark.parametrize(
+    ("size", "count", "op"), [(64, 5, "ranked"), (65, 5, "top_k"), (4000, 1, "ranked")]
+)
+def test_long_rows_are_sorted_unless_one_element_is_wanted(size: int, count: int, op: str) -> None:
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [onnx.helper.make_node("TopK", ["x", "k"], ["v", "i"])],
+            "top",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [3, size])],
+            [
+                onnx.helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, [3, count]),
+                onnx.helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [3, count]),
+            ],
+            [onnx.numpy_helper.from_array(np.array([count]), "k")],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    assert ("top_k_ranked(" in str(clew.load(made))) == (op == "ranked")

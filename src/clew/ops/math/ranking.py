@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from clew import te
+from clew.ir.dims import Dim
+from clew.ir.expr import Constant, Expr
 from clew.ir.types import is_float
 from clew.ops.common import axis_of, boolean, capped, f16, f32, i32, need_number
 from clew.ops.math.sorting import check_count, top_k, top_k_dynamic, top_k_held
@@ -16,8 +18,16 @@ from clew.te import Scalar, Tensor
 
 Array = np.ndarray[Any, Any]
 
-MOST_RANKED: Final = 512
-"""Longer rows are sorted by `top_k`, because counting takes quadratic time."""
+_MOST_RANKED: Final = 64
+
+
+def selects_by_rank(size: Dim, k: Expr | int) -> bool:
+    """Whether `top_k_ranked` is faster than `top_k`: for short rows, because counting takes
+    quadratic time, and for one element, which it finds in linear time.
+    """
+    if isinstance(k, Constant):
+        k = int(k.data.reshape(-1)[0]) if k.data.size == 1 else 0
+    return isinstance(size, int) and (size <= _MOST_RANKED or k == 1)
 
 
 @register_op(

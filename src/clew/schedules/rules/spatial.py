@@ -1,24 +1,27 @@
 """Reductions whose output's last axis is contiguous in the input (pooling, sums over leading axes):
-lanes run along that axis, and a few neighbors along the axis before it share a register tile.
+lanes run along that axis. A register tile is a run of memory, or neighbors along the axis before it
+if these read the same elements, or runs are short.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 from typing import Final
 
-from clew.loop.affine import Simplifier
+from clew.loop.affine import Simplifier, contains
 from clew.loop.schedule import Schedule
 from clew.machine.target import Target
 from clew.schedules.demands import REDUCES, TAILED
 from clew.schedules.library.register_tile import register_tile, split_tiles, spread
 from clew.schedules.rule import Rule, TailMatch, Work
 from clew.schedules.space import Choice, Settings, Space
-from clew.schedules.stages import flatten_axes, largest_load, stride
+from clew.schedules.stages import StageInfo, flatten_axes, largest_load, stride
 from clew.support.errors import ScheduleError
 
 _NEIGHBORS: Final = 4
 _LEAST_PANELS: Final = 4  # for threads
+_OTHER_REGISTERS: Final = 4  # than those of sums
 _MOST_UNROLLED: Final = 64
 
 
@@ -48,14 +51,19 @@ class Spatial(Rule[TailMatch]):
 
     def choices(self, match: TailMatch) -> Space:
         shape, target = match.info.store.buffer.typical_shape, match.target
-        if len(shape) > 1:
+        lanes = min(target.vector_lanes(match.info.store.buffer.dtype), shape[-1])
+        every = -(-shape[-1] // lanes)
+        if len(shape) > 1 and (every < _NEIGHBORS or _shares(match.info)):
             options = tuple(n for n in (1, 2, 4, 8) if n <= shape[-2]) or (1,)
             neighbors = min(_NEIGHBORS, shape[-2])
             options = tuple(sorted({*options, neighbors}))
             return Space((Choice("rows", neighbors, options, "rows in a register tile"),))
-        lanes = min(target.vector_lanes(match.info.store.buffer.dtype), shape[-1])
-        most = target.vector_registers // 2  # a step reads a run of memory
-        vectors = max(1, min(most, -(-shape[-1] // lanes) // _LEAST_PANELS))
+        if math.prod(shape[:-1]) >= _LEAST_PANELS:
+            most = target.vector_registers - _OTHER_REGISTERS
+            vectors = -(-every // -(-every // most))
+        else:
+            most = target.vector_registers // 2  # a step reads a run of memory
+            vectors = max(1, min(most, every // _LEAST_PANELS))
         options = tuple(sorted({1, 2, 4, 8, most, vectors}))
         return Space((Choice("vectors", vectors, options, "vectors in a register tile"),))
 
@@ -65,8 +73,9 @@ class Spatial(Rule[TailMatch]):
         *outer, column = infos[match.root].axes_in(match.result(schedule))
         dtype = info.store.buffer.dtype
         lanes = min(match.target.vector_lanes(dtype), schedule.extent(column))
-        row, vectors = outer.pop() if outer else "", settings.get("vectors", 1)
-        schedule.reorder(column, *outer, *([row] if row else []))
+        row, vectors = outer.pop() if "rows" in settings else "", settings.get("vectors", 1)
+        if row:
+            schedule.reorder(column, *outer, row)
         panel, lane = schedule.split(column, lanes * vectors)
         attach, neighbors = panel, 1
         if row:
@@ -87,3 +96,14 @@ class Spatial(Rule[TailMatch]):
         schedule.vectorize(lane)
         spread(schedule, [*outer, panel])
         return schedule
+
+
+def _shares(info: StageInfo) -> bool:
+    """Whether neighbors along the axis before the last read the same elements, as windows do."""
+    load = largest_load(info)
+    assert load is not None
+    row = next(n.index for n in info.loops if n.name == info.axes[-2])
+    taps = [n.index for n in info.loops if n.name in info.reduction_axes]
+    return any(
+        contains(place, row) and any(contains(place, tap) for tap in taps) for place in load.indices
+    )

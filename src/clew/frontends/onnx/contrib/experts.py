@@ -19,7 +19,7 @@ from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ops.common import differ
-from clew.ops.math.ranking import MOST_RANKED
+from clew.ops.math.ranking import selects_by_rank
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _chosen(router: Expr, mixing: Expr | None, count: int, chosen: int) -> tuple
     """Returns the experts of each token, and the weights of their results, [T, k]."""
     wide = cast(router, "f32")
     odds = call("nn.softmax", wide, axis=1) if mixing is None else wide
-    op = "top_k_ranked" if count <= MOST_RANKED else "top_k"
+    op = "top_k_ranked" if selects_by_rank(count, chosen) else "top_k"
     shares, places = fields(call(op, odds, k=chosen, axis=1, largest=True), 2)
     if mixing is not None:
         shares = call("gather_elements", cast(mixing, "f32"), places, axis=1)

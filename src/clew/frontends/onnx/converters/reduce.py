@@ -13,7 +13,7 @@ from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.dims import product
 from clew.ir.expr import Expr
 from clew.ir.types import is_float, is_integer
-from clew.ops.math.ranking import MOST_RANKED
+from clew.ops.math.ranking import selects_by_rank
 
 _REDUCTIONS: Final = {
     "ReduceL1": "l1",
@@ -115,7 +115,7 @@ def _top_k(layer: Layer, k: Expr, largest: bool) -> Result:
     """Ranks rows of few elements in a kernel."""
     axis = layer.axis()
     size = layer.type(0).shape[axis]
-    op = "top_k_ranked" if isinstance(size, int) and size <= MOST_RANKED else "top_k"
+    op = "top_k_ranked" if selects_by_rank(size, k) else "top_k"
     count = {"k": reshaped(k, ())}
     return fields(held(layer, op, [layer.input(0)], count, axis=axis, largest=largest), 2)
 
