@@ -29,7 +29,7 @@ def test_what_lies_in_a_file_is_copied_after_a_few_calls(
     values = np.arange(3 << 20, dtype=np.float32)
     mapped, own = in_file(tmp_path, values), np.ones((3, 5))
     resident = Resident([mapped, own])
-    for calls in (1, 2, 3):
+    for calls in (1, 2):  # the third starts the copy, which may end within it
         assert resident.count_call() is None, calls
     moved = until_moved(resident)
     copy, same = moved

@@ -49,7 +49,6 @@ ROUND_AS_USUAL: Final = 4
 _SQRT_HALF_BITS: Final = 0x3F3504F3
 _ONE_BITS: Final = 0x3F800000
 # exp(x) for x = r from -ln(2)/2 to ln(2)/2
-_EXP: Final = (1.0, 1.0, *poly.EXP_F32)
 _LEAST_EXPONENT: Final = -151  # powers of two below are 0, as is this one
 
 
@@ -147,7 +146,7 @@ def _scale(x: Lanes, n: Lanes, half: Lanes) -> Lanes:
 
 def _exp(x: Lanes) -> Lanes:
     n, half, r = _reduce(at_most(at_least(x, _LEAST_EXPONENT * math.log(2)), 89.0), -1)
-    return _scale(horner(r, _EXP), n, half)
+    return _scale(horner(r, (1.0, 1.0, *poly.EXP_F32)), n, half)
 
 
 def _exp2(x: Lanes) -> Lanes:
@@ -185,7 +184,7 @@ def _tanh(x: Lanes) -> Lanes:
     z = x * x
     small = fma(horner(z, poly.TANH_F32) * z, size, size)
     _, power, r = _reduce(at_most(size, 9.5) * 2.0)
-    large = 1.0 - 2.0 / fma(power, horner(r, _EXP), 1.0)
+    large = 1.0 - 2.0 / fma(power, horner(r, (1.0, 1.0, *poly.EXP_F32)), 1.0)
     return pick(size < 0.625, small, large).intrinsic("llvm.copysign", x)
 
 
@@ -195,7 +194,7 @@ def _erf(x: Lanes) -> Lanes:
     small = fma(horner(x * x, poly.ERF_SMALL_F32), size, size)
     t = at_most(size, 4.0)
     _, power, r = _reduce(-fma(horner(t, poly.ERF_LARGE_F32), t, t))
-    large = fma(-power, horner(r, _EXP), 1.0)
+    large = fma(-power, horner(r, (1.0, 1.0, *poly.EXP_F32)), 1.0)
     return pick(size < 0.9375, small, large).intrinsic("llvm.copysign", x)
 
 
