@@ -137,6 +137,13 @@ def test_wrong_recipes(case: str, found: Quantized) -> None:
     assert error.value.code == code, error.value
 
 
+@pytest.mark.parametrize("bound", [{"max_error": 0.1}, {"sensitivities": True}])
+def test_bounds_need_data_beside_a_recipe(bound: dict[str, Any], found: Quantized) -> None:
+    with pytest.raises(ClewError) as error:
+        clew.quantize(convolutional(), recipe=found.recipe, threads=1, **bound)
+    assert error.value.code == "I392"
+
+
 def test_files_that_are_no_recipes(tmp_path: Path) -> None:
     (tmp_path / "text.json").write_text("{")
     (tmp_path / "list.json").write_text("[1]")

@@ -66,6 +66,14 @@ def capture(
     return Captured(given, {**params, **values})
 
 
+def giving(module: Module, nodes: Sequence[Expr]) -> Module:
+    """Returns a module whose outputs are the values of these nodes."""
+    names = tuple(f"v{n}" for n in range(len(nodes)))
+    body = Tuple(nodes, span=Span())
+    main = Function(module.main.params, body, {"outputs": names}, span=Span())
+    return module.with_functions({"main": main})
+
+
 def compiled_for(
     module: Module,
     nodes: Sequence[Expr],
@@ -74,12 +82,8 @@ def compiled_for(
     on_progress: Callable[[str], None] | None = None,
 ) -> CompiledModel:
     """Returns a model, compiled as imported, that returns the values of nodes."""
-    names = tuple(f"v{n}" for n in range(len(nodes)))
-    body = Tuple(nodes, span=Span())
-    main = Function(module.main.params, body, {"outputs": names}, span=Span())
-    changed = module.with_functions({"main": main})
     return compile(
-        changed,
+        giving(module, nodes),
         threads=threads,
         trace=False,
         instruments=[Unkept()],

@@ -68,7 +68,7 @@ class _Folder(Rewriter):
         shift = beta - mean * scale
         if bias is not None:
             shift = shift + bias.data.reshape(-1) * scale
-        spatial = -1 - site.result_axis
+        spatial = -1 - site.channel_axis
         product = self.memo[site.call.id]
         assert isinstance(product, Call)
         norm_and_bias = (old, site.bias) if site.bias else (old,)

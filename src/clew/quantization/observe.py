@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from clew.compiled import CompiledModel
 from clew.compiler import compile
-from clew.extraction.capture import Unkept
-from clew.ir.expr import Expr, Function, Tuple, Var
+from clew.extraction.capture import Unkept, giving
+from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
 from clew.ops.registry import get_op
 from clew.quantization.feeds import Feed, feeds_of
@@ -21,19 +21,8 @@ from clew.quantization.parameters import Parameters
 from clew.quantization.ranges import BINS, Histogram
 from clew.quantization.sites import Site
 from clew.support.errors import InputError
-from clew.trace.span import Span
 
 Array = NDArray[Any]
-
-
-def giving(module: Module, values: Sequence[Expr], params: Sequence[Var] = ()) -> Module:
-    """Returns a module that gives these values instead of the model's outputs, and takes more
-    parameters.
-    """
-    names = tuple(f"value{n}" for n in range(len(values)))
-    body = Tuple(list(values), span=Span())
-    main = Function([*module.main.params, *params], body, {"outputs": names}, span=Span())
-    return module.with_functions({"main": main})
 
 
 def compiled(module: Module, **options: Any) -> CompiledModel:
@@ -66,7 +55,7 @@ class Point:
     @property
     def axis(self) -> int | None:
         """The axis of channels."""
-        found = {s.data_axis for s in self.sites}
+        found = {s.channel_axis for s in self.sites}
         return found.pop() if len(found) == 1 else None
 
 
@@ -184,7 +173,7 @@ def local_errors(
     for found in values_of(model, feeds, say, "local errors"):
         for n, p in enumerate(parameters):
             error, result = found[2 * n], found[2 * n + 1]
-            rows = np.moveaxis(error, p.site.result_axis, 0).reshape(p.site.channels, -1)
+            rows = np.moveaxis(error, p.site.channel_axis, 0).reshape(p.site.channels, -1)
             means[n] += rows.mean(axis=1, dtype=np.float64)
             squares[n] += [np.mean(np.square(x), dtype=np.float64) for x in (error, result)]
     count = len(feeds)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import integer_limits, to_numpy
-from clew.ops.math.quantization import SUM
+from clew.ops.math.quantization import SUM, quantized_in_own_range
 from clew.ops.registry import get_op
 from clew.quantization.migration import over_inputs
 from clew.quantization.ranges import Grid, rounded, weight_scales
@@ -19,8 +19,6 @@ from clew.quantization.sites import Site
 
 Array = NDArray[Any]
 _LIMITS: Final = integer_limits(SUM)
-_DYNAMIC: Final = "u8"
-_STEPS: Final = 255
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,12 +83,12 @@ class Parameters:
     def quantized_data(self, value: Expr) -> Expr:
         """Returns the operand, rounded to the grid, as integers and back."""
         if self.grid is None:
-            return _dynamic(value)
+            return get_op("dequantize")(*quantized_in_own_range(value))
         scale = Constant(np.float32(self.grid.scale))
         zero = Constant(np.array(self.grid.zero, to_numpy(self.grid.dtype)))
         steps = scale
         if self.numbers is not None:
-            shape = (-1,) + (1,) * (-1 - self.site.data_axis)
+            shape = (-1,) + (1,) * (-1 - self.site.channel_axis)
             steps = Constant(self.steps.reshape(shape))
         integers = get_op("quantize")(value, steps, zero, dtype=self.grid.dtype)
         return get_op("dequantize")(integers, scale, zero)
@@ -116,17 +114,10 @@ class Parameters:
         bias, integers = self.float_bias, self.bias_integers
         if bias is None:
             return None
-        shape = (-1,) + (1,) * (-1 - self.site.result_axis)
+        shape = (-1,) + (1,) * (-1 - self.site.channel_axis)
         if integers is None:
             return Constant(bias.astype(np.float32).reshape(shape))
-        scales = (
-            np.broadcast_to(self.sum_scales, bias.shape)
-            if self.per_channel
-            else (self.sum_scales.reshape(()))
-        )
-        scale = Constant(
-            np.ascontiguousarray(scales.reshape(shape) if self.per_channel else scales)
-        )
+        scale = Constant(self.sum_scales.reshape(shape if self.per_channel else ()))
         return get_op("dequantize")(Constant(integers.reshape(shape)), scale)
 
     def _along(self, numbers: Array) -> Array:
@@ -135,24 +126,6 @@ class Parameters:
         shape = [1] * self.weight.ndim
         shape[self.site.channel] = -1
         return numbers.reshape(shape)
-
-
-def _dynamic(value: Expr) -> Expr:
-    """Returns a value in steps of its own range, which contains 0, as integers and back.
-
-    Source: ONNX DynamicQuantizeLinear-11; an empty range has the scale 1, as in ONNX Runtime.
-    """
-    axes, none = tuple(range(value.tensor.rank)), Constant(np.float32(0))
-    low = get_op("minimum")(get_op("min")(value, axes=axes, keepdims=False), none)
-    high = get_op("maximum")(get_op("max")(value, axes=axes, keepdims=False), none)
-    width = get_op("subtract")(high, low)
-    step = get_op("divide")(width, Constant(np.float32(_STEPS)))
-    scale = get_op("where")(get_op("equal")(width, none), Constant(np.float32(1)), step)
-    offset = get_op("divide")(get_op("negative")(low), scale)
-    place = get_op("clip")(offset, min=0.0, max=float(_STEPS))
-    zero = get_op("cast")(get_op("round")(place), dtype=_DYNAMIC)
-    integers = get_op("quantize")(value, scale, zero, dtype=_DYNAMIC)
-    return get_op("dequantize")(integers, scale, zero)
 
 
 def parameters_of(

@@ -75,9 +75,9 @@ def quantize(
     smallest set of layers is kept in floats for which the bound holds: `floats` proves that none of
     them can be left out. `sensitivities` measures each layer's effect on the outputs in any case.
 
-    `recipe` applies what an earlier call decided, without calibration data; with them, only its
-    scheme and rules count. `options` takes the other arguments of `clew.compile`, for the runs
-    that are made here.
+    `recipe` applies what an earlier call decided, without calibration data, which bounds and
+    `sensitivities` need; with them, only its scheme and rules count. `options` takes the other
+    arguments of `clew.compile`, for the runs that are made here.
 
     Errors: I047 (`max_error` needs an output of floats), I390 to I399, I400 (a bound that
     cannot be kept), I401 (a metric that fails), I402 (no layer can be quantized), I403 (the
@@ -105,35 +105,19 @@ def quantize(
     all_rules = [*(recipe.rules if recipe else ()), *rules]
     all_rules += [Rule(where, keep=True) for where in all_where(keep)]
     schemes = _schemes(folded.module, sites, scheme, all_rules)
-    if recipe is not None and calibration is None:
-        parameters = replayed(recipe, sites, schemes)
-        kept = {**recipe.kept, **{s.name: _ASKED for s in sites if schemes[s.name] is None}}
-        made = replace(recipe, rules=tuple(all_rules), layers=recorded(parameters), kept=kept)
-        rows = _rows(sites, parameters, kept)
-        return Quantized(
-            folded.module, made, rows, parameters, parameters, folded.into, source=source
-        )
-    used = [s for s in schemes.values() if s is not None]
-    if calibration is None and all(s.is_dynamic for s in used) and not bounded:
-        parameters = [
-            parameters_of(s, own, None) for s in sites if (own := schemes[s.name]) is not None
-        ]
-        kept = {s.name: _ASKED for s in sites if schemes[s.name] is None}
-        made = Recipe(scheme, tuple(all_rules), recorded(parameters), kept)
-        rows = _rows(sites, parameters, kept)
-        return Quantized(
-            folded.module, made, rows, parameters, parameters, folded.into, source=source
-        )
+    kept = {s.name: _ASKED for s in sites if schemes[s.name] is None}
     if calibration is None:
-        raise InputError(
-            "I392",
-            "there are no calibration data",
-            hint="give inputs of calls, or recipe=; 'drawn' calibrates on random data",
+        parameters = _without_calibration(recipe, sites, schemes, bounded)
+        kept = {**(recipe.kept if recipe else {}), **kept}
+        samples = recipe.samples if recipe else 0
+        made = Recipe(scheme, tuple(all_rules), recorded(parameters), kept, samples)
+        rows = _rows(sites, parameters, kept)
+        return Quantized(
+            folded.module, made, rows, parameters, parameters, folded.into, source=source
         )
     work = _Work(folded.module, sites, schemes, options, say)
     work.calibrate(calibration)
     floats: FloatSet | None = None
-    kept = {s.name: _ASKED for s in sites if schemes[s.name] is None}
     if max_error is not None or metric is not None:
         floats = work.search(max_error, metric, max_drop)
         kept |= dict.fromkeys(floats.layers, f"needed for the bound of {floats.bound:g}")
@@ -150,12 +134,34 @@ def quantize(
         chosen,
         work.parameters,
         folded.into,
-        error,
-        floats,
-        source,
-        work.steps,
-        work.feeds[0],
+        error=error,
+        floats=floats,
+        source=source,
+        frontier=work.steps,
+        sample=work.feeds[0],
     )
+
+
+def _without_calibration(
+    recipe: Recipe | None,
+    sites: Sequence[Site],
+    schemes: Mapping[str, Scheme | None],
+    bounded: bool,
+) -> list[Parameters]:
+    """Returns the parameters by a recipe, or if each call finds the ranges.
+
+    Errors: I392 if data are needed, and those of `replayed`.
+    """
+    used = [(site, own) for site in sites if (own := schemes[site.name]) is not None]
+    if bounded or (recipe is None and not all(own.is_dynamic for _, own in used)):
+        raise InputError(
+            "I392",
+            "there are no calibration data",
+            hint="give inputs of calls, or recipe=; 'drawn' calibrates on random data",
+        )
+    if recipe is not None:
+        return replayed(recipe, sites, schemes)
+    return [parameters_of(site, own, None) for site, own in used]
 
 
 def _loaded(

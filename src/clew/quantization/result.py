@@ -126,7 +126,7 @@ class Quantized(Shown):
 
         Both models are compiled with `options` (those of `clew.compile`) and profiled on `inputs`,
         by default the first of the calibration data. All layers are quantized for it, also those
-        that stay in floats here.
+        that a bound keeps in floats, but not those that rules keep.
         """
         say = on_progress or (lambda text: None)
         every = quantized_module(self.original, self.candidates)
@@ -193,7 +193,7 @@ class Quantized(Shown):
             layers[0],
             None if p.grid is None else p.grid.scale,
             p.steps,
-            site.call.args[0].tensor.rank + site.data_axis,
+            site.call.args[0].tensor.rank + site.channel_axis,
             np.zeros((), np.uint8)
             if p.grid is None
             else np.array(p.grid.zero, to_numpy(p.grid.dtype)),

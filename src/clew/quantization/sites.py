@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -71,13 +72,8 @@ class Site:
         return int(weight.shape[1]) * int(self.call.attrs.groups)
 
     @property
-    def data_axis(self) -> int:
-        """The axis of input channels in the operand, counted from the end."""
-        return -1 - _spatial_of(self.call)
-
-    @property
-    def result_axis(self) -> int:
-        """The axis of output channels in the result, counted from the end."""
+    def channel_axis(self) -> int:
+        """The axis of channels in the operand and in the result, counted from the end."""
         return -1 - _spatial_of(self.call)
 
 
@@ -87,10 +83,11 @@ def sites_of(module: Module) -> list[Site]:
     calls = [n for n in post_order(module.main.body) if isinstance(n, Call)]
     products = [(c, axis) for c in calls if (axis := _channel_axis(c)) is not None]
     layers = [next(iter(c.span.layers), "") or c.op_name for c, _ in products]
+    counts, seen = Counter(layers), Counter[str]()
     found: list[Site] = []
-    for n, (call, axis) in enumerate(products):
-        several = layers.count(layers[n]) > 1
-        name = f"{layers[n]}#{layers[: n + 1].count(layers[n])}" if several else layers[n]
+    for layer, (call, axis) in zip(layers, products, strict=True):
+        seen[layer] += 1
+        name = f"{layer}#{seen[layer]}" if counts[layer] > 1 else layer
         found.append(Site(name, call, axis, _bias(call, using, call.args[1].tensor, axis)))
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from clew import te
 from clew.ir.dims import Dim
-from clew.ir.expr import Attrs
+from clew.ir.expr import Attrs, Constant, Expr
 from clew.ir.types import STORAGE, TensorType, bits, integer_limits, is_float, is_integer
 from clew.ops.common import (
     at,
@@ -30,7 +30,7 @@ from clew.ops.common import (
     i64,
     u8,
 )
-from clew.ops.registry import Sample, register_op
+from clew.ops.registry import Sample, get_op, register_op
 from clew.ops.traits import Traits
 from clew.support.errors import GraphTypeError
 from clew.te import Scalar, Tensor
@@ -368,3 +368,20 @@ def _(x: Array, table: Array) -> Array:
 @apply_table.layout
 def _(attrs: Attrs, types: Sequence[TensorType], layout: str) -> tuple[tuple[str, str], Attrs, str]:
     return (layout, "NCHW"), attrs, layout
+
+
+def quantized_in_own_range(x: Expr) -> tuple[Expr, Expr, Expr]:
+    """Returns an f32 tensor as u8 with the scale and zero point of its own range, which contains 0.
+
+    Source: ONNX DynamicQuantizeLinear-11; an empty range has the scale 1, as in ONNX Runtime.
+    """
+    axes, none = tuple(range(x.tensor.rank)), Constant(np.float32(0))
+    low = get_op("minimum")(get_op("min")(x, axes=axes, keepdims=False), none)
+    high = get_op("maximum")(get_op("max")(x, axes=axes, keepdims=False), none)
+    width = get_op("subtract")(high, low)
+    step = get_op("divide")(width, Constant(np.float32(255)))
+    scale = get_op("where")(get_op("equal")(width, none), Constant(np.float32(1)), step)
+    offset = get_op("divide")(get_op("negative")(low), scale)
+    place = get_op("clip")(offset, min=0.0, max=255.0)
+    point = get_op("cast")(get_op("round")(place), dtype="u8")
+    return get_op("quantize")(x, scale, point), scale, point

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.onnx.build import reshaped, scalar
 from clew.frontends.onnx.contrib.attention import with_projected
 from clew.frontends.onnx.contrib.qlinear import one_number
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
@@ -18,23 +18,7 @@ from clew.frontends.onnx.converters.recurrent import (
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
 from clew.ir.expr import Expr
-
-
-def quantized_for_a_run(layer: Layer, x: Expr) -> tuple[Expr, Expr, Expr]:
-    """Returns an f32 tensor as u8 with the scale and zero point of its own range, which contains 0.
-
-    Source: ONNX DynamicQuantizeLinear-11; an empty range has the scale 1, as in ONNX Runtime.
-    """
-    axes = tuple(range(x.tensor.rank))
-    zero = scalar(0.0, "f32")
-    low = call("minimum", call("min", x, axes=axes, keepdims=False), zero)
-    high = call("maximum", call("max", x, axes=axes, keepdims=False), zero)
-    width = call("subtract", high, low)
-    scale = call("divide", width, scalar(255.0, "f32"))
-    scale = call("where", call("equal", width, zero), scalar(1.0, "f32"), scale)
-    place = call("clip", call("divide", call("negative", low), scale), min=0.0, max=255.0)
-    point = cast(call("round", place), "u8")
-    return call("quantize", x, scale, point), scale, point
+from clew.ops.math.quantization import quantized_in_own_range
 
 
 def scaled_product(
@@ -48,7 +32,7 @@ def scaled_product(
 @converter("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(layer: Layer) -> Result:
     """A product of an f32 tensor, quantized in each run, and a quantized weight."""
-    data, scale, point = quantized_for_a_run(layer, layer.input(0))
+    data, scale, point = quantized_in_own_range(layer.input(0))
     operands, scales = [data, layer.input(1)], [scale, layer.input(2)]
     return _plus(layer, scaled_product(operands, [point, layer.optional(3)], scales), 4)
 
@@ -120,7 +104,7 @@ def dynamic_quantize_lstm(layer: Layer) -> Result:
         parameters = [of_direction(layer.input(n), direction) for n in (weight, scale, scale + 1)]
 
         def multiply(x: Expr, held: Sequence[Expr]) -> Expr:
-            data, factor, point = quantized_for_a_run(layer, x)
+            data, factor, point = quantized_in_own_range(x)
             return scaled_product([data, held[0]], [point, held[2]], [factor, held[1]])
 
         return Product(tuple(parameters), multiply)
