@@ -22,6 +22,7 @@ from clew.passes.placement.assign_backends import AssignBackends
 from clew.passes.placement.claims import Claims
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.precision.move_quantization import MoveQuantization
+from clew.passes.precision.multiply_codes import MultiplyCodes
 from clew.passes.precision.narrow_integers import NarrowIntegers
 from clew.passes.precision.requantize_sums import RequantizeSums
 from clew.passes.precision.split_products import SplitProducts
@@ -56,6 +57,7 @@ def pipeline(
     fastest (this machine without a target). `keep_f32` names layers that stay in f32. `backends`
     are those besides the CPU and the host, which take regions in this order.
     """
+    codes_parts = 2 if precision == "f32" else 1
     if precision == "auto":
         precision = fastest_float(target or host())
     products: Pass = SplitProducts()
@@ -69,6 +71,7 @@ def pipeline(
         MoveQuantization(),  # so that operators between layers do not hide quantized operands
         NarrowIntegers(),  # while the origin of weights is still visible
         RequantizeSums(),  # likewise for that of biases
+        MultiplyCodes(parts=codes_parts),  # likewise for that of weights of a few bits
         FoldConstant(),  # folds arithmetic on weights, so that later patterns see constants
         FoldStructure(),  # all sizes that will be known are known; later passes expect tensors
         SimplifyExpr(),  # fewer forms for the patterns to match

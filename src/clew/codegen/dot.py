@@ -11,7 +11,7 @@ from clew.codegen.math import arith
 from clew.codegen.values import Values
 from clew.loop.ir import For, Store
 from clew.loop.products import product_of, step_along
-from clew.te.expr import Load
+from clew.te.expr import Binary, Inlined, Load, Scalar
 
 _LANES: Final = (4, 8, 16)
 
@@ -24,9 +24,9 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
     product = product_of(store)
     if product is None or v.lanes not in _LANES or loop.extent != product.group:
         return None
-    a, b = product.a, product.b
+    (a, b), numbers = (product.a, product.b), product.numbers
     if (a.dtype, b.dtype) == ("i8", "u8"):
-        a, b = b, a
+        (a, b), numbers = (b, a), (numbers[1], numbers[0])
     instructions = v.b.module.instructions
     found = instructions.dot(a.dtype, b.dtype, v.lanes, pairs_fit=product.pairs_fit)
     if found is None and (a.dtype, b.dtype) != ("bf16", "bf16"):
@@ -34,7 +34,9 @@ def emit_dot(v: Values, loop: For, store: Store, old: Value) -> Value | None:
     if any(step_along(v.flat(x, x.source, x.indices), loop.index) != 1 for x in (a, b)):
         return None
     v.bound[id(loop.index)] = Bound(const=0)
-    left, right = (_groups(v, x, product.group) for x in (a, b))
+    left, right = (
+        _unpacked(v, number, x, product.group) for x, number in zip((a, b), numbers, strict=True)
+    )
     del v.bound[id(loop.index)]
     if left is None or right is None:
         return None
@@ -81,6 +83,26 @@ def _half(v: Values, pairs: Value, high: bool) -> Value:
         text = f"bitcast {bits.typed} to {llvm_type('f32', pairs.lanes)}"
         found = v.loads[key] = v.b.value(text, "f32", pairs.lanes)
     return found
+
+
+def _unpacked(v: Values, number: Scalar, load: Load, group: int) -> Value | None:
+    """Returns the groups of an operand as `_groups` does: what is loaded, with its bits shifted as
+    `number` says.
+    """
+    while isinstance(number, Inlined):
+        number = number.value
+    if not isinstance(number, Binary):
+        return _groups(v, load, group)
+    integers = _unpacked(v, number.a, load, group)
+    by = v.value(number.b)
+    if integers is None or by.lanes > 1:
+        return None
+    lanes, whole = integers.lanes * group, integers.dtype
+    text = f"bitcast {integers.typed} to {llvm_type(load.dtype, lanes)}"
+    each = v.b.value(text, load.dtype, lanes)
+    each = arith.binary(v.b, number.op, each, v.broadcast(by, lanes))
+    text = f"bitcast {each.typed} to {llvm_type(whole, integers.lanes)}"
+    return v.b.value(text, whole, integers.lanes)
 
 
 def _groups(v: Values, load: Load, group: int) -> Value | None:

@@ -29,7 +29,7 @@ from clew.te.expr import (
     binary,
     size,
 )
-from clew.te.walk import substitute
+from clew.te.walk import nodes, substitute
 
 _GROUP_BITS = 32
 _SMALL = ("i8", "u8")
@@ -39,12 +39,15 @@ _SMALL = ("i8", "u8")
 class Product:
     """A store that adds `wide(a) * wide(b)`; `group` neighbors of each operand fit 32 bits.
 
-    `pairs_fit` states that 16 bits hold the sum of any two products.
+    `pairs_fit` states that 16 bits hold the sum of any two products. `numbers` are the factors
+    before they are widened: the loads `a` and `b`, or codes of a few bits that are unpacked from
+    what these load.
     """
 
     a: Load
     b: Load
     wide: str
+    numbers: tuple[Scalar, Scalar]
     pairs_fit: bool = False
 
     @property
@@ -60,14 +63,17 @@ def product_of(store: Stmt) -> Product | None:
     value = _plain(store.value)
     if not (isinstance(value, Binary) and value.op == "mul"):
         return None
-    a, b = _narrow(value.a), _narrow(value.b)
+    numbers = _narrow(value.a), _narrow(value.b)
+    a, b = map(_unpacked_from, numbers)
     if a is None or b is None:
         return None
     floats = (a.dtype, b.dtype, value.dtype) == ("bf16", "bf16", "f32")
     pairs = (a.dtype, b.dtype, value.dtype) == ("i16", "i16", "i32")
     integers = a.dtype in _SMALL and b.dtype in _SMALL and value.dtype == "i32"
     fit = any(isinstance(_plain(x), ShortFactor) for x in value.children)
-    return Product(a, b, value.dtype, fit) if floats or pairs or integers else None
+    if not (floats or pairs or integers):
+        return None
+    return Product(a, b, value.dtype, numbers, fit)
 
 
 def _plain(value: Scalar) -> Scalar:
@@ -76,10 +82,21 @@ def _plain(value: Scalar) -> Scalar:
     return value
 
 
-def _narrow(value: Scalar) -> Load | None:
+def _narrow(value: Scalar) -> Scalar:
+    """Returns a factor before it is widened."""
     value = _plain(value)
-    inner = _plain(value.a) if isinstance(value, Cast) else None
-    return inner if isinstance(inner, Load) else None
+    return _plain(value.a) if isinstance(value, Cast) else value
+
+
+def _unpacked_from(number: Scalar) -> Load | None:
+    """Returns the load of a factor or, for an integer whose bits were moved by shifts, that of the
+    integer; None for others.
+    """
+    while isinstance(number, Binary) and number.op in ("shl", "shr"):
+        if any(isinstance(node, Load) for node in nodes(number.b)):
+            return None
+        number = _plain(number.a)
+    return number if isinstance(number, Load) else None
 
 
 def offset_of(buffer: Buffer, indices: tuple[Scalar, ...], simplifier: Simplifier) -> Linear:

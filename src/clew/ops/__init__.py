@@ -39,6 +39,7 @@ from clew.ops.math import (  # noqa: F401  registers operators
     attention,
     create,
     dense_by_rows,
+    dense_codes,
     elementwise,
     linalg,
     logic,

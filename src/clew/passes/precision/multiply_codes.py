@@ -1,0 +1,270 @@
+"""MultiplyCodes: products with weights of a few bits, which stay packed in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from clew.ir.dims import product, typical
+from clew.ir.expr import Call, Constant, Expr
+from clew.ir.module import Module
+from clew.ir.rewrite import Rewriter
+from clew.ir.types import TensorType, bits
+from clew.ops.math.dense_codes import (
+    codes_of_row,
+    pack_codes,
+    panels_of_rows,
+)
+from clew.ops.registry import argument_references, get_op
+from clew.passes.base import Pass, PassContext
+from clew.passes.precision.integer_operands import Array, known_values, reshaped
+
+_INTEGERS: Final = ("i8", "u8", "i4", "u4", "i2", "u2")
+_FLOATS: Final = ("f32", "f16", "bf16")
+_PANEL: Final = 4
+"""Vectors of columns in a panel: as many sums as hide the latency of their additions."""
+
+
+@dataclass(frozen=True)
+class MultiplyCodes(Pass):
+    """Multiplies floats by weights of 2, 4 or 8 bits without widening these in memory.
+
+    The data are rounded to `i16` in blocks along the depth, each with a step of its own, and
+    multiplied as integers by the codes, which the kernel unpacks in registers. Scales are applied
+    to the sums over blocks. A product of one row, as of a decoder that generates text, takes the
+    time that its weights take to load, so fewer bits make it faster.
+
+    Before:
+        %1 = dequantize(w: i4[4096, 4096], s: f32[4096, 128], axis=1, block=32)
+        %2 = nn.dense(%x, %1)
+    After:
+        %1 = block_steps(%x, block=32); %2 = round_blocks(%x, %1, block=32)
+        %3 = nn.dense_codes(%2, %1, w': i16[128, 512, 32, 2], s': f16[128, 128, 32], bits=4)
+
+    With `parts=2`, data are rounded to two `i16` and keep the precision of `f32`. One part rounds
+    to 1 / 65534 of the largest number in the block. Scales become `f16` if that is exact. A block
+    of the weight of more than `most_block` elements becomes several with the same scale.
+
+    Weights of fewer than `least_weights` elements are left to FoldConstant, which widens them; so
+    are, with two parts, those of layers with at least `many_rows` rows, whose products of `f32` are
+    faster.
+
+    Preconditions: runs before constants are folded, which would widen the weight. Non-goals:
+    convolutions; scales that vary otherwise than by column and block; zero points that are floats.
+    """
+
+    opt_level: ClassVar[int] = 2
+
+    parts: int = 2
+    least_weights: int = 1 << 14
+    most_block: int = 128
+    many_rows: int = 64
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        unit = ctx.target is not None and ctx.target.dot_lanes("i16", "i16")
+        return _Multiplier(self, ctx).rewrite_module(module) if unit else module
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A weight as codes: `scale * (code - zero)`. `by_columns` says that its axes are `[N, K]`, and
+    `block` is the number of elements along K with one scale.
+    """
+
+    codes: Constant
+    scale: Expr
+    zero: Expr | None
+    block: int
+    by_columns: bool
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and K."""
+        first, second = self.codes.tensor.concrete
+        return (first, second) if self.by_columns else (second, first)
+
+    @property
+    def bits(self) -> int:
+        """The bits of a code."""
+        return bits(self.codes.tensor.dtype)
+
+    def rows(self, parameter: Expr) -> Array | None:
+        """Returns a parameter as `[N, blocks]`; None if it is computed or of another form."""
+        values = known_values(parameter)
+        if values is None or values.ndim > 2:
+            return None
+        columns, depth = self.shape
+        values = values.reshape((1,) * (2 - values.ndim) + values.shape)
+        values = values if self.by_columns else values.T
+        blocks = -(-depth // self.block)
+        if values.shape[0] not in (1, columns) or values.shape[1] not in (1, blocks):
+            return None
+        return np.broadcast_to(values, (columns, blocks))
+
+    def by_column(self, values: Array) -> Array:
+        """Returns codes as `[N, K]`."""
+        return values if self.by_columns else values.T
+
+
+class _Multiplier(Rewriter):
+    def __init__(self, options: MultiplyCodes, ctx: PassContext) -> None:
+        super().__init__()
+        self._options = options
+        self._ctx = ctx
+        self._rounded: dict[tuple[int, int, int, int], tuple[Expr, Expr]] = {}
+
+    def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if new.op_name not in ("nn.matmul", "nn.dense") or argument_references(new.attrs):
+            return new
+        layout = "KN" if new.op_name == "nn.matmul" else new.attrs.weight_layout
+        if layout not in ("KN", "NK") or new.attrs.get("parts", 1) != 1:
+            return new
+        data, operand = new.args
+        weight = _codes_of(operand, by_columns=layout == "NK")
+        if weight is None or data.tensor.dtype not in _FLOATS or not data.tensor.rank:
+            return new
+        with self.covers(old, *old.args):
+            reason, made = self._product(new, data, weight)
+        if reason:
+            self._ctx.remark(old, f"its weight is widened: {reason}")
+        return made
+
+    def _product(self, call: Call, data: Expr, weight: _Weight) -> tuple[str, Expr]:
+        """Returns the product of integers; or why there is none, and the call."""
+        options, (columns, depth) = self._options, weight.shape
+        if columns * depth < options.least_weights:
+            return f"it has {columns * depth} elements", call
+        parts = options.parts if data.tensor.dtype == "f32" else 1
+        rows = typical(product(tuple(data.tensor.shape[:-1])))
+        if parts > 1 and rows >= options.many_rows:
+            return f"with {rows} rows, products of f32 are faster", call
+        scales, zeros = weight.rows(weight.scale), None
+        if weight.zero is not None:
+            zeros = weight.rows(weight.zero)
+        if scales is None or (weight.zero is not None and zeros is None):
+            return "its scales or zero points are not constants by column and block", call
+        middle = 0 if weight.codes.tensor.dtype[0] == "i" else 1 << (weight.bits - 1)
+        points = np.full((1, 1), -middle) if zeros is None else zeros.astype(np.int32) - middle
+        known = (int(points.max()), int(points.min())) == (0, 0)
+        most = min(options.most_block, _most_block(weight.bits, centered=known))
+        block = _block_in(weight.block, most, codes_of_row(weight.bits))
+        if not block:
+            return f"blocks of {weight.block} are not whole words of {weight.bits} bits", call
+        target = self._ctx.target
+        assert target is not None
+        width = _PANEL * target.dot_lanes("i16", "i16")
+        padded = -(-depth // weight.block) * weight.block
+        rounded, steps = self._data(data, block, parts, padded)
+        operands: list[Expr] = [
+            rounded, steps, _packed(weight, middle, padded, width),
+            _of_blocks(weight, scales, block, width, "scales"),
+        ]  # fmt: skip
+        if not known:
+            operands.append(_sums(rounded, block))
+            points = np.broadcast_to(points, scales.shape).astype(np.int8)
+            operands.append(_of_blocks(weight, points, block, width, "zeros"))
+        result: Expr = get_op("nn.dense_codes")(
+            *operands, bits=weight.bits, block=block, parts=parts, units=columns
+        )
+        if result.tensor.dtype != call.tensor.dtype:
+            result = get_op("cast")(result, dtype=call.tensor.dtype)
+        return "", result
+
+    def _data(self, data: Expr, block: int, parts: int, depth: int) -> tuple[Expr, Expr]:
+        """Returns the data rounded to integers, and their steps, from one pair of calls for all
+        readers.
+        """
+        key = data.id, block, parts, depth
+        found = self._rounded.get(key)
+        if found is None:
+            whole = data
+            if whole.tensor.dtype != "f32":
+                whole = get_op("cast")(whole, dtype="f32")
+            missing = depth - whole.tensor.shape[-1]
+            if missing:
+                rank = whole.tensor.rank
+                pads = (*(0,) * (2 * rank - 1), missing)
+                whole = get_op("pad")(whole, pads=pads, value=0.0)
+            steps = get_op("block_steps")(whole, block=block)
+            rounded = get_op("round_blocks")(whole, steps, block=block, parts=parts)
+            found = self._rounded[key] = rounded, steps
+        return found
+
+
+def _codes_of(operand: Expr, *, by_columns: bool) -> _Weight | None:
+    """Returns a weight as codes; None for other operands. It may be dequantized, then transposed or
+    cast.
+    """
+    while isinstance(operand, Call) and operand.tensor.rank == 2:
+        if operand.op_name == "cast" and operand.tensor.dtype in _FLOATS:
+            operand = operand.args[0]
+        elif operand.op_name == "transpose" and tuple(operand.attrs.axes or (1, 0)) == (1, 0):
+            operand, by_columns = operand.args[0], not by_columns
+        else:
+            break
+    if not isinstance(operand, Call) or operand.op_name != "dequantize":
+        return None
+    codes, scale, *zeros = operand.args
+    if not isinstance(codes, Constant) or codes.tensor.rank != 2 or codes.is_splat:
+        return None
+    if codes.tensor.dtype not in _INTEGERS or operand.tensor.dtype not in _FLOATS:
+        return None
+    depth_axis = 1 if by_columns else 0
+    depth = codes.tensor.concrete[depth_axis]
+    block, axis = operand.attrs.block, operand.attrs.axis % 2
+    if block and axis != depth_axis:
+        return None
+    return _Weight(codes, scale, zeros[0] if zeros else None, block or depth, by_columns)
+
+
+def _most_block(width: int, *, centered: bool) -> int:
+    """Returns the most products of codes of so many bits, less a zero point unless they are
+    centered, whose sum 32 bits hold.
+    """
+    largest = 1 << (width - 1 if centered else width)
+    return ((1 << 31) - 1) // (largest * ((1 << 15) - 1))
+
+
+def _block_in(block: int, most: int, row: int) -> int:
+    """Returns the largest divisor of a block, of whole rows of words, of at most `most`; 0 if there
+    is none.
+    """
+    sizes = range(min(block, most) // row * row, 0, -row)
+    return next((size for size in sizes if block % size == 0), 0)
+
+
+def _packed(weight: _Weight, middle: int, depth: int, width: int) -> Constant:
+    """Returns the codes in panels of columns, less `middle`."""
+    columns, given = weight.shape
+
+    def make(data: Array) -> Array:
+        signed = weight.by_column(data).astype(np.int16) - np.int16(middle)
+        return pack_codes(np.pad(signed, ((0, 0), (0, depth - given))), weight.bits, width)
+
+    shape = (-(-columns // width), depth // codes_of_row(weight.bits), width, 2)
+    how = f"codes{weight.bits}[{middle}:{depth}:{width}:{weight.by_columns}]"
+    return weight.codes.derived(how, TensorType(shape, "i16"), make)
+
+
+def _of_blocks(weight: _Weight, values: Array, block: int, width: int, what: str) -> Constant:
+    """Returns a parameter in panels of columns, for blocks of `block` elements. Scales are `f16` if
+    that is exact.
+    """
+    if what == "scales":
+        with np.errstate(over="ignore"):
+            narrow = values.astype(np.float16)
+        exact = np.array_equal(narrow.astype(np.float32), values.astype(np.float32))
+        values = narrow if exact else values.astype(np.float32)
+    repeated = np.repeat(values, weight.block // block, axis=1)
+    name = f"{weight.codes.name}.{what}" if weight.codes.name else ""
+    return Constant(panels_of_rows(repeated, width), name=name)
+
+
+def _sums(rounded: Expr, block: int) -> Expr:
+    """Returns the sums of rounded data over blocks."""
+    *outer, parts, depth = rounded.tensor.shape
+    blocks = reshaped(rounded, (*outer, parts, depth // block, block))
+    wide = get_op("cast")(blocks, dtype="i32")
+    return get_op("sum")(wide, axes=(len(outer) + 2,), keepdims=False)
