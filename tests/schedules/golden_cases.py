@@ -15,7 +15,7 @@ from clew.compiler import passes_for
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Function, Tuple, TupleGetItem, Var
 from clew.ir.module import Module
-from clew.ir.types import TensorType
+from clew.ir.types import TensorType, to_numpy
 from clew.machine.target import Target, target_of
 from clew.ops.registry import get_op
 from clew.passes.manager import PassManager
@@ -97,6 +97,17 @@ def integers(g: Graph) -> Expr:
     return g("nn.dense", g.x(32, 256, dtype="u8"), g.w(128, 256, dtype="i1"))  # type: ignore[no-any-return]
 
 
+def codes(rows: int, dtype: str) -> Callable[[Graph], Expr]:
+    def make(g: Graph) -> Expr:
+        weight = Constant(g.rng.integers(-8, 8, (96, 256)).astype(to_numpy(dtype)))
+        scales = g.w(96, 8)
+        matrix = g("dequantize", weight, scales, axis=1, block=32)
+        product = g("nn.dense", g.x(rows, 256), matrix)
+        return g("nn.relu", g("add", product, g.w(96)))  # type: ignore[no-any-return]
+
+    return make
+
+
 def integer_conv(g: Graph) -> Expr:
     image = g.x(1, 64, 16, 16, dtype="u8")
     found = g("nn.conv2d", image, g.w(64, 64, 3, 3, dtype="i1"))
@@ -137,6 +148,8 @@ CASES: Final[dict[str, tuple[Callable[[Graph], Expr], str]]] = {
     "dense-64-rows-bf16": (dense(64, 256, 512), "bf16"),
     "dense-free-rows": (free_dense, "f32"),
     "dense-u8-i8": (integers, "f32"),
+    "dense-i4-1-row": (codes(1, "i4"), "auto"),
+    "dense-u4-7-rows": (codes(7, "u4"), "f32"),
     "conv-1x1": (conv(64, 128, 14, 1), "f32"),
     "conv-1x1-crowded": (conv(256, 128, 64, 1), "f32"),
     "conv-3x3": (conv(64, 64, 28, 3, padding=(1, 1, 1, 1)), "f32"),

@@ -17,7 +17,7 @@ from clew.ops.math.dense_codes import (
     pack_codes,
     panels_of_rows,
 )
-from clew.ops.registry import argument_references, get_op
+from clew.ops.registry import Op, argument_references, get_op
 from clew.passes.base import Pass, PassContext
 from clew.passes.precision.integer_operands import Array, known_values, reshaped
 
@@ -116,9 +116,10 @@ class _Multiplier(Rewriter):
         self._rounded: dict[tuple[int, int, int, int], tuple[Expr, Expr]] = {}
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        if new.op_name not in ("nn.matmul", "nn.dense") or argument_references(new.attrs):
+        multiplies = isinstance(new.op, Op) and new.op.traits.product
+        if not multiplies or argument_references(new.attrs):
             return new
-        layout = "KN" if new.op_name == "nn.matmul" else new.attrs.weight_layout
+        layout = new.attrs.get("weight_layout", "KN")
         if layout not in ("KN", "NK") or new.attrs.get("parts", 1) != 1:
             return new
         data, operand = new.args
@@ -207,7 +208,7 @@ def _codes_of(operand: Expr, *, by_columns: bool) -> _Weight | None:
     if not isinstance(operand, Call) or operand.op_name != "dequantize":
         return None
     codes, scale, *zeros = operand.args
-    if not isinstance(codes, Constant) or codes.tensor.rank != 2 or codes.is_splat:
+    if not isinstance(codes, Constant) or codes.tensor.rank != 2:
         return None
     if codes.tensor.dtype not in _INTEGERS or operand.tensor.dtype not in _FLOATS:
         return None

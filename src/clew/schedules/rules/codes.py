@@ -25,6 +25,8 @@ from clew.te import roles
 
 _BLOCK_SUMS: Final = "block_sums"
 _VECTORS: Final = (1, 2, 4, 8)
+_VECTORS_OF_ROWS: Final = 2
+"""Vectors of columns in a tile of several rows: codes are unpacked once for all rows."""
 
 
 def _unit(work: Work, target: Target) -> bool:
@@ -87,17 +89,18 @@ class Codes(Rule[Sums]):
         shape = match.info.store.buffer.typical_shape
         height = shape[-2] if len(shape) > 1 else 0
         most = max(1, match.width // match.lanes)
+        vectors = most if height <= 1 else min(most, _VECTORS_OF_ROWS)
         choices = [
             Choice(
-                "vectors",
-                min(most, 4),
-                tuple(n for n in _VECTORS if n <= most),
+                "vectors", vectors, tuple(n for n in _VECTORS if n <= most),
                 "vectors of columns in a tile",
             ),
             flag("prefetch", True, "prefetch the next panel while one is in use"),
-        ]
+        ]  # fmt: skip
         if height:
-            rows = balanced(height, 4)
+            # The sums of a block take half of the registers: codes and data need the others.
+            sums = match.target.vector_registers // 2
+            rows = balanced(height, max(1, sums // vectors // match.parts))
             choices.append(
                 tile_size("rows", rows, min(height, MOST_ROWS), "rows in a register tile")
             )
