@@ -22,6 +22,7 @@ from clew.schedules.rule import Demand, Rule, TailMatch, Work, stage_role
 from clew.schedules.space import Choice, Settings, Space, flag, tile_size
 from clew.schedules.stages import StageInfo, flatten_axes, stage_infos
 from clew.te import roles
+from clew.te.expr import Binary
 
 _BLOCK_SUMS: Final = "block_sums"
 _VECTORS: Final = (1, 2, 4, 8)
@@ -79,9 +80,9 @@ class Codes(Rule[Sums]):
         flatten_axes(schedule, *dict.fromkeys((sums.name, anchor, root.name)))
         product = product_of(sums.store)
         assert product is not None
-        packed = max((product.a.source, product.b.source), key=lambda x: len(x.shape))
+        words = product.a if isinstance(product.numbers[0], Binary) else product.b
         lanes = dot_lanes(product, target)
-        width = packed.shape[-2]
+        width = words.source.shape[-2]
         assert isinstance(width, int)
         return Sums(schedule, target, anchor, root.name, sums.name, width, lanes)
 
@@ -128,7 +129,8 @@ class Codes(Rule[Sums]):
         schedule.unroll(vector)
         schedule.vectorize(lane)
         if settings["prefetch"]:
-            stream(schedule, sums, panel, [*([attach] if row else []), block], match.target)
+            for each in (sums, info):
+                stream(schedule, each, panel, [*([attach] if row else []), block], match.target)
         spread(schedule, [panel])
         return schedule
 
