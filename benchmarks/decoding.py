@@ -62,7 +62,7 @@ class _Decoder:
         self._rng = np.random.default_rng(0)
         self._nodes: list[onnx.NodeProto] = []
         self._parameters: list[onnx.TensorProto] = []
-        self.inputs = {"x": (1, 1, shape.width)}
+        self.inputs: dict[str, tuple[int, ...]] = {"x": (1, 1, shape.width)}
 
     def _add(self, op: str, *inputs: str, **attrs: Any) -> str:
         name = f"v{len(self._nodes)}"
@@ -96,7 +96,7 @@ class _Decoder:
     def _norm(self, x: str) -> str:
         square = self._add("Mul", x, x)
         mean = self._add("ReduceMean", square, self._constant(np.array([-1])), keepdims=1)
-        shifted = self._add("Add", mean, self._constant(np.float32(_EPSILON)))
+        shifted = self._add("Add", mean, self._constant(np.array(_EPSILON, np.float32)))
         scaled = self._add("Div", x, self._add("Sqrt", shifted))
         gain = self._rng.uniform(0.5, 1.5, self.shape.width).astype(np.float32)
         return self._add("Mul", scaled, self._constant(gain))
@@ -127,7 +127,7 @@ class _Decoder:
             both.append(self._repeated(whole, heads // groups, _PAST + 1))
         turned = self._add("Transpose", both[0], perm=[0, 1, 3, 2])
         scores = self._add("MatMul", q, turned)
-        scores = self._add("Mul", scores, self._constant(np.float32(_HEAD**-0.5)))
+        scores = self._add("Mul", scores, self._constant(np.array(_HEAD**-0.5, np.float32)))
         seen = self._add("MatMul", self._add("Softmax", scores, axis=-1), both[1])
         seen = self._add("Transpose", seen, perm=[0, 2, 1, 3])
         seen = self._add("Reshape", seen, self._constant(np.array([1, 1, width])))
@@ -229,7 +229,11 @@ def main(
     text = markdown(columns, rows, numbers=2)
     console.print(f"{title}\n\n{text}", soft_wrap=True)
     if document:
-        fill(document, "decoding", f"{circumstances()}\n\n{title[0].upper()}{title[1:]}.\n\n{text}")
+        fill(
+            document,
+            f"decoding {bits}",
+            f"{circumstances()}\n\n{title[0].upper()}{title[1:]}.\n\n{text}",
+        )
 
 
 def _error(found: Any, expected: Array) -> float:

@@ -99,7 +99,8 @@ def block_steps(x: Tensor, *, block: int) -> Tensor:
 @block_steps.reference
 def _block_steps_reference(x: Array, *, block: int) -> Array:
     largest = np.abs(x.reshape(*x.shape[:-1], -1, block)).max(axis=-1)
-    return np.maximum(largest * np.float32(1 / _MOST), np.float32(_LEAST))
+    steps: Array = np.maximum(largest * np.float32(1 / _MOST), np.float32(_LEAST))
+    return steps
 
 
 @register_op(
@@ -153,7 +154,8 @@ def _round_blocks_reference(x: Array, steps: Array, *, block: int, parts: int) -
         whole = np.rint(np.clip(ratio, -_MOST, _MOST))
         pieces = [whole, np.rint(np.clip((ratio - whole) * _PART, -_MOST, _MOST))][:parts]
     stacked = np.stack(pieces, axis=-2)
-    return np.nan_to_num(stacked).astype(np.int16)
+    integers: Array = np.nan_to_num(stacked).astype(np.int16)
+    return integers
 
 
 @register_op(

@@ -7,8 +7,9 @@ codes in them, all rows and all parts of the data.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 from clew.loop.products import product_of
 from clew.loop.schedule import Schedule
@@ -26,8 +27,6 @@ from clew.te.expr import Binary
 
 _BLOCK_SUMS: Final = "block_sums"
 _VECTORS: Final = (1, 2, 4, 8)
-_VECTORS_OF_ROWS: Final = 2
-"""Vectors of columns in a tile of several rows: codes are unpacked once for all rows."""
 
 
 def _unit(work: Work, target: Target) -> bool:
@@ -56,12 +55,14 @@ class Codes(Rule[Sums]):
 
     name = "codes"
     scope = "kernel"
-    demands = (
+    demands: ClassVar[Sequence[Demand]] = (
         stage_role(_BLOCK_SUMS),
         ONE_RESULT,
         NOT_EMPTY,
         Demand("dot product instructions for the codes", _unit),
     )
+    vectors: ClassVar[int] = 2
+    """Vectors of columns in a tile: codes are unpacked once for all rows."""
 
     def match(self, work: Work, target: Target) -> Sums | None:
         sums, root = work.by_role[_BLOCK_SUMS], work.outputs[0]
@@ -90,7 +91,7 @@ class Codes(Rule[Sums]):
         shape = match.info.store.buffer.typical_shape
         height = shape[-2] if len(shape) > 1 else 0
         most = max(1, match.width // match.lanes)
-        vectors = most if height <= 1 else min(most, _VECTORS_OF_ROWS)
+        vectors = min(most, self.vectors)
         choices = [
             Choice(
                 "vectors", vectors, tuple(n for n in _VECTORS if n <= most),
@@ -133,6 +134,20 @@ class Codes(Rule[Sums]):
                 stream(schedule, each, panel, [*([attach] if row else []), block], match.target)
         spread(schedule, [panel])
         return schedule
+
+
+def _one_row(work: Work, target: Target) -> bool:
+    return all(extent == 1 for info in work.outputs for extent in info.store.buffer.shape[:-1])
+
+
+class CodesOfRow(Codes):
+    """Sums of one row: limited by the time to read the weight, of which a tile reads whole panels.
+    Kernels for any number of rows have such a tile besides those of several rows.
+    """
+
+    name = "codes_row"
+    demands = (*Codes.demands, Demand("one row of results", _one_row))
+    vectors = 8
 
 
 def _scale(schedule: Schedule, info: StageInfo, lanes: int) -> str:
