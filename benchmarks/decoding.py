@@ -16,6 +16,7 @@ import statistics
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -34,7 +35,7 @@ Array = np.ndarray[Any, Any]
 _HEAD: Final = 64
 _PAST: Final = 128
 _READ_BYTES: Final = 256 << 20
-_REPEATS: Final = 7
+_READING: Final = "reading of memory alone"
 _EPSILON: Final = 1e-5
 
 
@@ -169,6 +170,10 @@ def _in_turn(call: Callable[[Any], Any], feeds: list[dict[str, Array]]) -> Calla
     return lambda: call(next(following))
 
 
+def _read(bandwidth: Bandwidth, threads: int, found: list[float]) -> None:
+    found.append(bandwidth.gbps("read", _READ_BYTES, threads))
+
+
 def _clew(path: Path, threads: int, precision: str) -> Callable[[Any], Any]:
     compiled = clew.compile(path, threads=threads, precision=precision)
     return compiled.run
@@ -213,11 +218,11 @@ def main(
             }
             expected = np.asarray(calls["ONNX Runtime"](feeds[0])[0])
             errors = {n: _error(call(feeds[0]), expected) for n, call in calls.items()}
-            bandwidth = Bandwidth()
-            read = [bandwidth.gbps("read", _READ_BYTES, count) for _ in range(_REPEATS)]
             turns = {name: _in_turn(call, feeds) for name, call in calls.items()}
+            read: list[float] = []
+            turns[_READING] = partial(_read, Bandwidth(), count, read)
             times = interleaved_ns(turns, rounds)
-            read += [bandwidth.gbps("read", _READ_BYTES, count) for _ in range(_REPEATS)]
+            del times[_READING]
             rows += _rows(count, times, errors, made.weight_bytes, read)
     columns = (
         "threads", "engine", "error", "ms", "best ms", "GB/s", "best GB/s", "% of memory's",
@@ -255,7 +260,7 @@ def _rows(
             ]
         )  # fmt: skip
     ends = f"{statistics.median(read):.1f}", f"{max(read):.1f}"
-    rows.append([str(threads), "reading of memory alone", "", "", "", *ends, "100"])
+    rows.append([str(threads), _READING, "", "", "", *ends, "100"])
     return rows
 
 
