@@ -7,11 +7,19 @@ from typing import Any
 import pytest
 
 import clew.ops
+from clew import te
 from clew.ir.dims import SymDim
 from clew.ir.types import TensorType
 from clew.ops.common import boolean, f16, f32, f64, i8, i64, u8
 from clew.ops.registry import get_op
-from clew.te.analysis import Kind, bytes_of, flops_of, most_operations, product_flops_of
+from clew.te.analysis import (
+    Kind,
+    bytes_of,
+    flops_of,
+    most_operations,
+    product_flops_of,
+    product_work_of,
+)
 from clew.te.expr import Binary, Cast, Load, Reduce
 from clew.te.tensor import Tensor, stages
 
@@ -194,3 +202,16 @@ def test_product_flops_are_those_of_sums_of_products_alone() -> None:
 def _outputs(name: str, types: list[TensorType], attrs: dict[str, Any]) -> tuple[Tensor, ...]:
     op = get_op(name)
     return op.computed(types, op.bind(attrs))
+
+
+def test_shifts_by_position_unpack_and_do_not_compute() -> None:
+    """A factor that is unpacked from words counts as one of the words' dtype."""
+    data, steps = te.placeholder((5, 1, 64), "i16", "x"), te.placeholder((5, 2), "f32", "s")
+    words, scales = te.placeholder((2, 8, 8, 2), "i16", "w"), te.placeholder((2, 2, 8), "f16", "f")
+    compute = get_op("nn.dense_codes").compute
+    assert compute is not None
+    result = compute(data, steps, words, scales, bits=4, block=32)
+    first, second = product_work_of([result])
+    assert (first.data, first.weight, first.flops) == ("i16", "i16", 2 * 5 * 16 * 64)
+    assert second.flops == 2 * 5 * 16 * 2
+    assert flops_of([result]) == first.flops + 5 * 16 * 2 * 3  # two products and a sum

@@ -336,9 +336,21 @@ def product_work_of(outputs: Sequence[Tensor]) -> list[ProductWork]:
 
 def _factor_dtype(factor: Scalar) -> str:
     value = _without_casts(factor)
-    while isinstance(value, Select) and isinstance(value.b, Imm):  # padding
-        value = _without_casts(value.a)
+    while True:
+        if isinstance(value, Select) and isinstance(value.b, Imm):  # padding
+            value = _without_casts(value.a)
+        elif _unpacks(value):
+            value = _without_casts(value.children[0])
+        else:
+            break
     return value.source.dtype if isinstance(value, Load) else factor.dtype
+
+
+def _unpacks(value: Scalar) -> bool:
+    """Whether a value is a shift by position, as of codes that share a word. Like a load, it is not
+    counted as arithmetic.
+    """
+    return isinstance(value, Binary) and value.op in ("shl", "shr") and not loads(value.b)
 
 
 def _without_casts(value: Scalar) -> Scalar:
@@ -448,6 +460,9 @@ def _operations(expr: Scalar, without: Collection[int] = ()) -> int:
         if isinstance(node, Select) and not loads(node.cond):
             # Selections by position, as at the border of a padded image, cost no arithmetic.
             stack += [node.a, node.b]
+            continue
+        if _unpacks(node):
+            stack.append(node.children[0])
             continue
         if isinstance(node, (Binary, Unary, Select, Checked)):
             count += 1
