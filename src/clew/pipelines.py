@@ -71,7 +71,7 @@ def pipeline(
         MoveQuantization(),  # so that operators between layers do not hide quantized operands
         NarrowIntegers(),  # while the origin of weights is still visible
         RequantizeSums(),  # likewise for that of biases
-        MultiplyCodes(parts=codes_parts),  # likewise for that of weights of a few bits
+        MultiplyCodes(codes_parts, precision),  # likewise for that of weights of a few bits
         FoldConstant(),  # folds arithmetic on weights, so that later patterns see constants
         FoldStructure(),  # all sizes that will be known are known; later passes expect tensors
         SimplifyExpr(),  # fewer forms for the patterns to match

@@ -176,6 +176,11 @@ def test_what_stays(kit: Any) -> None:
     many = product(kit, kit.var("x", 64, 96), "i4", 40, block=32)
     assert call_of(after(kit, many)) is None
     assert call_of(after(kit, many, ONE)) is not None
+    narrow = replace(ONE, dtype="bf16")
+    assert call_of(after(kit, many, narrow)) is not None  # there are no products of bf16
+    assert call_of(after(kit, many, narrow, kit.tiles())) is None
+    free = product(kit, kit.var("x", SymDim.symbol("n"), 96), "i4", 40, block=32)
+    assert call_of(after(kit, free)) is not None
     given = kit.var("s", 40, 3)
     matrix = kit.layer("dequantize", kit.const(codes("i4", 40, 96)), given, axis=1, block=32)
     computed = kit.module([x, given], kit.layer("nn.dense", x, matrix))

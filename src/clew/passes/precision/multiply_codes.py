@@ -7,7 +7,8 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from clew.ir.dims import product, typical
+from clew.cost.products import multiply_adds_per_cycle
+from clew.ir.dims import product
 from clew.ir.expr import Call, Constant, Expr
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
@@ -48,8 +49,8 @@ class MultiplyCodes(Pass):
     of the weight of more than `most_block` elements becomes several with the same scale.
 
     Weights of fewer than `least_weights` elements are left to FoldConstant, which widens them; so
-    are, with two parts, those of layers with at least `many_rows` rows, whose products of `f32` are
-    faster.
+    are those of layers with at least `many_rows` rows, if their number is known and the target
+    multiplies floats (`dtype`) no slower than all parts: unpacking takes its share, too.
 
     Preconditions: runs before constants are folded, which would widen the weight. Non-goals:
     convolutions; scales that vary otherwise than by column and block; zero points that are floats.
@@ -58,6 +59,7 @@ class MultiplyCodes(Pass):
     opt_level: ClassVar[int] = 2
 
     parts: int = 2
+    dtype: str = "f32"
     least_weights: int = 1 << 14
     most_block: int = 128
     many_rows: int = 64
@@ -138,9 +140,9 @@ class _Multiplier(Rewriter):
         if columns * depth < options.least_weights:
             return f"it has {columns * depth} elements", call
         parts = options.parts if data.tensor.dtype == "f32" else 1
-        rows = typical(product(tuple(data.tensor.shape[:-1])))
-        if parts > 1 and rows >= options.many_rows:
-            return f"with {rows} rows, products of f32 are faster", call
+        rows = product(tuple(data.tensor.shape[:-1]))
+        if isinstance(rows, int) and rows >= options.many_rows and self._floats_gain(parts):
+            return f"with {rows} rows, products of {options.dtype} are faster", call
         scales, zeros = weight.rows(weight.scale), None
         if weight.zero is not None:
             zeros = weight.rows(weight.zero)
@@ -172,6 +174,13 @@ class _Multiplier(Rewriter):
         if result.tensor.dtype != call.tensor.dtype:
             result = get_op("cast")(result, dtype=call.tensor.dtype)
         return "", result
+
+    def _floats_gain(self, parts: int) -> bool:
+        """Whether products of floats are no slower than those of all parts of integers."""
+        target, dtype = self._ctx.target, self._options.dtype
+        assert target is not None
+        integers = multiply_adds_per_cycle(target, "i16", "i16") / parts
+        return multiply_adds_per_cycle(target, dtype, dtype) >= integers
 
     def _data(self, data: Expr, block: int, parts: int, depth: int) -> tuple[Expr, Expr]:
         """Returns the data rounded to integers, and their steps, from one pair of calls for all
