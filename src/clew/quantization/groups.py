@@ -96,11 +96,12 @@ def _symmetric(values: Array, limits: tuple[int, int], method: str, by: Array) -
     """
     low, high = -float(limits[0]), float(limits[1])
     least, most = values.min(axis=1), values.max(axis=1)
-    sign = np.where(-least >= most, 1, -1).astype(np.float32)
+    sign: Array = np.where((-least >= most) | (low == high), 1, -1).astype(np.float32)
     larger, smaller = np.maximum(-least, most), np.maximum(np.minimum(-least, most), 0)
     scale = np.maximum(np.maximum(larger / low, smaller / high), _TINY)
     if method != "mse":
-        return sign * scale
+        found: Array = sign * scale
+        return found
     whole = np.maximum(larger / high, _TINY)
     best, error = sign * scale, _error(values, sign * scale, 0, limits, by)
     for shrink in _SHRINKS:
@@ -108,7 +109,7 @@ def _symmetric(values: Array, limits: tuple[int, int], method: str, by: Array) -
             best, error = _better(values, turn * shrink * sign * whole, best, error, limits, by)
     for _ in range(2):
         best, error = _better(values, _refit(values, best, 0, limits, by), best, error, limits, by)
-    return best
+    return np.asarray(best)
 
 
 def _better(

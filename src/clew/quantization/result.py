@@ -13,7 +13,7 @@ from rich.table import Table
 
 from clew.compiled import CompiledModel
 from clew.compiler import compile
-from clew.frontends.onnx.file.qdq import FORMS, Product, write_quantized
+from clew.frontends.onnx.file.qdq import FORMS, Product, check_form, write_quantized
 from clew.ir.module import Module
 from clew.ir.textfile import save_module
 from clew.ir.types import to_numpy
@@ -163,8 +163,7 @@ class Quantized(Shown):
         `OSError`.
         """
         path = Path(path)
-        if form not in FORMS:
-            raise InputError("I390", f"form is {form!r}", hint=f"one of {', '.join(FORMS)}")
+        check_form(form)
         if path.suffix.lower() == ".txt":
             save_module(self.module, path)
             return

@@ -83,6 +83,12 @@ class Product:
         return bits(from_numpy(self.weight.dtype))
 
 
+def check_form(form: str) -> None:
+    """Errors: I390 for a form of weights that is unknown."""
+    if form not in FORMS:
+        raise InputError("I390", f"form is {form!r}", hint=f"one of {', '.join(FORMS)}")
+
+
 def write_quantized(
     source: Any,
     path: Path,
@@ -382,15 +388,16 @@ class _Writer:
         inputs.append(self._constant(f"{name}.scale", scales))
         if not (product.weight_only and product.symmetric):
             inputs.append(self._constant(f"{name}.zero_point", zeros.astype(weight.dtype)))
-        blocks = {"block_size": product.block} if product.block else {}
         axis = 1 - channel if product.block else channel
-        return self._dequantized(node, f"{name}.dequantized", inputs, axis, **blocks)
+        return self._dequantized(node, f"{name}.dequantized", inputs, axis, product.block)
 
     def _dequantized(
-        self, node: NodeProto, name: str, inputs: Sequence[str], axis: int, **more: int
+        self, node: NodeProto, name: str, inputs: Sequence[str], axis: int, block: int = 0
     ) -> str:
         result = self._free(name)
-        made = helper.make_node("DequantizeLinear", inputs, [result], name=result, axis=axis, **more)
+        made = helper.make_node("DequantizeLinear", inputs, [result], name=result, axis=axis)
+        if block:
+            made.attribute.append(helper.make_attribute("block_size", block))
         self._new.setdefault(id(node), []).append(made)
         return result
 
