@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 
-_SHRINKS: Final = np.linspace(1.0, 0.5, 21)
+_SHRINKS: Final = np.linspace(1.0, 0.5, 11)
 _ROWS: Final = 1 << 20  # elements that are tried at once: they stay in the cache
 _DAMPING: Final = 0.01  # of the mean of the Gram matrix's diagonal
 _BLOCK: Final = 128  # columns between updates of all columns that follow
@@ -171,9 +171,7 @@ def _steps(values: Array, scale: Array, zero: Any, limits: tuple[int, int]) -> A
     return found
 
 
-def _error(
-    values: Array, scale: Array, zero: Any, limits: tuple[int, int], by: Array
-) -> Array:
+def _error(values: Array, scale: Array, zero: Any, limits: tuple[int, int], by: Array) -> Array:
     found = _steps(values, scale, zero, limits)
     found *= scale[:, None]
     found -= values

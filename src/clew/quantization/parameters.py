@@ -86,8 +86,8 @@ class Parameters:
     # --- as expressions ---
 
     def quantized_data(self, value: Expr) -> Expr:
-        """Returns the operand, rounded to the grid, as integers and back; or, if it stays in floats,
-        divided by the `numbers`.
+        """Returns the operand, rounded to the grid, as integers and back; or, if it stays in
+        floats, divided by the `numbers`.
         """
         if self.scheme.is_weight_only:
             if self.reciprocals is None:

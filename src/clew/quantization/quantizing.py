@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -119,7 +120,7 @@ def quantize(
     original = in_rows(folded.module, only)
     sites = sites if original is folded.module else sites_of(original)
     if calibration is None:
-        parameters = _without_calibration(recipe, sites, schemes, bounded)
+        parameters = _without_calibration(recipe, sites, schemes, bounded, say)
         kept = {**(recipe.kept if recipe else {}), **kept}
         samples = recipe.samples if recipe else 0
         made = Recipe(
@@ -171,6 +172,7 @@ def _without_calibration(
     sites: Sequence[Site],
     schemes: Mapping[str, Scheme | None],
     bounded: bool,
+    say: Callable[[str], None],
 ) -> list[Parameters]:
     """Returns the parameters by a recipe, or by the weights if no operand needs a range that is
     known before a call.
@@ -186,10 +188,12 @@ def _without_calibration(
         )
     if recipe is not None:
         return replayed(recipe, sites, schemes)
-    return [
-        by_weights(site, own) if own.is_weight_only else parameters_of(site, own, None)
-        for site, own in used
-    ]
+    found = []
+    for site, own in used:
+        say(f"rounding {site.name}")
+        make = by_weights if own.is_weight_only else partial(parameters_of, grid=None)
+        found.append(make(site, own))
+    return found
 
 
 def _needs_data(scheme: Scheme) -> bool:
@@ -290,9 +294,7 @@ class _Work:
             else None
             for p, c, s in zip(points, channels, schemes, strict=True)
         ]
-        histograms = observer.histograms(
-            channels, numbers, [not s.is_weight_only for s in schemes]
-        )
+        histograms = observer.histograms(channels, numbers, [not s.is_weight_only for s in schemes])
         made = self._by_operands(observer, points, schemes)
         for point, scheme, c, found, by in zip(
             points, schemes, channels, histograms, numbers, strict=True

@@ -313,6 +313,4 @@ def _weight(
             layer=site.name,
             hint='without "integers", the weight is rounded to nearest; or give calibration data',
         )
-    return parameters_in_groups(
-        site, scheme, stored.grouped(site, scheme), numbers, decided=True
-    )
+    return parameters_in_groups(site, scheme, stored.grouped(site, scheme), numbers, decided=True)

@@ -37,12 +37,12 @@ class Scheme:
     `dynamic` activations, each call finds the range of its own values, so no calibration data
     are needed. With `float` activations, only weights are quantized (`weight_only` makes such a
     scheme): they may then have 4 bits, `u4` or `i4`, and a scale for each `group` of that many
-    input channels, or for all of them (0). `range` is the way to choose the range of activations, `weight_range` that of
-    weights: `minmax` takes the extremes, `percentile` leaves out the share `100 - percentile`
-    at each end, `entropy` minimizes the divergence of the distributions, and `mse` minimizes
-    the mean squared error. `weight_bits` below 8 leave the upper bits of weights unused, as
-    CPUs without VNNI need it for instructions that may saturate. `bias_correction` removes the
-    mean error of each output channel. With `migration`, operands are divided by a number per
+    input channels, or for all of them (0). `range` is the way to choose the range of
+    activations, `weight_range` that of weights: `minmax` takes the extremes, `percentile` leaves
+    out the share `100 - percentile` at each end, `entropy` minimizes the divergence of the
+    distributions, and `mse` minimizes the mean squared error. `weight_bits` below 8 leave the
+    upper bits of weights unused, as CPUs without VNNI need it for instructions that may saturate.
+    `bias_correction` removes the mean error of each output channel. With `migration`, operands are divided by a number per
     input channel, and weights multiplied by it, where that is estimated to reduce the error
     (SmoothQuant; AWQ if only weights are quantized). The `rounding` `gptq` of weights alone
     compensates the error of each input channel by others; it needs calibration data.

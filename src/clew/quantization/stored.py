@@ -77,7 +77,9 @@ def digest(stored: Stored, scheme: Scheme, numbers: Array | None) -> str:
 
 def stored_to(path: Path, weights: Mapping[str, Stored]) -> None:
     """Writes weights to an `.npz` file. Raises `OSError`."""
-    arrays = {f"{layer}.{part}": getattr(w, part) for layer, w in weights.items() for part in _PARTS}
+    arrays = {
+        f"{layer}.{part}": getattr(w, part) for layer, w in weights.items() for part in _PARTS
+    }
     write_arrays(path, arrays)
 
 

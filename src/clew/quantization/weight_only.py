@@ -5,6 +5,7 @@ distribution of the operands.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -99,10 +100,12 @@ def by_operand(
 def activation_aware(gram: Gram, sites: Sequence[Site], scheme: Scheme) -> Array | None:
     """Returns the numbers by which the channels of a value that these sites read are divided, or
     None if it gains little: a power of the channels' mean magnitudes, which keeps more digits of
-    the weights of large channels. The power with the least error of the results is taken.
+    the weights of large channels. The power with the least error of the results is taken, with
+    scales from the extremes of groups, as they are found quickly.
 
     Source: Lin et al., AWQ, 2024.
     """
+    quick = replace(scheme, weight_range="minmax")
     weights = [_some(_rows(s)) for s in sites]
     sizes = np.maximum(gram.magnitudes, _TINY)
 
@@ -110,7 +113,7 @@ def activation_aware(gram: Gram, sites: Sequence[Site], scheme: Scheme) -> Array
         total = 0.0
         for rows in weights:
             scaled = rows if numbers is None else rows * numbers
-            values = _nearest(scaled, scheme).values
+            values = _nearest(scaled, quick).values
             found = values if numbers is None else values / numbers
             total += output_error(rows, found, gram.products)
         return total

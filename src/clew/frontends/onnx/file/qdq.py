@@ -137,9 +137,7 @@ def _renamed(source: Any, has_blocks: bool) -> ModelProto:
                 hint="export it with a newer opset"
                 + (f", or save with form={FORMS[1]!r}" if has_blocks else ""),
             ) from error
-    model.ir_version = max(
-        model.ir_version, _IR_VERSION_OF_BLOCKS if has_blocks else _IR_VERSION
-    )
+    model.ir_version = max(model.ir_version, _IR_VERSION_OF_BLOCKS if has_blocks else _IR_VERSION)
     return model
 
 
@@ -401,9 +399,7 @@ class _Writer:
         self._new.setdefault(id(node), []).append(made)
         return result
 
-    def _bias(
-        self, node: NodeProto, last: NodeProto, product: Product, factor: float
-    ) -> NodeProto:
+    def _bias(self, node: NodeProto, last: NodeProto, product: Product, factor: float) -> NodeProto:
         """Adds the bias where the layer does, or behind it; returns the node with the result. The
         result of the product itself was multiplied by a factor.
         """
