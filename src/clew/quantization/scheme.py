@@ -41,11 +41,12 @@ class Scheme:
     activations, `weight_range` that of weights: `minmax` takes the extremes, `percentile` leaves
     out the share `100 - percentile` at each end, `entropy` minimizes the divergence of the
     distributions, and `mse` minimizes the mean squared error. `weight_bits` below 8 leave the
-    upper bits of weights unused, as CPUs without VNNI need it for instructions that may saturate.
-    `bias_correction` removes the mean error of each output channel. With `migration`, operands are divided by a number per
-    input channel, and weights multiplied by it, where that is estimated to reduce the error
-    (SmoothQuant; AWQ if only weights are quantized). The `rounding` `gptq` of weights alone
-    compensates the error of each input channel by others; it needs calibration data.
+    upper bits of weights unused, as CPUs without VNNI need it for instructions that may
+    saturate. `bias_correction` removes the mean error of each output channel. With `migration`,
+    operands are divided by a number per input channel, and weights multiplied by it, where that
+    is estimated to reduce the error (SmoothQuant; AWQ if only weights are quantized). The
+    `rounding` `gptq` of weights alone compensates the error of each input channel by others; it
+    needs calibration data.
     """
 
     activations: str = "u8"
