@@ -170,9 +170,10 @@ def _llama() -> tuple[Path, list[Feed]]:
                 shape = tuple(value.shape)
                 if "norm" in name:
                     drawn = np.exp(0.4 * rng.standard_normal(shape))
-                    drawn[rng.random(shape) < 0.02] *= 8
+                    drawn[rng.random(shape) < 0.02] *= 4
                 else:
                     drawn = rng.standard_t(5, shape) / math.sqrt(5 / 3 * shape[-1])
+                    drawn *= 0.5 if re.search("[qko]_proj|down_proj", name) else 1
                 value.copy_(torch.from_numpy(drawn.astype(np.float32)))
         ids = torch.ones((1, _TOKENS), dtype=torch.int64)
         return _called(network, "logits"), (ids,), ["input_ids"]
@@ -260,7 +261,10 @@ def _peers(path: Path, folder: Path, data: Sequence[Feed], group: int) -> Iterat
                 onnx.load(path), block_size=group, is_symmetric=False, algo_config=config()
             )
             quantizer.process()
-            quantizer.model.save_model_to_file(str(made))
+            model = quantizer.model.model
+            if all(o.domain != "com.microsoft" for o in model.opset_import):
+                model.opset_import.add(domain="com.microsoft", version=1)  # some methods forget it
+            onnx.save(model, made)
             return made
 
         yield name, write

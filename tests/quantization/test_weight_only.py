@@ -201,7 +201,9 @@ def test_numbers_of_channels_are_one_multiplication() -> None:
     assert first.numbers[5] > 2 * np.median(first.numbers)
     assert str(q.module).count('"scale(gain)":quantize') >= 1
     assert sum(line.count("multiply(") for line in str(q.module).splitlines()) == 3
-    names = [k.name for k in q.compile(threads=1).kernels]
+    compiled = q.compile(threads=1)
+    assert compiled.trace.check() == []
+    names = [k.name for k in compiled.kernels]
     before = [k.name for k in clew.compile(q.original, threads=1).kernels]
     assert len(names) == len(before), names
     assert q.times(threads=1)[0].layer == "left"

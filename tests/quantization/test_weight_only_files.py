@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -16,7 +17,7 @@ from small_models import drawn, model, node, stack
 from test_onnx_files import NORM, gemm, norm, ran, rows, samples, tied, two_readers
 
 import clew
-from clew.quantization import Quantized, Scheme
+from clew.quantization import Rule, Scheme, Where
 from clew.support.errors import InputError
 
 ONLY = Scheme.weight_only
@@ -207,17 +208,19 @@ def test_other_forms_of_blocks(tmp_path: Path) -> None:
     of input channels.
     """
     rng = np.random.default_rng(0)
-    import ml_dtypes  # noqa: PLC0415
-
     codes = rng.integers(-8, 8, (32, 8)).astype(ml_dtypes.int4)
     zeros = rng.integers(-8, 8, (2, 8)).astype(ml_dtypes.int4)
     scales = rng.random((2, 8)).astype("f")
     x = drawn(4, 32)
     value = (codes.astype("f") - zeros.astype("f").repeat(16, 0)) * scales.repeat(16, 0)
     rows = [np.ascontiguousarray(v.T) for v in (codes, scales, zeros)]
+    turned = in_blocks(*rows, op="Gemm", axis=1, block_size=16)
+    turned.graph.node[1].CopyFrom(node("MatMul", ["x", "t"], ["y"], name="fc"))
+    turned.graph.node.insert(1, node("Transpose", ["d"], ["t"], name="turn", perm=[1, 0]))
     for network in (
         in_blocks(codes, scales, zeros, axis=0, block_size=16),
         in_blocks(*rows, op="Gemm", axis=1, block_size=16),
+        turned,
     ):
         module = clew.load(network)
         assert "u4[8, 32] = const" in str(module)
@@ -232,13 +235,11 @@ def test_other_forms_of_blocks(tmp_path: Path) -> None:
 
 def test_mixed_forms_in_a_file(tmp_path: Path) -> None:
     """Integers, weights alone, and floats."""
-    from clew.quantization import Rule, Where  # noqa: PLC0415
-
     network = stack([drawn(32, 32, seed=n, scale=0.25) for n in range(3)])
     data = [{"x": drawn(4, 32, seed=n)} for n in range(8)]
     static = {"activations": "u8", "weights": "i8", "group": 0, "weight_bits": 7}
     rules = [Rule(Where(first=1), static), Rule(Where(last=1), keep=True)]
-    q: Quantized = clew.quantize(network, data, scheme=ONLY("i4"), rules=rules, threads=1)
+    q = clew.quantize(network, data, scheme=ONLY("i4"), rules=rules, threads=1)
     q.save(tmp_path / "q.onnx", form="matmulnbits")
     kinds = {n.op_type for n in onnx.load(tmp_path / "q.onnx").graph.node}
     assert kinds >= {"QuantizeLinear", "DequantizeLinear", "MatMul", "MatMulNBits"}

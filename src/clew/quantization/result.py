@@ -139,7 +139,8 @@ class Quantized(Shown):
             profiles.append(model.profile(*feed, sample=False))
         conversions: dict[str, list[str]] = {}
         for name, p in conversion_names(self.candidates):
-            conversions.setdefault(name, []).append(p.site.name)
+            if name:
+                conversions.setdefault(name, []).append(p.site.name)
         return layer_times([p.site for p in self.candidates], conversions, *profiles)
 
     def to_json(self) -> dict[str, Any]:

@@ -18,7 +18,11 @@ def rows_of_blocks(weight: Expr, layout: str) -> Expr | None:
     unsigned integers, whatever the file has; None for other weights. So all files with such weights
     give the same graph.
     """
-    if not isinstance(weight, Call) or weight.op_name != "dequantize" or not weight.attrs.block:
+    if not isinstance(weight, Call):
+        return None
+    if weight.op_name == "transpose" and weight.attrs.axes == (1, 0):
+        return rows_of_blocks(weight.args[0], layout[::-1])
+    if weight.op_name != "dequantize" or not weight.attrs.block:
         return None
     constants = [a for a in weight.args if isinstance(a, Constant)]
     axis = layout.index("K")
