@@ -104,6 +104,19 @@ def test_importance_of_channels() -> None:
     assert errors[1] < 0.9 * errors[0]
 
 
+def test_data_give_the_importance_of_channels() -> None:
+    large = np.ones(K, "f")
+    large[7] = 30
+    data = drawn(64, K, seed=2) * large
+    scheme = ONLY("i4", group=0, migration=False, bias_correction=False)
+    networks = [clew.quantize(one_dense(drawn(K, N)), d, scheme=scheme) for d in (None, data)]
+    plain, aware = (q.parameters[0] for q in networks)
+    assert (plain.decided, aware.decided) == (False, True)
+    exact = plain.site.weight.data
+    errors = [np.abs((p.weight * p.scales - exact)[:, 7]).mean() for p in (plain, aware)]
+    assert errors[1] < 0.5 * errors[0]
+
+
 def correlated(count: int, depth: int, seed: int = 0) -> Array:
     """Returns inputs of few directions, with little else."""
     rng = np.random.default_rng([seed, 77])

@@ -61,7 +61,7 @@ def group_of(scheme: Scheme, depth: int) -> int:
 
 def needs_gram(site: Site, scheme: Scheme) -> bool:
     """Whether the integers of a site depend on products of its operand's channels."""
-    wanted = scheme.migration or scheme.rounding == "gptq"
+    wanted = scheme.migration or scheme.rounding == "gptq" or scheme.weight_range == "mse"
     return scheme.is_weight_only and site.is_matrix and wanted
 
 
