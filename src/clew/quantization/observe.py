@@ -20,6 +20,7 @@ from clew.quantization.migration import Channels
 from clew.quantization.parameters import Parameters
 from clew.quantization.ranges import BINS, Histogram
 from clew.quantization.sites import Site
+from clew.quantization.weight_only import Gram
 from clew.support.errors import InputError
 
 Array = NDArray[Any]
@@ -110,21 +111,31 @@ class Observer:
                 )
         return found
 
+    def grams(self, points: Sequence[int]) -> list[Gram]:
+        """Returns the products of the channels of these points, by index, over all samples."""
+        found = [Gram(self._points[n].sites[0].inputs) for n in points]
+        for values in self._values("products of channels"):
+            for n, gram in zip(points, found, strict=True):
+                gram.add(values[n])
+        return found
+
     def histograms(
-        self, channels: Sequence[Channels], numbers: Sequence[Array | None]
+        self, channels: Sequence[Channels], numbers: Sequence[Array | None], wanted: Sequence[bool]
     ) -> list[Histogram]:
         """Returns the distribution of each point over all samples, after the division of its
-        channels by `numbers`.
+        channels by `numbers`; of points that are not `wanted`, only the extremes.
         """
         found = []
         for c, n in zip(channels, numbers, strict=True):
             ones = np.ones(1) if n is None else n.astype(np.float64)
             low, high = float(np.min(c.low / ones)), float(np.max(c.high / ones))
             found.append(Histogram(low, high, np.zeros(BINS, np.int64)))
-        for values in self._values("distributions"):
-            for point, histogram, by, value in zip(
-                self._points, found, numbers, values, strict=True
+        for values in self._values("distributions") if any(wanted) else ():
+            for point, histogram, by, value, is_wanted in zip(
+                self._points, found, numbers, values, wanted, strict=True
             ):
+                if not is_wanted:
+                    continue
                 if by is not None and point.axis is not None:
                     along = [1] * value.ndim
                     along[point.axis] = -1

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import integer_limits, to_numpy
+from clew.ir.types import bits, integer_limits, to_numpy
 from clew.ops.math.quantization import SUM, quantized_in_own_range
 from clew.ops.registry import get_op
+from clew.quantization.groups import Grouped
 from clew.quantization.migration import over_inputs
 from clew.quantization.ranges import Grid, rounded, weight_scales
 from clew.quantization.scheme import Scheme
@@ -28,7 +29,9 @@ class Parameters:
     `weight` holds integers in the weight's shape; `scales` and `zeros` have one number per output
     channel, or one in all. `correction` is added to the result, per output channel. The operand
     is divided by `numbers`, one per input channel, before it is rounded, if there are any; the
-    weight's integers include them. `grid` is None if each call finds the range of the operand.
+    weight's integers include them. `grid` is None if each call finds the range of the operand, or
+    if it stays in floats. With a `block`, `scales` and `zeros` are `[N, G]`, one for each group of
+    that many input channels of a weight `[N, K]`. `decided` weights depend on calibration data.
     """
 
     site: Site
@@ -39,6 +42,8 @@ class Parameters:
     zeros: Array
     correction: Array | None = None
     numbers: Array | None = None
+    block: int = 0
+    decided: bool = False
 
     def corrected(self, correction: Array) -> Parameters:
         """Returns the parameters with a correction."""
@@ -81,7 +86,14 @@ class Parameters:
     # --- as expressions ---
 
     def quantized_data(self, value: Expr) -> Expr:
-        """Returns the operand, rounded to the grid, as integers and back."""
+        """Returns the operand, rounded to the grid, as integers and back; or, if it stays in
+        floats, divided by the `numbers`.
+        """
+        if self.scheme.is_weight_only:
+            if self.reciprocals is None:
+                return value
+            shape = (-1,) + (1,) * (-1 - self.site.channel_axis)
+            return get_op("multiply")(value, Constant(self.reciprocals.reshape(shape)))
         if self.grid is None:
             return get_op("dequantize")(*quantized_in_own_range(value))
         scale = Constant(np.float32(self.grid.scale))
@@ -100,12 +112,40 @@ class Parameters:
         found: Array = np.asarray(scale if self.numbers is None else self.numbers * scale)
         return found.astype(np.float32)
 
+    @property
+    def reciprocals(self) -> Array | None:
+        """The numbers by which an operand in floats is multiplied, if there are any."""
+        if self.numbers is None or not self.scheme.is_weight_only:
+            return None
+        found: Array = (np.float32(1) / self.numbers).astype(np.float32)
+        return found
+
+    @property
+    def converts_data(self) -> bool:
+        """Whether the operand that calls bring is changed."""
+        return not self.scheme.is_weight_only or self.numbers is not None
+
     def quantized_weight(self) -> Expr:
         """Returns the weight, dequantized from integers."""
+        if self.block:
+            return self._blocks()
         args: list[Expr] = [Constant(self.weight), Constant(self._along(self.scales))]
         if self.zeros.any():
             args.append(Constant(self._along(self.zeros.astype(self.weight.dtype))))
         return get_op("dequantize")(*args)
+
+    def _blocks(self) -> Expr:
+        """Returns a weight in groups in the form in which `MatMulNBits` is imported: unsigned
+        integers, whose zero point is the middle if they are symmetric.
+        """
+        dtype = f"u{bits(self.scheme.weights)}"
+        middle = (1 << bits(dtype) >> 1) if self.scheme.is_symmetric else 0
+        integers, zeros = (
+            (x.astype(np.int16) + middle).astype(np.uint8).astype(to_numpy(dtype))
+            for x in (self.weight, np.zeros(()) if self.scheme.is_symmetric else self.zeros)
+        )
+        args = [Constant(x) for x in (integers, self.scales, zeros)]
+        return get_op("dequantize")(*args, axis=1, block=self.block)
 
     def quantized_bias(self) -> Expr | None:
         """Returns the corrected bias in the shape of the result, dequantized if it is of integers;
@@ -143,3 +183,32 @@ def parameters_of(
     dtype = np.int8 if scheme.weights == "i8" else np.uint8
     integers = rounded(weight, scales, zeros, channel, limits).astype(dtype)
     return Parameters(site, scheme, grid, integers, scales, zeros, numbers=numbers)
+
+
+def parameters_in_groups(
+    site: Site,
+    scheme: Scheme,
+    found: Grouped,
+    numbers: Array | None = None,
+    *,
+    decided: bool = False,
+) -> Parameters:
+    """Returns the parameters of a site whose operand stays in floats, for the integers of its
+    weight as rows of input channels.
+    """
+    dtype = to_numpy(scheme.weights)
+    weight = found.integers.astype(np.int8 if scheme.is_symmetric else np.uint8).astype(dtype)
+    scales, zeros, block = found.scales, found.zeros, found.size
+    if not site.is_matrix:
+        scales, zeros, block = scales.reshape(-1), zeros.reshape(-1), 0
+    return Parameters(
+        site,
+        scheme,
+        None,
+        weight.reshape(site.weight.data.shape),
+        scales.astype(np.float32),
+        zeros.astype(np.int64),
+        numbers=numbers,
+        block=block,
+        decided=decided,
+    )

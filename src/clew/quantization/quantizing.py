@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from clew import frontends
@@ -21,8 +23,9 @@ from clew.quantization.norms import fold_norms
 from clew.quantization.observe import LocalError, Observer, Point, local_errors
 from clew.quantization.parameters import Parameters, parameters_of
 from clew.quantization.ranges import Histogram, chosen_grid
-from clew.quantization.recipe import Recipe, recorded, replayed
+from clew.quantization.recipe import Recipe, recorded, replayed, rounded_weights
 from clew.quantization.result import LayerRow, Quantized
+from clew.quantization.rows import in_rows
 from clew.quantization.scheme import Rule, Scheme
 from clew.quantization.search import (
     FloatSet,
@@ -36,12 +39,14 @@ from clew.quantization.search import (
 )
 from clew.quantization.simulate import Simulation
 from clew.quantization.sites import Site, point_name, sites_of
+from clew.quantization.weight_only import by_operand, by_weights, needs_gram, why_not
 from clew.quantization.where import Selects, all_where
 from clew.support.errors import ClewError, InputError
 
 Array = NDArray[Any]
 Metric: TypeAlias = "Callable[[list[dict[str, Array]]], float]"
 _ASKED = "asked for"
+_GRAM_BYTES = 1 << 30  # of products of channels that are held at once
 
 
 def quantize(
@@ -62,7 +67,7 @@ def quantize(
     on_progress: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Quantized:
-    """Returns a model whose products compute on integers.
+    """Returns a model whose products compute on integers, or whose weights are integers.
 
     `calibration` are inputs of calls: an iterable of them (mappings, tuples, or the only input); an
     array, or a mapping of arrays, with samples along the first axis; a folder of `.npz` files, one
@@ -106,16 +111,29 @@ def quantize(
     all_rules += [Rule(where, keep=True) for where in all_where(keep)]
     schemes = _schemes(folded.module, sites, scheme, all_rules)
     kept = {s.name: _ASKED for s in sites if schemes[s.name] is None}
+    for site in sites:
+        own = schemes[site.name]
+        reason = "" if own is None else why_not(site, own)
+        if reason:
+            kept[site.name], schemes[site.name] = reason, None
+    only = [s for s in sites if (own := schemes[s.name]) is not None and own.is_weight_only]
+    original = in_rows(folded.module, only)
+    sites = sites if original is folded.module else sites_of(original)
     if calibration is None:
-        parameters = _without_calibration(recipe, sites, schemes, bounded)
+        parameters = _without_calibration(recipe, sites, schemes, bounded, say)
         kept = {**(recipe.kept if recipe else {}), **kept}
         samples = recipe.samples if recipe else 0
-        made = Recipe(scheme, tuple(all_rules), recorded(parameters), kept, samples)
-        rows = _rows(sites, parameters, kept)
-        return Quantized(
-            folded.module, made, rows, parameters, parameters, folded.into, source=source
+        made = Recipe(
+            scheme,
+            tuple(all_rules),
+            recorded(parameters),
+            kept,
+            samples,
+            rounded_weights(parameters),
         )
-    work = _Work(folded.module, sites, schemes, options, say)
+        rows = _rows(sites, parameters, kept)
+        return Quantized(original, made, rows, parameters, parameters, folded.into, source=source)
+    work = _Work(original, sites, schemes, options, say)
     work.calibrate(calibration)
     floats: FloatSet | None = None
     if max_error is not None or metric is not None:
@@ -125,10 +143,17 @@ def quantize(
         work.sensitive()
     chosen = [p for p in work.parameters if p.site.name not in kept]
     error = work.error([p.site.name for p in chosen])
-    made = Recipe(scheme, tuple(all_rules), recorded(chosen), kept, len(work.feeds))
+    made = Recipe(
+        scheme,
+        tuple(all_rules),
+        recorded(chosen),
+        kept,
+        len(work.feeds),
+        rounded_weights(chosen),
+    )
     rows = _rows(sites, work.parameters, kept, work)
     return Quantized(
-        folded.module,
+        original,
         made,
         rows,
         chosen,
@@ -147,13 +172,15 @@ def _without_calibration(
     sites: Sequence[Site],
     schemes: Mapping[str, Scheme | None],
     bounded: bool,
+    say: Callable[[str], None],
 ) -> list[Parameters]:
-    """Returns the parameters by a recipe, or if each call finds the ranges.
+    """Returns the parameters by a recipe, or by the weights if no operand needs a range that is
+    known before a call.
 
     Errors: I392 if data are needed, and those of `replayed`.
     """
     used = [(site, own) for site in sites if (own := schemes[site.name]) is not None]
-    if bounded or (recipe is None and not all(own.is_dynamic for _, own in used)):
+    if bounded or (recipe is None and any(_needs_data(own) for _, own in used)):
         raise InputError(
             "I392",
             "there are no calibration data",
@@ -161,7 +188,18 @@ def _without_calibration(
         )
     if recipe is not None:
         return replayed(recipe, sites, schemes)
-    return [parameters_of(site, own, None) for site, own in used]
+    found = []
+    for site, own in used:
+        say(f"rounding {site.name}")
+        make = by_weights if own.is_weight_only else partial(parameters_of, grid=None)
+        found.append(make(site, own))
+    return found
+
+
+def _needs_data(scheme: Scheme) -> bool:
+    if scheme.is_weight_only:
+        return scheme.rounding == "gptq"
+    return not scheme.is_dynamic
 
 
 def _loaded(
@@ -239,35 +277,38 @@ class _Work:
 
     def calibrate(self, calibration: Any) -> None:
         """Chooses the parameters of all sites that are to be quantized."""
-        by_value: dict[tuple[int, Scheme], list[Site]] = {}
+        by_value: dict[tuple[int, Scheme, bool], list[Site]] = {}
         for site in self._sites:
             scheme = self._schemes[site.name]
             assert scheme is not None
-            by_value.setdefault((site.data.id, scheme), []).append(site)
+            by_value.setdefault((site.data.id, scheme, site.is_matrix), []).append(site)
         points = [Point(sites[0].data, tuple(sites)) for sites in by_value.values()]
-        schemes = [scheme for _, scheme in by_value]
+        schemes = [scheme for _, scheme, _ in by_value]
         self._say("compiling the model in floats")
         observer = Observer(self._module, points, calibration, self._options, self._say)
         self.feeds = observer.feeds
         channels = observer.channels()
         numbers = [
             migrated(c, p.sites, s)
-            if s.migration and p.axis is not None and not s.is_dynamic
+            if s.migration and p.axis is not None and not (s.is_dynamic or s.is_weight_only)
             else None
             for p, c, s in zip(points, channels, schemes, strict=True)
         ]
-        histograms = observer.histograms(channels, numbers)
-        made: dict[str, Parameters] = {}
+        histograms = observer.histograms(channels, numbers, [not s.is_weight_only for s in schemes])
+        made = self._by_operands(observer, points, schemes)
         for point, scheme, c, found, by in zip(
             points, schemes, channels, histograms, numbers, strict=True
         ):
             grid = None
-            if not scheme.is_dynamic:
+            if not (scheme.is_dynamic or scheme.is_weight_only):
                 grid = chosen_grid(found, scheme.activations, scheme.range, scheme.percentile)
             for site in point.sites:
                 self.histograms[site.name] = found
                 self.extremes[site.name] = (float(c.low.min()), float(c.high.max()))
-                made[site.name] = parameters_of(site, scheme, grid, by)
+                if not scheme.is_weight_only:
+                    made[site.name] = parameters_of(site, scheme, grid, by)
+                elif site.name not in made:
+                    made[site.name] = by_weights(site, scheme)
         self.parameters = [made[s.name] for s in self._sites]
         errors = local_errors(self._module, self.parameters, self.feeds, self._options, self._say)
         self.local = {p.site.name: e for p, e in zip(self.parameters, errors, strict=True)}
@@ -275,6 +316,24 @@ class _Work:
             p.corrected(-self.local[p.site.name].means) if p.scheme.bias_correction else p
             for p in self.parameters
         ]
+
+    def _by_operands(
+        self, observer: Observer, points: Sequence[Point], schemes: Sequence[Scheme]
+    ) -> dict[str, Parameters]:
+        """Returns the parameters of sites whose weights are rounded by products of the channels of
+        their operands. As many of these products as fit are held at once.
+        """
+        left = [n for n, p in enumerate(points) if needs_gram(p.sites[0], schemes[n])]
+        made: dict[str, Parameters] = {}
+        while left:
+            sizes = np.cumsum([4 * points[n].sites[0].inputs ** 2 for n in left])
+            count = max(1, int(np.searchsorted(sizes, _GRAM_BYTES, side="right")))
+            batch, left = left[:count], left[count:]
+            for n, gram in zip(batch, observer.grams(batch), strict=True):
+                self._say(f"rounding {points[n].sites[0].name}")
+                for p in by_operand(points[n].sites, schemes[n], gram, self._say):
+                    made[p.site.name] = p
+        return made
 
     @property
     def simulation(self) -> Simulation:
@@ -373,7 +432,7 @@ def _rows(
         if p is not None:
             row = replace(
                 row,
-                dtypes=f"{p.scheme.activations} x {p.scheme.weights}",
+                dtypes=_dtypes(p),
                 scale=None if p.grid is None else p.grid.scale,
                 zero=None if p.grid is None else p.grid.zero,
             )
@@ -384,12 +443,23 @@ def _rows(
                 row,
                 low=work.extremes[site.name][0],
                 high=work.extremes[site.name][1],
-                clipped=0.0 if p.grid is None else found.outside(p.grid.low, p.grid.high),
+                clipped=_clipped(p, found),
                 sqnr_db=_decibels(local.signal, left),
                 alone=work.alone.get(site.name),
             )
         rows.append(row)
     return tuple(rows)
+
+
+def _dtypes(p: Parameters) -> str:
+    groups = f" in groups of {p.block}" if p.block and p.scheme.group else ""
+    return f"{p.scheme.activations} x {p.scheme.weights}{groups}"
+
+
+def _clipped(p: Parameters, found: Histogram) -> float | None:
+    if p.scheme.is_weight_only:
+        return None
+    return 0.0 if p.grid is None else found.outside(p.grid.low, p.grid.high)
 
 
 def _decibels(signal: float, error: float) -> float:

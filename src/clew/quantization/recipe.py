@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from clew.ir.types import integer_limits
-from clew.quantization.parameters import Parameters, parameters_of
+from clew.quantization.parameters import Parameters, parameters_in_groups, parameters_of
 from clew.quantization.ranges import Grid
-from clew.quantization.scheme import DTYPES, DYNAMIC, Rule, Scheme, scheme_of_json, scheme_to_json
+from clew.quantization.scheme import (
+    DTYPES,
+    DYNAMIC,
+    FLOAT,
+    Rule,
+    Scheme,
+    scheme_of_json,
+    scheme_to_json,
+)
 from clew.quantization.sites import Site, point_name
+from clew.quantization.stored import Stored, digest, stored_from, stored_to, stored_weight
+from clew.quantization.weight_only import by_weights
 from clew.support.errors import InputError
-from clew.support.files import read_bytes
+from clew.support.files import read_bytes, reason_of
 from clew.support.shown import Shown, counted
 from clew.support.writing import write_text
 
 _FORMAT: Final = 1
+_WITHOUT_RANGE: Final = (DYNAMIC, FLOAT)
+_SUFFIX: Final = ".npz"
 
 
 @dataclass(frozen=True)
 class LayerRecipe:
     """The numbers of a quantized layer. `value` names the operand that calls bring, whose integers
     are `round(x / scale) + zero`; `correction` is added per output channel. The operand is divided
-    by `numbers`, one per input channel, before, if there are any.
+    by `numbers`, one per input channel, before, if there are any. `integers` is the digest of a
+    weight whose integers depend on calibration data: they are in `Recipe.weights`.
     """
 
     layer: str
@@ -37,10 +50,11 @@ class LayerRecipe:
     dtype: str
     correction: tuple[float, ...] = ()
     numbers: tuple[float, ...] = ()
+    integers: str = ""
 
     def __post_init__(self) -> None:
         """Checks the numbers. Errors: I398."""
-        if self.dtype == DYNAMIC:
+        if self.dtype in _WITHOUT_RANGE:
             steps: tuple[float, ...] = (1.0, *self.numbers)
             low, high = 0, 0
         else:
@@ -55,7 +69,7 @@ class LayerRecipe:
                 "I398",
                 "a scale, a zero point or a correction is out of range",
                 layer=self.layer,
-                hint=f"scales are positive, and dtypes are {', '.join(DTYPES)} or {DYNAMIC}",
+                hint=f"scales are positive, and dtypes are {', '.join((*DTYPES, *_WITHOUT_RANGE))}",
             )
 
 
@@ -63,7 +77,7 @@ class LayerRecipe:
 class Recipe(Shown):
     """What was decided: the scheme, rules for some layers, layers that stay in floats with the
     reason, and the numbers of each quantized layer. Weights are quantized again when the recipe is
-    applied: they depend on nothing else.
+    applied, except for those whose integers depend on calibration data, too, in `weights`.
     """
 
     scheme: Scheme
@@ -71,6 +85,7 @@ class Recipe(Shown):
     layers: tuple[LayerRecipe, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
     samples: int = 0
+    weights: Mapping[str, Stored] = field(default_factory=dict, compare=False, repr=False)
 
     def _about(self) -> str:
         kept = f", {len(self.kept)} in floats" if self.kept else ""
@@ -96,14 +111,15 @@ class Recipe(Shown):
                     "dtype": n.dtype,
                     **({"correction": list(n.correction)} if n.correction else {}),
                     **({"numbers": list(n.numbers)} if n.numbers else {}),
+                    **({"integers": n.integers} if n.integers else {}),
                 }
                 for n in self.layers
             ],
         }
 
     @staticmethod
-    def of_json(data: Any) -> Recipe:
-        """Returns the recipe of plain data.
+    def of_json(data: Any, weights: Mapping[str, Stored] | None = None) -> Recipe:
+        """Returns the recipe of plain data, which lack the integers of weights.
 
         Errors: I398 for data that are not a recipe; I390 and I391 for its scheme and rules.
         """
@@ -124,11 +140,13 @@ class Recipe(Shown):
                         str(n["dtype"]),
                         tuple(map(float, n.get("correction", ()))),
                         tuple(map(float, n.get("numbers", ()))),
+                        str(n.get("integers", "")),
                     )
                     for n in data.get("layers", ())
                 ),
                 {str(k): str(v) for k, v in data.get("kept", {}).items()},
                 int(data.get("samples", 0)),
+                weights or {},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
@@ -138,17 +156,40 @@ class Recipe(Shown):
             ) from error
 
     def save(self, path: str | Path) -> None:
-        """Writes the recipe as JSON. Raises `OSError`."""
+        """Writes the recipe as JSON, and integers that depend on calibration data to an `.npz` file
+        of the same name, two of 4 bits to a byte. Errors: I398 for the suffix `.npz` itself. Raises
+        `OSError`.
+        """
+        path = Path(path)
+        if path.suffix == _SUFFIX:
+            raise InputError(
+                "I398", f"a recipe cannot be called {path.name}", hint="it is JSON: recipe.json"
+            )
+        if self.weights:
+            stored_to(path.with_suffix(_SUFFIX), self.weights)
         write_text(path, str(self) + "\n")
 
     @staticmethod
     def load(path: str | Path) -> Recipe:
         """Returns the recipe in a file. Errors: those of `of_json`."""
+        path = Path(path)
         try:
-            data = json.loads(read_bytes(Path(path)))
+            data = json.loads(read_bytes(path))
         except (OSError, ValueError) as error:
             raise InputError("I398", f"cannot read the recipe {path}: {error}") from error
-        return Recipe.of_json(data)
+        found = Recipe.of_json(data)
+        layers = [n.layer for n in found.layers if n.integers]
+        if not layers:
+            return found
+        beside = path.with_suffix(_SUFFIX)
+        try:
+            return replace(found, weights=stored_from(beside, layers))
+        except (OSError, ValueError) as error:
+            raise InputError(
+                "I398",
+                f"cannot read the integers of the recipe {path}: {reason_of(error)}",
+                hint=f"such a recipe consists of two files, {path.name} and {beside.name}",
+            ) from error
 
 
 def recorded(parameters: Sequence[Parameters]) -> tuple[LayerRecipe, ...]:
@@ -157,13 +198,26 @@ def recorded(parameters: Sequence[Parameters]) -> tuple[LayerRecipe, ...]:
     for p in parameters:
         correction = () if p.correction is None else tuple(map(float, p.correction))
         value = point_name(p.site.data)
-        grid = p.grid or Grid(0.0, 0, DYNAMIC)
+        grid = p.grid or Grid(0.0, 0, p.scheme.activations)
         numbers = () if p.numbers is None else tuple(map(float, p.numbers))
-        layer = p.site.name
         found.append(
-            LayerRecipe(layer, value, grid.scale, grid.zero, grid.dtype, correction, numbers)
+            LayerRecipe(
+                p.site.name,
+                value,
+                grid.scale,
+                grid.zero,
+                grid.dtype,
+                correction,
+                numbers,
+                digest(stored_weight(p), p.scheme, p.numbers) if p.decided else "",
+            )
         )
     return tuple(found)
+
+
+def rounded_weights(parameters: Sequence[Parameters]) -> dict[str, Stored]:
+    """Returns the weights whose integers depend on calibration data, by layer."""
+    return {p.site.name: stored_weight(p) for p in parameters if p.decided}
 
 
 def replayed(
@@ -212,9 +266,51 @@ def replayed(
                     "I399", f"the recipe {what} {len(given)} channels of {count}", layer=site.name
                 )
         numbers32 = np.asarray(n.numbers, np.float32) if n.numbers else None
-        grid = None if scheme.is_dynamic else Grid(n.scale, n.zero, n.dtype)
-        p = parameters_of(site, scheme, grid, numbers32)
+        if scheme.is_weight_only:
+            p = _weight(site, scheme, n, numbers32, recipe.weights)
+        else:
+            grid = None if scheme.is_dynamic else Grid(n.scale, n.zero, n.dtype)
+            p = parameters_of(site, scheme, grid, numbers32)
         if n.correction:
             p = p.corrected(np.asarray(n.correction, np.float32))
         found.append(p)
     return found
+
+
+def _weight(
+    site: Site,
+    scheme: Scheme,
+    recorded: LayerRecipe,
+    numbers: Any,
+    weights: Mapping[str, Stored],
+) -> Parameters:
+    """Returns the parameters of a site whose operand stays in floats, rounded to nearest unless the
+    recipe has the integers. Errors: I399.
+    """
+    if not recorded.integers:
+        if scheme.rounding != "nearest":
+            raise InputError(
+                "I399",
+                f"the recipe has no integers of the layer, and {scheme.rounding} needs "
+                "calibration data",
+                layer=site.name,
+                hint='give them, or add a rule with {"rounding": "nearest"}',
+            )
+        return by_weights(site, scheme, numbers)
+    stored = weights.get(site.name)
+    if stored is None:
+        raise InputError(
+            "I399",
+            "the integers of the layer's weight are not with the recipe",
+            layer=site.name,
+            hint="load the file that Recipe.save wrote, which has them beside it; without "
+            '"integers", the weight is rounded to nearest',
+        )
+    if digest(stored, scheme, numbers) != recorded.integers:
+        raise InputError(
+            "I399",
+            "the recipe has integers of the layer's weight for another scheme or other numbers",
+            layer=site.name,
+            hint='without "integers", the weight is rounded to nearest; or give calibration data',
+        )
+    return parameters_in_groups(site, scheme, stored.grouped(site, scheme), numbers, decided=True)

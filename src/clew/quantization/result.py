@@ -13,7 +13,7 @@ from rich.table import Table
 
 from clew.compiled import CompiledModel
 from clew.compiler import compile
-from clew.frontends.onnx.file.qdq import Product, write_quantized
+from clew.frontends.onnx.file.qdq import FORMS, Product, check_form, write_quantized
 from clew.ir.module import Module
 from clew.ir.textfile import save_module
 from clew.ir.types import to_numpy
@@ -139,7 +139,8 @@ class Quantized(Shown):
             profiles.append(model.profile(*feed, sample=False))
         conversions: dict[str, list[str]] = {}
         for name, p in conversion_names(self.candidates):
-            conversions.setdefault(name, []).append(p.site.name)
+            if name:
+                conversions.setdefault(name, []).append(p.site.name)
         return layer_times([p.site for p in self.candidates], conversions, *profiles)
 
     def to_json(self) -> dict[str, Any]:
@@ -152,15 +153,18 @@ class Quantized(Shown):
             "recipe": self.recipe.to_json(),
         }
 
-    def save(self, path: str | Path, *, source: Any = None) -> None:
+    def save(self, path: str | Path, *, source: Any = None, form: str = FORMS[0]) -> None:
         """Writes the quantized model as an ONNX file with QuantizeLinear and DequantizeLinear, or,
         if the name ends in `.txt`, as the text of the module with its constants in an `.npz` file
         of the same name. `clew.load` reads both.
 
         The ONNX file is the one that was quantized, with nodes added, so `source` must name it if
-        the model was given as a module. Errors: I333, I396, I397, I404. Raises `OSError`.
+        the model was given as a module. With the `form` `matmulnbits`, products with weights in
+        groups are ONNX Runtime's MatMulNBits instead. Errors: I333, I390, I396, I397, I404. Raises
+        `OSError`.
         """
         path = Path(path)
+        check_form(form)
         if path.suffix.lower() == ".txt":
             save_module(self.module, path)
             return
@@ -178,7 +182,7 @@ class Quantized(Shown):
                 hint="q.save(path, source='model.onnx'), or quantize the file",
             )
         notes = {"clew.recipe": json.dumps(self.recipe.to_json())}
-        write_quantized(given, path, [self._product(p) for p in self.parameters], notes)
+        write_quantized(given, path, [self._product(p) for p in self.parameters], notes, form)
 
     def _product(self, p: Parameters) -> Product:
         site = p.site
@@ -206,4 +210,9 @@ class Quantized(Shown):
             site.bias is not None and not adds,
             adds,
             norm,
+            p.scheme.is_weight_only,
+            p.reciprocals,
+            p.block,
+            p.scheme.is_symmetric,
+            site.data.tensor.rank,
         )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
-from clew.ir.types import integer_limits
+from clew.ir.types import bits, integer_limits
 from clew.quantization.where import Where
 from clew.support.errors import InputError
 
@@ -16,8 +16,16 @@ GRANULARITIES: Final = ("tensor", "channel")
 """One scale for a weight, or one per output channel."""
 DTYPES: Final = ("u8", "i8")
 """The dtypes of quantized operands."""
+WEIGHTS: Final = (*DTYPES, "u4", "i4")
+"""The dtypes of quantized weights; those of 4 bits are multiplied as floats."""
 DYNAMIC: Final = "dynamic"
 """Operands whose range is found in each call: `u8`, with a scale and a zero point of its own."""
+FLOAT: Final = "float"
+"""Operands that are not quantized: only weights are."""
+ROUNDINGS: Final = ("nearest", "gptq")
+"""How weights are rounded."""
+GROUP: Final = 32
+"""The group of weight-only quantization unless given."""
 _LEAST_BITS: Final = 4
 
 
@@ -27,14 +35,18 @@ class Scheme:
 
     `activations` and `weights` are dtypes, `u8` or `i8`; weights are symmetric if `i8`. With
     `dynamic` activations, each call finds the range of its own values, so no calibration data
-    are needed. `range` is the way to choose the range of activations, `weight_range` that of
-    weights: `minmax` takes the extremes, `percentile` leaves out the share `100 - percentile`
-    at each end, `entropy` minimizes the divergence of the distributions, and `mse` minimizes
-    the mean squared error. `weight_bits` below 8 leave the upper bits of weights unused, as
-    CPUs without VNNI need it for instructions that may saturate. `bias_correction` removes the
-    mean error of each output channel. With `migration`, operands are divided by a number per
-    input channel, and weights multiplied by it, where that is estimated to reduce the error
-    (SmoothQuant).
+    are needed. With `float` activations, only weights are quantized (`weight_only` makes such a
+    scheme): they may then have 4 bits, `u4` or `i4`, and a scale for each `group` of that many
+    input channels, or for all of them (0). `range` is the way to choose the range of
+    activations, `weight_range` that of weights: `minmax` takes the extremes, `percentile` leaves
+    out the share `100 - percentile` at each end, `entropy` minimizes the divergence of the
+    distributions, and `mse` minimizes the mean squared error. `weight_bits` below 8 leave the
+    upper bits of weights unused, as CPUs without VNNI need it for instructions that may
+    saturate. `bias_correction` removes the mean error of each output channel. With `migration`,
+    operands are divided by a number per input channel, and weights multiplied by it, where that
+    is estimated to reduce the error (SmoothQuant; AWQ if only weights are quantized). The
+    `rounding` `gptq` of weights alone compensates the error of each input channel by others; it
+    needs calibration data.
     """
 
     activations: str = "u8"
@@ -46,18 +58,42 @@ class Scheme:
     weight_bits: int = 8
     bias_correction: bool = True
     migration: bool = True
+    group: int = 0
+    rounding: str = "nearest"
 
     def __post_init__(self) -> None:
         """Checks the fields. Errors: I390."""
-        _one_of("activations", self.activations, (*DTYPES, DYNAMIC))
-        _one_of("weights", self.weights, DTYPES)
+        _one_of("activations", self.activations, (*DTYPES, DYNAMIC, FLOAT))
+        _one_of("weights", self.weights, WEIGHTS)
         _one_of("granularity", self.granularity, GRANULARITIES)
         _one_of("range", self.range, METHODS)
         _one_of("weight_range", self.weight_range, ("minmax", "mse"))
+        _one_of("rounding", self.rounding, ROUNDINGS)
         if not _LEAST_BITS <= self.weight_bits <= 8:
             raise InputError("I390", f"weight_bits is {self.weight_bits}", hint="4 to 8")
         if not 50 < self.percentile <= 100:
             raise InputError("I390", f"percentile is {self.percentile}", hint="above 50, up to 100")
+        if self.group < 0:
+            raise InputError("I390", f"group is {self.group}", hint="32, 64, 128, or 0 for all")
+        if self.is_weight_only:
+            _one_of("granularity", self.granularity, ("channel",))
+        elif self.group or self.rounding != "nearest" or self.weights not in DTYPES:
+            raise InputError(
+                "I390",
+                f"weights of 4 bits, group= and rounding= need activations={FLOAT!r}, and these "
+                f"are {self.activations!r}",
+                hint="Scheme.weight_only() quantizes only weights; a rule that changes "
+                'activations back also needs {"weights": "i8", "group": 0, "rounding": "nearest"}',
+            )
+
+    @staticmethod
+    def weight_only(weights: str = "u4", *, group: int = GROUP, **fields: Any) -> Scheme:
+        """Returns a scheme that quantizes weights and leaves activations in floats.
+
+        Without calibration data, weights are rounded to nearest with the scales of least squared
+        error. Errors: I390.
+        """
+        return Scheme(**{"activations": FLOAT, "weights": weights, "group": group, **fields})
 
     @property
     def is_dynamic(self) -> bool:
@@ -65,10 +101,22 @@ class Scheme:
         return self.activations == DYNAMIC
 
     @property
+    def is_weight_only(self) -> bool:
+        """Whether operands stay in floats."""
+        return self.activations == FLOAT
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether weights have no zero point."""
+        return self.weights[0] == "i"
+
+    @property
     def weight_limits(self) -> tuple[int, int]:
-        """The smallest and the largest integer of a weight. Symmetric ranges have no `-128`."""
+        """The smallest and the largest integer of a weight. Symmetric ranges have no `-128`; with
+        4 bits, the 16th number is worth a range that is not.
+        """
         low, high = integer_limits(self.weights)
-        shift = 8 - self.weight_bits
+        shift = max(bits(self.weights) - self.weight_bits, 0)
         low, high = low >> shift, high >> shift
         return (-high, high) if self.weights == "i8" else (low, high)
 

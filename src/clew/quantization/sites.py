@@ -72,6 +72,11 @@ class Site:
         return int(weight.shape[1]) * int(self.call.attrs.groups)
 
     @property
+    def is_matrix(self) -> bool:
+        """Whether the weight is a matrix, not the taps of a convolution."""
+        return self.weight.data.ndim == 2
+
+    @property
     def channel_axis(self) -> int:
         """The axis of channels in the operand and in the result, counted from the end."""
         return -1 - _spatial_of(self.call)

@@ -88,11 +88,11 @@ def matmul_nbits(layer: Layer) -> Result:
         raise layer.wrong(f"has K={depth}, N={outer}, block_size={block} for {x.type}")
     blocks = -(-depth // block)
     weight = _matrix(layer, weight, (outer, blocks * block * bits // 8), "a weight")
-    codes = part(unpacked(layer, weight, bits), 1, 0, depth)
+    codes = _first(unpacked(layer, weight, bits), depth)
     zeros = layer.optional(3)
     if zeros is not None and not is_float(zeros.tensor.dtype):
         packed = _matrix(layer, zeros, (outer, -(-blocks * bits // 8)), "zero points")
-        zeros = part(unpacked(layer, packed, bits), 1, 0, blocks)
+        zeros = _first(unpacked(layer, packed, bits), blocks)
     elif zeros is not None:
         zeros = _matrix(layer, zeros, (outer, blocks), "zero points")
     scales = _matrix(layer, scales, (outer, blocks), "scales")
@@ -101,6 +101,13 @@ def matmul_nbits(layer: Layer) -> Result:
     result = call("nn.dense", x, cast(matrix, x.tensor.dtype), weight_layout="NK")
     bias = layer.optional(5)
     return result if bias is None else call("add", result, bias)
+
+
+def _first(x: Expr, count: int) -> Expr:
+    """Returns the first columns of a matrix; of a constant, as a constant."""
+    if isinstance(x, Constant) and count < x.data.shape[1]:
+        return Constant(np.ascontiguousarray(x.data[:, :count]), name=x.name, span=x.span)
+    return part(x, 1, 0, count)
 
 
 def _matrix(layer: Layer, x: Expr, shape: tuple[int, ...], what: str) -> Expr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from clew.frontends.onnx.build import cast, per_channel, reshaped, scalar
+from clew.frontends.onnx.converters.weight_blocks import rows_of_blocks
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, call, converter
@@ -177,8 +178,11 @@ def gemm(layer: Layer) -> Result:
         raise layer.wrong(f"multiplies {layer.type(0)} by {layer.type(1)}, expected matrices")
     if layer.flag("transA"):
         data = call("transpose", data, axes=(1, 0))
-    layout = "NK" if layer.flag("transB") else "KN"
-    result = _of_dtype(call("nn.dense", data, layer.input(1), weight_layout=layout), dtype)
+    layout, weight = "NK" if layer.flag("transB") else "KN", layer.input(1)
+    rows = rows_of_blocks(weight, layout)
+    if rows is not None:
+        layout, weight = "NK", rows
+    result = _of_dtype(call("nn.dense", data, weight, weight_layout=layout), dtype)
     if (alpha := layer.real("alpha")) != 1.0:
         result = call("multiply", result, scalar(alpha, dtype))
     bias, beta = layer.optional(2), layer.real("beta")
@@ -195,6 +199,9 @@ def matmul(layer: Layer) -> Result:
     a, b, dtype = layer.input(0), layer.input(1), layer.type(0).dtype
     if isinstance(b, Constant) and layer.rank(1) == 2 and layer.rank(0) >= 2:
         return _of_dtype(call("nn.dense", a, b, weight_layout="KN"), dtype)
+    rows = rows_of_blocks(b, "KN") if layer.rank(0) >= 2 else None
+    if rows is not None:
+        return _of_dtype(call("nn.dense", a, rows, weight_layout="NK"), dtype)
     return _of_dtype(call("nn.matmul", a, b), dtype)
 
 

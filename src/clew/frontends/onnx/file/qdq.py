@@ -1,5 +1,5 @@
 """Writes the quantized form of an ONNX file: the same nodes, with QuantizeLinear and
-DequantizeLinear at the operands of products.
+DequantizeLinear at the operands of products, or MatMulNBits for weights of a few bits.
 """
 
 from __future__ import annotations
@@ -17,15 +17,27 @@ from clew.frontends.onnx.budgets import current
 from clew.frontends.onnx.file.loader import read
 from clew.frontends.onnx.file.whole import read_whole
 from clew.frontends.onnx.importer import Importer
+from clew.ir.types import bits, from_numpy
 from clew.support.errors import InputError
+from clew.support.packing import packed_halves
 from clew.support.writing import write_bytes
 
 Array = NDArray[Any]
 _OPSET: Final = 13  # the first in which DequantizeLinear has an axis
 _IR_VERSION: Final = 7
+_OPSET_OF_BLOCKS: Final = 21  # the first in which it has blocks, and 4 bits
+_IR_VERSION_OF_BLOCKS: Final = 10
+_LEAST_BLOCK: Final = 16  # of MatMulNBits
 _PRODUCTS: Final = ("Conv", "MatMul", "Gemm")
+_MATRICES: Final = ("MatMul", "Gemm")
+_MICROSOFT: Final = "com.microsoft"
 _CONVOLUTIONS: Final = ("Conv", "BatchNormalization")  # a norm may become part of one
 _NOTHING: Final = ("Identity", "Dropout")
+
+FORMS: Final = ("qdq", "matmulnbits")
+"""The forms of weights whose operand stays in floats: DequantizeLinear of the standard, or the
+operator of ONNX Runtime.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +51,10 @@ class Product:
     floats or in integers with the scales `bias_scales`. It includes what the layer itself adds if
     `own_bias`, or what the layer `adds` adds; `norm` is a batch norm that is part of weight and
     bias, if there are such.
+
+    If `weight_only`, the operand stays in floats, times one of the `factors` per channel if there
+    are any. With a `block`, scales and zero points are `[N, G]` for groups of that many columns of
+    a weight `[N, K]`. A `symmetric` weight has no zero points. `rank` is that of the operand.
     """
 
     layer: str
@@ -55,24 +71,49 @@ class Product:
     own_bias: bool = False
     adds: str = ""
     norm: str = ""
+    weight_only: bool = False
+    factors: Array | None = None
+    block: int = 0
+    symmetric: bool = False
+    rank: int = 0
+
+    @property
+    def bits(self) -> int:
+        """The bits of the weight's integers."""
+        return bits(from_numpy(self.weight.dtype))
+
+
+def check_form(form: str) -> None:
+    """Errors: I390 for a form of weights that is unknown."""
+    if form not in FORMS:
+        raise InputError("I390", f"form is {form!r}", hint=f"one of {', '.join(FORMS)}")
 
 
 def write_quantized(
-    source: Any, path: Path, products: Sequence[Product], notes: Mapping[str, str]
+    source: Any,
+    path: Path,
+    products: Sequence[Product],
+    notes: Mapping[str, str],
+    form: str = FORMS[0],
 ) -> None:
-    """Writes the file with these products quantized.
+    """Writes the file with these products quantized; weights in groups have one of the `FORMS`.
 
-    Errors: I396 for a layer that the file does not compute by Conv, MatMul or Gemm; I397 if the
-    file's operators cannot be converted to opset 13. Raises `OSError`.
+    Errors: I396 for a layer that the file does not compute by Conv, MatMul or Gemm, or whose groups
+    MatMulNBits does not support; I397 if the file's operators cannot be converted to opset 13, or
+    to 21 for weights of 4 bits or in groups. Raises `OSError`.
     """
-    writer = _Writer(_renamed(source))
+    new = any((p.block and form == FORMS[0]) or (p.bits == 4 and not p.block) for p in products)
+    writer = _Writer(_renamed(source, new), form)
     for product in sorted(products, key=writer.place):
         writer.quantize(product)
     write_bytes(path, writer.finished(notes).SerializeToString())
 
 
-def _renamed(source: Any) -> ModelProto:
-    """Returns the whole model, in which each node is called as its layer, at opset 13 or later."""
+def _renamed(source: Any, has_blocks: bool) -> ModelProto:
+    """Returns the whole model, in which each node is called as its layer, at opset 13 or later, or
+    at the first one with blocks.
+    """
+    least = _OPSET_OF_BLOCKS if has_blocks else _OPSET
     budgets = current()
     importer = Importer(read(source, budgets), budgets)
     importer.run()
@@ -86,28 +127,30 @@ def _renamed(source: Any) -> ModelProto:
     for index, node in enumerate(model.graph.node):
         node.name = importer.layer_name(index)
     version = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    if version < _OPSET:
+    if version < least:
         try:
-            model = version_converter.convert_version(model, _OPSET)
+            model = version_converter.convert_version(model, least)
         except Exception as error:  # the converter raises RuntimeError and others
             raise InputError(
                 "I397",
-                f"the model has opset {version}, and onnx cannot convert it to {_OPSET}: {error}",
-                hint="export it with a newer opset",
+                f"the model has opset {version}, and onnx cannot convert it to {least}: {error}",
+                hint="export it with a newer opset"
+                + (f", or save with form={FORMS[1]!r}" if has_blocks else ""),
             ) from error
-    model.ir_version = max(model.ir_version, _IR_VERSION)
+    model.ir_version = max(model.ir_version, _IR_VERSION_OF_BLOCKS if has_blocks else _IR_VERSION)
     return model
 
 
 class _Writer:
-    def __init__(self, model: ModelProto) -> None:
-        self._model = model
+    def __init__(self, model: ModelProto, form: str) -> None:
+        self._model, self._form = model, form
         self._nodes: list[NodeProto] = list(model.graph.node)
         self._by_layer = {n.name: n for n in self._nodes}
         self._places = {id(n): place for place, n in enumerate(self._nodes)}
         self._new: dict[int, list[NodeProto]] = {}  # by id of the node before which they stand
         self._after: dict[int, list[NodeProto]] = {}
         self._held: list[Any] = []
+        self._uses_microsoft = False
         self._gone: set[int] = set()
         self._data: dict[tuple[str, float, bytes], str] = {}
         self._dynamic: dict[str, tuple[str, str, str]] = {}
@@ -130,14 +173,20 @@ class _Writer:
                 layer=product.layer,
                 hint=f"keep the layer in floats; quantized are {', '.join(_PRODUCTS)}",
             )
-        last = node
-        if product.scale is None and node.op_type == "MatMul":
+        last, factor = node, _alpha(node)
+        if product.weight_only:
+            node.input[0] = self._scaled(node, node.input[0], product)
+            if product.block and self._form == FORMS[1]:
+                last = self._few_bits(node, product)
+            else:
+                node.input[1] = self._weight(node, product)
+        elif product.scale is None and node.op_type == "MatMul":
             last = self._product_of_integers(node, product)
         else:
             node.input[0] = self._quantized(node, node.input[0], product)
             node.input[1] = self._weight(node, product)
         if product.bias is not None:
-            last = self._bias(node, last, product)
+            last = self._bias(node, last, product, factor)
         if product.norm:
             norm = self._node(product.norm)
             last.output[0] = norm.output[0]
@@ -148,6 +197,89 @@ class _Writer:
         if found is None:
             raise InputError("I396", "the file has no such node at top level", layer=layer)
         return found
+
+    def _scaled(self, node: NodeProto, tensor: str, product: Product) -> str:
+        """Returns an operand times its factors."""
+        if product.factors is None:
+            return tensor
+        axis = _data_axis(node, product)
+        key = (tensor, 0.0, product.factors.tobytes() + bytes([axis]))
+        if key not in self._data:
+            shape = (-1,) + (1,) * (product.rank - 1 - axis)
+            factors = self._constant(f"{tensor}.factors", product.factors.reshape(shape))
+            self._data[key] = result = self._free(f"{tensor}.scaled")
+            made = helper.make_node("Mul", [tensor, factors], [result], name=result)
+            self._new.setdefault(id(node), []).append(made)
+        return self._data[key]
+
+    def _few_bits(self, node: NodeProto, product: Product) -> NodeProto:
+        """Turns a product into a MatMulNBits, and the steps of a Gemm around it into nodes; returns
+        the node with the result. Errors: I396.
+        """
+        count, depth = product.weight.shape
+        block = product.block if product.block < depth else 1 << (depth - 1).bit_length()
+        block = max(block, _LEAST_BLOCK)
+        if block & (block - 1) or (block != product.block and product.scales.shape[1] > 1):
+            raise InputError(
+                "I396",
+                f"MatMulNBits has no groups of {product.block}",
+                layer=product.layer,
+                hint="use groups of 16, 32, 64, 128 or 256, or the form qdq",
+            )
+        middle = 0 if not product.symmetric else 1 << (product.bits - 1)
+        blocks = product.scales.shape[1]
+        codes = np.full((count, blocks * block), middle, np.uint8)
+        codes[:, :depth] = product.weight.astype(np.int16) + middle
+        packed = packed_halves(codes) if product.bits == 4 else codes
+        name = node.input[1]
+        inputs = [node.input[0]]
+        inputs.append(self._constant(f"{name}.quantized", packed.reshape(count, blocks, -1)))
+        inputs.append(self._constant(f"{name}.scale", product.scales))
+        if not product.symmetric:
+            zeros = product.zeros.astype(np.uint8)
+            zeros = packed_halves(zeros) if product.bits == 4 else zeros
+            inputs.append(self._constant(f"{name}.zero_point", zeros))
+        rest = list(node.input[2:])
+        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if given.get("transA"):
+            inputs[0] = self._free(f"{node.input[0]}.transposed")
+            turned = helper.make_node("Transpose", [node.input[0]], [inputs[0]], name=inputs[0])
+            self._new.setdefault(id(node), []).append(turned)
+        node.op_type, node.domain = "MatMulNBits", _MICROSOFT
+        self._uses_microsoft = True
+        del node.attribute[:], node.input[:]
+        node.input.extend(inputs)
+        attributes = {"K": depth, "N": count, "bits": product.bits, "block_size": block}
+        node.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
+        last = self._followed(node, node, "Mul", given.get("alpha", 1.0))
+        if rest and rest[0] and not product.own_bias and not product.norm:
+            last = self._followed(node, last, "Add", self._times(node, rest[0], given))
+        return last
+
+    def _times(self, node: NodeProto, tensor: str, given: Mapping[str, Any]) -> str:
+        """Returns what a Gemm adds, times its factor."""
+        factor = given.get("beta", 1.0)
+        if factor == 1.0:
+            return tensor
+        result = self._free(f"{tensor}.scaled")
+        constant = self._constant(f"{tensor}.factor", np.float32(factor))
+        made = helper.make_node("Mul", [tensor, constant], [result], name=result)
+        self._new.setdefault(id(node), []).append(made)
+        return result
+
+    def _followed(self, node: NodeProto, last: NodeProto, op: str, value: Any) -> NodeProto:
+        """Returns a node that changes the result of the last one by a value: a number other than 1,
+        or a tensor.
+        """
+        if value == 1.0:
+            return last
+        if not isinstance(value, str):
+            value = self._constant(f"{last.output[0]}.factor", np.float32(value))
+        before = self._free(f"{last.output[0]}.before")
+        made = helper.make_node(op, [before, value], [last.output[0]], name=before)
+        last.output[0] = before
+        self._after.setdefault(id(node), []).append(made)
+        return made
 
     def _product_of_integers(self, node: NodeProto, product: Product) -> NodeProto:
         """Turns a MatMul of an operand that is quantized in each call into a MatMulInteger, the
@@ -214,7 +346,7 @@ class _Writer:
                     [value, steps, points],
                     [integers],
                     name=integers,
-                    axis=product.axis,
+                    axis=_data_axis(node, product),
                 ),
                 helper.make_node(
                     "DequantizeLinear", [integers, scale, zero], [result], name=result
@@ -242,30 +374,41 @@ class _Writer:
 
     def _weight(self, node: NodeProto, product: Product) -> str:
         weight, channel = product.weight, product.channel
-        if node.op_type == "Gemm":
-            transposed = any(a.name == "transB" and a.i for a in node.attribute)
-            if transposed != (channel == 0):
+        scales, zeros = product.scales, product.zeros
+        if node.op_type in _MATRICES:
+            rows = node.op_type == "Gemm" and bool(_attribute(node, "transB", 0))
+            if rows != (channel == 0):
                 weight, channel = np.ascontiguousarray(weight.T), 1 - channel
+                if product.block:
+                    scales, zeros = np.ascontiguousarray(scales.T), zeros.T
         name = node.input[1]
-        integers = self._constant(f"{name}.quantized", weight)
-        inputs = [integers, self._constant(f"{name}.scale", product.scales)]
-        inputs.append(self._constant(f"{name}.zero_point", product.zeros.astype(weight.dtype)))
-        return self._dequantized(node, f"{name}.dequantized", inputs, channel)
+        inputs = [self._constant(f"{name}.quantized", weight)]
+        inputs.append(self._constant(f"{name}.scale", scales))
+        if not (product.weight_only and product.symmetric):
+            inputs.append(self._constant(f"{name}.zero_point", zeros.astype(weight.dtype)))
+        axis = 1 - channel if product.block else channel
+        return self._dequantized(node, f"{name}.dequantized", inputs, axis, product.block)
 
-    def _dequantized(self, node: NodeProto, name: str, inputs: Sequence[str], axis: int) -> str:
+    def _dequantized(
+        self, node: NodeProto, name: str, inputs: Sequence[str], axis: int, block: int = 0
+    ) -> str:
         result = self._free(name)
         made = helper.make_node("DequantizeLinear", inputs, [result], name=result, axis=axis)
+        if block:
+            made.attribute.append(helper.make_attribute("block_size", block))
         self._new.setdefault(id(node), []).append(made)
         return result
 
-    def _bias(self, node: NodeProto, last: NodeProto, product: Product) -> NodeProto:
-        """Adds the bias where the layer does, or behind it; returns the node with the result."""
+    def _bias(self, node: NodeProto, last: NodeProto, product: Product, factor: float) -> NodeProto:
+        """Adds the bias where the layer does, or behind it; returns the node with the result. The
+        result of the product itself was multiplied by a factor.
+        """
         assert product.bias is not None
         name = f"{product.layer}.bias"
         value = product.bias
-        factor = _alpha(node)
         adds_more = not product.own_bias and not product.norm and len(node.input) > 2
-        if last is not node or node.op_type == "MatMul" or product.adds or adds_more or factor != 1:
+        bare = node.op_type in ("MatMul", "MatMulNBits")  # without a bias of their own
+        if last is not node or bare or product.adds or adds_more or factor != 1:
             numbers = value if product.bias_scales is None else value * product.bias_scales
             if node.op_type == "Conv":
                 numbers = numbers.reshape((-1,) + (1,) * (product.weight.ndim - 2))
@@ -344,6 +487,8 @@ class _Writer:
         others = [p for p in self._model.metadata_props if p.key not in notes]
         del self._model.metadata_props[:]
         self._model.metadata_props.extend(others)
+        if self._uses_microsoft and all(o.domain != _MICROSOFT for o in self._model.opset_import):
+            self._model.opset_import.add(domain=_MICROSOFT, version=1)
         for key, note in notes.items():
             self._model.metadata_props.add(key=key, value=note)
         return self._model
@@ -351,8 +496,18 @@ class _Writer:
 
 def _alpha(node: NodeProto) -> float:
     """Returns the factor of the product in a node."""
-    found = (a.f for a in node.attribute if node.op_type == "Gemm" and a.name == "alpha")
-    return float(next(found, 1.0))
+    return float(_attribute(node, "alpha", 1.0)) if node.op_type == "Gemm" else 1.0
+
+
+def _attribute(node: NodeProto, name: str, default: Any) -> Any:
+    found = (helper.get_attribute_value(a) for a in node.attribute if a.name == name)
+    return next(found, default)
+
+
+def _data_axis(node: NodeProto, product: Product) -> int:
+    """Returns the axis of channels in the operand as the node reads it."""
+    turned = node.op_type == "Gemm" and _attribute(node, "transA", 0)
+    return 1 - product.axis if turned else product.axis
 
 
 def _reads(node: NodeProto) -> set[str]:
