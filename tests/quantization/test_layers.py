@@ -336,7 +336,7 @@ def test_the_report(tmp_path: Any) -> None:
         convolutional(), drawn(4, 3, 8, 8), keep=Where(last=1), sensitivities=True, threads=1
     )
     text = str(q)
-    for word in ("stem.conv", "u8 x i8", "nn.dense", "asked for", "2 layers of 3 quantized"):
+    for word in ("stem.conv", "u8 x i8", "in floats, asked for: head", "2 layers of 3 quantized"):
         assert word in text
     assert "stem.conv" in q._repr_html_()
     assert len(repr(q).splitlines()) == 1

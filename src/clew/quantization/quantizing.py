@@ -15,6 +15,7 @@ from clew.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import Target
+from clew.quantization.accumulated import accumulated_errors
 from clew.quantization.feeds import Feed
 from clew.quantization.migration import migrated
 from clew.quantization.norms import fold_norms
@@ -110,8 +111,10 @@ def quantize(
         parameters = _without_calibration(recipe, sites, schemes, bounded)
         kept = {**(recipe.kept if recipe else {}), **kept}
         samples = recipe.samples if recipe else 0
-        made = Recipe(scheme, tuple(all_rules), recorded(parameters), kept, samples)
-        rows = _rows(sites, parameters, kept)
+        layers = recorded(parameters)
+        known = recipe.errors if recipe and recipe.layers == layers else {}
+        made = Recipe(scheme, tuple(all_rules), layers, kept, samples, known)
+        rows = _with_errors(_rows(sites, parameters, kept), known)
         return Quantized(
             folded.module, made, rows, parameters, parameters, folded.into, source=source
         )
@@ -122,11 +125,14 @@ def quantize(
         floats = work.search(max_error, metric, max_drop)
         kept |= dict.fromkeys(floats.layers, f"needed for the bound of {floats.bound:g}")
     elif sensitivities:
-        work.sensitive()
+        work.explore()
     chosen = [p for p in work.parameters if p.site.name not in kept]
-    error = work.error([p.site.name for p in chosen])
-    made = Recipe(scheme, tuple(all_rules), recorded(chosen), kept, len(work.feeds))
-    rows = _rows(sites, work.parameters, kept, work)
+    errors = accumulated_errors(folded.module, sites, chosen, work.feeds, options, say)
+    error = errors.outputs if floats is None else work.error([p.site.name for p in chosen])
+    made = Recipe(
+        scheme, tuple(all_rules), recorded(chosen), kept, len(work.feeds), errors.layers
+    )
+    rows = _with_errors(_rows(sites, work.parameters, kept, work), errors.layers)
     return Quantized(
         folded.module,
         made,
@@ -297,6 +303,14 @@ class _Work:
         self.alone = found.alone()
         return found
 
+    def explore(self) -> None:
+        """Measures each layer's effect on the outputs, and estimates the frontier from it."""
+        found = self.sensitive()
+        if self.simulation.has_floats:
+            judge = Judge(self.simulation, math.inf, self.simulation.error)
+            judge.of(())
+            self.steps = frontier(judge, found)
+
     def _noise(self, name: str) -> float:
         local = self.local[name]
         return math.sqrt(local.corrected / local.signal) if local.signal > 0 else 0.0
@@ -377,6 +391,8 @@ def _rows(
                 scale=None if p.grid is None else p.grid.scale,
                 zero=None if p.grid is None else p.grid.zero,
             )
+            if site.name not in kept:
+                row = replace(row, operand_bits=8, weight_bits=p.scheme.weight_bits)
         if p is not None and work is not None:
             found, local = work.histograms[site.name], work.local[site.name]
             left = local.corrected if p.scheme.bias_correction else local.error
@@ -390,6 +406,12 @@ def _rows(
             )
         rows.append(row)
     return tuple(rows)
+
+
+def _with_errors(
+    rows: Sequence[LayerRow], errors: Mapping[str, float]
+) -> tuple[LayerRow, ...]:
+    return tuple(replace(row, error=errors.get(row.layer)) for row in rows)
 
 
 def _decibels(signal: float, error: float) -> float:

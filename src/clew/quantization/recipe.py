@@ -63,7 +63,8 @@ class LayerRecipe:
 class Recipe(Shown):
     """What was decided: the scheme, rules for some layers, layers that stay in floats with the
     reason, and the numbers of each quantized layer. Weights are quantized again when the recipe is
-    applied: they depend on nothing else.
+    applied: they depend on nothing else. `errors` are those of the results of layers, if they were
+    measured with just these layers quantized.
     """
 
     scheme: Scheme
@@ -71,6 +72,7 @@ class Recipe(Shown):
     layers: tuple[LayerRecipe, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
     samples: int = 0
+    errors: Mapping[str, float] = field(default_factory=dict)
 
     def _about(self) -> str:
         kept = f", {len(self.kept)} in floats" if self.kept else ""
@@ -87,6 +89,7 @@ class Recipe(Shown):
             "rules": [r.to_json() for r in self.rules],
             "samples": self.samples,
             "kept": dict(self.kept),
+            **({"errors": dict(self.errors)} if self.errors else {}),
             "layers": [
                 {
                     "layer": n.layer,
@@ -129,6 +132,7 @@ class Recipe(Shown):
                 ),
                 {str(k): str(v) for k, v in data.get("kept", {}).items()},
                 int(data.get("samples", 0)),
+                {str(k): float(v) for k, v in data.get("errors", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(

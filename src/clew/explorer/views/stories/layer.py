@@ -42,6 +42,8 @@ def layer_story(session: Session, name: str) -> Story:
         match section.kind:
             case "import":
                 sections.append(_import(session, story, section))
+            case "note":
+                sections.append(told(session, section))
             case "kernel" | "end":
                 pass
             case _:
