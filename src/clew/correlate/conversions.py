@@ -1,23 +1,14 @@
-"""The steps of a model that only change how a value is stored: as integers or floats, and in which
-layout. Those in the model, and those that passes inserted, with what became of each.
-"""
+"""Finds the conversions of a compiled model, and what became of each, along the trace's links."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.text import Text
-
+from clew.conversions import Conversion, Conversions
 from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.ir.types import TensorType
 from clew.ops.registry import Op
-from clew.support.shown import Brief, Shown, counted
-from clew.support.tables import as_text, table
 from clew.trace.values import follow_values
 
 if TYPE_CHECKING:
@@ -29,152 +20,11 @@ QUANTIZED: Final = ("quantize", "dequantize", "requantize", "fake_quantize")
 """Operators between floats, or sums of products, and integers with a scale."""
 _LAYOUT: Final = "layout_transform"
 _CAST: Final = "cast"
+_TABLE: Final = "apply_table"
 _NARROW: Final = frozenset({"i4", "u4", "i8", "u8", "i16", "u16", "bf16", "f16"})
 # Operators that may accompany a conversion without being work for a layer.
 _WITH: Final = frozenset({"pad", "reshape", "transpose", "expand_dims"})
 _ADJUSTING: Final = frozenset({"add", "subtract", "clip"})
-_COLUMNS: Final = 100
-_NAMES: Final = 3
-
-
-@dataclass(frozen=True, repr=False)
-class Conversion(Brief):
-    """A step that changes how a value is stored.
-
-    `step` is its operator, `layer` its layer in the model, "" if the pass `inserted_by` made it.
-    `before` and `after` are dtypes, with layouts where these change. `value` names what is
-    converted, and `constant` tells that it is a parameter; `readers` are the layers that it is
-    converted for.
-
-    `fate` is `kernel` (it runs in a kernel for conversions), `fused` (in a kernel with other work),
-    `folded` (computed at compile time), `merged` (another step does its work, too), `cancelled`
-    (the values before and after it are not needed), or `kept` (outside kernels). `became` is its
-    operator in the last stage, in the kernel `kernel` with the operators `beside`. `passes` are
-    those that moved it or changed its operator, and `why` what the passes said about it.
-    """
-
-    step: str
-    layer: str
-    before: str
-    after: str
-    value: str
-    readers: tuple[str, ...]
-    constant: bool = False
-    inserted_by: str = ""
-    passes: tuple[str, ...] = ()
-    fate: str = ""
-    became: str = ""
-    kernel: str = ""
-    beside: tuple[str, ...] = ()
-    why: tuple[str, ...] = ()
-
-    @property
-    def origin(self) -> str:
-        """Returns where it comes from, in words."""
-        return f"inserted by {self.inserted_by}" if self.inserted_by else "in the model"
-
-    @property
-    def ending(self) -> str:
-        """Returns what became of it, in words."""
-        by = f" by {', '.join(self.passes)}" if self.passes else ""
-        renamed = f"became {self.became}{by}, " if self.became != self.step else ""
-        match self.fate:
-            case "folded":
-                return f"folded into a constant{by}"
-            case "cancelled":
-                return f"cancelled{by}"
-            case "merged":
-                return f"merged into the {self.became} of {self.kernel or 'the graph'}{by}"
-            case "kept":
-                return f"{renamed}outside kernels"
-        moved = "" if renamed or not by else f"moved{by}, "
-        where = "fused into" if self.fate == "fused" else "runs in"
-        return f"{renamed or moved}{where} {self.kernel}"
-
-
-@dataclass(frozen=True, repr=False)
-class Conversions(Shown):
-    """The conversions of a compiled model, in order: those of the model, then those that passes
-    inserted.
-    """
-
-    rows: tuple[Conversion, ...]
-
-    def _about(self) -> str:
-        own = sum(not r.inserted_by for r in self.rows)
-        return f"{own} in the model, {len(self.rows) - own} inserted by passes"
-
-    def __iter__(self) -> Iterator[Conversion]:
-        return iter(self.rows)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def of(self, layer: str) -> tuple[Conversion, ...]:
-        """Returns the conversions that are this layer, convert its result, or work for it."""
-        return tuple(r for r in self.rows if layer in (r.layer, r.value, *r.readers))
-
-    def in_kernel(self, kernel: str) -> tuple[Conversion, ...]:
-        """Returns the conversions that ended in a kernel."""
-        return tuple(r for r in self.rows if r.kernel == kernel)
-
-    def to_json(self) -> list[dict[str, Any]]:
-        """Returns plain data, a mapping for each conversion."""
-        return [asdict(row) for row in self.rows]
-
-    def lines(self) -> list[str]:
-        """Returns the numbers of conversions by what became of them."""
-        found = [self._about()]
-        folded = [r for r in self.rows if r.constant]
-        rest = Counter(r.fate for r in self.rows if not r.constant)
-        if rest:
-            told = ", ".join(f"{count} {_FATES[fate]}" for fate, count in rest.items())
-            found.append(f"of values: {told}")
-        if folded:
-            found.append(
-                f"of parameters: {len(folded)}, which are stored as kernels read them, and whose "
-                "scales became part of others"
-            )
-        return found
-
-    def __str__(self) -> str:
-        return as_text(self, _COLUMNS)
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        shown = [r for r in self.rows if not r.constant]
-        parts: list[RenderableType] = [Text(line) for line in self.lines()]
-        if shown:
-            parts = [_table(shown), Text(""), *parts]
-        yield Group(*parts)
-
-
-_FATES: Final = {
-    "kernel": "in kernels for conversions",
-    "fused": "fused into kernels with other work",
-    "folded": "folded",
-    "merged": "merged into others",
-    "cancelled": "cancelled",
-    "kept": "outside kernels",
-}
-
-
-def _table(rows: Sequence[Conversion]) -> RenderableType:
-    made = table("step", "from", "to", "value", "for", "what became of it")
-    for row in rows:
-        why = f" ({'; '.join(row.why)})" if row.why else ""
-        where = f"{row.origin}: " if row.inserted_by else ""
-        made.add_row(
-            row.step, row.before, row.after, row.value, _listed(row.readers),
-            f"{where}{row.ending}{why}",
-        )  # fmt: skip
-    return made
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
-    return f"{', '.join(names[:_NAMES])}{more}"
 
 
 def conversions_of(compiled: CompiledModel) -> Conversions:
@@ -207,8 +57,9 @@ class _Finder:
         done: set[int] = set()
         for call in _conversions(trace.nodes(0).values()):
             ends, passes, moved = self._followed(call)
-            yield self._of_model(call, ends, passes, moved, done)
-            done.update(n.id for n in ends)
+            row = self._of_model(call, ends, passes, moved, done)
+            yield row
+            done.update(n.id for n in ends if row.fate != "merged")
         for call in _conversions(trace.nodes(trace.last).values()):
             if call.id not in done and not isinstance(call.args[0], Constant):
                 yield self._inserted(call)
@@ -266,8 +117,11 @@ class _Finder:
             fate = "folded"
         elif isinstance(final, Call):
             fate, became, kernel, beside = self._place(final)
-            if moved or final.id in done:
-                fate = "merged" if kernel or final.id in done else fate
+            takes_over = call.op_name == "quantize" and final.op_name in QUANTIZED
+            if final.id in done or (moved and not takes_over):
+                fate = "merged"
+            elif not _is_conversion(final) and final.op_name != _TABLE:
+                fate = "cancelled"
         return Conversion(
             *row,
             constant=isinstance(value, Constant),

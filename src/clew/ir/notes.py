@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+
 from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.trace.lineage import building
 from clew.trace.notes import NOTES, Note
+
 
 def notes_of(module: Module) -> tuple[Note, ...]:
     """Returns the notes about the layers of a module. A text form may hold others, which are left

@@ -66,7 +66,8 @@ def _both(module: Module, parameters: Sequence[Parameters]) -> Module:
     quantized = quantized_module(module, parameters)
     results = [r for m in (module, quantized) for r in m.main.body.children]
     names = tuple(f"v{n}" for n in range(len(results)))
-    main = Function(module.main.params, Tuple(results, span=Span()), {"outputs": names}, span=Span())
+    body = Tuple(results, span=Span())
+    main = Function(module.main.params, body, {"outputs": names}, span=Span())
     return quantized.with_functions({"main": main})
 
 

@@ -129,9 +129,7 @@ def quantize(
     chosen = [p for p in work.parameters if p.site.name not in kept]
     errors = accumulated_errors(folded.module, sites, chosen, work.feeds, options, say)
     error = errors.outputs if floats is None else work.error([p.site.name for p in chosen])
-    made = Recipe(
-        scheme, tuple(all_rules), recorded(chosen), kept, len(work.feeds), errors.layers
-    )
+    made = Recipe(scheme, tuple(all_rules), recorded(chosen), kept, len(work.feeds), errors.layers)
     rows = _with_errors(_rows(sites, work.parameters, kept, work), errors.layers)
     return Quantized(
         folded.module,
@@ -408,9 +406,7 @@ def _rows(
     return tuple(rows)
 
 
-def _with_errors(
-    rows: Sequence[LayerRow], errors: Mapping[str, float]
-) -> tuple[LayerRow, ...]:
+def _with_errors(rows: Sequence[LayerRow], errors: Mapping[str, float]) -> tuple[LayerRow, ...]:
     return tuple(replace(row, error=errors.get(row.layer)) for row in rows)
 
 

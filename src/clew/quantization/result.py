@@ -22,12 +22,13 @@ from clew.profile.report import Profile
 from clew.quantization.apply import conversion_names, quantized_module
 from clew.quantization.notes import quantization_notes
 from clew.quantization.parameters import Parameters
+from clew.quantization.picture import frontier_svg
 from clew.quantization.recipe import Recipe
 from clew.quantization.search import FloatSet, Step
 from clew.quantization.sites import sites_of
 from clew.quantization.table import LayersTable, legend
 from clew.quantization.times import LayerTime, Timing, layer_times, why_no_bf16
-from clew.support.errors import InputError
+from clew.support.errors import Hint, InputError
 from clew.support.shown import Shown, counted
 from clew.support.tables import as_text
 from clew.trace.notes import Note
@@ -173,6 +174,23 @@ class Quantized(Shown):
         layers = layer_times([p.site for p in self.candidates], conversions, *profiles)
         runs = [p.wall.ns / 1e3 for p in profiles]
         return replace(self, timing=Timing(layers, *runs, without_bf16=without))
+
+    def frontier_svg(self) -> str:
+        """Returns the frontier as a picture, an SVG document: error against time after `timed`,
+        else against the number of layers in floats.
+
+        Errors: I406 without a frontier.
+        """
+        if not self.frontier:
+            raise InputError(
+                "I406",
+                "there is no frontier of errors",
+                hint=Hint(
+                    "sensitivities=True or a bound measures it",
+                    cli="--sensitivities or --max-error measures it",
+                ),
+            )
+        return frontier_svg(self.frontier, self.floats, self.timing)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the layers, the error, the set in floats, the times if they were measured, and

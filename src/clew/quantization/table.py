@@ -100,4 +100,3 @@ def _us(us: float | None) -> str:
     if us is None:
         return ""
     return f"{us:.0f}" if us >= 100 else f"{us:.3g}" if us >= 1 else f"{us:.2f}"
-

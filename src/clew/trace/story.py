@@ -51,8 +51,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a story: `kind` is the kind of a chapter, `note`, `kernel` or `end`. The first of the
-    `sentences` continues the head.
+    """A part of a story: `kind` is the kind of a chapter, `note`, `kernel` or `end`. The first of
+    the `sentences` continues the head.
     """
 
     kind: str

@@ -69,7 +69,8 @@ class _Requantizer(Rewriter):
             elif new.op_name == "quantize":
                 found = _requantized(new) or new
                 if found is not new:
-                    self._ctx.remark(old, f"{_source(found)} becomes {new.tensor.dtype} in one step")
+                    dtype = new.tensor.dtype
+                    self._ctx.remark(old, f"{_source(found)} becomes {dtype} in one step")
         return self._with_grid(old, found) if isinstance(found, Call) else found
 
     def _with_grid(self, old: Call, new: Call) -> Call:

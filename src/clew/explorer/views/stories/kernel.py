@@ -15,6 +15,8 @@ from clew.explorer.views.stories.neighbors import dataflow
 from clew.explorer.views.stories.parts import (
     amount,
     code,
+    conversion_section,
+    conversions,
     count,
     kernel_part,
     kernel_parts,
@@ -48,6 +50,9 @@ def kernel_story(session: Session, place: int) -> Story:
         _short(session, place, facts),
         *_notes(session, place),
         _operators(session, place),
+        *conversion_section(
+            session, session.once(conversions).in_kernel(session.kernels[place].name)
+        ),
         *_decisions(session, place),
         _memory(session, place),
         _work(session, place, facts),
