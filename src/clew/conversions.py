@@ -35,7 +35,8 @@ class Conversion(Brief):
     (nothing needs its value, or an operator on integers gives it), or `kept` (outside kernels).
     `became` is its operator in the last stage, in the kernel `kernel` with the operators `beside`.
     `passes` are those that moved it or changed its operator, and `why` what the passes said about
-    it.
+    it. A step of the model has `scales` numbers, constant in the model: its `scale` if it is one,
+    and its zero point `zero`.
     """
 
     step: str
@@ -52,6 +53,17 @@ class Conversion(Brief):
     kernel: str = ""
     beside: tuple[str, ...] = ()
     why: tuple[str, ...] = ()
+    scale: float | None = None
+    zero: int | None = None
+    scales: int = 0
+
+    @property
+    def numbers(self) -> str:
+        """Returns its scale and zero point in words, as far as the model has them."""
+        if not self.scales:
+            return ""
+        scale = f"{self.scales} scales" if self.scale is None else f"scale {self.scale:.4g}"
+        return scale if self.zero is None else f"{scale}, zero point {self.zero}"
 
     @property
     def origin(self) -> str:

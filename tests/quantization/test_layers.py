@@ -354,7 +354,11 @@ def test_the_report(tmp_path: Any) -> None:
 
 def test_layers_have_times_in_both_models() -> None:
     q = clew.quantize(one_conv(), drawn(2, 4, 6, 6), threads=1)
-    (time,) = q.times(threads=1)
+    timing = q.timed(threads=1).timing
+    assert timing is not None
+    (time,) = timing.layers
+    assert (time.bf16_us is None) == (timing.bf16_us is None) == bool(timing.without_bf16)
+    assert min(timing.float_us, timing.quantized_us) > 0
     assert time.layer == "conv"
     assert time.float_us > 0
     assert time.quantized_us > 0

@@ -111,7 +111,7 @@ class _Finder:
     ) -> Conversion:
         value = call.args[0]
         row = self._row(call, 0, next(iter(call.span.layers), ""))
-        final = next((n for n in ends if isinstance(n, Call)), None)
+        final = next((_behind_limits(n) for n in ends if isinstance(n, Call)), None)
         fate, became, kernel, beside = "cancelled", "", "", tuple[str, ...]()
         if ends and final is None:
             fate = "folded"
@@ -131,6 +131,7 @@ class _Finder:
             kernel=kernel,
             beside=beside,
             why=self._why_changed(call),
+            **_numbers(call),
         )
 
     def _why_changed(self, call: Call) -> tuple[str, ...]:
@@ -274,11 +275,33 @@ def _is_conversion(call: Call) -> bool:
     return bool(dtypes & _NARROW) and len(dtypes) == 2
 
 
+def _behind_limits(call: Call) -> Call:
+    """Returns the step whose integers a call only limits, as a fused activation does; else the
+    call.
+    """
+    value = call.args[0] if call.op_name == "clip" else None
+    return value if isinstance(value, Call) and _is_conversion(value) else call
+
+
 def _accompanies(node: Any) -> bool:
     """Whether an operator may stand beside a conversion without being work for a layer."""
     if not isinstance(node, Call) or _is_conversion(node) or node.op_name in _WITH:
         return True
     return node.op_name in _ADJUSTING and node.tensor.dtype.startswith(("i", "u"))
+
+
+def _numbers(call: Call) -> dict[str, Any]:
+    """Returns the scale and the zero point of a step, or the number of its scales."""
+    if call.op_name not in QUANTIZED[:2] or not isinstance(call.args[1], Constant):
+        return {}
+    scale = call.args[1].data
+    found: dict[str, Any] = {"scales": scale.size}
+    if scale.size == 1:
+        found["scale"] = float(scale.reshape(-1)[0])
+    zero = call.args[2].data if len(call.args) > 2 and isinstance(call.args[2], Constant) else None
+    if len(call.args) < 3 or (zero is not None and zero.size and (zero == zero.flat[0]).all()):
+        found["zero"] = 0 if zero is None else int(zero.flat[0])
+    return found
 
 
 def _stored(before: TensorType, after: TensorType) -> tuple[str, str]:

@@ -8,6 +8,7 @@ import html
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from clew.quantization.search import FloatSet, Step
@@ -52,8 +53,8 @@ class _Axis:
             low, high = 10 ** math.floor(math.log10(low)), 10 ** math.ceil(math.log10(high))
             high = high if high > low else 10 * low
         else:
-            low = low if low < 0 else min(low, 0.8 * high) if low > 0.5 * high else 0.0
-            high = high + 0.05 * (high - low) if high > low else low + 1.0
+            room = 0.05 * (high - low) if high > low else 0.5 * abs(high) or 0.5
+            low, high = low - room, high + room
         self.low, self.high = low, high
         self._start, self._end = start, end
 
@@ -76,9 +77,12 @@ class _Axis:
         return [step * n for n in range(first, int(self.high / step + 1e-9) + 1)]
 
 
-def frontier_svg(steps: Sequence[Step], floats: FloatSet | None, timing: Timing | None) -> str:
+def frontier_svg(
+    steps: Sequence[Step], floats: FloatSet | None, timing: Timing | None, figure: str
+) -> str:
     """Returns the picture as a standalone SVG document. Layers that stay in floats cost the time
-    that quantization would save; what they cost together is estimated by the sum.
+    that quantization would save; what they cost together is estimated by the sum, so that the model
+    with all of them in floats takes its own time. `figure` names what steps are about.
     """
     points = list(_points(steps, timing))
     chosen = None if floats is None else _chosen(floats, timing)
@@ -91,14 +95,15 @@ def frontier_svg(steps: Sequence[Step], floats: FloatSet | None, timing: Timing 
         positive = [f for f in positive if f > 1e-4 * max(positive)]
     xs = _Axis([p.x for p in every] + [ms for _, ms in runs], _LEFT, _WIDTH - _RIGHT, log=False)
     ys = _Axis(positive if log else figures, _HEIGHT - _BOTTOM, _TOP, log=log)
+    heading = _heading(figure, floats, timing)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{_HEIGHT}" '
-        f'viewBox="0 0 {_WIDTH} {_HEIGHT}"><title>{_heading(floats, timing)}</title>',
+        f'viewBox="0 0 {_WIDTH} {_HEIGHT}"><title>{heading}</title>',
         f"<style>{_STYLE}</style>",
         f'<rect class="back" width="{_WIDTH}" height="{_HEIGHT}"/>',
-        f'<text class="title" x="{_LEFT}" y="20">{_heading(floats, timing)}</text>',
+        f'<text class="title" x="{_LEFT}" y="20">{heading}</text>',
         f'<text class="faint" x="{_LEFT}" y="37">{_legend(every)}</text>',
-        *_grid(xs, ys, "time of a run in ms" if timing else "layers in floats"),
+        *_grid(xs, ys, "time of a run in ms" if timing else "layers in floats", figure),
         *_references(xs, ys, runs, floats),
         *_way(xs, ys, points),
         *_circles(xs, ys, points),
@@ -126,8 +131,12 @@ def _x(kept: Sequence[str], timing: Timing | None) -> float:
     """Returns the estimated time in ms with these layers in floats, or their number."""
     if timing is None:
         return len(kept)
-    saved = sum(time.saved_us for time in timing.layers if time.layer in kept)
-    return max(timing.quantized_us + saved, 0.0) / 1e3
+    saved = {time.layer: time.saved_us for time in timing.layers}
+    own = [saved[layer] for layer in kept if layer in saved]
+    # What runs differ by beyond the kernels of layers, in equal parts.
+    rest = timing.float_us - timing.quantized_us - sum(saved.values())
+    share = rest * len(own) / max(len(saved), 1)
+    return max(timing.quantized_us + sum(own) + share, 0.0) / 1e3
 
 
 def _runs(timing: Timing | None) -> list[tuple[str, float]]:
@@ -137,10 +146,10 @@ def _runs(timing: Timing | None) -> list[tuple[str, float]]:
     return found + ([("bf16", timing.bf16_us / 1e3)] if timing.bf16_us is not None else [])
 
 
-def _heading(floats: FloatSet | None, timing: Timing | None) -> str:
+def _heading(figure: str, floats: FloatSet | None, timing: Timing | None) -> str:
     against = "time" if timing else "layers in floats"
     bound = f", bound {floats.bound:g}" if floats else ""
-    return f"Quantization: error of the outputs against {against}{bound}"
+    return f"Quantization: {figure} against {against}{bound}"
 
 
 def _legend(points: Sequence[_Point]) -> str:
@@ -148,7 +157,7 @@ def _legend(points: Sequence[_Point]) -> str:
     return f"from all layers quantized to none, one more in floats at each point{estimated}"
 
 
-def _grid(xs: _Axis, ys: _Axis, name: str) -> Iterator[str]:
+def _grid(xs: _Axis, ys: _Axis, name: str, figure: str) -> Iterator[str]:
     bottom, right = _HEIGHT - _BOTTOM, _WIDTH - _RIGHT
     for tick in xs.ticks():
         x = xs.at(tick)
@@ -162,7 +171,7 @@ def _grid(xs: _Axis, ys: _Axis, name: str) -> Iterator[str]:
     middle = (_LEFT + right) / 2
     yield f'<text x="{middle:.0f}" y="{_HEIGHT - 12}" text-anchor="middle">{name}</text>'
     turned = f'transform="translate(16 {(_TOP + bottom) / 2:.0f}) rotate(-90)"'
-    yield f'<text {turned} text-anchor="middle">figure that is bounded</text>'
+    yield f'<text {turned} text-anchor="middle">{figure}</text>'
 
 
 def _references(
@@ -186,7 +195,7 @@ def _way(xs: _Axis, ys: _Axis, points: Sequence[_Point]) -> Iterator[str]:
 
 
 def _circles(xs: _Axis, ys: _Axis, points: Sequence[_Point]) -> Iterator[str]:
-    gains = [a.figure - b.figure for a, b in zip(points, points[1:], strict=False)]
+    gains = [a.figure - b.figure for a, b in pairwise(points)]
     most = sorted(range(len(gains)), key=lambda n: -gains[n])[:_NAMED]
     for n, p in enumerate(points):
         x, y = xs.at(p.x), ys.at(p.figure)
@@ -195,9 +204,10 @@ def _circles(xs: _Axis, ys: _Axis, points: Sequence[_Point]) -> Iterator[str]:
         if n - 1 in most or not n:
             after = x < (_LEFT + _WIDTH - _RIGHT) / 2 or not n
             name = _short(p.layer) if n else "all quantized"
+            name += ": 0" if not p.figure else ""
             at = f'x="{x + (8 if after else -8):.1f}" y="{y - 6:.1f}"'
             anchor = "" if after else ' text-anchor="end"'
-            yield f'<text {at}{anchor}>{name}</text>'
+            yield f"<text {at}{anchor}>{name}</text>"
 
 
 def _told(point: _Point) -> str:

@@ -190,7 +190,9 @@ class Quantized(Shown):
                     cli="--sensitivities or --max-error measures it",
                 ),
             )
-        return frontier_svg(self.frontier, self.floats, self.timing)
+        errors = self.floats is None or self.floats.figure == self.error
+        name = "relative error of the outputs" if errors else "loss of the metric"
+        return frontier_svg(self.frontier, self.floats, self.timing, name)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the layers, the error, the set in floats, the times if they were measured, and

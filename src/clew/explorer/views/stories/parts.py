@@ -122,6 +122,7 @@ def conversion_section(session: Session, rows: Sequence[Conversion]) -> Iterator
                 [Part(" of "), layer_part(session, row.value)] if row.value else [],
                 [Part(" for "), *layer_parts(session, row.readers)] if row.readers else [],
                 [Part(", the layer "), layer_part(session, row.layer)] if row.layer else [],
+                f", {row.numbers}" if row.numbers else "",
                 f"{made}: {before}", where, f"{after}{why}.",
             )
         )  # fmt: skip
@@ -170,7 +171,7 @@ def _three(value: float) -> str:
 def percent(part: float, whole: float) -> str:
     """Returns a share: `12 %`."""
     share = 100 * part / whole if whole else 0.0
-    return f"{share:.0f} %" if share >= 10 or not share else f"{share:.1g} %"
+    return f"{share:.0f} %" if share >= 9.5 or not share else f"{share:.1g} %"
 
 
 def count(number: int, what: str, plural: str = "") -> str:
