@@ -112,7 +112,7 @@ def test_what_passes_insert() -> None:
     assert {r.inserted_by for r in casts} == {"NarrowIntegers"}
     assert {r.after for r in casts} <= {"i16", "i32"}
     assert "multiplies integers, u8 x i8" in casts[0].why[0]
-    layouts = [r for r in found_in(layers_of_two(False), target="cpu-avx2")]
+    layouts = list(found_in(layers_of_two(False), target="cpu-avx2"))
     assert layouts
     assert {r.step for r in layouts} == {"layout_transform"}
     assert {r.inserted_by for r in layouts} == {"AlterLayout"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from clew.conversions import Conversion, Conversions
@@ -122,8 +123,8 @@ class _Finder:
                 fate = "merged"
             elif not _is_conversion(final) and final.op_name != _TABLE:
                 fate = "cancelled"
-        return Conversion(
-            *row,
+        return replace(
+            row,
             constant=isinstance(value, Constant),
             passes=tuple(passes),
             fate=fate,
@@ -148,8 +149,8 @@ class _Finder:
     def _inserted(self, call: Call) -> Conversion:
         stage, node = self._made_at(call)
         fate, became, kernel, beside = self._place(call)
-        return Conversion(
-            *self._row(call, self._trace.last, ""),
+        return replace(
+            self._row(call, self._trace.last, ""),
             inserted_by=self._trace.stages[stage].name,
             fate=fate,
             became=became,
@@ -192,13 +193,14 @@ class _Finder:
 
     # --- both ---
 
-    def _row(self, call: Call, stage: int, layer: str) -> tuple[Any, ...]:
+    def _row(self, call: Call, stage: int, layer: str) -> Conversion:
         value = call.args[0]
         before, after = _stored(value.tensor, call.tensor)
         layers = call.span.layers
         working = tuple(la for la in layers if la not in self._converted)[:1] or layers[:1]
         readers = working if stage else self._readers(call, stage)
-        return call.op_name, layer, before, after, self._named(value, stage), readers
+        named = self._named(value, stage)
+        return Conversion(call.op_name, layer, before, after, named, readers)
 
     def _readers(self, call: Call, stage: int) -> tuple[str, ...]:
         """Returns the layers that read a conversion, also through others."""

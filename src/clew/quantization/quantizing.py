@@ -23,7 +23,7 @@ from clew.quantization.observe import LocalError, Observer, Point, local_errors
 from clew.quantization.parameters import Parameters, parameters_of
 from clew.quantization.ranges import Histogram, chosen_grid
 from clew.quantization.recipe import Recipe, recorded, replayed
-from clew.quantization.result import LayerRow, Quantized
+from clew.quantization.result import Quantized
 from clew.quantization.scheme import Rule, Scheme
 from clew.quantization.search import (
     FloatSet,
@@ -37,6 +37,7 @@ from clew.quantization.search import (
 )
 from clew.quantization.simulate import Simulation
 from clew.quantization.sites import Site, point_name, sites_of
+from clew.quantization.table import LayerRow
 from clew.quantization.where import Selects, all_where
 from clew.support.errors import ClewError, InputError
 

@@ -15,7 +15,7 @@ from clew.compiler import compile
 from clew.frontends.onnx.file.notes import KEY as NOTES_KEY
 from clew.frontends.onnx.file.qdq import Product, write_quantized
 from clew.ir.module import Module
-from clew.ir.notes import with_notes
+from clew.ir.notes import notes_of, with_notes
 from clew.ir.textfile import save_module
 from clew.ir.types import to_numpy
 from clew.profile.report import Profile
@@ -26,7 +26,7 @@ from clew.quantization.picture import frontier_svg
 from clew.quantization.recipe import Recipe
 from clew.quantization.search import FloatSet, Step
 from clew.quantization.sites import sites_of
-from clew.quantization.table import LayersTable, legend
+from clew.quantization.table import LayerRow, LayersTable, legend
 from clew.quantization.times import LayerTime, Timing, layer_times, why_no_bf16
 from clew.support.errors import Hint, InputError
 from clew.support.shown import Shown, counted
@@ -34,36 +34,6 @@ from clew.support.tables import as_text
 from clew.trace.notes import Note
 
 _COLUMNS: Final = 100
-
-
-@dataclass(frozen=True)
-class LayerRow:
-    """A layer with a product, and how it was quantized.
-
-    `low` and `high` are the extremes of the operand that calls bring, over all samples; `clipped`
-    is the share of its elements outside of the range that integers stand for. `sqnr_db` is the
-    ratio of the result's mean square to that of its error on exact operands, in decibels. `alone`
-    is the relative error of the model's outputs if only this layer is quantized, and `error` that
-    of the layer's own result in the quantized model, which includes the errors of its operands.
-    `operand_bits` and `weight_bits` are 32 in floats. `kept` is the reason why the layer stays in
-    floats, or "". Numbers that were not measured are None.
-    """
-
-    layer: str
-    op: str
-    value: str
-    kept: str = ""
-    dtypes: str = ""
-    low: float | None = None
-    high: float | None = None
-    scale: float | None = None
-    zero: int | None = None
-    clipped: float | None = None
-    sqnr_db: float | None = None
-    alone: float | None = None
-    error: float | None = None
-    operand_bits: int = 32
-    weight_bits: int = 32
 
 
 @dataclass(frozen=True, repr=False)
@@ -101,7 +71,8 @@ class Quantized(Shown):
         return with_notes(quantized_module(self.original, self.parameters), self._notes())
 
     def _notes(self) -> list[Note]:
-        return quantization_notes(sites_of(self.original), self.parameters, self.recipe)
+        own = quantization_notes(sites_of(self.original), self.parameters, self.recipe)
+        return [*notes_of(self.original), *own]
 
     def compile(self, **options: Any) -> CompiledModel:
         """Returns the quantized model compiled; `options` are those of `clew.compile`."""
@@ -172,8 +143,9 @@ class Quantized(Shown):
         for name, p in conversion_names(self.candidates):
             conversions.setdefault(name, []).append(p.site.name)
         layers = layer_times([p.site for p in self.candidates], conversions, *profiles)
-        runs = [p.wall.ns / 1e3 for p in profiles]
-        return replace(self, timing=Timing(layers, *runs, without_bf16=without))
+        floats, integers, *bf16 = (p.wall.ns / 1e3 for p in profiles)
+        timing = Timing(layers, floats, integers, bf16[0] if bf16 else None, without)
+        return replace(self, timing=timing)
 
     def frontier_svg(self) -> str:
         """Returns the frontier as a picture, an SVG document: error against time after `timed`,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
@@ -11,12 +12,39 @@ from rich.table import Table
 from clew.quantization.times import Timing
 from clew.support.tables import table
 
-if TYPE_CHECKING:
-    from clew.quantization.result import LayerRow
-
 _ROOMY: Final = 130
 _NARROW_NAME: Final = 18
 _WIDE_NAME: Final = 40
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer with a product, and how it was quantized.
+
+    `low` and `high` are the extremes of the operand that calls bring, over all samples; `clipped`
+    is the share of its elements outside of the range that integers stand for. `sqnr_db` is the
+    ratio of the result's mean square to that of its error on exact operands, in decibels. `alone`
+    is the relative error of the model's outputs if only this layer is quantized, and `error` that
+    of the layer's own result in the quantized model, which includes the errors of its operands.
+    `operand_bits` and `weight_bits` are 32 in floats. `kept` is the reason why the layer stays in
+    floats, or "". Numbers that were not measured are None.
+    """
+
+    layer: str
+    op: str
+    value: str
+    kept: str = ""
+    dtypes: str = ""
+    low: float | None = None
+    high: float | None = None
+    scale: float | None = None
+    zero: int | None = None
+    clipped: float | None = None
+    sqnr_db: float | None = None
+    alone: float | None = None
+    error: float | None = None
+    operand_bits: int = 32
+    weight_bits: int = 32
 
 
 class LayersTable:
@@ -48,9 +76,9 @@ def layers_table(rows: Sequence[LayerRow], timing: Timing | None, columns: int) 
     if timing is not None:
         times = [timing.of(r.layer) for r in rows]
         numbers |= {
-            "f32 µs": [_us(t and t.float_us) for t in times],
-            "bf16": [_us(t and t.bf16_us) for t in times],
-            "int8": [_us(t and t.quantized_us) for t in times],
+            "f32 µs": ["" if t is None else _us(t.float_us) for t in times],
+            "bf16": ["" if t is None else _us(t.bf16_us) for t in times],
+            "int8": ["" if t is None else _us(t.quantized_us) for t in times],
         }
     numbers = {head: cells for head, cells in numbers.items() if any(cells)}
     because = ["in floats because"] if roomy and any(r.kept for r in rows) else []

@@ -86,7 +86,7 @@ def layer_times(
     after = _of(quantized, names, conversions)
     times = [
         LayerTime(
-            name, before[name][0], after[name][0], *(tuple(k[name][1]) for k in (before, after))
+            name, before[name][0], after[name][0], tuple(before[name][1]), tuple(after[name][1])
         )
         for name in names
     ]
