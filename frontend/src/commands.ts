@@ -112,6 +112,7 @@ export const COMMANDS: readonly Command[] = [
   color("bytes", "Color by memory traffic (bytes)"),
   color("peak", "Color by share of peak"),
   color("error", "Color by numeric error"),
+  color("quantization", "Color by quantization error"),
   color("", "Color by layer only"),
 
   { id: "measure.time", group: "Measure", title: "Measure where the time goes", keys: ["m"], run: () => void measure(), when: live },

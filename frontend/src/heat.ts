@@ -1,4 +1,4 @@
-// Color by a figure: time, FLOPs, bytes, share of peak, error. Panes ask `heatColor`; plots/ shows
+// Color by a figure: time, FLOPs, bytes, share of peak, errors. Panes ask `heatColor`; plots/ shows
 // the scale. Measurements start here, and affected answers are requested again afterwards.
 
 import { computed, type ReadonlySignal } from "@preact/signals";
@@ -21,6 +21,7 @@ export const NEEDS: Readonly<Record<Metric, "" | "profile" | "errors">> = {
   bytes: "",
   peak: "profile",
   error: "errors",
+  quantization: "",
 };
 
 /** Whether a build's figures of a metric are available. */

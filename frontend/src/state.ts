@@ -24,7 +24,7 @@ export interface Pane {
   readonly at?: number;
 }
 
-export type Metric = "" | "time" | "flops" | "bytes" | "peak" | "error";
+export type Metric = "" | "time" | "flops" | "bytes" | "peak" | "error" | "quantization";
 export type Theme = "auto" | "dark" | "light";
 export type Dialog = "" | "palette" | "search" | "help" | "build";
 

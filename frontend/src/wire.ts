@@ -15,7 +15,7 @@ export const VERSION = 1;
  * figures.
  */
 export interface Heat {
-  readonly metric: "time" | "flops" | "bytes" | "peak" | "error";
+  readonly metric: "time" | "flops" | "bytes" | "peak" | "error" | "quantization";
   readonly unit: string;
   readonly total: number | null;
   readonly layers: (number | null)[];

@@ -26,6 +26,7 @@ from clew.build.stored_builds import StoredBuild
 from clew.build.tracing import trace_of
 from clew.build.variants import Variants
 from clew.build.wishes import kept_layers, tell, unknown_layers
+from clew.conversions import Conversions
 from clew.graph_json import ExecutorGraph
 from clew.ir.deciding import deciding_params
 from clew.ir.deferred import DeferredModule
@@ -629,6 +630,17 @@ class CompiledModel(ProfiledModel[Kernel]):
         Errors: I044 (see `build`).
         """
         found: ExecutorGraph = room("executor_graph")(self)
+        return found
+
+    def conversions(self) -> Conversions:
+        """Returns the steps that only change how values are stored, as integers, floats or in
+        another layout: those in the model and those that passes inserted, why, and what became of
+        each, such as the kernel that it was fused into. For a model with symbolic sizes, it
+        describes the last build.
+
+        Errors: I044 (see `build`), I045 (compiled without its trace).
+        """
+        found: Conversions = room("conversions")(self)
         return found
 
     def tap(

@@ -12,6 +12,12 @@ from typing import Any
 from clew.support.rooms import give
 
 
+def _conversions() -> Callable[..., Any]:
+    from clew.correlate.conversions import conversions_of  # noqa: PLC0415
+
+    return conversions_of
+
+
 def _executor_graph() -> Callable[..., Any]:
     from clew.correlate.document import executor_graph  # noqa: PLC0415
 
@@ -68,6 +74,7 @@ def _tap() -> Callable[..., Any]:
 
 give(
     {
+        "conversions": _conversions,
         "executor_graph": _executor_graph,
         "explore": _explore,
         "kernel_html": _kernel_html,

@@ -336,7 +336,7 @@ def test_the_report(tmp_path: Any) -> None:
         convolutional(), drawn(4, 3, 8, 8), keep=Where(last=1), sensitivities=True, threads=1
     )
     text = str(q)
-    for word in ("stem.conv", "u8 x i8", "nn.dense", "asked for", "2 layers of 3 quantized"):
+    for word in ("stem.conv", "u8 x i8", "in floats, asked for: head", "2 layers of 3 quantized"):
         assert word in text
     assert "stem.conv" in q._repr_html_()
     assert len(repr(q).splitlines()) == 1
@@ -354,7 +354,11 @@ def test_the_report(tmp_path: Any) -> None:
 
 def test_layers_have_times_in_both_models() -> None:
     q = clew.quantize(one_conv(), drawn(2, 4, 6, 6), threads=1)
-    (time,) = q.times(threads=1)
+    timing = q.timed(threads=1).timing
+    assert timing is not None
+    (time,) = timing.layers
+    assert (time.bf16_us is None) == (timing.bf16_us is None) == bool(timing.without_bf16)
+    assert min(timing.float_us, timing.quantized_us) > 0
     assert time.layer == "conv"
     assert time.float_us > 0
     assert time.quantized_us > 0

@@ -280,7 +280,7 @@ def test_the_recipe_is_in_the_file_once(tmp_path: Path) -> None:
     q = quantized()
     q.save(path)
     notes = onnx.load(path).metadata_props
-    assert [n.key for n in notes] == ["clew.recipe"]
+    assert [n.key for n in notes] == ["clew.recipe", "clew.notes"]
     assert clew.quantization.Recipe.of_json(json.loads(notes[0].value)) == q.recipe
 
 

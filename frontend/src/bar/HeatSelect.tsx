@@ -10,6 +10,7 @@ const NAMES: Readonly<Record<Metric, string>> = {
   bytes: "by bytes",
   peak: "by share of peak",
   error: "by error",
+  quantization: "by quantization error",
 };
 
 export function HeatSelect() {

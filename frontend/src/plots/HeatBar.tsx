@@ -14,6 +14,7 @@ const TITLES: Readonly<Record<Metric, string>> = {
   bytes: "Memory traffic",
   peak: "Share of peak",
   error: "Error against f32",
+  quantization: "Quantization error",
 };
 
 export function HeatBar() {

@@ -52,7 +52,7 @@ export function scaleOf(metric: Metric, least: number, most: number): Scale {
     const level = (x: number) => Math.min(1, Math.max(0, x));
     return { level, ticks: [0, 0.25, 0.5, 0.75, 1].map((at) => ({ at, text: `${100 * at} %` })) };
   }
-  if (metric === "error") {
+  if (metric === "error" || metric === "quantization") {
     const high = Math.ceil(Math.log10(Math.max(most, 1e-12)));
     const low = Math.min(high - 1, Math.max(high - 8, Math.floor(Math.log10(Math.max(least, 1e-12)))));
     const level = (x: number) => (x <= 0 ? 0 : Math.min(1, Math.max(0, (Math.log10(x) - low) / (high - low))));

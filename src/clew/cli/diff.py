@@ -73,6 +73,12 @@ def diff(
             show_default="as many as a few seconds allow",
         ),
     ] = None,
+    bound: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", min=0, help="Name the first layer whose relative error (rms) is above X."
+        ),
+    ] = None,
     only: Annotated[
         list[str],
         typer.Option(
@@ -157,6 +163,7 @@ def diff(
             numerics=numerics,
             reference=reference,
             rounds=rounds,
+            bound=bound,
             on_progress=say,
         )
     if paths[0] == paths[1] and asked[0] == asked[1]:

@@ -74,6 +74,18 @@ def quantize(
     sensitivities: Annotated[
         bool, typer.Option("--sensitivities", help="Measure the error of each layer alone.")
     ] = False,
+    times: Annotated[
+        bool,
+        typer.Option("--times", help="Profile each layer in f32, bf16 and integers."),
+    ] = False,
+    frontier: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.svg",
+            help="Draw error against time as layers stay in f32; with --sensitivities or "
+            "--max-error.",
+        ),
+    ] = None,
     scheme: Annotated[
         Path | None,
         typer.Option(metavar="FILE.json", help="Fields of the scheme.", rich_help_panel=_PANEL),
@@ -187,7 +199,10 @@ def quantize(
             on_progress=say,
             **options.compiling,
         )
-    _write(found, model, output, form, save_recipe, report)
+        if times:
+            found = found.timed(on_progress=say, **options.compiling)
+    picture = None if frontier is None else (frontier, found.frontier_svg())
+    _write(found, model, output, form, save_recipe, report, picture)
     if json:
         emit_json({"model": str(model), **found.to_json()})
     else:
@@ -232,6 +247,7 @@ def _write(
     form: str,
     recipe: Path | None,
     report: Path | None,
+    picture: tuple[Path, str] | None,
 ) -> None:
     """Writes the files. Errors: I063 for one that cannot be written, and those of saving."""
     document = js.dumps(plain({"model": str(model), **found.to_json()}), indent=2)
@@ -240,6 +256,8 @@ def _write(
         (recipe, found.recipe.save),
         (report, lambda path: write_text(path, document + "\n")),
     ]
+    if picture is not None:
+        written.append((picture[0], lambda path: write_text(path, picture[1])))
     for path, write in written:
         if path is None:
             continue

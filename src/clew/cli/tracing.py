@@ -54,6 +54,12 @@ def trace(
     stage: Annotated[
         str | None, typer.Option("--stage", metavar="PASS", help="Print the graph after a pass.")
     ] = None,
+    conversions: Annotated[
+        bool,
+        typer.Option(
+            "--conversions", help="Show steps that only change dtype, quantization or layout."
+        ),
+    ] = False,
     export: Annotated[
         Path | None, typer.Option("--export", metavar="FILE", help="Write the whole trace as JSON.")
     ] = None,
@@ -83,6 +89,9 @@ def trace(
             _save_schedule(compiled, kernel, save_schedule)
     if stage is not None:
         views.append(_stage(compiled, stage))
+    if conversions:
+        found = compiled.model.conversions()
+        views.append((found.to_json(), found))
     report = compiled.model.trace.verify(arrays) if verify else None
     if report is not None:
         views.append(_verification(report))
@@ -126,6 +135,7 @@ def _layer(compiled: Compiled, name: str) -> View:
             }
             for c in story.chapters
         ],
+        "notes": [{"text": n.text, "error": n.error} for n in story.notes],
         "remarks": [{"pass": p, "text": t} for p, t in story.remarks],
         "kernels": [
             {

@@ -31,6 +31,7 @@ def diff(
     numerics: bool = True,
     reference: bool = True,
     rounds: int | None = None,
+    bound: float | None = None,
     names: tuple[str, str] = ("A", "B"),
     on_progress: Callable[[str], None] | None = None,
 ) -> DiffReport:
@@ -41,7 +42,8 @@ def diff(
     position. Without inputs nothing is run, so the report has neither times nor numerics; `time`
     and `numerics` turn off either. With `reference`, both are also compared with f32 at opt level
     0, which requires compiling both models again. `rounds` is the number of turns per build, by
-    default as many as fit into a few seconds. `names` are the names of the builds in the report.
+    default as many as fit into a few seconds. The first layer whose error `between.rms` is above
+    `bound` is named in the report. `names` are the names of the builds in the report.
 
     Errors: I160 (inputs that do not match B), I161 (outputs that cannot be compared), I162 (a
     loaded model, which has no trace), I045 (compiled without its trace), and those of running.
@@ -70,6 +72,9 @@ def diff(
     groups = groups_of(*sides, alignment, times)
     layers = layer_diffs(sides, alignment, groups, times, values)
     summary = _summary(sides, names, alignment, layers, times, values)
+    if bound is not None:
+        beyond = [n for n, v in values.items() if v.at == n and v.between.rms > bound]
+        summary = replace(summary, bound=bound, first_beyond=next(iter(beyond), None))
     if outputs is not None and numerics:
         summary = _with_errors(summary, outputs, references)
     return DiffReport(summary, layers, groups)

@@ -67,14 +67,14 @@ class _Maker:
         if match is not None:
             return self._paired(match)
         layer, state = self._a.layers[name], self._a.states[name]
-        why = {"removed": "only A has it"}
+        why = _conversion(self._a, name) or {"removed": "only A has it"}
         group, time = self._group.get(name, -1), self._time(name, "")
         return LayerDiff(name, None, layer.op, "", "", 0.0, why, state, None, group, time)
 
     def added(self, name: str) -> LayerDiff:
         """Returns a layer that only B has."""
         layer, state = self._b.layers[name], self._b.states[name]
-        why = {"added": "only B has it"}
+        why = _conversion(self._b, name) or {"added": "only B has it"}
         group, time = self._group.get(f"B:{name}", -1), self._time("", name)
         return LayerDiff(None, name, "", layer.op, "", 0.0, why, None, state, group, time)
 
@@ -174,6 +174,19 @@ class _Maker:
         if keys not in self._schedules:
             self._schedules[keys] = _schedules(one, other) if one.key != other.key else ""
         return self._schedules[keys]
+
+
+def _conversion(side: Side, layer: str) -> dict[str, str]:
+    """Returns what a layer that only converts a value does, and what became of it; nothing for
+    other layers.
+    """
+    told = []
+    for row in side.conversions.get(layer, ()):
+        value = f" of {row.value}" if row.value else ""
+        readers = f" for {_listed(row.readers)}" if row.readers else ""
+        numbers = f"{row.numbers}, " if row.numbers else ""
+        told.append(f"{row.step} {row.before} → {row.after}{value}{readers}, {numbers}{row.ending}")
+    return {"conversion": "; ".join(told)} if told else {}
 
 
 def _schedules(one: KernelSource, other: KernelSource) -> str:

@@ -15,8 +15,8 @@ from clew.support.near import did_you_mean
 from clew.support.shown import Brief
 
 KINDS: Final = (
-    "added", "removed", "name", "operator", "attributes", "weights", "inputs", "fate", "fusion",
-    "kernel", "schedule", "layout", "dtype", "packing", "passes", "time", "values",
+    "added", "removed", "conversion", "name", "operator", "attributes", "weights", "inputs", "fate",
+    "fusion", "kernel", "schedule", "layout", "dtype", "packing", "passes", "time", "values",
 )  # fmt: skip
 """The kinds of difference of a layer."""
 
@@ -29,7 +29,8 @@ class LayerDiff(Brief):
     has a sentence for each kind of difference: `name`, `operator`, `attributes`, `weights`,
     `inputs` (it reads other layers), `fate`, `fusion` (it shares kernels with other layers),
     `kernel` (other operators), `schedule`, `layout`, `dtype`, `packing` (types of its weights),
-    `passes` (that treated it differently), `time`, `values`; or `added`, `removed`.
+    `passes` (that treated it differently), `time`, `values`; or `added`, `removed`, or `conversion`
+    for a layer in only one model that changes how a value is stored.
     """
 
     a: str | None
@@ -127,7 +128,8 @@ class Summary(Brief):
 
     `first_rise` names the first layer whose values differ, `time` is that of whole runs in
     microseconds over `rounds` turns, and `error` is that of the worst output, B against A. `notes`
-    report irregularities, such as shares of kernels that are estimates.
+    report irregularities, such as shares of kernels that are estimates. `first_beyond` names the
+    first layer whose `between.rms` is above the `bound`, if there are both.
     """
 
     a: BuildFacts
@@ -143,6 +145,8 @@ class Summary(Brief):
     first_rise: str | None = None
     rises: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    bound: float | None = None
+    first_beyond: str | None = None
 
 
 @dataclass(frozen=True, repr=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
@@ -132,6 +133,9 @@ def findings(report: Rows) -> Iterator[str]:
     told = [text for text in uneven if text]
     if told:
         yield f"passes (layers treated in A, B): {', '.join(told)}"
+    yield from _conversions(report)
+    if summary.bound is not None:
+        yield _beyond(report, summary.bound)
     if summary.first_rise is not None:
         yield _part(report, report.layer(summary.first_rise))
     elif summary.error is not None:
@@ -143,6 +147,35 @@ def findings(report: Rows) -> Iterator[str]:
             yield f"values do not diverge; the largest error is {_at(worst)}"
 
     yield from summary.notes
+
+
+def _conversions(report: Rows) -> Iterator[str]:
+    """Yields the numbers of layers that only convert values, by the model that has them."""
+    rows = [layer for layer in report.layers if "conversion" in layer.differs]
+    for name, side in (("A", [r for r in rows if r.a]), ("B", [r for r in rows if r.b])):
+        kinds = Counter(layer.op for layer in side)
+        told = ", ".join(f"{count} {op}" for op, count in kinds.items())
+        if side:
+            yield f"{len(side)} of the layers only in {name} are conversions: {told}"
+
+
+def _beyond(report: Rows, bound: float) -> str:
+    """Returns a line about the first layer whose error is above the bound."""
+    name = report.summary.first_beyond
+    if name is None:
+        return f"no layer that can be compared is off by more than {bound:g} (rms)"
+    layer = report.layer(name)
+    found = layer.numerics
+    assert found is not None
+    before = [x for x in report.layers if x.numerics is not None and x.numerics.at == x.a]
+    last = before[before.index(layer) - 1] if layer in before[1:] else None
+    rest = ""
+    if last is not None and last.numerics is not None:
+        rest = f"; {last.name} before it is off by {_number(last.numerics.between.rms)}"
+    return (
+        f"the first layer off by more than {bound:g} (rms) is {layer.name} ({layer.op}): "
+        f"{_number(found.between.rms)}{_or_hidden(report, layer)}{rest}"
+    )
 
 
 def _uneven(name: str, a: int | None, b: int | None) -> str:
@@ -165,15 +198,19 @@ def _part(report: Rows, layer: LayerDiff) -> str:
     found = layer.numerics
     assert found is not None
     text = f"values first diverge at {layer.name} ({layer.op}): {_number(found.between.worst)}"
-    hidden = [
-        x.name for x in report.layers if x is not layer and x.numerics and x.numerics.at == layer.a
-    ]
-    if hidden:
-        text += f" (or at {_shown(hidden)}, whose values are not in memory)"
+    text += _or_hidden(report, layer)
     if found.a is not None and found.b is not None:
         text += f"; against f32 A is off by {_number(found.a.worst)}, B by {_number(found.b.worst)}"
     rises = len(report.summary.rises)
     return text + (f"; the error rises at {rises} layers" if rises > 1 else "")
+
+
+def _or_hidden(report: Rows, layer: LayerDiff) -> str:
+    """Returns the layers of which a layer's value is the nearest in memory, in brackets."""
+    hidden = [
+        x.name for x in report.layers if x is not layer and x.numerics and x.numerics.at == layer.a
+    ]
+    return f" (or {_shown(hidden)}, whose values are not in memory)" if hidden else ""
 
 
 def _at(layer: LayerDiff) -> str:
@@ -210,10 +247,12 @@ def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
     timed = any(layer.time for layer in layers)
     valued = any(layer.numerics for layer in layers)
     exact = any(layer.numerics and layer.numerics.a for layer in layers)
+    rounded = valued and any(_rounds(layer) for layer in layers)
     wide, roomy = columns >= _WIDE, columns >= _ROOMY
     heads = ["layer", "op"]
     numbers = ["µs A", "µs B", "B / A"] if timed else []
     numbers += ["error"] if valued else []
+    numbers += ["rms"] if rounded else []
     numbers += ["of A", "of B"] if exact and roomy else []
     made = table(*heads, *numbers, "differs in", right=numbers)
     made.columns[0].overflow = "ellipsis"
@@ -228,10 +267,20 @@ def layers_table(layers: Sequence[LayerDiff], columns: int) -> Table:
             row += [Text(x) for x in _time_cells(layer.time, layer)]
         if valued:
             row.append(Text(error(layer.numerics, layer)))
+        if rounded:
+            found = layer.numerics
+            row.append(Text("" if found is None else _number(found.between.rms)))
         if exact and roomy:
             row += [Text(x) for x in _exact_cells(layer.numerics)]
         made.add_row(*row, difference_text(layer, wide))
     return made
+
+
+def _rounds(layer: LayerDiff) -> bool:
+    """Whether a layer, or what is stored of it, is quantized in only one model. The errors of such
+    models are compared by their root mean squares.
+    """
+    return "conversion" in layer.differs or bool(layer.numerics and layer.numerics.quantized)
 
 
 def groups_table(report: Rows, most: int = _ROWS) -> RenderableType:
@@ -274,7 +323,8 @@ def _shown(names: Sequence[str]) -> str:
 def difference_text(layer: LayerDiff, wide: bool) -> Text:
     """Returns a layer's differences: sentences if there is room, else their kinds."""
     if not wide:
-        return Text(", ".join(layer.differs))
+        converts = layer.differs.get("conversion", "").partition(" of ")[0]
+        return Text(converts or ", ".join(layer.differs))
     text = Text()
     for kind, sentence in layer.differs.items():
         if kind not in (*_TOLD, *_LENGTHY):
@@ -298,6 +348,8 @@ def legend(layers: Sequence[LayerDiff], columns: int) -> str:
         parts.append("~ of what is stored quantized")
     if found:
         parts.insert(0, "error: largest difference / largest value, B against A")
+    if any(map(_rounds, layers)) and found:
+        parts.insert(1, "rms: norm of the difference / norm of A, with all that comes before")
     if any(n.a for n in found) and columns >= _ROOMY:
         parts.append("of A, of B: against f32 at opt level 0")
     return "; ".join(parts)

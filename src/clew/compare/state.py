@@ -12,6 +12,7 @@ from clew.build.result import Build, KernelUse
 from clew.compare.layers import Layer, layers_of
 from clew.compare.treatment import run_names, treatments
 from clew.compiled import CompiledModel
+from clew.conversions import Conversion
 from clew.ir.expr import Constant, Expr, Function
 from clew.support.shown import Brief
 from clew.trace.fates import fate_of
@@ -78,6 +79,20 @@ class Side:
             if known is None or value.output < known.output:
                 found[value.layer] = value
         return found
+
+    @cached_property
+    def conversions(self) -> dict[str, tuple[Conversion, ...]]:
+        """The conversions that layers consist of, for those that consist of nothing else."""
+        found: dict[str, list[Conversion]] = {}
+        for row in self.compiled.conversions():
+            if row.layer in self.layers:
+                found.setdefault(row.layer, []).append(row)
+        steps = {name: [r.step for r in rows] for name, rows in found.items()}
+        return {
+            name: tuple(rows)
+            for name, rows in found.items()
+            if sorted(c.op for c in self.layers[name].calls) == sorted(steps[name])
+        }
 
     @cached_property
     def outside(self) -> frozenset[int]:

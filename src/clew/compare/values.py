@@ -22,6 +22,7 @@ from clew.ir.types import TensorType
 from clew.ops.registry import Op
 from clew.precision import Deviation
 from clew.support.difference import relative_error, relative_length
+from clew.trace.values import follow_values
 
 _HELD_BYTES: Final = 512 << 20
 # The dtypes of quantized tensors, and the largest error of rounding to them.
@@ -54,11 +55,21 @@ class Numerics:
 @dataclass(frozen=True)
 class RoundTrip:
     """Layers in only one of the models: one that quantizes a layer's result, and one that
-    dequantizes it.
+    dequantizes it; the same if it does both.
+
+    `step` is the operator that quantizes, with constant numbers, and `node` holds its integers in
+    the last stage; None if layers of other operators have that effect.
     """
 
     quantize: str
     restore: str
+    step: Call | None = None
+    node: int | None = None
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Both layers, or the one."""
+        return tuple(dict.fromkeys((self.quantize, self.restore)))
 
 
 class Run:
@@ -68,15 +79,23 @@ class Run:
         self.side = side
         self.arrays = arrays
         self.trips = dict(_round_trips(side, frozenset(alone)))
+        self.trips |= dict(_quantized(side, frozenset(alone)))
 
     def known(self, layer: str) -> bool:
         """Whether a run gives a layer's value."""
         return _tensor_held(self.side, layer) is not None or layer in self.trips
 
+    def _held(self, layer: str) -> int | None:
+        """Returns the node that holds a layer's value, or the integers for it."""
+        trip = self.trips.get(layer)
+        if trip is not None and trip.node is not None:
+            return trip.node
+        return self.side.held(layer if trip is None else trip.quantize)
+
     def size_bytes(self, layer: str) -> int:
         """Returns the size of a layer's value; 0 if it is known only during the run."""
-        trip = self.trips.get(layer)
-        type_ = _tensor_held(self.side, layer if trip is None else trip.quantize)
+        node = self._held(layer)
+        type_ = None if node is None else _last_type(self.side, node)
         return 0 if type_ is None else self.side.build.known(type_.memory_bytes) or 0
 
     def values(self, layers: Iterable[str], like: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,8 +103,7 @@ class Run:
         same shapes, for shapes that are known only during the run.
         """
         asked = list(layers)
-        looked = {la: self.trips[la].quantize if la in self.trips else la for la in asked}
-        nodes = {la: self.side.held(at) for la, at in looked.items()}
+        nodes = {la: self._held(la) for la in asked}
         found = node_values(
             self.side.build, self.arrays, {n for n in nodes.values() if n is not None}
         )
@@ -93,18 +111,22 @@ class Run:
         for layer, node in nodes.items():
             if node is None or node not in found:
                 continue
-            value = self._plain(looked[layer], node, found[node], like.get(layer))
-            if layer in self.trips and value is not None:
-                value = self._restored(self.trips[layer], value)
+            trip = self.trips.get(layer)
+            first = self._first(layer if trip is None else trip.quantize)
+            if trip is not None and trip.step is not None:
+                first = trip.step
+            value = self._plain(first, node, found[node], like.get(layer))
+            if trip is not None and value is not None:
+                value = self._restored(trip, value)
             values[layer] = value
         return values
 
     def _first(self, layer: str) -> Any:
         return self.side.trace.nodes(0)[self.side.values[layer].first.node]
 
-    def _plain(self, layer: str, node: int, value: Any, like: Any) -> Any:
+    def _plain(self, of: Any, node: int, value: Any, like: Any) -> Any:
         trace = self.side.trace
-        now, first = trace.nodes(trace.last)[node].type, self._first(layer).type
+        now, first = trace.nodes(trace.last)[node].type, of.type
         if isinstance(now, TensorType) and isinstance(first, TensorType):
             if now.layout == first.layout and now.rank == first.rank:
                 return value
@@ -115,7 +137,12 @@ class Run:
         return None if like is None else relayout(value, now, first, like)
 
     def _restored(self, trip: RoundTrip, value: Any) -> Any:
-        """Returns the model's dequantized form of a value."""
+        """Returns the model's dequantized form of a value: that of the numbers by which it was
+        divided, which may be others than those by which it is multiplied.
+        """
+        if trip.step is not None:
+            scale, *zero = (a.data.astype(np.float32) for a in trip.step.args[1:])  # type: ignore[attr-defined]
+            return (value.astype(np.float32) - (zero[0] if zero else np.float32(0))) * scale
         known = {self._first(trip.quantize).id: value}
         stack = [self._first(trip.restore)]
         while stack:
@@ -153,6 +180,27 @@ def _round_trips(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, Round
                 if types[0] is not None and types[0] == types[1]:
                     yield source, RoundTrip(name, restore)
                     break
+
+
+def _quantized(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, RoundTrip]]:
+    """Yields layers whose results are in memory only as the integers of a `quantize` with constant
+    numbers, which only this model has.
+    """
+    first = side.trace.nodes(0)
+    for name in side.layers:
+        for node in side.trace.layer_nodes(0).get(name, ()) if name in alone else ():
+            step = first[node]
+            if not isinstance(step, Call) or step.op_name != "quantize" or step.attrs.block:
+                continue
+            marked = [s.layer for s in step.args[0].span.sources if s.output is not None]
+            source = marked[0] if marked else ""
+            if not source or source in alone or side.held(source) is not None:
+                continue
+            held = follow_values(side.trace, 0, [node])[node][0]
+            stored = [n for n in held if n in side.outside and _last_type(side, n) is not None]
+            if stored and all(isinstance(a, Constant) for a in step.args[1:]):
+                readers = [n for n in side.layers[name].feeds if n in alone]
+                yield source, RoundTrip(name, readers[0] if readers else name, step, stored[0])
 
 
 def _first_type(side: Side, layer: str) -> Any:
@@ -195,7 +243,7 @@ def _compared(
         between = _deviation(vb.get(m.b), va.get(m.a))
         if between is not None:
             errors = _deviation(va[m.a], exact[0]), _deviation(vb[m.b], exact[1])
-            through = tuple(n for t in trips if t is not None for n in (t.quantize, t.restore))
+            through = tuple(n for t in trips if t is not None for n in t.layers)
             yield m.a, Numerics(m.a, between, *errors, through)
 
 
@@ -203,14 +251,15 @@ def _exact(run: Run, reference: Run | None, layers: Sequence[str]) -> dict[str, 
     """Returns the values of layers in f32, and those of round trips there."""
     if reference is None:
         return {}
-    restored = [run.trips[name].restore for name in layers if name in run.trips]
+    trips = [run.trips[name] for name in layers if name in run.trips]
+    restored = [trip.restore for trip in trips if trip.step is None]
     return reference.values([*layers, *restored], {})
 
 
 def _is_rounding(run: Run, layer: str, exact: Mapping[str, Any]) -> bool:
     """Whether a round trip, if there is one, gives the layer's own value except for rounding."""
     trip = run.trips.get(layer)
-    if trip is None:
+    if trip is None or trip.step is not None:
         return True
     found = _deviation(exact.get(trip.restore), exact.get(layer))
     return found is not None and found.rms < _ROUNDING
@@ -230,7 +279,12 @@ def output_error(outputs: Sequence[Any], references: Sequence[Any]) -> Deviation
 def _tensor_held(side: Side, layer: str) -> TensorType | None:
     """Returns the type of a layer's result if it is a tensor in memory."""
     node = side.held(layer)
-    type_ = None if node is None else side.trace.nodes(side.trace.last)[node].type
+    return None if node is None else _last_type(side, node)
+
+
+def _last_type(side: Side, node: int) -> TensorType | None:
+    """Returns the type of a node of the last stage if it is a tensor."""
+    type_ = side.trace.nodes(side.trace.last)[node].type
     return type_ if isinstance(type_, TensorType) else None
 
 

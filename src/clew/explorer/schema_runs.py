@@ -56,7 +56,7 @@ class Values:
 
 # --- measured ---
 
-Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error"]
+Metric: TypeAlias = Literal["time", "flops", "bytes", "peak", "error", "quantization"]
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ from clew.ir.syntax import (
 )
 from clew.ir.types import bits, to_numpy
 from clew.support.text_arrays import is_text
+from clew.trace.notes import NOTES
 
 VERSION: Final = 1
 # The maximum number of elements of a constant written inline.
@@ -116,10 +117,12 @@ def print_function(function: Function, name: str = "main") -> str:
     return printer.finish().text
 
 
-def printed(module: Module) -> PrintedModule:
-    """Returns the module's text with the nodes' lines and the constants it names."""
+def printed(module: Module, *, notes: bool = True) -> PrintedModule:
+    """Returns the module's text with the nodes' lines and the constants it names; with its notes
+    about layers or without them.
+    """
     frontend = _usual_frontend(module)
-    printer = _Printer(frontend)
+    printer = _Printer(frontend, notes=notes)
     named = f", frontend {name_text(frontend)}" if frontend else ""
     printer.line(f"clew {VERSION}{named}")
     for name, function in module:
@@ -146,8 +149,9 @@ class _Frame:
 
 
 class _Printer:
-    def __init__(self, frontend: str) -> None:
+    def __init__(self, frontend: str, *, notes: bool = True) -> None:
         self.frontend = frontend
+        self.notes = notes
         self.lines: list[str] = []
         self.line_of: dict[int, int] = {}
         self.node_at: dict[int, Expr] = {}
@@ -186,9 +190,9 @@ class _Printer:
         """Prints a function's head and returns its frame."""
         order = body_order(function.body)
         names = _names(function, order)
-        attrs = attrs_text(function.attrs, {})
+        attrs = attrs_text({n: v for n, v in function.attrs.items() if n != NOTES}, {})
         given = f" with {attrs}" if attrs else ""
-        tail = f") -> {type_text(function.body.type)}{given} {{"
+        tail, *more = self._with_notes(f") -> {type_text(function.body.type)}{given}", function)
         params = function.params
         if params:
             self.line(f"{head}(", function)
@@ -199,9 +203,20 @@ class _Printer:
             self.line(f"{indent}{tail}")
         else:
             self.line(f"{head}({tail}", function)
+        for text in more:
+            self.line(f"{indent}{text}")
         own = {p.id for p in params}
         nodes = iter([n for n in order if n.id not in own])
         return _Frame(nodes, names, function.body, f"{indent}  ")
+
+    def _with_notes(self, tail: str, function: Function) -> list[str]:
+        """Returns the last lines of a head: one for each note about a layer, if there are any."""
+        notes = function.attrs.get(NOTES, ()) if self.notes else ()
+        if not notes:
+            return [f"{tail} {{"]
+        joint = ", " if " with " in tail else " with "
+        lines = [f"  {value_text(note)}," for note in notes]
+        return [f"{tail}{joint}{NOTES}=[", *lines[:-1], lines[-1][:-1], "] {"]
 
     def statement(self, node: Expr, frame: _Frame) -> str:
         name = frame.names[node.id]

@@ -7,8 +7,10 @@ from typing import Any
 
 from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, Var
 from clew.ir.module import Module
+from clew.ir.notes import notes_of
 from clew.ir.printer import PrintedModule, printed
 from clew.ir.visit import post_order
+from clew.trace.notes import Note
 
 
 class ModuleReader:
@@ -24,8 +26,8 @@ class ModuleReader:
         return list(found.values())
 
     def printed(self, module: Module) -> PrintedModule:
-        """Returns the module's text and its nodes' lines."""
-        return printed(module)
+        """Returns the module's text, without notes, and its nodes' lines."""
+        return printed(module, notes=False)
 
     def kind(self, node: Any) -> str:
         """Returns the node's kind: the name of its class."""
@@ -39,6 +41,10 @@ class ModuleReader:
         """Returns the layers eliminated by the frontend, each with the reason."""
         gone = module.main.attrs.get("eliminated", ())
         return [(layer, reason) for layer, _, reason in gone]
+
+    def notes(self, module: Module) -> Sequence[Note]:
+        """Returns the notes about the module's layers."""
+        return notes_of(module)
 
     def title(self, node: Any) -> str:
         """Returns the operator's name, or a short description of another node."""

@@ -13,10 +13,11 @@ layers in one program; `search.py` finds the smallest set of layers that must st
 
 from clew.quantization.quantizing import quantize
 from clew.quantization.recipe import LayerRecipe, Recipe
-from clew.quantization.result import LayerRow, Quantized
+from clew.quantization.result import Quantized
 from clew.quantization.scheme import Rule, Scheme
 from clew.quantization.search import FloatSet, Put, Step
-from clew.quantization.times import LayerTime
+from clew.quantization.table import LayerRow
+from clew.quantization.times import LayerTime, Timing
 from clew.quantization.where import Where
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Rule",
     "Scheme",
     "Step",
+    "Timing",
     "Where",
     "quantize",
 ]

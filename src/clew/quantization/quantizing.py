@@ -17,6 +17,7 @@ from clew.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import Target
+from clew.quantization.accumulated import accumulated_errors
 from clew.quantization.feeds import Feed
 from clew.quantization.migration import migrated
 from clew.quantization.norms import fold_norms
@@ -24,7 +25,7 @@ from clew.quantization.observe import LocalError, Observer, Point, local_errors
 from clew.quantization.parameters import Parameters, parameters_of
 from clew.quantization.ranges import Histogram, chosen_grid
 from clew.quantization.recipe import Recipe, recorded, replayed, rounded_weights
-from clew.quantization.result import LayerRow, Quantized
+from clew.quantization.result import Quantized
 from clew.quantization.rows import in_rows
 from clew.quantization.scheme import Rule, Scheme
 from clew.quantization.search import (
@@ -39,6 +40,7 @@ from clew.quantization.search import (
 )
 from clew.quantization.simulate import Simulation
 from clew.quantization.sites import Site, point_name, sites_of
+from clew.quantization.table import LayerRow
 from clew.quantization.weight_only import by_operand, by_weights, needs_gram, why_not
 from clew.quantization.where import Selects, all_where
 from clew.support.errors import ClewError, InputError
@@ -123,15 +125,11 @@ def quantize(
         parameters = _without_calibration(recipe, sites, schemes, bounded, say)
         kept = {**(recipe.kept if recipe else {}), **kept}
         samples = recipe.samples if recipe else 0
-        made = Recipe(
-            scheme,
-            tuple(all_rules),
-            recorded(parameters),
-            kept,
-            samples,
-            rounded_weights(parameters),
-        )
-        rows = _rows(sites, parameters, kept)
+        layers = recorded(parameters)
+        known = recipe.errors if recipe and recipe.layers == layers else {}
+        weights = rounded_weights(parameters)
+        made = Recipe(scheme, tuple(all_rules), layers, kept, samples, known, weights)
+        rows = _with_errors(_rows(sites, parameters, kept), known)
         return Quantized(original, made, rows, parameters, parameters, folded.into, source=source)
     work = _Work(original, sites, schemes, options, say)
     work.calibrate(calibration)
@@ -140,18 +138,20 @@ def quantize(
         floats = work.search(max_error, metric, max_drop)
         kept |= dict.fromkeys(floats.layers, f"needed for the bound of {floats.bound:g}")
     elif sensitivities:
-        work.sensitive()
+        work.explore()
     chosen = [p for p in work.parameters if p.site.name not in kept]
-    error = work.error([p.site.name for p in chosen])
+    errors = accumulated_errors(original, sites, chosen, work.feeds, options, say)
+    error = errors.outputs if floats is None else work.error([p.site.name for p in chosen])
     made = Recipe(
         scheme,
         tuple(all_rules),
         recorded(chosen),
         kept,
         len(work.feeds),
+        errors.layers,
         rounded_weights(chosen),
     )
-    rows = _rows(sites, work.parameters, kept, work)
+    rows = _with_errors(_rows(sites, work.parameters, kept, work), errors.layers)
     return Quantized(
         original,
         made,
@@ -356,6 +356,14 @@ class _Work:
         self.alone = found.alone()
         return found
 
+    def explore(self) -> None:
+        """Measures each layer's effect on the outputs, and estimates the frontier from it."""
+        found = self.sensitive()
+        if self.simulation.has_floats:
+            judge = Judge(self.simulation, math.inf, self.simulation.error)
+            judge.of(())
+            self.steps = frontier(judge, found)
+
     def _noise(self, name: str) -> float:
         local = self.local[name]
         return math.sqrt(local.corrected / local.signal) if local.signal > 0 else 0.0
@@ -436,6 +444,8 @@ def _rows(
                 scale=None if p.grid is None else p.grid.scale,
                 zero=None if p.grid is None else p.grid.zero,
             )
+            if site.name not in kept:
+                row = replace(row, operand_bits=8, weight_bits=p.scheme.weight_bits)
         if p is not None and work is not None:
             found, local = work.histograms[site.name], work.local[site.name]
             left = local.corrected if p.scheme.bias_correction else local.error
@@ -460,6 +470,10 @@ def _clipped(p: Parameters, found: Histogram) -> float | None:
     if p.scheme.is_weight_only:
         return None
     return 0.0 if p.grid is None else found.outside(p.grid.low, p.grid.high)
+
+
+def _with_errors(rows: Sequence[LayerRow], errors: Mapping[str, float]) -> tuple[LayerRow, ...]:
+    return tuple(replace(row, error=errors.get(row.layer)) for row in rows)
 
 
 def _decibels(signal: float, error: float) -> float:

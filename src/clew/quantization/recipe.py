@@ -77,7 +77,8 @@ class LayerRecipe:
 class Recipe(Shown):
     """What was decided: the scheme, rules for some layers, layers that stay in floats with the
     reason, and the numbers of each quantized layer. Weights are quantized again when the recipe is
-    applied, except for those whose integers depend on calibration data, too, in `weights`.
+    applied, except for those whose integers depend on calibration data, too, in `weights`. `errors`
+    are those of the results of layers, if they were measured with just these layers quantized.
     """
 
     scheme: Scheme
@@ -85,6 +86,7 @@ class Recipe(Shown):
     layers: tuple[LayerRecipe, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
     samples: int = 0
+    errors: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Stored] = field(default_factory=dict, compare=False, repr=False)
 
     def _about(self) -> str:
@@ -102,6 +104,7 @@ class Recipe(Shown):
             "rules": [r.to_json() for r in self.rules],
             "samples": self.samples,
             "kept": dict(self.kept),
+            **({"errors": dict(self.errors)} if self.errors else {}),
             "layers": [
                 {
                     "layer": n.layer,
@@ -146,6 +149,7 @@ class Recipe(Shown):
                 ),
                 {str(k): str(v) for k, v in data.get("kept", {}).items()},
                 int(data.get("samples", 0)),
+                {str(k): float(v) for k, v in data.get("errors", {}).items()},
                 weights or {},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -4,54 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from rich.table import Table
 
 from clew.compiled import CompiledModel
 from clew.compiler import compile
+from clew.frontends.onnx.file.notes import KEY as NOTES_KEY
 from clew.frontends.onnx.file.qdq import FORMS, Product, check_form, write_quantized
 from clew.ir.module import Module
+from clew.ir.notes import notes_of, with_notes
 from clew.ir.textfile import save_module
 from clew.ir.types import to_numpy
+from clew.profile.report import Profile
 from clew.quantization.apply import conversion_names, quantized_module
+from clew.quantization.notes import quantization_notes
 from clew.quantization.parameters import Parameters
+from clew.quantization.picture import frontier_svg
 from clew.quantization.recipe import Recipe
 from clew.quantization.search import FloatSet, Step
-from clew.quantization.times import LayerTime, layer_times
-from clew.support.errors import InputError
+from clew.quantization.sites import sites_of
+from clew.quantization.table import LayerRow, LayersTable, legend
+from clew.quantization.times import LayerTime, Timing, layer_times, why_no_bf16
+from clew.support.errors import Hint, InputError
 from clew.support.shown import Shown, counted
-from clew.support.tables import as_text, table
+from clew.support.tables import as_text
+from clew.trace.notes import Note
 
-_COLUMNS: Final = 140
-
-
-@dataclass(frozen=True)
-class LayerRow:
-    """A layer with a product, and how it was quantized.
-
-    `low` and `high` are the extremes of the operand that calls bring, over all samples; `clipped`
-    is the share of its elements outside of the range that integers stand for. `sqnr_db` is the
-    ratio of the result's mean square to that of its error on exact operands, in decibels. `alone`
-    is the relative error of the model's outputs if only this layer is quantized. `kept` is the
-    reason why the layer stays in floats, or "". Numbers that were not measured are None.
-    """
-
-    layer: str
-    op: str
-    value: str
-    kept: str = ""
-    dtypes: str = ""
-    low: float | None = None
-    high: float | None = None
-    scale: float | None = None
-    zero: int | None = None
-    clipped: float | None = None
-    sqnr_db: float | None = None
-    alone: float | None = None
+_COLUMNS: Final = 100
 
 
 @dataclass(frozen=True, repr=False)
@@ -63,7 +45,7 @@ class Quantized(Shown):
     could be quantized; `error` is the relative error of the outputs on the calibration data, if
     there are any. `floats` has the smallest set of layers in floats, if a bound was given, and
     `frontier` the figures on the way from all layers quantized to none. `sample` is the first call
-    of the calibration data.
+    of the calibration data. `timing` has the times of layers after `timed`.
     """
 
     original: Module
@@ -77,6 +59,7 @@ class Quantized(Shown):
     source: Any = None
     frontier: tuple[Step, ...] = ()
     sample: Any = None
+    timing: Timing | None = None
 
     def _about(self) -> str:
         error = "" if self.error is None else f", error {self.error:.2g}"
@@ -84,8 +67,12 @@ class Quantized(Shown):
 
     @property
     def module(self) -> Module:
-        """The quantized model."""
-        return quantized_module(self.original, self.parameters)
+        """The quantized model, with notes about its layers for stories."""
+        return with_notes(quantized_module(self.original, self.parameters), self._notes())
+
+    def _notes(self) -> list[Note]:
+        own = quantization_notes(sites_of(self.original), self.parameters, self.recipe)
+        return [*notes_of(self.original), *own]
 
     def compile(self, **options: Any) -> CompiledModel:
         """Returns the quantized model compiled; `options` are those of `clew.compile`."""
@@ -94,26 +81,17 @@ class Quantized(Shown):
     def __str__(self) -> str:
         return "\n".join([as_text(self.table(), _COLUMNS), *self.notes()])
 
-    def table(self) -> Table:
+    def table(self) -> LayersTable:
         """Returns the layers as a table for a terminal."""
-        numbers = ("range", "clipped", "SQNR", "alone")
-        made = table("layer", "operator", "operand", *numbers, "in floats because", right=numbers)
-        for row in self.layers:
-            made.add_row(
-                row.layer,
-                row.op,
-                f"{row.value}: {row.dtypes}" if row.dtypes else row.value,
-                "" if row.low is None or row.high is None else f"{row.low:.3g} to {row.high:.3g}",
-                "" if row.clipped is None else f"{100 * row.clipped:.2g} %",
-                "" if row.sqnr_db is None else f"{row.sqnr_db:.1f} dB",
-                "" if row.alone is None else f"{row.alone:.1e}",
-                row.kept,
-            )
-        return made
+        return LayersTable(self.layers, self.timing)
 
     def notes(self) -> list[str]:
-        """Returns the error, and the set in floats with its proof, as lines."""
-        return [f"{self._about()}", *(self.floats.lines() if self.floats else ())]
+        """Returns the error, why layers are in floats, the set in floats with its proof, and times,
+        as lines.
+        """
+        floats = self.floats.lines() if self.floats else ()
+        times = self.timing.lines() if self.timing else ()
+        return [*legend(self.layers), self._about(), *floats, *times]
 
     def times(
         self,
@@ -122,34 +100,83 @@ class Quantized(Shown):
         on_progress: Callable[[str], None] | None = None,
         **options: Any,
     ) -> tuple[LayerTime, ...]:
-        """Returns what each layer costs in floats and in integers, in the kernels where it lives.
+        """Returns what each layer costs in floats and in integers, in the kernels where it lives,
+        as `timed` measures it.
+        """
+        timing = self.timed(inputs, on_progress=on_progress, **options).timing
+        assert timing is not None
+        return timing.layers
 
-        Both models are compiled with `options` (those of `clew.compile`) and profiled on `inputs`,
+    def timed(
+        self,
+        inputs: Any = None,
+        *,
+        on_progress: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Quantized:
+        """Returns the result with what each layer costs in f32, in bf16 and in integers, in the
+        kernels where it lives. Its table has the times, too.
+
+        The models are compiled with `options` (those of `clew.compile`) and profiled on `inputs`,
         by default the first of the calibration data. All layers are quantized for it, also those
-        that a bound keeps in floats, but not those that rules keep.
+        that a bound keeps in floats, but not those that rules keep. bf16 is left out on targets
+        without instructions for its products.
         """
         say = on_progress or (lambda text: None)
         every = quantized_module(self.original, self.candidates)
-        profiles = []
-        for what, module in (("floats", self.original), ("integers", every)):
+        profiles: list[Profile] = []
+
+        def profile(what: str, module: Module, **more: Any) -> CompiledModel:
             say(f"timing the model in {what}")
-            model = compile(module, **options)
+            model = compile(module, **{**options, **more})
             given = self.sample if inputs is None else inputs
             feed = model.drawn() if given is None else model.checked((), model.named_inputs(given))
             profiles.append(model.profile(*feed, sample=False))
+            return model
+
+        model = profile("floats", self.original)
+        profile("integers", every)
+        without = why_no_bf16(model.options.target)
+        if not without:
+            profile("bf16", self.original, precision="bf16")
         conversions: dict[str, list[str]] = {}
         for name, p in conversion_names(self.candidates):
             if name:
                 conversions.setdefault(name, []).append(p.site.name)
-        return layer_times([p.site for p in self.candidates], conversions, *profiles)
+        layers = layer_times([p.site for p in self.candidates], conversions, *profiles)
+        floats, integers, *bf16 = (p.wall.ns / 1e3 for p in profiles)
+        timing = Timing(layers, floats, integers, bf16[0] if bf16 else None, without)
+        return replace(self, timing=timing)
+
+    def frontier_svg(self) -> str:
+        """Returns the frontier as a picture, an SVG document: error against time after `timed`,
+        else against the number of layers in floats.
+
+        Errors: I406 without a frontier.
+        """
+        if not self.frontier:
+            raise InputError(
+                "I406",
+                "there is no frontier of errors",
+                hint=Hint(
+                    "sensitivities=True or a bound measures it",
+                    cli="--sensitivities or --max-error measures it",
+                ),
+            )
+        errors = self.floats is None or self.floats.figure == self.error
+        name = "relative error of the outputs" if errors else "loss of the metric"
+        return frontier_svg(self.frontier, self.floats, self.timing, name)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the layers, the error, the set in floats and the recipe as plain data."""
+        """Returns the layers, the error, the set in floats, the times if they were measured, and
+        the recipe as plain data.
+        """
         return {
             "error": self.error,
             "floats": None if self.floats is None else asdict(self.floats),
             "frontier": [asdict(step) for step in self.frontier],
             "layers": [asdict(row) for row in self.layers],
+            "times": None if self.timing is None else asdict(self.timing),
             "recipe": self.recipe.to_json(),
         }
 
@@ -181,7 +208,10 @@ class Quantized(Shown):
                 "the model was given as a module, and an ONNX file is written from its file",
                 hint="q.save(path, source='model.onnx'), or quantize the file",
             )
-        notes = {"clew.recipe": json.dumps(self.recipe.to_json())}
+        notes = {
+            "clew.recipe": json.dumps(self.recipe.to_json()),
+            NOTES_KEY: json.dumps(self._notes()),
+        }
         write_quantized(given, path, [self._product(p) for p in self.parameters], notes, form)
 
     def _product(self, p: Parameters) -> Product:

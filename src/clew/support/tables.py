@@ -42,7 +42,7 @@ def table(*columns: str, right: Sequence[str] = (), title: str = "") -> Table:
     return made
 
 
-def as_text(made: Table, columns: int = 140) -> str:
+def as_text(made: RenderableType, columns: int = 140) -> str:
     """Returns a table as plain text."""
     console = Console(width=columns, color_system=None, highlight=False)
     with console.capture() as captured:

@@ -18,6 +18,7 @@ from clew.trace.fates import FateKind
 from clew.trace.kernels import Instruction, KernelRecord, KernelTrace
 from clew.trace.lineage import Lineage
 from clew.trace.links import Link, LinkKind
+from clew.trace.notes import Note
 from clew.trace.span import Source, Span
 from clew.trace.stages import Remark, StageRecord
 from clew.trace.trace import Trace
@@ -39,6 +40,7 @@ class _Exporter:
             self._number(stage)
         stages = [self._stage(n) for n in range(len(trace.stages))]
         fates = trace.accounted()
+        notes = [list(note) for notes in trace.notes.values() for note in notes]
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -51,6 +53,7 @@ class _Exporter:
                 }
                 for layer, fate in fates.items()
             ],
+            **({"notes": notes} if notes else {}),
             "stages": stages,
             "kernels": [self._kernel(k) for k in trace.kernels],
             "sources": [[s.kind, s.layer, s.op, s.frontend, s.output] for s in self.sources],
@@ -165,12 +168,19 @@ class ReadModule:
 class ExportReader:
     """Reads the modules of an export for a `Trace`."""
 
-    def __init__(self, eliminated: Sequence[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self, eliminated: Sequence[tuple[str, str]] = (), notes: Sequence[Note] = ()
+    ) -> None:
         self._eliminated = eliminated
+        self._notes = notes
 
     def eliminated(self, module: ReadModule) -> Sequence[tuple[str, str]]:
         """Returns the layers eliminated by the import."""
         return self._eliminated
+
+    def notes(self, module: ReadModule) -> Sequence[Note]:
+        """Returns the notes about layers."""
+        return self._notes
 
     def nodes(self, module: ReadModule) -> Sequence[ReadNode]:
         """Returns every node."""
@@ -215,6 +225,10 @@ def from_document(document: Mapping[str, Any]) -> Trace:
             for layer in document["layers"]
             if layer["fate"] == FateKind.IMPORTED.value
         ]
+        notes = [
+            Note(str(layer), str(text), None if error is None else float(error))
+            for layer, text, error in document.get("notes", ())
+        ]
         links = {
             n: [Link(old, new, LinkKind(kind)) for old, new, kind in stage["links"]]
             for n, stage in enumerate(document["stages"])
@@ -222,7 +236,7 @@ def from_document(document: Mapping[str, Any]) -> Trace:
         }
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError("I074", f"the trace document is damaged: {error!r}") from error
-    return Trace(stages, ExportReader(gone), kernels, links=links)
+    return Trace(stages, ExportReader(gone, notes), kernels, links=links)
 
 
 def read_json(path: str | Path) -> Trace:

@@ -14,6 +14,7 @@ from clew.support.lazy import cached_property
 from clew.support.shown import Shown, counted
 from clew.trace.kernels import KernelTrace
 from clew.trace.links import Link, LinkKind, StageLinks, links_from
+from clew.trace.notes import Note
 from clew.trace.refs import AsmRef, KernelRef, LayerRef, LlvmRef, LoopRef, NodeRef, Reach, Ref
 from clew.trace.span import Span
 from clew.trace.stages import Remark, StageRecord
@@ -74,6 +75,10 @@ class Reader(Protocol):
 
     def eliminated(self, module: Any) -> Sequence[tuple[str, str]]:
         """Returns the layers without a node even in the first stage, each with the reason."""
+        ...
+
+    def notes(self, module: Any) -> Sequence[Note]:
+        """Returns what is known about layers besides the graph."""
         ...
 
     def title(self, node: Any) -> str:
@@ -147,6 +152,14 @@ class Queries(Shown):
         result.
         """
         return dict(self.reader.eliminated(self.stages[0].module))
+
+    @cached_property
+    def notes(self) -> Mapping[str, tuple[Note, ...]]:
+        """What is known about layers besides the graph, by layer."""
+        found: dict[str, list[Note]] = {}
+        for note in self.reader.notes(self.stages[0].module):
+            found.setdefault(note.layer, []).append(note)
+        return {layer: tuple(notes) for layer, notes in found.items()}
 
     @cached_property
     def _layer_order(self) -> dict[str, int]:

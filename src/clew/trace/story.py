@@ -13,6 +13,7 @@ from clew.support.shown import counted
 from clew.trace.fates import Fate, fate_of
 from clew.trace.kernels import KernelTrace
 from clew.trace.links import LinkKind
+from clew.trace.notes import Note
 from clew.trace.queries import Queries
 from clew.trace.refs import KernelRef, LayerRef, LoopRef, NodeRef, Ref
 
@@ -50,8 +51,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a story: `kind` is the kind of a chapter, `kernel` or `end`. The first of the
-    `sentences` continues the head.
+    """A part of a story: `kind` is the kind of a chapter, `note`, `kernel` or `end`. The first of
+    the `sentences` continues the head.
     """
 
     kind: str
@@ -132,6 +133,7 @@ class LayerStory:
     fate: Fate
     remarks: tuple[tuple[str, str], ...]
     kernels: tuple[KernelShare, ...]
+    notes: tuple[Note, ...] = ()
 
     def __repr__(self) -> str:
         stages = counted(len(self.chapters), "stage")
@@ -145,6 +147,9 @@ class LayerStory:
     @property
     def sections(self) -> Iterator[Section]:
         """Yields the parts of the story; the terminal prints them, other displays add links."""
+        if self.notes:
+            told = tuple((Phrase(noted(note)),) for note in self.notes)
+            yield Section("note", "notes", None, told)
         for chapter in self.chapters:
             why = tuple((Phrase(f"{chapter.name} says: "), said) for said in chapter.remarks)
             yield Section(
@@ -192,6 +197,13 @@ def said(sentence: Sentence) -> str:
     return "".join(phrase.text for phrase in sentence)
 
 
+def noted(note: Note) -> str:
+    """Returns a note with its error, as text."""
+    if note.error is None:
+        return note.text
+    return f"{note.text}; its result differs from that in floats by {note.error:.1e}"
+
+
 def listed(layers: Sequence[str], most: int = 8) -> Sentence:
     """Returns names of layers, each with a reference to the layer."""
     parts: list[Phrase] = []
@@ -234,6 +246,7 @@ def tell(trace: Queries, layer: str) -> LayerStory:
         fate=fate_of(trace, layer),
         remarks=tuple((r.pass_name, r.text) for _, r in remarks),
         kernels=tuple(_shares(trace, layer)),
+        notes=trace.notes.get(layer, ()),
     )
 
 

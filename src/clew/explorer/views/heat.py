@@ -11,7 +11,14 @@ from clew.compare.state import Side
 from clew.explorer.schema import Heat, Metric
 from clew.explorer.session import Session
 from clew.explorer.views.measured import errors_of, profile_of
-from clew.explorer.views.node_figures import Portion, means, of_results, portions_of, sums
+from clew.explorer.views.node_figures import (
+    Portion,
+    means,
+    of_operators,
+    of_results,
+    portions_of,
+    sums,
+)
 from clew.profile.report import Profile
 from clew.profile.rollup import divided
 from clew.profile.rows import NO_LAYER, KernelProfile
@@ -239,10 +246,41 @@ def _error(session: Session) -> Heat:
     )
 
 
+def _quantization(session: Session) -> Heat:
+    """Returns the errors that were measured when the model was quantized. Conversions and other
+    operators of a layer have its figure.
+    """
+    notes = [note for notes in session.trace.notes.values() for note in notes]
+    found: dict[str, float] = {}
+    for note in notes:
+        if note.error is not None:
+            found[note.layer] = max(note.error, found.get(note.layer, 0.0))
+    kernels: Figures = []
+    for kernel in session.kernels:
+        known = [found[la] for la in session.trace.kernel_layers(kernel) if la in found]
+        kernels.append(max(known, default=None))
+    none = "no errors are known: clew.quantize measures them, and its files have them"
+    return Heat(
+        metric="quantization",
+        unit="relative",
+        total=None,
+        layers=[found.get(name) for name in session.layers],
+        kernels=kernels,
+        nodes=of_operators(session, found),
+        lines=[],
+        instructions=[],
+        runs=[],
+        basis="the difference of a layer's result from that of the model in floats, relative to it "
+        "(root mean squares), on the calibration data; with all that comes before it",
+        notes=[] if found else [none],
+    )
+
+
 _METRICS: Final[Mapping[str, Callable[[Session], Heat]]] = {
     "time": _time,
     "flops": _flops,
     "bytes": _bytes,
     "peak": _peak,
     "error": _error,
+    "quantization": _quantization,
 }

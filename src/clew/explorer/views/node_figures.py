@@ -108,6 +108,22 @@ def of_results(session: Session, figures: Mapping[str, float | None]) -> list[No
     return result
 
 
+def of_operators(session: Session, figures: Mapping[str, float]) -> list[NodeFigures]:
+    """Returns by stage the largest figure among its layers for each operator and each call of a
+    function.
+    """
+    result = []
+    for stage, record in enumerate(session.trace.stages):
+        found: dict[int, float] = {}
+        nodes = session.trace.nodes(stage).values() if record.changed or not stage else ()
+        for node in nodes:
+            known = [figures[la] for la in node.span.layers if la in figures]
+            if known and isinstance(node, Call):
+                found[node.id] = max(known)
+        result.append(_columns(session, found))
+    return result
+
+
 def _columns(session: Session, found: Mapping[int, float]) -> NodeFigures:
     return NodeFigures([session.numbers[node] for node in found], list(found.values()))
 

@@ -21,6 +21,7 @@ from clew.frontends.onnx.bodies import (
 from clew.frontends.onnx.budgets import Budgets, over
 from clew.frontends.onnx.contrib.nchwc import channel_block
 from clew.frontends.onnx.file.loader import Loaded, opsets
+from clew.frontends.onnx.file.notes import notes_in
 from clew.frontends.onnx.file.order import in_order
 from clew.frontends.onnx.file.slim import FilePart
 from clew.frontends.onnx.file.sources import Annotator, layer_source, parameter_span
@@ -58,6 +59,7 @@ from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.support.errors import ClewError, CompileError, ModelError, UnsupportedError, locate
 from clew.trace.lineage import building
+from clew.trace.notes import NOTES
 from clew.trace.span import Source, Span
 
 
@@ -124,6 +126,9 @@ class Importer:
             body = self._anchored(params, body)
         eliminated = self._eliminated(body)
         attrs: dict[str, Any] = {"outputs": names, "eliminated": eliminated}
+        notes = notes_in(self.model, {source.layer for source in self._layers})
+        if notes:
+            attrs[NOTES] = tuple(map(tuple, notes))
         return Module({"main": Function(params, body, attrs, span=Span())})
 
     def _anchored(self, params: Sequence[Var], body: Expr) -> Expr:

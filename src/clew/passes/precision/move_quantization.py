@@ -41,12 +41,13 @@ class MoveQuantization(Pass):
     opt_level: ClassVar[int] = 1
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return _Mover().rewrite_module(module)
+        return _Mover(ctx).rewrite_module(module)
 
 
 class _Mover(Rewriter):
-    def __init__(self) -> None:
+    def __init__(self, ctx: PassContext) -> None:
         super().__init__()
+        self._ctx = ctx
         self._users: dict[int, list[Expr]] = {}
         self._dequantized_as: dict[int, Expr] = {}  # by moved `dequantize`: the original one
 
@@ -91,6 +92,7 @@ class _Mover(Rewriter):
         with self.covers(old, before):
             value = Call(first.op, [result, *found], first.attrs)
         self._dequantized_as[value.id] = before
+        self._ctx.remark(before, f"moved after {new.op_name}, which only moves elements")
         return value
 
     # --- quantize moves up ---
@@ -99,7 +101,10 @@ class _Mover(Rewriter):
         """Returns what `new` computes, quantizing first; `before` is its operand in `old`."""
         value = new.args[0]
         if _is_dequantized(value):
-            return _unless_the_same(new)
+            same = _unless_the_same(new)
+            if same is not new:
+                self._ctx.remark(old, "cancelled: it restores the integers of a dequantize")
+            return same
         if not isinstance(value, Call) or not isinstance(value.op, Op):
             return new
         if argument_references(value.attrs) or runs_on_host(value):
@@ -121,7 +126,10 @@ class _Mover(Rewriter):
             args[n] = self._quantized(old, each, before.children[n])
         with self.covers(old, before):
             result = Call(value.op, args, attrs)
-        return result if result.tensor.dtype == new.tensor.dtype else new
+        if result.tensor.dtype != new.tensor.dtype:
+            return new
+        self._ctx.remark(old, f"moved before {value.op_name}, which only moves elements")
+        return result
 
 
 def _unless_the_same(quantize: Call) -> Expr:

@@ -123,7 +123,10 @@ class _Narrower(Rewriter):
         if not isinstance(weight.value, Constant) or not data.value.tensor.rank:
             return new
         with self.covers(old, *old.args):
-            return self._product(old, data, weight, layout) or new
+            product = self._product(old, data, weight, layout)
+        if product is not None:
+            self._multiplied_as(old, data, weight)
+        return product or new
 
     def _product(self, old: Call, data: Integers, weight: Integers, layout: str) -> Expr | None:
         """Returns the product on integers, or None if it gains nothing."""
@@ -200,10 +203,16 @@ class _Narrower(Rewriter):
                 total = self._of_bytes(old, new, data, weight)
             if total is None:
                 return new
+            self._multiplied_as(old, data, weight)
             scale = weight.scale
             if scale is not None and scale.tensor.rank:
                 scale = reshaped(scale, (channels, *around))
             return _scaled(total, new.tensor.dtype, [data.scale, scale])
+
+    def _multiplied_as(self, old: Call, data: Integers, weight: Integers) -> None:
+        """Records which integers a product multiplies."""
+        dtypes = f"{data.value.tensor.dtype} x {weight.value.tensor.dtype}"
+        self._ctx.remark(old, f"multiplies integers, {dtypes}, and scales their sums")
 
     def _takes(self, inner: int, taps: Sequence[Any], groups: int) -> bool:
         """Whether kernels sum products of integers over this many channels in groups, and taps."""

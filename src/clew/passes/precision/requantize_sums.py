@@ -68,6 +68,9 @@ class _Requantizer(Rewriter):
                 found = _biased(new) or new
             elif new.op_name == "quantize":
                 found = _requantized(new) or new
+                if found is not new:
+                    dtype = new.tensor.dtype
+                    self._ctx.remark(old, f"{_source(found)} becomes {dtype} in one step")
         return self._with_grid(old, found) if isinstance(found, Call) else found
 
     def _with_grid(self, old: Call, new: Call) -> Call:
@@ -94,6 +97,14 @@ class _Requantizer(Rewriter):
         if not isinstance(value, Call) or value.op_name != "dequantize":
             return False
         return len(self._users.get(value.args[0].id, ())) == 1
+
+
+def _source(requantized: Expr) -> str:
+    """Returns what a `requantize`, perhaps with a `clip`, reads."""
+    assert isinstance(requantized, Call)
+    step = requantized if requantized.op_name == "requantize" else requantized.args[0]
+    assert isinstance(step, Call)
+    return "a sum of products" if step.args[0].tensor.dtype == SUM else "a float"
 
 
 def _of_sums(value: Expr) -> bool:

@@ -15,6 +15,8 @@ from clew.explorer.views.stories.neighbors import dataflow
 from clew.explorer.views.stories.parts import (
     amount,
     code,
+    conversion_section,
+    conversions,
     count,
     kernel_part,
     kernel_parts,
@@ -30,6 +32,7 @@ from clew.explorer.views.stories.parts import (
 from clew.ir.expr import Constant, Expr, TupleGetItem, Var
 from clew.trace.refs import NodeRef
 from clew.trace.stages import Remark
+from clew.trace.story import noted
 from clew.trace.values import follow_values
 
 if TYPE_CHECKING:
@@ -45,7 +48,11 @@ def kernel_story(session: Session, place: int) -> Story:
     facts = describe_kernel(session.uses[place])
     sections = [
         _short(session, place, facts),
+        *_notes(session, place),
         _operators(session, place),
+        *conversion_section(
+            session, session.once(conversions).in_kernel(session.kernels[place].name)
+        ),
         *_decisions(session, place),
         _memory(session, place),
         _work(session, place, facts),
@@ -81,6 +88,18 @@ def _short(session: Session, place: int, facts: dict[str, Any]) -> Section:
         around += [" and before " if place else ", before ", kernel_part(session, place + 1)]
     sentences.append(sentence(*where, *around, "."))
     return Section("kernel", "In short", "", sentences)
+
+
+def _notes(session: Session, place: int) -> Iterator[Section]:
+    """Yields what is known about the layers that it computes, besides the graph."""
+    notes = session.trace.notes
+    told = [
+        sentence(layer_part(session, layer), ": ", noted(note), ".")
+        for layer in session.trace.kernel_layers(session.kernels[place])
+        for note in notes.get(layer, ())
+    ]
+    if told:
+        yield Section("note", "notes", f"kernel:{place}", told)
 
 
 def _in_loops(session: Session, place: int) -> Iterator[Sentence]:

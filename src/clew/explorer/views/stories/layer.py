@@ -11,6 +11,8 @@ from clew.explorer.views.stories.neighbors import neighbors
 from clew.explorer.views.stories.parts import (
     capital,
     code,
+    conversion_section,
+    conversions,
     count,
     duration,
     first_paragraph,
@@ -42,12 +44,15 @@ def layer_story(session: Session, name: str) -> Story:
         match section.kind:
             case "import":
                 sections.append(_import(session, story, section))
+            case "note":
+                sections.append(told(session, section))
             case "kernel" | "end":
                 pass
             case _:
                 sections.append(_pass(session, section))
     if not story.chapters:
         sections.append(_import(session, story, None))
+    sections += conversion_section(session, session.once(conversions).of(name))
     sections += [_kernel(session, share) for share in story.kernels]
     sections += _time(session, name)
     return Story(f"layer:{name}", name, story.op, sections)

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
+from clew.conversions import Conversion, Conversions
 from clew.explorer.schema import Part, Section, Sentence
 from clew.explorer.session import Session
 from clew.explorer.views.refs import wire_ref
@@ -105,6 +106,35 @@ def said(session: Session, phrases: ToldSentence, *, first: bool = False) -> Sen
     return Sentence(parts)
 
 
+def conversion_section(session: Session, rows: Sequence[Conversion]) -> Iterator[Section]:
+    """Yields the steps that change how a value is stored, if there are any."""
+    places = {kernel.name: place for place, kernel in enumerate(session.kernels)}
+    sentences = []
+    for row in rows:
+        name = row.kernel
+        before, _, after = row.ending.partition(name) if name else (row.ending, "", "")
+        where = [kernel_part(session, places[name])] if name in places else []
+        why = f" ({'; '.join(row.why)})" if row.why else ""
+        made = f", inserted by {row.inserted_by}" if row.inserted_by else ""
+        sentences.append(
+            sentence(
+                code(f"{row.step} {row.before} → {row.after}"),
+                [Part(" of "), layer_part(session, row.value)] if row.value else [],
+                [Part(" for "), *layer_parts(session, row.readers)] if row.readers else [],
+                [Part(", the layer "), layer_part(session, row.layer)] if row.layer else [],
+                f", {row.numbers}" if row.numbers else "",
+                f"{made}: {before}", where, f"{after}{why}.",
+            )
+        )  # fmt: skip
+    if sentences:
+        yield Section("layout", "conversions", "", sentences)
+
+
+def conversions(session: Session) -> Conversions:
+    """Returns the build's conversions; for `Session.once`."""
+    return session.compiled.conversions()
+
+
 def capital(text: str) -> str:
     """Returns text with a capital first letter."""
     return text[:1].upper() + text[1:]
@@ -141,7 +171,7 @@ def _three(value: float) -> str:
 def percent(part: float, whole: float) -> str:
     """Returns a share: `12 %`."""
     share = 100 * part / whole if whole else 0.0
-    return f"{share:.0f} %" if share >= 10 or not share else f"{share:.1g} %"
+    return f"{share:.0f} %" if share >= 9.5 or not share else f"{share:.1g} %"
 
 
 def count(number: int, what: str, plural: str = "") -> str:
