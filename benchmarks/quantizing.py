@@ -1,70 +1,63 @@
-"""Errors of static int8: clew, ONNX Runtime and NNCF with the same calibration data.
+"""Static int8 by clew, ONNX Runtime and NNCF, with the same calibration data: errors and speed.
 
-    python benchmarks/quantizing.py --models ocr,vit --samples 64
+    python benchmarks/quantizing.py accuracy --json rows.json --markdown docs/quantize.md
+    python benchmarks/quantizing.py speed --models mobilenet_v2 --json times.json
 
-Models are networks of the zoo, and trained ones that ship inside Python packages. Inputs are
-pictures, written lines, speech, or what the model takes. All quantized models run in clew, whose
-integers are exact, so that only the choice of numbers is compared. Errors are those of the outputs
-on samples that were not used for calibration.
+Models are trained ones that ship inside Python packages, and networks of the zoo. Inputs are those
+of users as far as packages have some (`harness/samples.py`).
+
+`accuracy`: all quantized models run in clew, whose integers are exact, so that only the choice of
+numbers is compared. (ONNX Runtime's products saturate on CPUs without VNNI.) Errors are those of
+the outputs on samples that were not used for calibration. A run goes on where the last one with the
+same JSON file ended; what the peers' files gave is kept while the samples and tools are the same.
+
+`speed`: clew runs the file that it saved, ONNX Runtime and OpenVINO those of ONNX Runtime and NNCF,
+and ONNX Runtime the float file; alternately, best of all calls. `accuracy` must have run before.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import logging
 import math
-import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
-import onnx
-import onnx.version_converter
 import typer
 
 import clew
-import zoo
-from exports.packages import MODELS, NotThere
-from harness.report import progress
-from harness.samples import picture, speech, writing
+from clew.bench.engines import engines
+from clew.bench.interleave import interleaved_ns
+from exports.packages import NotThere
+from harness import int8_peers
+from harness.int8_models import Subject, subjects
+from harness.report import circumstances, fill, markdown, progress
 
 Array = np.ndarray[Any, Any]
-Feed = dict[str, Array]
-_METHODS: Final = ("MinMax", "Entropy", "Percentile")
-_LEAST_SIGNAL: Final = 500  # elements
-_OPSET: Final = 13
+Feed = Mapping[str, Array]
 _NEED_SHAPES: Final = ("U002", "I403")
-_ZOO: Final = (
-    "light_squeezenet",
-    "light_shufflenet",
-    "light_resnet50",
-    "resnet18",
-    "mobilenet_v2",
-    "efficientnet_b0",
-    "vit_tiny",
-    "bert_tiny",
-    "keyword_spotting",
-)
+_WANTED: Final = 0.8  # of the smallest error of a peer, in the mean
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 
 @dataclass
 class Row:
-    """The relative errors for a model, and the seconds that each tool took. An error of None means
-    that the tool failed, for the reason in `notes`.
+    """The relative errors for a model. An error of None means that the tool failed, for the reason
+    in `notes`. `key` is that of the samples and tools; `seconds` are those of `clew.quantize`.
     """
 
     model: str
     trained: bool
+    key: str
     clew: float | None = None
     peers: dict[str, float | None] = field(default_factory=dict)
-    seconds: dict[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    quantized: int = 0
     notes: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -79,45 +72,10 @@ class Row:
         return math.nan if self.clew is None else self.clew / self.best
 
 
-def _sample(name: str, drawn: Mapping[str, Array], rng: np.random.Generator) -> Feed:
-    found: Feed = {}
-    for key, value in drawn.items():
-        if value.dtype != np.float32:
-            found[key] = value
-        elif value.ndim == 4 and value.shape[1] == 3:
-            found[key] = (writing if "ocr" in name else picture)(rng, value.shape)
-        elif value.size >= _LEAST_SIGNAL:
-            found[key] = speech(rng, value.shape)
-        else:
-            found[key] = value
-    return found
-
-
-def _models() -> Iterator[tuple[str, bool, Callable[[], Path], Callable[[int], Feed]]]:
-    """Yields names, whether the model is trained, its file, and samples by seed."""
-    for model in MODELS:
-
-        def trained(seed: int, model: Any = model) -> Feed:
-            drawn = model.draw(seed)
-            return _sample(model.name, drawn, np.random.default_rng((seed, 1)))
-
-        yield model.name, True, model.path, trained
-    for name in _ZOO:
-
-        def drawn(seed: int, name: str = name) -> Feed:
-            found = zoo.inputs(name, seed)
-            image = any(a.ndim == 4 and a.shape[1] == 3 for a in found.values())
-            return _sample(name, found, np.random.default_rng((seed, 1))) if image else found
-
-        yield name, False, partial(_zoo_path, name), drawn
-
-
-def _zoo_path(name: str) -> Path:
-    return Path(zoo.path(name))
-
-
 class _Errors:
-    """Errors of models against the float model, on samples."""
+    """Errors of models against the float model, on samples: the root of the sum of squared
+    differences over that of squares, of the output where it is largest.
+    """
 
     def __init__(self, path: Path, samples: Sequence[Feed]) -> None:
         exact = clew.compile(path, trace=False, tuned=None)
@@ -128,79 +86,46 @@ class _Errors:
         found = clew.compile(model, trace=False, tuned=None)
         squares: dict[str, Array] = {}
         for sample, exact in zip(self._samples, self._exact, strict=True):
-            outputs = found.run(dict(sample))
-            for name, value in exact.items():
+            # By position: NNCF and ONNX Runtime keep the order of outputs, but not all names.
+            results = found.run(dict(sample)).values()
+            for (name, value), result in zip(exact.items(), results, strict=True):
                 if value.dtype.kind == "f":
                     wide = value.astype(np.float64)
-                    pair = np.array([np.sum((outputs[name] - wide) ** 2), np.sum(wide**2)])
+                    pair = np.array([np.sum((result - wide) ** 2), np.sum(wide**2)])
                     squares[name] = squares.get(name, np.zeros(2)) + pair
         return max(math.sqrt(e / s) for e, s in squares.values() if s)
 
 
-def _onnxruntime(path: Path, folder: Path, samples: Sequence[Feed]) -> Iterator[tuple[str, Path]]:
-    from onnxruntime import quantization as ort  # noqa: PLC0415 - only where it is a peer
-    from onnxruntime.quantization.shape_inference import quant_pre_process  # noqa: PLC0415
-
-    class Reader(ort.CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self) -> None:
-            self._left = iter(samples)
-
-        def get_next(self) -> Feed | None:
-            return next(self._left, None)
-
-    prepared = folder / "prepared.onnx"
-    try:
-        quant_pre_process(str(path), str(prepared), skip_symbolic_shape=True)
-    except Exception:  # it fails on some models, and is optional
-        onnx.save(onnx.load(path), prepared)
-    model = onnx.load(prepared)
-    if next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx")) < _OPSET:
-        onnx.save(onnx.version_converter.convert_version(model, _OPSET), prepared)
-    for method in _METHODS:
-        made = folder / f"{method}.onnx"
-        ort.quantize_static(
-            str(prepared),
-            str(made),
-            Reader(),
-            quant_format=ort.QuantFormat.QDQ,
-            per_channel=True,
-            activation_type=ort.QuantType.QUInt8,
-            weight_type=ort.QuantType.QInt8,
-            calibrate_method=getattr(ort.CalibrationMethod, method),
-        )
-        yield f"ORT {method}", made
-
-
-def _nncf(path: Path, folder: Path, samples: Sequence[Feed]) -> Iterator[tuple[str, Path]]:
-    import nncf  # noqa: PLC0415 - only where it is a peer
-
-    found = nncf.quantize(onnx.load(path), nncf.Dataset(list(samples)), subset_size=len(samples))
-    made = folder / "nncf.onnx"
-    onnx.save(found, made)
-    yield "NNCF", made
-
-
 def _measured(
-    name: str, trained: bool, path: Path, draw: Callable[[int], Feed], samples: int, held: int
+    subject: Subject,
+    samples: int,
+    held: int,
+    calibrators: Sequence[str],
+    known: Mapping[str, Row],
 ) -> Row:
-    row = Row(name, trained)
-    calibration = [draw(seed) for seed in range(samples)]
-    errors = _Errors(path, [draw(10_000 + seed) for seed in range(held)])
-    start = time.perf_counter()
+    path, calibration = subject.path(), subject.calibration(samples)
+    row = Row(subject.name, subject.trained, int8_peers.key(path, calibration))
+    errors = _Errors(path, subject.held(held))
+    began = time.perf_counter()
     quantized = _quantized(path, calibration)
-    row.seconds["clew"] = time.perf_counter() - start
+    row.seconds = time.perf_counter() - began
+    row.quantized = len(quantized.parameters)
     row.clew = errors.of(quantized.module)
-    with tempfile.TemporaryDirectory() as folder:
-        for tool, peer in (("ORT", _onnxruntime), ("NNCF", _nncf)):
-            start, said = time.perf_counter(), io.StringIO()
-            try:
-                with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-                    for what, made in peer(path, Path(folder), calibration):
-                        row.peers[what] = errors.of(made)
-            except Exception as error:  # any failure of a peer is a result
-                row.peers.setdefault(tool, None)
-                row.notes[tool] = f"{type(error).__name__}: {str(error)[:200]}"
-            row.seconds[tool] = time.perf_counter() - start
+    try:
+        quantized.save(int8_peers.folder(row.key) / "clew.onnx")
+    except clew.ClewError as error:
+        row.notes["clew"] = str(error)[:200]
+    before = known.get(subject.name)
+    if before is not None and before.key == row.key:
+        row.peers, row.notes = before.peers, {**before.notes, **row.notes}
+    for peer in int8_peers.peers(subject.transformer, calibrators):
+        if peer.shown in row.peers:
+            continue
+        try:
+            row.peers[peer.shown] = errors.of(int8_peers.made(peer, path, calibration, row.key))
+        except Exception as error:  # any failure of a peer is a result
+            row.peers[peer.shown] = None
+            row.notes[peer.shown] = f"{type(error).__name__}: {str(error)[:200]}"
     return row
 
 
@@ -214,55 +139,153 @@ def _quantized(path: Path, calibration: Sequence[Feed]) -> clew.Quantized:
         return clew.quantize(path, calibration, inputs=shapes)
 
 
+def summary(rows: Sequence[Row]) -> str:
+    """Returns how clew's errors compare to the smallest of the peers'."""
+    ratios = [r.ratio for r in rows if math.isfinite(r.ratio)]
+    if not ratios:
+        return "No model that clew and a peer quantized."
+    mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+    least = sum(r <= 1 for r in ratios)
+    return (
+        f"clew ÷ smallest of a peer: geometric mean {mean:.2f}, "
+        f"no larger on {least} of {len(ratios)} models."
+    )
+
+
 def table(rows: Sequence[Row]) -> str:
-    """Returns the rows as Markdown."""
+    """Returns the errors as Markdown."""
     tools = list(dict.fromkeys(t for r in rows for t in r.peers))
-    lines = [
-        f"| model | clew | {' | '.join(tools)} | clew ÷ best |",
-        f"| --- | ---: |{' ---: |' * len(tools)} ---: |",
-    ]
 
     def shown(value: float | None) -> str:
         return "fails" if value is None else f"{value:.4f}"
 
-    for r in rows:
-        peers = " | ".join(shown(r.peers[t]) if t in r.peers else "" for t in tools)
-        lines.append(f"| {r.model} | {shown(r.clew)} | {peers} | {r.ratio:.2f} |")
-    ratios = [r.ratio for r in rows if math.isfinite(r.ratio)]
-    if ratios:
-        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
-        least = sum(r <= 1 for r in ratios)
-        lines.append("")
-        lines.append(
-            f"Geometric mean of clew ÷ best {mean:.2f}; no larger on {least} of {len(ratios)}."
-        )
-    return "\n".join(lines)
+    lines = [
+        [
+            r.model,
+            "trained" if r.trained else "drawn",
+            shown(r.clew),
+            *(shown(r.peers[t]) if t in r.peers else "–" for t in tools),
+            f"{r.ratio:.2f}" if math.isfinite(r.ratio) else "–",
+        ]
+        for r in rows
+    ]
+    return markdown(["model", "weights", "clew", *tools, "clew ÷ best"], lines, numbers=2)
 
 
-def main(
-    models: Annotated[str, typer.Option(help="Parts of names, separated by commas.")] = "",
+def _wanted(models: str) -> list[Subject]:
+    parts = [part for part in models.split(",") if part]
+    return [s for s in subjects() if not parts or any(part in s.name for part in parts)]
+
+
+_MODELS = Annotated[str, typer.Option(help="Parts of names, separated by commas.")]
+_JSON = Annotated[Path | None, typer.Option("--json", help="Also write the rows here.")]
+_DOCUMENT = Annotated[
+    Path | None, typer.Option("--markdown", help="Also put the table into this document.")
+]
+
+
+@app.command()
+def accuracy(
+    models: _MODELS = "",
     samples: Annotated[int, typer.Option(min=1, help="Samples for calibration.")] = 64,
-    held: Annotated[int, typer.Option(min=1, help="Samples for the errors.")] = 24,
-    into: Annotated[Path | None, typer.Option("--json", help="Also write the rows here.")] = None,
+    held: Annotated[int, typer.Option(min=1, help="Samples for the errors.")] = 32,
+    calibrators: Annotated[str, typer.Option(help="Of ONNX Runtime.")] = ",".join(
+        int8_peers.CALIBRATORS
+    ),
+    into: _JSON = None,
+    document: _DOCUMENT = None,
 ) -> None:
     """Compares the errors of quantized models and prints a table."""
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)
-    wanted = [part for part in models.split(",") if part]
-    rows: list[Row] = []
-    for name, trained, path, draw in _models():
-        if wanted and not any(part in name for part in wanted):
-            continue
-        progress.print(name)
+    rows: dict[str, Row] = {}
+    if into is not None and into.exists():
+        rows = {r["model"]: Row(**r) for r in json.loads(into.read_text())}
+    for subject in _wanted(models):
+        progress.print(subject.name)
         try:
-            rows.append(_measured(name, trained, path(), draw, samples, held))
+            rows[subject.name] = _measured(subject, samples, held, calibrators.split(","), rows)
         except (NotThere, clew.ClewError) as error:
-            progress.print(f"{name}: {error}", markup=False)
+            progress.print(f"{subject.name}: {error}", markup=False)
             continue
         if into is not None:
-            into.write_text(json.dumps([asdict(r) for r in rows], indent=1))
-    print(table(rows))
+            into.write_text(json.dumps([asdict(r) for r in rows.values()], indent=1))
+    names = [s.name for s in subjects()]
+    found = sorted(rows.values(), key=lambda r: names.index(r.model))
+    text = f"{summary(found)}\n\n{table(found)}"
+    print(text)
+    if document is not None:
+        fill(document, "quantizing accuracy", text)
+
+
+@dataclass
+class Times:
+    """The best times of calls in ms, by the column of the table."""
+
+    model: str
+    best_ms: dict[str, float]
+
+    def cells(self, columns: Sequence[str]) -> list[str]:
+        """Returns the row of a table."""
+        own = self.best_ms["clew"]
+        peers = [t for n, t in self.best_ms.items() if n not in ("clew", "ORT floats")]
+        times = [f"{self.best_ms[c]:.3f}" if c in self.best_ms else "–" for c in columns]
+        return [self.model, *times, f"{min(peers) / own:.2f}" if peers else "–"]
+
+
+def _timed(subject: Subject, samples: int, rounds: int) -> Times:
+    path, calibration = subject.path(), subject.calibration(samples)
+    key, feed = int8_peers.key(path, calibration), dict(subject.held(1)[0])
+    known = engines()
+    files = {"clew": ("clew", int8_peers.folder(key) / "clew.onnx")}
+    for peer in int8_peers.peers(transformer=False):
+        if peer.shown in ("ORT MinMax", "NNCF"):
+            files[peer.shown] = (peer.engine, int8_peers.file_of(peer, key))
+    files["ORT floats"] = ("onnxruntime", path)
+    runs = {}
+    for name, (engine, file) in files.items():
+        try:
+            run = known[engine].prepare(file, 1, "auto").run
+            run(feed)
+        except Exception as error:  # any failure of an engine is a result
+            progress.print(f"{name}: {type(error).__name__}: {str(error)[:200]}", markup=False)
+            continue
+        runs[name] = lambda run=run: run(feed)
+    times = interleaved_ns(runs, rounds)
+    return Times(subject.name, {name: min(each) / 1e6 for name, each in times.items()})
+
+
+@app.command()
+def speed(
+    models: _MODELS = "",
+    samples: Annotated[int, typer.Option(min=1, help="Samples for calibration.")] = 64,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of each engine.")] = 12,
+    into: _JSON = None,
+    document: _DOCUMENT = None,
+) -> None:
+    """Times the files that `accuracy` made, each in its own engine, on one thread."""
+    warnings.filterwarnings("ignore")
+    rows: dict[str, Times] = {}
+    if into is not None and into.exists():
+        rows = {r["model"]: Times(**r) for r in json.loads(into.read_text())}
+    for subject in _wanted(models) if models else []:
+        progress.print(subject.name)
+        found = _timed(subject, samples, rounds)
+        if "clew" in found.best_ms:
+            rows[subject.name] = found
+        if into is not None:
+            into.write_text(json.dumps([asdict(r) for r in rows.values()], indent=1))
+    columns = ("clew", "ORT MinMax", "NNCF", "ORT floats")
+    engine = {"clew": "clew", "NNCF": "NNCF in OpenVINO"}
+    headers = ["model", *(f"{engine.get(c, c)}, ms" for c in columns), "fastest int8 peer ÷ clew"]
+    names = [s.name for s in subjects()]
+    lines = sorted(rows.values(), key=lambda r: names.index(r.model))
+    text = markdown(headers, [r.cells(columns) for r in lines], numbers=1)
+    text = f"{circumstances()}\n\n{text}"
+    print(text)
+    if document is not None:
+        fill(document, "quantizing speed", text)
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

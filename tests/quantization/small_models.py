@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -70,3 +70,54 @@ def stack(weights: Sequence[Array], rows: int = 4) -> ModelProto:
     nodes.pop()
     shapes = {"x": [rows, size]}, {f"y{len(weights) - 1}": [rows, size]}
     return model(nodes, *shapes, {f"w{n}": w for n, w in enumerate(weights)})
+
+
+def transformer(
+    culprits: Collection[str] = (), blocks: int = 2, width: int = 16, rows: int = 6, by: float = 400
+) -> ModelProto:
+    """Returns pre-norm blocks `b0`, `b1`, ..., each with products `q`, `k`, `v`, `out`, `up` and
+    `down`. The operand of each culprit (`b1.out`, say) has three channels of large numbers, with
+    small weights for them, so that the network computes the same.
+    """
+    nodes: list[NodeProto] = []
+    constants: dict[str, Array] = {}
+    large = [2, 7, 11]
+    value = "x"
+
+    def product(name: str, operand: str, size: tuple[int, int], seed: int) -> str:
+        constants[f"{name}.w"] = drawn(*size, seed=seed, scale=size[0] ** -0.5)
+        nodes.append(node("MatMul", [operand, f"{name}.w"], [f"{name}.y"], name=name))
+        return f"{name}.y"
+
+    def norm(name: str, operand: str, seed: int) -> str:
+        constants[f"{name}.g"] = 1 + drawn(width, seed=seed, scale=0.1)
+        constants[f"{name}.b"] = drawn(width, seed=seed + 1, scale=0.1)
+        given = [operand, f"{name}.g", f"{name}.b"]
+        nodes.append(node("LayerNormalization", given, [f"{name}.y"], name=name))
+        return f"{name}.y"
+
+    for n in range(blocks):
+        b, seed = f"b{n}", 100 * n
+        normed = norm(f"{b}.norm1", value, seed)
+        q, k, v = (product(f"{b}.{p}", normed, (width, width), seed + m + 10)
+                   for m, p in enumerate("qkv"))  # fmt: skip
+        nodes += [
+            node("Transpose", [k], [f"{b}.kt"], name=f"{b}.turn", perm=[1, 0]),
+            node("MatMul", [q, f"{b}.kt"], [f"{b}.scores"], name=f"{b}.scores"),
+            node("Softmax", [f"{b}.scores"], [f"{b}.p"], name=f"{b}.softmax", axis=-1),
+            node("MatMul", [f"{b}.p", v], [f"{b}.context"], name=f"{b}.mix"),
+        ]
+        out = product(f"{b}.out", f"{b}.context", (width, width), seed + 20)
+        nodes.append(node("Add", [value, out], [f"{b}.r1"], name=f"{b}.add1"))
+        up = product(f"{b}.up", norm(f"{b}.norm2", f"{b}.r1", seed + 4), (width, 2 * width), seed)
+        nodes.append(node("Relu", [up], [f"{b}.act"], name=f"{b}.relu"))
+        down = product(f"{b}.down", f"{b}.act", (2 * width, width), seed + 30)
+        nodes.append(node("Add", [f"{b}.r1", down], [f"{b}.r2"], name=f"{b}.add2"))
+        value = f"{b}.r2"
+    makers = {"out": ("v.w",), "down": ("up.w",), "up": ("norm2.g", "norm2.b")}
+    for culprit in culprits:
+        block, layer = culprit.split(".")
+        for maker in makers[layer]:
+            constants[f"{block}.{maker}"][..., large] *= by
+        constants[f"{culprit}.w"][large] /= by
+    return model(nodes, {"x": [rows, width]}, {value: [rows, width]}, constants)

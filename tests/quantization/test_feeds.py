@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+import weakref
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,10 +55,26 @@ def archive(path: Path) -> Path:
     return path / "all.npz"
 
 
+class Numbered:
+    """Calls that are made when they are asked for, as of a data set."""
+
+    def __init__(self, calls: Sequence[Any]) -> None:
+        self.calls = calls
+        self.read: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.calls)
+
+    def __getitem__(self, number: int) -> Any:
+        self.read.append(number)
+        return {n: a.copy() for n, a in self.calls[number].items()}
+
+
 FORMS: dict[str, Callable[[Path], Any]] = {
     "mappings": lambda _: rows(),
     "tuples": lambda _: [(r["x"], r["y"]) for r in rows()],
     "iterator": lambda _: iter(rows()),
+    "by number": lambda _: Numbered(rows()),
     "arrays by name": lambda _: {"x": X, "y": Y},
     "folder": folder,
     "name of a folder": lambda path: str(folder(path)),
@@ -76,6 +94,38 @@ def test_each_form_says_the_same(form: str, tmp_path: Path) -> None:
 def test_an_array_is_divided_by_the_batch() -> None:
     assert quantized(X, one_input()).recipe.samples == 3
     assert quantized([X[:2], X[2:4]], one_input()).recipe.samples == 2
+
+
+def test_a_folder_is_not_held_in_memory(tmp_path: Path) -> None:
+    """Of calls that are read by number, no two are alive at a time."""
+    alive: list[weakref.ref[Any]] = []
+
+    class Large(Numbered):
+        def __getitem__(self, number: int) -> Any:
+            gc.collect()
+            assert sum(r() is not None for r in alive) <= 2 * 2  # the last call's, and this one's
+            found = super().__getitem__(number)
+            alive.extend(weakref.ref(a) for a in found.values())
+            return found
+
+    data = Large(rows() * 4)
+    found = quantized(data)
+    assert found.recipe.samples == 24
+    assert data.read[:24] == list(range(24))
+    assert data.read.count(5) > 2
+
+
+def test_data_that_change_from_pass_to_pass() -> None:
+    class Shuffled(Numbered):
+        def __getitem__(self, number: int) -> Any:
+            found = super().__getitem__(number)
+            return {n: a + len(self.read) for n, a in found.items()}
+
+    with pytest.raises(ClewError) as error:
+        quantized(Shuffled(rows()))
+    assert error.value.code == "I394"
+    assert "sample 0 is not the same" in str(error.value)
+    assert quantized(list(Shuffled(rows()))).recipe.samples == 6
 
 
 def test_drawn_data_are_warned_of() -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 from onnx import ModelProto
-from small_models import drawn, stack
+from small_models import drawn, stack, transformer
 
 import clew
 from clew.quantization import FloatSet, Quantized, Scheme
@@ -18,18 +18,12 @@ from clew.support.errors import ClewError
 Array = NDArray[Any]
 SIZE, LAYERS = 16, 5
 PLAIN = Scheme(migration=False)
-LARGE = [3, 8, 11]
 DATA = drawn(24, SIZE, seed=50)
 
 
-def network(culprits: Collection[int] = ()) -> ModelProto:
-    """A network of dense layers. The operand of each culprit has channels of large numbers, with
-    small weights for them, so that the network computes the same.
-    """
+def network() -> ModelProto:
+    """A network of dense layers."""
     weights = [drawn(SIZE, SIZE, seed=n, scale=(2 / SIZE) ** 0.5) for n in range(LAYERS)]
-    for n in culprits:
-        weights[n - 1][:, LARGE] *= 400
-        weights[n][LARGE] /= 400
     return stack(weights)
 
 
@@ -43,8 +37,8 @@ def error(q: Quantized) -> float:
     return float(np.linalg.norm(found - wanted) / np.linalg.norm(wanted))
 
 
-def quantized(culprits: Collection[int] = (), **more: Any) -> Quantized:
-    return clew.quantize(network(culprits), DATA, **{"scheme": PLAIN, "threads": 1, **more})
+def quantized(**more: Any) -> Quantized:
+    return clew.quantize(network(), DATA, **{"scheme": PLAIN, "threads": 1, **more})
 
 
 def floats_of(q: Quantized) -> FloatSet:
@@ -83,13 +77,46 @@ def test_none_of_the_set_can_be_left_out() -> None:
         assert "evaluations" in text
 
 
-@pytest.mark.parametrize("culprits", [(2,), (1, 4), (1, 2, 4)])
-def test_exactly_the_culprits_are_named(culprits: tuple[int, ...]) -> None:
-    usual = quantized().error
-    assert usual is not None
-    floats = floats_of(quantized(culprits, max_error=1.5 * usual))
-    assert sorted(floats.layers) == [f"fc{n}" for n in culprits]
-    assert floats.whole > 2 * usual
+PLANTINGS = (
+    ("b0.out",),
+    ("b1.up", "b1.down"),
+    ("b0.up", "b1.out", "b1.down"),
+    *(
+        pytest.param(each, marks=pytest.mark.exhaustive)
+        for each in (
+            ("b1.out",),
+            ("b0.down",),
+            ("b1.up",),
+            ("b0.out", "b0.up"),
+            ("b0.down", "b1.out"),
+            ("b0.out", "b0.down", "b1.up"),
+            ("b0.up", "b1.up", "b1.down"),
+        )
+    ),
+)
+TOKENS = drawn(96, 16, seed=60)
+
+
+@cache
+def usual() -> float:
+    """The error of int8 where nothing is planted."""
+    found = clew.quantize(transformer(), TOKENS, scheme=PLAIN, threads=1).error
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("culprits", PLANTINGS, ids=lambda each: " ".join(each))
+def test_exactly_the_culprits_are_named(culprits: tuple[str, ...]) -> None:
+    """A transformer with channels of large numbers in the operands of some of its 12 products."""
+    network = transformer(culprits)
+    bound = 2 * usual()
+    found = clew.quantize(network, TOKENS, scheme=PLAIN, max_error=bound, threads=1)
+    floats = floats_of(found)
+    assert sorted(floats.layers) == sorted(culprits)
+    assert floats.whole > 2 * bound
+    assert floats.figure <= bound
+    assert [p.layer for p in floats.proof] == list(floats.layers)
+    assert all(p.figure > bound for p in floats.proof)
 
 
 def test_a_bound_that_holds_needs_no_layer() -> None:

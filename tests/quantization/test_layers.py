@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from reference import convolved, data_integers, expected, weight_integers
 from small_models import convolutional, drawn, model, node
 
 import clew
 from clew.frontends import load_or_defer
 from clew.quantization import Quantized, Scheme, Where
-from clew.quantization.parameters import Parameters
 from clew.support.errors import ClewError, InputError
 
 Array = NDArray[Any]
@@ -35,38 +35,6 @@ def one_conv(groups: int = 1, channels: int = 4) -> Any:
     attrs = {"group": groups, "pads": [1, 1, 1, 1], "strides": [2, 2]}
     nodes = [node("Conv", ["x", "w", "b"], ["y"], name="conv", **attrs)]
     return model(nodes, {"x": [1, channels, 6, 6]}, {"y": [1, 8, 3, 3]}, constants)
-
-
-def weight_integers(w: Array, axis: int, scheme: Scheme) -> tuple[Array, Array, Array]:
-    """Returns the integers, scales and zero points of `minmax` weights."""
-    rows = np.moveaxis(w, axis, 0).reshape(w.shape[axis], -1).astype(np.float64)
-    rows = rows.reshape(1, -1) if scheme.granularity == "tensor" else rows
-    low, high = scheme.weight_limits
-    if scheme.weights == "i8":
-        scales, zeros = np.abs(rows).max(1) / high, np.zeros(len(rows))
-    else:
-        least, most = np.minimum(rows.min(1), 0), np.maximum(rows.max(1), 0)
-        scales = (most - least) / (high - low)
-        zeros = np.clip(np.rint(low - least / scales), low, high)
-    along = [1] * w.ndim
-    along[axis] = -1
-    s, z = scales.astype("f").reshape(along), zeros.reshape(along)
-    return np.clip(np.rint(w / s) + z, low, high), scales.astype("f"), zeros
-
-
-def data_integers(x: Array, p: Parameters) -> Array:
-    """Returns the integers of an operand, less the zero point."""
-    low, high = {"u8": (0, 255), "i8": (-128, 127)}[p.grid.dtype]
-    steps = np.clip(np.rint(x / np.float32(p.grid.scale)) + p.grid.zero, low, high)
-    return steps.astype(np.int64) - p.grid.zero
-
-
-def expected(sums: Array, p: Parameters, scales: Array, bias: Array | None) -> Array:
-    """Returns a layer's result for sums of products of integers, channels last."""
-    scale = (np.float32(p.grid.scale) * scales).astype("f")
-    if bias is not None:
-        sums = sums + np.rint(bias.astype(np.float64) / scale).astype(np.int64)
-    return sums.astype("f") * scale
 
 
 def result(q: Quantized, x: Array) -> Array:
@@ -122,16 +90,11 @@ def test_convolutions_compute_what_numpy_does(name: str, groups: int) -> None:
     w, scales, zeros = weight_integers(p.site.weight.data, 0, scheme)
     np.testing.assert_array_equal(p.weight, w)
     x = data[:1]
-    padded = np.pad(data_integers(x, p), [(0, 0), (0, 0), (1, 1), (1, 1)])
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))[:, :, ::2, ::2]
     whole = (w - zeros.reshape(-1, 1, 1, 1)).astype(np.int64)
-    parts = [
-        np.einsum("nchwij,ocij->nhwo", windows[:, c], k)
-        for c, k in zip(np.split(np.arange(channels), groups), np.split(whole, groups), strict=True)
-    ]
+    sums = convolved(data_integers(x, p), whole, 2, 1, groups)
     assert p.site.bias_constant is not None
     bias = p.site.bias_constant.data.reshape(-1)
-    wanted = expected(np.concatenate(parts, -1), p, scales, bias)
+    wanted = expected(sums, p, scales, bias)
     # Groups of several channels are multiplied as floats (see NarrowIntegers).
     near = 1e-6 * np.abs(wanted).max() if groups == 2 else 0
     np.testing.assert_allclose(result(q, x), np.moveaxis(wanted, -1, 1), rtol=0, atol=near)

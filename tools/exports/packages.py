@@ -1,7 +1,7 @@
-"""Trained models that ship inside ordinary Python packages.
+"""Trained models, and pictures, that ship inside ordinary Python packages.
 
-The packages are downloaded, not installed, and only the models in them are unpacked, into
-`.cache/packages`. Nothing of theirs is run.
+The packages are downloaded, not installed, and only the models and pictures in them are unpacked,
+into `.cache/packages`. Nothing of theirs is run.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,7 @@ from zoo.entries import Array
 
 _FOLDER: Final = Path(__file__).parents[2] / ".cache" / "packages"
 _SECONDS: Final = 60.0
+_UNPACKED: Final = (".onnx", ".png", ".jpg")
 Draw = Callable[[np.random.Generator, tuple[int, ...]], Array]
 
 
@@ -31,11 +32,14 @@ class NotThere(Exception):
 
 @dataclass(frozen=True)
 class Packaged:
-    """One model: the package, its path in the package, and the form of its inputs."""
+    """One model: the package, its path in the package, and the form of its inputs. `kinds` says, by
+    input, what users give it: a kind of `harness.samples`.
+    """
 
     package: str
     member: str
     inputs: Mapping[str, tuple[tuple[int, ...], Draw]]
+    kinds: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -50,33 +54,33 @@ class Packaged:
 
     def path(self) -> Path:
         """Returns the file, downloaded if it is not there. Raises NotThere."""
-        return unpacked(self.package, self.member)
+        return file_in(self.package, self.member)
 
 
-def unpacked(package: str, member: str) -> Path:
+def file_in(package: str, member: str) -> Path:
     """Returns a file of a package, downloaded if it is not there. Raises NotThere."""
-    target = _FOLDER / package.replace("==", "-") / member
-    if not target.exists():
-        _unpack(package, target.parents[len(Path(member).parts) - 1], target.suffix)
-    if not target.exists():
+    folder = _FOLDER / package.replace("==", "-")
+    if not (folder / member).exists():
+        _unpack(package, folder, (*_UNPACKED, Path(member).suffix))
+    if not (folder / member).exists():
         raise NotThere(f"{package} has no {member}")
-    return target
+    return folder / member
 
 
 _failed: Final[list[str]] = []  # why the first download failed: no other is tried then
 
 
-def _unpack(package: str, folder: Path, suffix: str) -> None:
+def _unpack(package: str, folder: Path, suffixes: tuple[str, ...]) -> None:
     if _failed:
         raise NotThere(_failed[0])
     try:
-        _download(package, folder, suffix)
+        _download(package, folder, suffixes)
     except NotThere as error:
         _failed.append(str(error))
         raise
 
 
-def _download(package: str, folder: Path, suffix: str) -> None:
+def _download(package: str, folder: Path, suffixes: tuple[str, ...]) -> None:
     wheels = folder / "wheel"
     client = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "-d", str(wheels)]
     try:
@@ -89,7 +93,7 @@ def _download(package: str, folder: Path, suffix: str) -> None:
     if ended.returncode or not found:
         raise NotThere(f"{package} cannot be downloaded: {ended.stderr.strip()[-200:]}")
     with zipfile.ZipFile(found[0]) as archive:
-        members = [m for m in archive.namelist() if m.endswith(suffix) and ".." not in m]
+        members = [m for m in archive.namelist() if m.endswith(suffixes) and ".." not in m]
         archive.extractall(folder, members)
     found[0].unlink()
 
@@ -129,44 +133,52 @@ def _rate(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 def _models() -> Iterator[Packaged]:
     ocr = "rapidocr-onnxruntime==1.4.4"
-    for member, shape in (
-        ("ch_PP-OCRv4_det_infer", (1, 3, 160, 160)),
-        ("ch_PP-OCRv4_rec_infer", (1, 3, 48, 160)),
-        ("ch_ppocr_mobile_v2.0_cls_infer", (1, 3, 48, 192)),
+    for member, shape, kind in (
+        ("ch_PP-OCRv4_det_infer", (1, 3, 160, 160), "page"),
+        ("ch_PP-OCRv4_rec_infer", (1, 3, 48, 160), "line"),
+        ("ch_ppocr_mobile_v2.0_cls_infer", (1, 3, 48, 192), "line"),
     ):
         path = f"rapidocr_onnxruntime/models/{member}.onnx"
-        yield Packaged(ocr, path, {"x": (shape, _image)})
+        yield Packaged(ocr, path, {"x": (shape, _image)}, {"x": kind})
     mos = "speechmos==0.0.1.1"
     for run, width in (("1663829550", 64), ("1663915512", 64), ("1668423760", 96)):
         yield Packaged(
             mos,
             f"speechmos/aecmos_models/Run_{run}_Stage_0.onnx",
             {"input": ((1, 3, 200, 160), _signal), "h0": ((4, 1, width), _signal)},
+            {"input": "mel spectrum"},
         )
-    for model, size in (
-        ("dnsmos_models/bak_ovr", (1, 901, 161)),
-        ("dnsmos_models/sig", (1, 901, 161)),
-        ("dnsmos_models/sig_bak_ovr", (1, 144160)),
-        ("dnsmos_models/model_v8", (1, 900, 120)),
-        ("pdnsmos_models/sig_bak_ovr", (1, 144160)),
+    for model, size, kind in (
+        ("dnsmos_models/bak_ovr", (1, 901, 161), "log spectrum"),
+        ("dnsmos_models/sig", (1, 901, 161), "log spectrum"),
+        ("dnsmos_models/sig_bak_ovr", (1, 144160), "speech"),
+        ("dnsmos_models/model_v8", (1, 900, 120), "mel spectrum"),
+        ("pdnsmos_models/sig_bak_ovr", (1, 144160), "speech"),
     ):
-        yield Packaged(mos, f"speechmos/{model}.onnx", {"input_1": (size, _signal)})
+        inputs = {"input_1": (size, _signal)}
+        yield Packaged(mos, f"speechmos/{model}.onnx", inputs, {"input_1": kind})
     yield Packaged(
         mos,
         "speechmos/plcmos_models/plcmos_v2.onnx",
         {"degraded_audio": ((1, 1, 100, 257), _signal), "rater_embed": ((1, 64), _signal)},
+        {"degraded_audio": "compressed spectrum"},
     )
     yield Packaged(
-        "magika==1.0.3", "magika/models/standard_v3_3/model.onnx", {"bytes": ((1, 2048), _bytes)}
+        "magika==1.0.3",
+        "magika/models/standard_v3_3/model.onnx",
+        {"bytes": ((1, 2048), _bytes)},
+        {"bytes": "file"},
     )
     yield Packaged(
         "basic-pitch==0.4.0",
         "basic_pitch/saved_models/icassp_2022/nmp.onnx",
         {"serving_default_input_2:0": ((1, 43844, 1), _signal)},
+        {"serving_default_input_2:0": "speech"},
     )
     state = {"state": ((2, 1, 128), _signal)}
     signal = {"input": ((1, 576), _signal)}
     rate = {"sr": ((), _rate)}
+    voice = {"input": "speech"}
     for member, given in (
         ("silero_vad", {**signal, **state, **rate}),
         ("silero_vad_16k_op15", {**signal, **state, **rate}),
@@ -175,8 +187,13 @@ def _models() -> Iterator[Packaged]:
         ("silero_vad_openvino_16k", {**signal, **state}),
         ("silero_vad_16k_sequence", _voice()),
     ):
-        yield Packaged("silero-vad==6.2.3", f"silero_vad/data/{member}.onnx", given)
-    yield Packaged("faster-whisper==1.2.1", "faster_whisper/assets/silero_vad_v6.onnx", _voice())
+        yield Packaged("silero-vad==6.2.3", f"silero_vad/data/{member}.onnx", given, voice)
+    path = "faster_whisper/assets/silero_vad_v6.onnx"
+    yield Packaged("faster-whisper==1.2.1", path, _voice(), voice)
+    pixels = {"images": ((1, 3, 320, 320), _image)}
+    yield Packaged("nudenet==3.4.2", "nudenet/320n.onnx", pixels, {"images": "pixels"})
+    gray = {"input1": ((1, 1, 64, 160), _image)}
+    yield Packaged("ddddocr==1.6.1", "ddddocr/common_old.onnx", gray, {"input1": "line"})
 
 
 def _voice() -> dict[str, tuple[tuple[int, ...], Draw]]:

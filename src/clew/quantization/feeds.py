@@ -1,11 +1,16 @@
-"""Calibration data: inputs of calls, from arrays, iterators, folders of `.npz` files, or drawn."""
+"""Calibration data: inputs of calls, from arrays, iterators, folders of `.npz` files, or drawn.
+
+Calibration goes over the data several times. Folders, and sequences that are no lists, are read
+anew each time, a call at a time, so that they may be larger than memory.
+"""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol, overload, runtime_checkable
 
 import numpy as np
 
@@ -21,12 +26,110 @@ _DRAWN_COUNT: Final = 64
 Feed = Mapping[str, Any]
 
 
-def feeds_of(model: CompiledModel, given: Any, *, seed: int = 0) -> list[Feed]:
+@runtime_checkable
+class _Indexed(Protocol):
+    """Data whose parts can be had by number, as often as needed."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, number: int, /) -> Any: ...
+
+
+class Feeds(Sequence[Feed]):
+    """The inputs of calls. Those in a list are held; others are read whenever they are asked for.
+
+    Of each call that is not held, a checksum is kept, so that data that change from pass to pass
+    are noticed.
+    """
+
+    def __init__(self, model: CompiledModel, calls: _Indexed) -> None:
+        """Reads and checks every call once. Errors: as of `feeds_of`."""
+        self._model, self._calls, self._count = model, calls, len(calls)
+        self._held: list[Feed] = []
+        self._sums: list[int] = []
+        for number in range(self._count):
+            feed = self._read(number)
+            if isinstance(calls, list):
+                self._held.append(feed)
+            else:
+                self._sums.append(_checksum(feed))
+        if not self._count:
+            raise InputError(
+                "I392", "there are no calibration data", hint="give at least one sample"
+            )
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: int, /) -> Feed: ...
+
+    @overload
+    def __getitem__(self, number: slice, /) -> Sequence[Feed]: ...
+
+    def __getitem__(self, number: int | slice, /) -> Feed | Sequence[Feed]:
+        if isinstance(number, slice):
+            return _Part(self, range(len(self))[number])
+        return self._again(range(len(self))[number])
+
+    def _again(self, number: int) -> Feed:
+        if self._held:
+            return self._held[number]
+        found = self._read(number)
+        if _checksum(found) != self._sums[number]:
+            raise InputError(
+                "I394",
+                f"sample {number} is not the same when it is read again",
+                hint="give list(data), which holds it in memory",
+            )
+        return found
+
+    def _read(self, number: int) -> Feed:
+        return _named(self._model, number, self._calls[number])
+
+
+class _Part(Sequence[Feed]):
+    """Some of the calls."""
+
+    def __init__(self, feeds: Feeds, numbers: Sequence[int]) -> None:
+        self._feeds, self._numbers = feeds, numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, number: Any, /) -> Any:
+        if isinstance(number, slice):
+            return _Part(self._feeds, self._numbers[number])
+        return self._feeds[self._numbers[number]]
+
+
+class _Read(Sequence[Any]):
+    """Calls that a function gives by number."""
+
+    def __init__(self, count: int, read: Callable[[int], Any]) -> None:
+        self._count, self._read = count, read
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any, /) -> Any:
+        return self._read(number)
+
+
+def _checksum(feed: Feed) -> int:
+    found = 0
+    for name in sorted(feed):
+        found = zlib.crc32(np.ascontiguousarray(feed[name]).tobytes(), found)
+    return found
+
+
+def feeds_of(model: CompiledModel, given: Any, *, seed: int = 0) -> Feeds:
     """Returns the inputs of calls, by name.
 
-    `given` is an iterable of calls' inputs (mappings, tuples, or the only input); an array, or a
-    mapping of arrays, with many samples along the first axis, which is divided into calls; a folder
-    of `.npz` files, one per call; one such file with samples along the first axis; or `drawn`.
+    `given` is an iterable of calls' inputs (mappings, tuples, or the only input), which is held in
+    memory unless its parts can be had by number; an array, or a mapping of arrays, with many
+    samples along the first axis, which is divided into calls; a folder of `.npz` files, one per
+    call; one such file with samples along the first axis; or `drawn`.
 
     Errors: I392 (none), I393 (NaN or infinite), I394 (of the wrong kind), and those of calls.
     """
@@ -39,12 +142,8 @@ def feeds_of(model: CompiledModel, given: Any, *, seed: int = 0) -> list[Feed]:
             ),
             stacklevel=3,
         )
-        drawn = [model.drawn(seed=seed + n) for n in range(_DRAWN_COUNT)]
-        return [dict(zip(model.input_names, each, strict=True)) for each in drawn]
-    found = [_named(model, n, each) for n, each in enumerate(_calls(model, given))]
-    if not found:
-        raise InputError("I392", "there are no calibration data", hint="give at least one sample")
-    return found
+        return Feeds(model, _Read(_DRAWN_COUNT, lambda n: model.drawn(seed=seed + n)))
+    return Feeds(model, _calls(model, given))
 
 
 def _named(model: CompiledModel, number: int, given: Any) -> Feed:
@@ -65,7 +164,7 @@ def _named(model: CompiledModel, number: int, given: Any) -> Feed:
     return named
 
 
-def _calls(model: CompiledModel, given: Any) -> Iterable[Any]:
+def _calls(model: CompiledModel, given: Any) -> _Indexed:
     if isinstance(given, (str, Path)):
         return _files(model, Path(given))
     if isinstance(given, np.ndarray):
@@ -79,8 +178,10 @@ def _calls(model: CompiledModel, given: Any) -> Iterable[Any]:
         return _divided(model, {names[0]: given})
     if isinstance(given, Mapping):
         return _divided(model, given)
-    if isinstance(given, Iterable):
+    if isinstance(given, _Indexed) and not isinstance(given, (list, tuple)):
         return given
+    if isinstance(given, Iterable):
+        return list(given)
     raise InputError(
         "I394",
         f"calibration data cannot be a {type(given).__name__}",
@@ -88,18 +189,18 @@ def _calls(model: CompiledModel, given: Any) -> Iterable[Any]:
     )
 
 
-def _files(model: CompiledModel, path: Path) -> Iterable[Any]:
+def _files(model: CompiledModel, path: Path) -> _Indexed:
     if path.is_dir():
         files = sorted(path.glob("*.npz"))
         if not files:
             raise InputError("I392", f"the folder {path} has no .npz files")
-        return [_arrays(file) for file in files]
+        return _Read(len(files), lambda n: _arrays(files[n]))
     if not path.exists():
         raise InputError("I394", f"there is no file or folder {path}")
     return _divided(model, _arrays(path))
 
 
-def _divided(model: CompiledModel, arrays: Mapping[str, Any]) -> Sequence[Feed]:
+def _divided(model: CompiledModel, arrays: Mapping[str, Any]) -> list[Feed]:
     """Returns calls of arrays that hold many along the first axis, or one call."""
     batches = {s.name: s.shape[0] for s in model.inputs if s.shape}
     lengths = {n: len(a) for n, a in arrays.items() if np.ndim(a)}

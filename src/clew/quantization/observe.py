@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,15 +33,19 @@ def compiled(module: Module, **options: Any) -> CompiledModel:
     return compile(module, **{**options, "trace": False, "instruments": [Unkept()]})
 
 
+def results_of(model: CompiledModel, feed: Feed) -> list[Array]:
+    """Returns the results of a call."""
+    results = model(dict(feed))
+    return [np.asarray(r) for r in (results if len(model.output_names) > 1 else (results,))]
+
+
 def values_of(
-    model: CompiledModel, feeds: Iterable[Feed], say: Callable[[str], None], what: str
+    model: CompiledModel, feeds: Sequence[Feed], say: Callable[[str], None], what: str
 ) -> Iterator[list[Array]]:
     """Yields the results of each call."""
-    every = list(feeds)
-    for number, feed in enumerate(every):
-        say(f"{what}: sample {number + 1} of {len(every)}")
-        results = model(dict(feed))
-        yield [np.asarray(r) for r in (results if len(model.output_names) > 1 else (results,))]
+    for number, feed in enumerate(feeds):
+        say(f"{what}: sample {number + 1} of {len(feeds)}")
+        yield results_of(model, feed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,12 +83,13 @@ class Observer:
         self.feeds = feeds_of(self._model, calibration)
 
     def _values(self, what: str) -> Iterator[list[Array]]:
-        none: Iterator[list[Array]] = iter([[] for _ in self.feeds])
-        runs = values_of(self._model, self.feeds, self._say, what) if self._runs else none
-        for feed, values in zip(self.feeds, runs, strict=True):
-            given = iter(values)
+        for number, feed in enumerate(self.feeds):
+            values: Iterator[Array] = iter(())
+            if self._runs:
+                self._say(f"{what}: sample {number + 1} of {len(self.feeds)}")
+                values = iter(results_of(self._model, feed))
             yield [
-                next(given) if p.value.id in self._inside else np.asarray(feed[p.value.name])  # type: ignore[attr-defined]
+                next(values) if p.value.id in self._inside else np.asarray(feed[p.value.name])  # type: ignore[attr-defined]
                 for p in self._points
             ]
 

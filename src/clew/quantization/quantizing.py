@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from clew import frontends
 from clew.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
+from clew.ir.expr import Call
 from clew.ir.module import Module
+from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.quantization.accumulated import accumulated_errors
 from clew.quantization.feeds import Feed
@@ -98,12 +100,7 @@ def quantize(
     folded = fold_norms(module)
     sites = sites_of(folded.module)
     if not sites:
-        raise InputError(
-            "I402",
-            "the model has no layer that can be quantized",
-            hint="convolutions and matrix products with constant f32 weights, outside of branches "
-            "and loops, can be",
-        )
+        raise _nothing(folded.module)
     extend = extensions_of(options.get("extend", ()))
     options = {**options, "extend": extend, "target": target, "threads": threads}
     if isinstance(recipe, (str, Path)):
@@ -230,6 +227,22 @@ def _depends(model: DeferredModule) -> InputError:
     )
 
 
+def _nothing(module: Module) -> InputError:
+    calls = (n for n in post_order(module.main.body) if isinstance(n, Call))
+    if any(c.op_name == "dequantize" for c in calls):
+        return InputError(
+            "I402",
+            "the model has no layer that can be quantized, and is quantized already",
+            hint="give the model in floats; or compile this one as it is",
+        )
+    return InputError(
+        "I402",
+        "the model has no layer that can be quantized",
+        hint="convolutions and matrix products with constant f32 weights, outside of branches "
+        "and loops, can be",
+    )
+
+
 def _check_bounds(max_error: float | None, metric: Metric | None, max_drop: float | None) -> None:
     if (metric is None) != (max_drop is None):
         raise InputError("I390", "metric= and max_drop= belong together", hint="give both")
@@ -264,7 +277,7 @@ class _Work:
         say: Callable[[str], None],
     ) -> None:
         self._module, self._options, self._say = module, options, say
-        self.feeds: list[Feed] = []
+        self.feeds: Sequence[Feed] = []
         self._sites = [s for s in sites if schemes[s.name] is not None]
         self._schemes = schemes
         self.parameters: list[Parameters] = []

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from clew.ir.expr import Call, Constant, Expr, Var
 from clew.ir.module import Module
+from clew.ir.types import TensorType
 from clew.ir.visit import post_order, users
 from clew.ops.registry import Op
 
@@ -117,6 +118,8 @@ def _channel_axis(call: Call) -> int | None:
     if not isinstance(call.op, Op) or len(call.args) < 2 or not isinstance(call.args[1], Constant):
         return None
     data, weight = call.args[0], call.args[1].tensor
+    if not isinstance(data.type, TensorType):
+        return None  # of unknown rank
     if isinstance(data, Constant) or data.tensor.dtype != "f32" or weight.dtype != "f32":
         return None
     if not math.prod(weight.shape) or not np.isfinite(call.args[1].data).all():
