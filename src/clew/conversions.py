@@ -172,9 +172,8 @@ def _table(rows: Sequence[Conversion]) -> RenderableType:
 
 def _reasons(rows: Sequence[Conversion]) -> Iterator[str]:
     """Yields what passes said, each once, with the number of steps."""
-    said = Counter((row.inserted_by or "".join(row.passes[:1]), w) for row in rows for w in row.why)
-    for (name, why), count in said.items():
-        yield f"{name}: {why} ({counted(count, 'step')})"
+    for why, count in Counter(w for row in rows for w in row.why).items():
+        yield f"{why} ({counted(count, 'step')})"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -11,6 +11,8 @@ import pytest
 from explorer_page import TEXT, ExplorerPage
 from playwright.sync_api import Page, expect
 
+import clew
+
 _SVG = "{http://www.w3.org/2000/svg}"
 _FIGURE = re.compile(r"^[\d.]+ (ns|µs|ms|s)$")
 
@@ -76,6 +78,26 @@ def test_errors_are_compared_when_asked_for(known: ExplorerPage, page: Page) -> 
         button.click()
     expect(legend).to_be_visible(timeout=60_000)
     expect(known.pane("model").locator(".number.hot").first).to_be_visible()
+
+
+def test_quantization_errors_come_with_the_file(
+    explore: Callable[..., ExplorerPage], models: dict[str, Path], page: Page, tmp_path: Path
+) -> None:
+    sample = tuple(clew.compile(models["known"], threads=1).drawn())
+    q = clew.quantize(models["known"], [sample], keep="fc", threads=1)
+    q.save(tmp_path / "int8.onnx")
+    view = explore(tmp_path / "int8.onnx")
+    view.open(["a/model:0", "a/stage:32!graph"], heat="quantization", at="a/layer:conv2")
+    bar = page.locator(".heat-bar")
+    expect(bar).to_contain_text("Quantization error")
+    expect(bar.locator(".legend-ticks span").last).to_contain_text("10")
+    hot = view.pane("model").locator(".number.hot")
+    expect(hot).to_have_count(3)
+    story = page.locator(".sections")
+    expect(story).to_contain_text("1 sample (range by mse)")
+    expect(story).to_contain_text("conversions")
+    view.open(["a/model:0"], at="a/layer:fc")
+    expect(story).to_contain_text("Kept in floats: asked for")
 
 
 def test_roofline_points_lead_to_kernels(measured: ExplorerPage, page: Page) -> None:

@@ -14,9 +14,12 @@ import clew
 from clew.cli import app
 
 
-def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+def command(
+    capsys: pytest.CaptureFixture[str], *arguments: object, name: str = "quantize"
+) -> tuple[int, str, str]:
+    threads = ("1", "1") if name == "diff" else ("1",)
     with pytest.raises(SystemExit) as left:
-        app.main(["quantize", *map(str, arguments), "--threads", "1"])
+        app.main([name, *map(str, arguments), "--threads", *threads])
     captured = capsys.readouterr()
     return int(left.value.code or 0), captured.out, captured.err
 
@@ -46,8 +49,11 @@ def test_a_model_is_quantized_and_said_how(
     made, recipe, report = (tmp_path / n for n in ("int8.onnx", "recipe.json", "report.json"))
     files = ("-o", made, "--save-recipe", recipe, "--report", report)
     data = ("--calibration", tmp_path / "data.npz")
-    code, out, err = command(capsys, model, *data, *files, "--keep-first", 1, "--sensitivities")
+    picture = tmp_path / "errors.svg"
+    more = ("--keep-first", 1, "--sensitivities", "--frontier", picture)
+    code, out, err = command(capsys, model, *data, *files, *more)
     assert code == 0, err
+    assert picture.read_text().startswith("<svg")
     assert "2 layers of 3 quantized" in out
     assert "asked for" in out
     assert all(f"written to {f}" in err for f in (made, recipe, report))
@@ -162,3 +168,24 @@ def test_wrong_use(capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Pa
         left, _, err = command(capsys, model, *given)
         assert left == 1
         assert code in err, err
+
+
+def test_a_quantized_file_is_explained(
+    capsys: pytest.CaptureFixture[str], model: Path, tmp_path: Path
+) -> None:
+    made = tmp_path / "int8.onnx"
+    data = ("--calibration", tmp_path / "data.npz")
+    code, out, err = command(capsys, model, *data, "-o", made, "--times")
+    assert code == 0, err
+    assert "f32 µs" in out
+    assert "a run takes" in out
+    code, out, err = command(capsys, made, "--conversions", "--json", name="trace")
+    assert code == 0, err
+    rows = json.loads(out)
+    assert [r["readers"] for r in rows if r["step"] == "quantize"] == [["fc0"], ["fc1"], ["fc2"]]
+    code, out, err = command(capsys, made, "--layer", "fc1", name="trace")
+    assert "range by mse" in out
+    options = ("--random", "--no-time", "--no-reference", "--bound", "0.0001")
+    code, out, err = command(capsys, model, made, *options, name="diff")
+    assert code == 0, err
+    assert "the first layer off by more than 0.0001 (rms) is fc" in out

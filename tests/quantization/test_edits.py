@@ -10,6 +10,7 @@ from small_models import convolutional, drawn
 
 import clew
 from clew.ir.expr import Constant, Expr
+from clew.quantization import Quantized
 
 DATA = drawn(4, 3, 8, 8)
 NET = clew.load(convolutional())
@@ -21,6 +22,11 @@ def doubled(value: Expr) -> Expr:
 
 def limited(value: Expr) -> Expr:
     return clew.get_op("clip")(value, min=0.0, max=1.0)
+
+
+@pytest.fixture(scope="module")
+def q() -> Quantized:
+    return clew.quantize(NET, DATA, threads=1)
 
 
 def output(module: Any, **options: Any) -> Any:
@@ -41,15 +47,13 @@ def test_before() -> None:
     )
 
 
-def test_after() -> None:
-    q = clew.quantize(NET, DATA, threads=1)
+def test_after(q: Quantized) -> None:
     edited = clew.edit(q.module).insert_after("head", doubled).module
     np.testing.assert_array_equal(output(edited), 2 * output(q.module))
 
 
 @pytest.mark.parametrize("where", ["stem.act", "quantize(stem.act)"])
-def test_around_a_conversion(where: str) -> None:
-    q = clew.quantize(NET, DATA, threads=1)
+def test_around_a_conversion(q: Quantized, where: str) -> None:
     edited = clew.edit(q.module).insert_after(where, limited, name="limit").module
     model = clew.compile(edited, threads=1)
     exact = output(edited, opt_level=0)
@@ -62,8 +66,7 @@ def test_around_a_conversion(where: str) -> None:
     assert "quantized: its operand is u8" in str(model.trace.layer("body.conv"))
 
 
-def test_a_conversion_is_replaced() -> None:
-    q = clew.quantize(NET, DATA, threads=1)
+def test_a_conversion_is_replaced(q: Quantized) -> None:
     edited = clew.edit(q.module).remove("quantize(stem.act)").module
     assert not clew.compile(edited, threads=1).conversions().of("quantize(stem.act)")
     assert clew.compile(edited, threads=1)(DATA[:1]).shape == (1, 6)

@@ -210,7 +210,7 @@ def _or_hidden(report: Rows, layer: LayerDiff) -> str:
     hidden = [
         x.name for x in report.layers if x is not layer and x.numerics and x.numerics.at == layer.a
     ]
-    return f" (or {_shown(hidden)}, whose values are not in memory)" if hidden else ""
+    return f" (or at {_shown(hidden)}, whose values are not in memory)" if hidden else ""
 
 
 def _at(layer: LayerDiff) -> str:

@@ -78,19 +78,21 @@ class Run:
     def __init__(self, side: Side, arrays: Sequence[Any], alone: Collection[str] = ()) -> None:
         self.side = side
         self.arrays = arrays
+        self.ends = dict(_corrections(side, frozenset(alone)))
         self.trips = dict(_round_trips(side, frozenset(alone)))
-        self.trips |= dict(_quantized(side, frozenset(alone)))
+        self.trips |= dict(_quantized(side, frozenset(alone), self.ends))
 
     def known(self, layer: str) -> bool:
         """Whether a run gives a layer's value."""
-        return _tensor_held(self.side, layer) is not None or layer in self.trips
+        end = self.ends.get(layer, layer)
+        return _tensor_held(self.side, end) is not None or layer in self.trips
 
     def _held(self, layer: str) -> int | None:
         """Returns the node that holds a layer's value, or the integers for it."""
         trip = self.trips.get(layer)
         if trip is not None and trip.node is not None:
             return trip.node
-        return self.side.held(layer if trip is None else trip.quantize)
+        return self.side.held(self.ends.get(layer, layer) if trip is None else trip.quantize)
 
     def size_bytes(self, layer: str) -> int:
         """Returns the size of a layer's value; 0 if it is known only during the run."""
@@ -112,7 +114,7 @@ class Run:
             if node is None or node not in found:
                 continue
             trip = self.trips.get(layer)
-            first = self._first(layer if trip is None else trip.quantize)
+            first = self._first(self.ends.get(layer, layer) if trip is None else trip.quantize)
             if trip is not None and trip.step is not None:
                 first = trip.step
             value = self._plain(first, node, found[node], like.get(layer))
@@ -182,19 +184,36 @@ def _round_trips(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, Round
                     break
 
 
-def _quantized(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, RoundTrip]]:
+def _corrections(side: Side, alone: frozenset[str]) -> Iterator[tuple[str, str]]:
+    """Yields quantized layers, and the layers that only this model has and that alone read them and
+    add a constant: the correction of their bias, which a file has as a node of its own.
+    """
+    for name in alone:
+        layer = side.layers[name]
+        reads = set(layer.reads)
+        if layer.kinds != ("add",) or len(layer.parameters) != 1 or len(reads) != 1:
+            continue
+        (source,) = reads
+        if source in side.trace.notes and side.layers[source].feeds == [name]:
+            yield source, name
+
+
+def _quantized(
+    side: Side, alone: frozenset[str], ends: Mapping[str, str]
+) -> Iterator[tuple[str, RoundTrip]]:
     """Yields layers whose results are in memory only as the integers of a `quantize` with constant
-    numbers, which only this model has.
+    numbers, which only this model has. `ends` has the layers that end others.
     """
     first = side.trace.nodes(0)
+    begins = {end: layer for layer, end in ends.items()}
     for name in side.layers:
         for node in side.trace.layer_nodes(0).get(name, ()) if name in alone else ():
             step = first[node]
             if not isinstance(step, Call) or step.op_name != "quantize" or step.attrs.block:
                 continue
             marked = [s.layer for s in step.args[0].span.sources if s.output is not None]
-            source = marked[0] if marked else ""
-            if not source or source in alone or side.held(source) is not None:
+            source = begins.get(marked[0], marked[0]) if marked else ""
+            if not source or source in alone or side.held(ends.get(source, source)) is not None:
                 continue
             held = follow_values(side.trace, 0, [node])[node][0]
             stored = [n for n in held if n in side.outside and _last_type(side, n) is not None]

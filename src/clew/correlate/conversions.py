@@ -141,7 +141,7 @@ class _Finder:
         for stage, record in enumerate(self._trace.stages):
             for remark in record.remarks:
                 if stage and remark.node_id == call.id:
-                    found.append(remark.text)
+                    found.append(f"{remark.pass_name}: {remark.text}")
         return tuple(dict.fromkeys(found))
 
     # --- inserted ---
@@ -185,7 +185,8 @@ class _Finder:
             said: dict[int, list[str]] = {}
             for remark in self._trace.stages[stage].remarks:
                 for link in links.forward(remark.node_id):
-                    said.setdefault(link.new, []).append(remark.text)
+                    text = f"{remark.pass_name}: {remark.text}"
+                    said.setdefault(link.new, []).append(text)
             self._remarks[stage] = said
         said = self._remarks[stage]
         read_by = [n.id for n in self._users_at(stage).get(node, ())]
