@@ -126,7 +126,8 @@ def _minilm() -> tuple[Path, list[Feed]]:
     def make() -> Any:
         network = transformers.BertModel.from_pretrained(folder, attn_implementation="eager")
         ids = torch.ones((1, _TOKENS), dtype=torch.int64)
-        return _called(network, "last_hidden_state"), (ids, ids), ["input_ids", "attention_mask"]
+        mask = torch.ones_like(ids)  # one tensor for both would be one input
+        return _called(network, "last_hidden_state"), (ids, mask), ["input_ids", "attention_mask"]
 
     path = _exported("minilm", make)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -283,6 +284,7 @@ def _measured(name: str, group: int, samples: int, held: int, peers: bool) -> Ro
                 made = make()
                 row.seconds[method] = time.perf_counter() - start
                 row.errors[method] = errors.of(made)
+            progress.print(f"{row.errors[method]:.4f}")
         except Exception as error:  # any failure of a peer is a result
             row.errors[method] = None
             row.notes[method] = f"{type(error).__name__}: {str(error)[:300]}"
