@@ -18,6 +18,7 @@ _ROWS: Final = 1 << 20  # elements that are tried at once: they stay in the cach
 _DAMPING: Final = 0.01  # of the mean of the Gram matrix's diagonal
 _BLOCK: Final = 128  # columns between updates of all columns that follow
 _TINY: Final = float(np.finfo(np.float32).tiny)
+_LEAST_HALF: Final = float(np.finfo(np.float16).tiny)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +53,7 @@ def nearest(
     """Returns the nearest integers of a matrix `[N, K]`, in groups of `size` input channels.
 
     `minmax` takes the extremes of each group, `mse` the scale of the least squared error, weighted
-    by the `importance` of input channels if given.
+    by the `importance` of input channels if given. Scales are numbers of `f16`.
     """
     count, depth = rows.shape
     groups = -(-depth // size)
@@ -74,8 +75,21 @@ def nearest(
         else:
             scales[part], zeros[part] = _with_zeros(values, limits, method, by)
     shape = (count, groups)
+    scales = _in_halves(scales)
     found = Grouped(padded, scales.reshape(shape), zeros.reshape(shape), size)
     return Grouped(_integers(rows, found, limits), found.scales, found.zeros, size)
+
+
+def _in_halves(scales: Array) -> Array:
+    """Returns scales rounded to `f16`, in which kernels keep them, where it has all of its digits
+    for them; 1 for groups of zeros.
+    """
+    known = np.where(np.abs(scales) > _TINY, scales, 1).astype(np.float32)
+    with np.errstate(over="ignore"):
+        halves = known.astype(np.float16).astype(np.float32)
+    whole = (np.abs(known) >= _LEAST_HALF) & np.isfinite(halves)
+    found: Array = np.where(whole, halves, known)
+    return found
 
 
 def _integers(rows: Array, found: Grouped, limits: tuple[int, int]) -> Array:

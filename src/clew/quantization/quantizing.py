@@ -17,6 +17,7 @@ from clew.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Call
 from clew.ir.module import Module
+from clew.ir.types import bits
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.quantization.accumulated import accumulated_errors
@@ -458,7 +459,9 @@ def _rows(
                 zero=None if p.grid is None else p.grid.zero,
             )
             if site.name not in kept:
-                row = replace(row, operand_bits=8, weight_bits=p.scheme.weight_bits)
+                of_weight = min(p.scheme.weight_bits, bits(p.scheme.weights))
+                of_operand = 32 if p.scheme.is_weight_only else 8
+                row = replace(row, operand_bits=of_operand, weight_bits=of_weight)
         if p is not None and work is not None:
             found, local = work.histograms[site.name], work.local[site.name]
             left = local.corrected if p.scheme.bias_correction else local.error
