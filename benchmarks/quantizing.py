@@ -204,9 +204,7 @@ def accuracy(
     for subject in _wanted(models):
         progress.print(subject.name)
         try:
-            rows[subject.name] = _measured(
-                subject, samples, held, calibrators.split(","), rows
-            )
+            rows[subject.name] = _measured(subject, samples, held, calibrators.split(","), rows)
         except (NotThere, clew.ClewError) as error:
             progress.print(f"{subject.name}: {error}", markup=False)
             continue

@@ -66,7 +66,9 @@ def test_only_layers_in_floats_are_quantized(form: str, tmp_path: Path) -> None:
     q.save(tmp_path / "int8.onnx")
     x = {"x": DATA[:4]}
     wanted = q.compile(threads=1).run(x)["y"]
-    np.testing.assert_array_equal(clew.compile(tmp_path / "int8.onnx", threads=1).run(x)["y"], wanted)
+    np.testing.assert_array_equal(
+        clew.compile(tmp_path / "int8.onnx", threads=1).run(x)["y"], wanted
+    )
     kept: dict[str, Any] = {n.name: n for n in onnx.load(tmp_path / "int8.onnx").graph.node}
     for before in network.graph.node:
         if before.name in ("in", "first"):
