@@ -151,4 +151,4 @@ def _nncf(transformer: bool, path: Path, file: Path, samples: Sequence[Feed]) ->
 
 
 def _opset(model: onnx.ModelProto) -> int:
-    return next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    return next(int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx"))

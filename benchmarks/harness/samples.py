@@ -72,7 +72,7 @@ def _made(rng: np.random.Generator, size: int = 480) -> Image.Image:
 
 
 def _crop(rng: np.random.Generator, image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """Returns a random part of a picture, in the proportions of `size`, which is (width, height)."""
+    """Returns a random part of a picture, scaled to `size`, which is (width, height)."""
     scale = min(image.width / size[0], image.height / size[1]) * rng.uniform(0.4, 1)
     wide, high = int(size[0] * scale), int(size[1] * scale)
     left, top = rng.integers(0, image.width - wide + 1), rng.integers(0, image.height - high + 1)

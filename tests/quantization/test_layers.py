@@ -238,6 +238,29 @@ def test_products_in_branches_stay_in_floats() -> None:
         assert np.abs(result(q, x) - wanted).max() < 0.05 * np.abs(wanted).max()
 
 
+def test_operands_of_unknown_rank_stay_in_floats() -> None:
+    """Both branches give the operand, with different ranks."""
+    branches = []
+    for name, op in (("then", "Identity"), ("other", "Unsqueeze")):
+        inputs = ["h"] if op == "Identity" else ["h", "axes"]
+        made = node(op, inputs, [f"{name}.y"], name=f"{name}.shape")
+        out = helper.make_tensor_value_info(f"{name}.y", TensorProto.FLOAT, None)
+        branches.append(helper.make_graph([made], name, [], [out]))
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"], name="fc"),
+        node("ReduceSum", ["h"], ["total"], name="total", keepdims=0),
+        node("Greater", ["total", "zero"], ["positive"], name="positive"),
+        node("If", ["positive"], ["r"], name="choose", then_branch=branches[0],
+             else_branch=branches[1]),
+        node("MatMul", ["r", "v"], ["y"], name="last"),
+    ]  # fmt: skip
+    constants = {"w": drawn(8, 8), "v": drawn(8, 8, seed=1), "zero": np.zeros((), "f")}
+    network = model(nodes, {"x": [2, 8]}, {}, {**constants, "axes": np.array([0])})
+    network.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, None))
+    q = clew.quantize(network, drawn(8, 8, seed=5), threads=1)
+    assert [r.layer for r in q.layers] == ["fc"]
+
+
 def helper_tensor(array: Array) -> Any:
     return helper.make_tensor("w", TensorProto.FLOAT, array.shape, array.reshape(-1).tolist())
 

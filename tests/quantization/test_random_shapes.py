@@ -1,4 +1,6 @@
-"""Quantized layers of random shapes, for every scheme and kind of CPU, equal to NumPy bit for bit."""
+"""Quantized layers of random shapes, for all schemes and kinds of CPU: equal to NumPy, bit for
+bit.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,8 @@ TARGETS: Final = {
     "amx": replace(_AVX512, features=f"{_AVX512.features},+avx512vnni,+amx-tile,+amx-int8"),
 }
 SCHEMES: Final = [
-    {"activations": activations, "weights": weights, "granularity": granularity, "weight_bits": bits}
-    for activations in ("u8", "i8")
+    {"activations": data, "weights": weights, "granularity": granularity, "weight_bits": bits}
+    for data in ("u8", "i8")
     for weights in ("i8", "u8")
     for granularity in ("channel", "tensor")
     for bits in (8, 7)
