@@ -31,9 +31,9 @@ import typer
 
 import clew
 from clew.quantization import Scheme
-from exports.packages import MODELS, NotThere, unpacked
+from exports.packages import MODELS, NotThere, file_in
 from harness.report import progress
-from harness.samples import writing
+from harness.samples import KINDS
 
 Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
@@ -192,7 +192,7 @@ def _lines() -> tuple[Path, list[Feed]]:
     """
     (found,) = (m for m in MODELS if _LINES in m.member)
     shape = next(iter(found.inputs.values()))[0]
-    feeds = [{"x": writing(np.random.default_rng((n, 1)), shape)} for n in range(256)]
+    feeds = [{"x": KINDS["line"](np.random.default_rng((n, 1)), shape)} for n in range(256)]
     return found.path(), feeds
 
 

@@ -75,7 +75,8 @@ def _crop(rng: np.random.Generator, image: Image.Image, size: tuple[int, int]) -
     """Returns a random part of a picture, scaled to `size`, which is (width, height)."""
     scale = min(image.width / size[0], image.height / size[1]) * rng.uniform(0.4, 1)
     wide, high = int(size[0] * scale), int(size[1] * scale)
-    left, top = rng.integers(0, image.width - wide + 1), rng.integers(0, image.height - high + 1)
+    left = int(rng.integers(0, image.width - wide + 1))
+    top = int(rng.integers(0, image.height - high + 1))
     return image.crop((left, top, left + wide, top + high)).resize(size, Image.Resampling.BILINEAR)
 
 

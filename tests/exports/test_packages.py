@@ -13,6 +13,9 @@ from exports import packages
 from exports.packages import MODELS, NotThere, Packaged, checked
 
 _SLOW = ("ch_PP", "dnsmos", "aecmos")  # to compile, or to run: `python -m exports packages`
+# It rounds values to 8 bits in each call, where another last digit may be another integer.
+_ROUNDS = "common_old"
+_MOST_ROUNDED = 0.02
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
@@ -23,7 +26,10 @@ def test_they_agree_with_onnx_runtime(model: Packaged) -> None:
         found = checked(model)
     except NotThere as error:
         pytest.skip(str(error))
-    assert found.status == "agrees", found.error
+    if _ROUNDS in model.name and found.status == "differs":
+        assert found.difference < _MOST_ROUNDED, found.error
+    else:
+        assert found.status == "agrees", found.error
     assert not found.built_later
 
 
