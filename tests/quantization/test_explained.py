@@ -241,3 +241,4 @@ def test_stories_of_weights_alone(source: Path) -> None:
     told = str(found.compile().trace.layer("head"))
     assert "its operand is left in floats" in told
     assert "its weight is i4, a scale for each 4 inputs of" in told
+    assert "float x i4 by 4" in str(found)

@@ -117,7 +117,9 @@ def _bits(row: LayerRow) -> str:
     if row.kept or not row.dtypes:
         return "f32"
     operand, _, weight = row.dtypes.partition(" x ")
-    return f"{operand} x {weight.rstrip('0123456789')}{row.weight_bits}"
+    weight, _, group = weight.partition(" in groups of ")
+    groups = f" by {group}" if group else ""
+    return f"{operand} x {weight.rstrip('0123456789')}{row.weight_bits}{groups}"
 
 
 def _range(row: LayerRow) -> str:
