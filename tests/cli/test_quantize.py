@@ -109,7 +109,7 @@ def test_weights_alone(capsys: pytest.CaptureFixture[str], model: Path, tmp_path
     made, packed = tmp_path / "int4.onnx", tmp_path / "packed.onnx"
     code, out, err = command(capsys, model, "--weight-only", "--group", 16, "-o", made)
     assert code == 0, err
-    assert "float x u4 in groups of 16" in out
+    assert "float x u4 by 16" in out
     data = ("--calibration", tmp_path / "data.npz", "--rounding", "gptq", "--no-migration")
     recipe = tmp_path / "recipe.json"
     code, out, err = command(

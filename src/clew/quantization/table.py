@@ -10,6 +10,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 
 from clew.quantization.times import Timing
+from clew.support.shown import counted
 from clew.support.tables import table
 
 _ROOMY: Final = 130
@@ -52,6 +53,9 @@ class LayersTable:
 
     def __init__(self, rows: Sequence[LayerRow], timing: Timing | None) -> None:
         self._rows, self._timing = rows, timing
+
+    def __repr__(self) -> str:
+        return f"<LayersTable {counted(len(self._rows), 'layer')}>"
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions

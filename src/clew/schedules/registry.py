@@ -8,7 +8,8 @@ from typing import Any, Final
 from clew.machine.target import Target
 from clew.schedules.rule import Match, Rule, Scope, Work
 from clew.schedules.rules.attention import Attention
-from clew.schedules.rules.codes import Codes, CodesOfRow
+from clew.schedules.rules.codes import Codes
+from clew.schedules.rules.codes_row import CodesRow
 from clew.schedules.rules.columns import Columns
 from clew.schedules.rules.conv import Conv
 from clew.schedules.rules.conv_parts import ConvParts
@@ -123,7 +124,7 @@ def _match(rule: AnyRule, work: Work, target: Target) -> Match | None:
 
 RULES: Final = Registry(
     (
-        Attention(), Codes(), CodesOfRow(), Columns(), Conv(), ConvParts(), ConvPartsRows(),
+        Attention(), Codes(), CodesRow(), Columns(), Conv(), ConvParts(), ConvPartsRows(),
         Dot(), DotConv(), Elementwise(), Matmul(), Matvec(), Melt(), Neighbors(), Parts(),
         PartsRows(), Rows(), Separable(), Sequential(), Spatial(), SplitWeights(), Tiles(),
         Windows(), Winograd(),

@@ -84,7 +84,8 @@ class Codes(Rule[Sums]):
         words = product.a if isinstance(product.numbers[0], Binary) else product.b
         lanes = dot_lanes(product, target)
         width = words.source.shape[-2]
-        assert isinstance(width, int)
+        if not isinstance(width, int):
+            return None
         return Sums(schedule, target, anchor, root.name, sums.name, width, lanes)
 
     def choices(self, match: Sums) -> Space:
@@ -134,20 +135,6 @@ class Codes(Rule[Sums]):
                 stream(schedule, each, panel, [*([attach] if row else []), block], match.target)
         spread(schedule, [panel])
         return schedule
-
-
-def _one_row(work: Work, target: Target) -> bool:
-    return all(extent == 1 for info in work.outputs for extent in info.store.buffer.shape[:-1])
-
-
-class CodesOfRow(Codes):
-    """Sums of one row: limited by the time to read the weight, of which a tile reads whole panels.
-    Kernels for any number of rows have such a tile besides those of several rows.
-    """
-
-    name = "codes_row"
-    demands = (*Codes.demands, Demand("one row of results", _one_row))
-    vectors = 8
 
 
 def _scale(schedule: Schedule, info: StageInfo, lanes: int) -> str:
