@@ -24,6 +24,7 @@ from typing import Annotated, Any, Final
 
 import numpy as np
 import onnx
+import onnx.version_converter
 import typer
 
 import clew
@@ -33,6 +34,7 @@ from harness.report import fill, markdown, progress
 Array = np.ndarray[Any, Any]
 Feed = Mapping[str, Array]
 _FEW: Final = 8  # samples by which clew estimates single layers
+_OPSET: Final = 13
 _QUANTIZING: Final = ("QuantizeLinear", "DequantizeLinear")
 
 
@@ -117,6 +119,8 @@ def _by_nncf(path: Path, samples: Sequence[Feed], bound: float) -> Found:
 
     data = nncf.Dataset(items, lambda item: dict(item[1]))
     model = onnx.load(path)
+    if model.opset_import[0].version < _OPSET:  # which NNCF refuses
+        model = onnx.version_converter.convert_version(model, _OPSET)
     began = time.perf_counter()
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
