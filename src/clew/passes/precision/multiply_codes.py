@@ -162,7 +162,7 @@ class _Multiplier(Rewriter):
         rounded, steps = self._data(data, block, parts, padded)
         operands: list[Expr] = [
             rounded, steps, _packed(weight, middle, padded, width),
-            _of_blocks(weight, scales, block, width, "scales"),
+            _of_blocks(weight, _halved(scales), block, width, "scales"),
         ]  # fmt: skip
         if not known:
             operands.append(_sums(rounded, block))
@@ -258,15 +258,16 @@ def _packed(weight: _Weight, middle: int, depth: int, width: int) -> Constant:
     return weight.codes.derived(how, TensorType(shape, "i16"), make)
 
 
+def _halved(scales: Array) -> Array:
+    """Returns scales as `f16` if that is exact, else as `f32`."""
+    wide = scales.astype(np.float32)
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float16)
+    return narrow if np.array_equal(narrow.astype(np.float32), wide) else wide
+
+
 def _of_blocks(weight: _Weight, values: Array, block: int, width: int, what: str) -> Constant:
-    """Returns a parameter in panels of columns, for blocks of `block` elements. Scales are `f16` if
-    that is exact.
-    """
-    if what == "scales":
-        with np.errstate(over="ignore"):
-            narrow = values.astype(np.float16)
-        exact = np.array_equal(narrow.astype(np.float32), values.astype(np.float32))
-        values = narrow if exact else values.astype(np.float32)
+    """Returns a parameter in panels of columns, for blocks of `block` elements."""
     repeated = np.repeat(values, weight.block // block, axis=1)
     name = f"{weight.codes.name}.{what}" if weight.codes.name else ""
     return Constant(panels_of_rows(repeated, width), name=name)
