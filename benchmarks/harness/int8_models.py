@@ -15,10 +15,12 @@ import numpy as np
 import zoo
 from exports.packages import MODELS, Packaged
 from harness.samples import KINDS, Kind, words
+from harness.sentences import minilm, sentences
 
 Array = np.ndarray[Any, Any]
 Feed = dict[str, Array]
 _PHOTOGRAPH: Final = KINDS["photograph"]
+_HELD: Final = 10_000  # the first seed of samples that are not calibrated on
 # Inputs of the zoo's networks that stand for something of users; others are drawn.
 _ZOO: Final[Mapping[str, Mapping[str, Kind]]] = {
     "light_resnet50": {"gpu_0/data_0": _PHOTOGRAPH},
@@ -55,17 +57,23 @@ class Subject:
 
     def held(self, count: int) -> list[Feed]:
         """Returns other samples."""
-        return [self.sample(10_000 + seed) for seed in range(count)]
+        return [self.sample(_HELD + seed) for seed in range(count)]
 
 
 def subjects() -> Iterator[Subject]:
     """Yields the trained models, then the zoo's."""
     for model in MODELS:
         yield Subject(model.name, True, False, model.path, partial(_packaged, model))
+    yield Subject("minilm", True, True, minilm, _sentence)
     transformers = zoo.names("transformer")
     for name in _ZOO:
         path = partial(_zoo_path, name)
         yield Subject(name, False, name in transformers, path, partial(_of_zoo, name))
+
+
+def _sentence(seed: int) -> Feed:
+    """Returns one of the sentences: from the front to calibrate, from the back to compare."""
+    return sentences()[seed if seed < _HELD else _HELD - 1 - seed]
 
 
 def _zoo_path(name: str) -> Path:
