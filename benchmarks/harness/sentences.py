@@ -1,5 +1,5 @@
-"""Networks of the transformers library as ONNX files, among them a trained encoder of sentences from
-a Python package.
+"""Networks of the transformers library as ONNX files: one is a trained encoder of sentences from a
+Python package.
 """
 
 from __future__ import annotations
