@@ -40,8 +40,9 @@ class ClewError(Exception):
     """An error in what the user gave to clew.
 
     `code` is stable and documented; `hint` says what to do. `layer`, `stage` and `pass_name` give
-    the place: `locate` fills them in as the error propagates, innermost first. `inputs` lists the
-    given inputs if they may be the cause.
+    the place: `locate` fills them in as the error propagates, innermost first. `position` is the
+    line of the user's code that calls the layer. `inputs` lists the given inputs if they may be the
+    cause.
     """
 
     area = "clew"
@@ -52,6 +53,7 @@ class ClewError(Exception):
         self.message = message
         self.hint = hint
         self.layer = layer
+        self.position = ""
         self.stage = ""
         self.pass_name = ""
         self.inputs = ""
@@ -64,6 +66,8 @@ class ClewError(Exception):
         lines = [f"error[{self.code}] {self.message}"]
         if self.layer:
             lines.append(f"  layer: {self.layer}")
+        if self.position:
+            lines.append(f"  code:  {self.position}")
         if self.stage:
             lines.append(f"  stage: {self.stage}")
         if self.pass_name:

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 import clew
+from clew.frontends.building import call
 from clew.frontends.onnx import importer
-from clew.frontends.onnx.registry import call
 from clew.support.errors import ClewError, CompileError, GraphTypeError
 
 F32, I64 = TensorProto.FLOAT, TensorProto.INT64

@@ -8,8 +8,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
-from clew.frontends.onnx.build import filled, reshaped, scalar
-from clew.frontends.onnx.registry import call
+from clew.frontends.building import call, filled, reshaped, scalar
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Attrs, Call, Expr
 from clew.ir.rewrite import rebuild

@@ -11,6 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto
 
+from clew.frontends.building import call
+from clew.frontends.captures import Captures
 from clew.frontends.onnx.asked import Asked
 from clew.frontends.onnx.bodies import (
     definition_of,
@@ -42,8 +44,8 @@ from clew.frontends.onnx.kinds import check_kinds
 from clew.frontends.onnx.late import RUN_TELLS, late_layer
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.names import UniqueNames, display
-from clew.frontends.onnx.registry import call, find, takes_values
-from clew.frontends.onnx.scope import Captures, Scope
+from clew.frontends.onnx.registry import find, takes_values
+from clew.frontends.onnx.scope import Scope
 from clew.frontends.onnx.value_types import is_unranked
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var, carry_marks
 from clew.ir.late_sizes import Anchors, sizes_told

@@ -15,10 +15,10 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, GraphProto, NodeProto
 
+from clew.frontends.building import call
 from clew.frontends.onnx.file.survey import subgraphs
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.names import display
-from clew.frontends.onnx.registry import call
 from clew.frontends.onnx.scope import Scope
 from clew.frontends.onnx.value_types import type_proto, value_type
 from clew.ir.expr import Expr, TupleGetItem

@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from onnx import AttributeProto, GraphProto
 from onnx.helper import get_attribute_value
 
+from clew.frontends.captures import Captures
 from clew.frontends.onnx.asked import Asked
 from clew.frontends.onnx.budgets import Budgets
 from clew.frontends.onnx.file.external import ExternalData
 from clew.frontends.onnx.file.tensors import to_array
 from clew.frontends.onnx.names import display
 from clew.frontends.onnx.schemas import CustomSchema, Schema
-from clew.frontends.onnx.scope import Captures, Scope
+from clew.frontends.onnx.scope import Scope
 from clew.ir.dims import Dim, SymDim, is_unknown
 from clew.ir.expr import Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType

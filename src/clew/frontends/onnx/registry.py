@@ -13,11 +13,11 @@ next one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from clew.frontends.onnx.layer import Layer
-from clew.ir.expr import Call, Expr
-from clew.ops.registry import bound_to, get_op
+from clew.ir.expr import Expr
+from clew.ops.registry import bound_to
 
 Result: TypeAlias = "Expr | Sequence[Expr]"
 Converter: TypeAlias = "Callable[[Layer], Result]"
@@ -88,8 +88,3 @@ def takes_values(domain: str, op_type: str) -> bool:
 def supported() -> Iterator[tuple[str, str]]:
     """Yields the domain and type of every operator with a converter."""
     yield from sorted(_CONVERTERS)
-
-
-def call(op: str, *args: Expr, **attrs: Any) -> Call:
-    """Returns a call of an operator by name."""
-    return get_op(op)(*args, **attrs)

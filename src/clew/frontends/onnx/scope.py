@@ -1,4 +1,4 @@
-"""Names and their values while a graph is imported, and the outside values of inner graphs."""
+"""Names and their values while a graph is imported."""
 
 from __future__ import annotations
 
@@ -7,31 +7,9 @@ from dataclasses import dataclass, field
 
 from onnx import AttributeProto, FunctionProto
 
-from clew.ir.expr import Constant, Expr, Var
-from clew.ir.values import KnownValues
+from clew.frontends.captures import Captures
+from clew.ir.expr import Constant, Expr
 from clew.trace.span import Source
-
-
-@dataclass
-class Captures:
-    """Outside values that a function (a branch, a loop body) takes as parameters."""
-
-    known: KnownValues
-    parameters: dict[int, tuple[Expr, Var]] = field(default_factory=dict)
-
-    def parameter(self, name: str, outer: Expr) -> Var:
-        """Returns the parameter for an outside value."""
-        found = self.parameters.get(outer.id)
-        if found is None:
-            var = Var(name, outer.type)
-            self.known.alias(var, outer)
-            found = self.parameters[outer.id] = (outer, var)
-        return found[1]
-
-    @property
-    def outers(self) -> list[Expr]:
-        """The outside values, in order of first use."""
-        return [outer for outer, _ in self.parameters.values()]
 
 
 @dataclass

@@ -5,10 +5,10 @@ An operator that equals one of ONNX's in another domain uses ONNX's converter.
 
 from __future__ import annotations
 
-from clew.frontends.onnx.build import filled, reshaped
+from clew.frontends.building import call, filled, reshaped
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Expr
 
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from clew.frontends.onnx.build import cast, fields, reshaped, scalar
+from clew.frontends.building import call, cast, fields, reshaped, scalar
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 from clew.ops.common import differ

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.onnx.contrib.attention import part
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import STORAGE, is_float, to_numpy
 from clew.ops.common import differ

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.onnx.contrib.attention import (
     Attention,
     head_count,
@@ -18,7 +18,7 @@ from clew.frontends.onnx.contrib.attention import (
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.converters.nn import root_mean_square
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, dim_max
 from clew.ir.expr import Expr
 from clew.ops.common import differ

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from clew.frontends.onnx.build import cast, fields, reshaped, scalar
+from clew.frontends.building import call, cast, fields, reshaped, scalar
 from clew.frontends.onnx.contrib.attention import part
 from clew.frontends.onnx.contrib.blocks import scaled_blocks, unpacked
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ops.common import differ

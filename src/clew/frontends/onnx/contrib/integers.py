@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import reshaped, scalar
+from clew.frontends.building import call, reshaped, scalar
 from clew.frontends.onnx.contrib.attention import with_projected
 from clew.frontends.onnx.contrib.qlinear import one_number
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
@@ -16,7 +16,7 @@ from clew.frontends.onnx.converters.recurrent import (
     recurrent_size,
 )
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Expr
 from clew.ops.math.quantization import quantized_in_own_range
 

@@ -6,6 +6,7 @@ choose the layouts of a run.
 
 from __future__ import annotations
 
+from clew.frontends.building import call
 from clew.frontends.onnx.contrib.nchwc import plain_filter
 from clew.frontends.onnx.contrib.products import fused_conv
 from clew.frontends.onnx.contrib.qlinear import (
@@ -23,7 +24,7 @@ from clew.frontends.onnx.converters.nn import (
     max_pool,
 )
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ops.common import differ
 

@@ -4,12 +4,12 @@ and use ONNX's converters.
 
 from __future__ import annotations
 
-from clew.frontends.onnx.build import fields, reshaped, scalar
+from clew.frontends.building import call, fields, reshaped, scalar
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.converters.quantized import dequantize_linear, quantize_linear
 from clew.frontends.onnx.converters.transform import arange, gather_nd, pad_by_inputs, trilu
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ops.common import differ
 
 converter("Trilu", domain=MICROSOFT)(trilu)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from clew.frontends.onnx.build import scalar
+from clew.frontends.building import call, scalar
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.converters.nn import conv, gemm
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 
 # Each operator's attributes, with their defaults.

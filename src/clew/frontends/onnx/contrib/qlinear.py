@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from clew.frontends.onnx.build import cast, reshaped
+from clew.frontends.building import call, cast, reshaped
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.converters.integer_conv import qlinear_conv
 from clew.frontends.onnx.converters.nn import average_pool, global_average_pool
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Expr
 from clew.ops.math.quantization import QUANTIZED
 

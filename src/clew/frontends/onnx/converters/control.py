@@ -7,10 +7,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clew.frontends.onnx.build import reshaped, scalar
+from clew.frontends.building import call, reshaped, scalar
+from clew.frontends.captures import Captures
+from clew.frontends.loops import build_loop, length_of
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
-from clew.frontends.onnx.scope import Captures
+from clew.frontends.onnx.registry import Result, converter
 from clew.frontends.onnx.value_types import is_unranked
 from clew.ir.dims import Dim, SymDim, is_unknown, unknown_dim
 from clew.ir.expr import (
@@ -22,7 +23,6 @@ from clew.ir.expr import (
     Tuple,
     TupleGetItem,
     Var,
-    While,
 )
 from clew.ir.syntax import type_text
 from clew.ir.types import (
@@ -162,9 +162,7 @@ def loop(layer: Layer) -> Result:
     forever = _passed_on(proceed) is going or _always(layer, proceed)
     trips = _trips(layer, limit, start) if forever else None
     bound = None if limit is None else one_element(layer, limit)
-    return build_loop(
-        layer, bound, start, (index, going, *state), proceed, results, init, captures, trips
-    )
+    return build_loop(bound, start, (index, going, *state), proceed, results, init, captures, trips)
 
 
 def _written_out(layer: Layer, start: Expr, init: Sequence[Expr], nodes: int) -> list[Expr] | None:
@@ -309,47 +307,6 @@ def _trips(layer: Layer, limit: Expr | None, start: Expr) -> Dim | None:
     return count if isinstance(count, SymDim) else max(int(count), 0)
 
 
-def build_loop(
-    layer: Layer,
-    limit: Expr | None,
-    start: Expr,
-    params: Sequence[Var],
-    proceed: Expr,
-    results: Sequence[Expr],
-    init: Sequence[Expr],
-    captures: Captures,
-    trips: Dim | None,
-) -> list[Expr]:
-    """Builds the loop; the results are the carried values and the stacks."""
-    taken = list(captures.parameters.values())
-    outers, inner = [o for o, _ in taken], [v for _, v in taken]
-    if limit is not None and not isinstance(limit, Constant):
-        outers, inner = [*outers, limit], [*inner, Var("trips", limit.type)]
-    index, going, *state = params
-    carried = results[1 : 1 + len(state)]
-    stacked = results[1 + len(state) :]
-    body = Tuple([proceed, *carried, *inner, *stacked])
-    function = Function([index, going, *state, *inner], body)
-    condition = _condition(limit, [p.type for p in function.params], bool(inner))
-    loop = While(condition, function, [start, *init, *outers], scans=len(stacked), trips=trips)
-    first_stack = 1 + len(init) + len(outers)
-    picks = [*range(1, 1 + len(init)), *range(first_stack, first_stack + len(stacked))]
-    return [TupleGetItem(loop, n) for n in picks]
-
-
-def _condition(limit: Expr | None, types: Sequence[Type], has_outers: bool) -> Function:
-    """Returns `i < limit and going` as a function of the whole state."""
-    params = [Var(f"state{n}", type_) for n, type_ in enumerate(types)]
-    index, going = params[:2]
-    if limit is None:
-        return Function(params, going)
-    bound: Expr = limit
-    if not isinstance(limit, Constant):
-        assert has_outers
-        bound = params[-1]
-    return Function(params, call("logical_and", call("less", index, bound), going))
-
-
 @converter("Scan", since=8)
 def scan_of_batch(layer: Layer) -> Result:
     """Up to version 8 each sequence of a batch is scanned separately, over axis 1. A shorter
@@ -469,7 +426,6 @@ def _scan(
     # The sequences are passed as a state that never changes.
     size = Constant(trips) if isinstance(trips, int) else length_of(sequences[0])
     found = build_loop(
-        layer,
         size,
         scalar(True, "bool"),
         (index, going, *carried, *whole),
@@ -480,9 +436,3 @@ def _scan(
         trips,
     )
     return [*found[: len(init)], *found[len(init) + len(kept) :]]
-
-
-def length_of(sequence: Expr) -> Expr:
-    """Returns the number of iterations over a sequence: its first size, `i64[]`."""
-    sizes = call("shape_of", sequence)
-    return call("gather", sizes, scalar(0, "i64"), axis=0)

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from clew.frontends.onnx.build import cast, reshaped
+from clew.frontends.building import call, cast, reshaped
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.names import display
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ops.common import differ

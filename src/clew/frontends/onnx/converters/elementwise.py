@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import reduce
 from typing import Final
 
-from clew.frontends.onnx.build import cast, cast_saturated, per_channel, reshaped, scalar
+from clew.frontends.building import call, cast, cast_saturated, per_channel, reshaped, scalar
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Expr
 from clew.ir.types import STORAGE, is_float, is_integer
 from clew.ops.data.text import PARSED

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import cast, held, scalar
+from clew.frontends.building import call, cast, scalar
+from clew.frontends.onnx.held import held
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim
 from clew.ir.expr import Expr
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, per_channel, reshaped
+from clew.frontends.building import call, cast, per_channel, reshaped
 from clew.frontends.onnx.converters.nn import Window, convolution, kernel_of
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 
 _SUM = "i32"

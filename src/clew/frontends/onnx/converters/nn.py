@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import cast, per_channel, reshaped, scalar
+from clew.frontends.building import call, cast, per_channel, reshaped, scalar
 from clew.frontends.onnx.converters.weight_blocks import rows_of_blocks
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, dim_max
 from clew.ir.expr import Call, Constant, Expr
 from clew.ops.common import accumulator

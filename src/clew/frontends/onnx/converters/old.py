@@ -15,10 +15,10 @@ import numpy as np
 from onnx import AttributeProto, TensorProto
 from onnx.helper import make_attribute
 
-from clew.frontends.onnx.build import cast, reshaped
+from clew.frontends.building import call, cast, reshaped
 from clew.frontends.onnx.file.survey import schema_of
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, find, old_form
+from clew.frontends.onnx.registry import Result, find, old_form
 from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr
 from clew.support.errors import UnsupportedError

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from clew.frontends.onnx.build import cast, cast_saturated, reshaped, scalar
+from clew.frontends.building import call, cast, cast_saturated, reshaped, scalar
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import STORAGE, is_integer
 from clew.ops.common import differ

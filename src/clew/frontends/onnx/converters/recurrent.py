@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from clew.frontends.onnx.build import cast, fields, filled, reshaped, scalar
-from clew.frontends.onnx.converters.control import build_loop, length_of
+from clew.frontends.building import call, cast, fields, filled, reshaped, scalar
+from clew.frontends.captures import Captures
+from clew.frontends.loops import build_loop, length_of
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
-from clew.frontends.onnx.scope import Captures
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr, Var
 from clew.ir.types import TensorType
@@ -238,7 +238,6 @@ def _direction(
         after = [call("where", ends, new, old) for new, old in zip(after, before, strict=True)]
     limit: Expr = Constant(trips) if isinstance(trips, int) else length_of(series)
     found = build_loop(
-        layer,
         limit,
         scalar(True, "bool"),
         (index, going, *params),

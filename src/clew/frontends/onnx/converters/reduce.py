@@ -7,9 +7,10 @@ from typing import Final
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, fields, held, reshaped, scalar
+from clew.frontends.building import call, cast, fields, reshaped, scalar
+from clew.frontends.onnx.held import held
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import product
 from clew.ir.expr import Expr
 from clew.ir.types import is_float, is_integer

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import cast, filled, held, per_channel, reshaped
+from clew.frontends.building import call, cast, filled, per_channel, reshaped
+from clew.frontends.onnx.held import held
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
 from clew.ops.common import differ

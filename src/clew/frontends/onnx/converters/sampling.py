@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from clew.frontends.onnx.build import held
+from clew.frontends.building import call
+from clew.frontends.onnx.held import held
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 
 # Mode names of version 16.
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from clew.frontends.onnx.build import filled, held, reshaped
+from clew.frontends.building import call, filled, reshaped
 from clew.frontends.onnx.file.tensors import dtype_of
+from clew.frontends.onnx.held import held
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from clew.frontends.onnx.build import fields
+from clew.frontends.building import call, fields
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 
 
 @converter("StringConcat")

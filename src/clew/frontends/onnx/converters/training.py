@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, filled, reshaped, scalar
+from clew.frontends.building import call, cast, filled, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 from clew.ops.common import accumulator

@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, fields, filled, held, reshaped, scalar
+from clew.frontends.building import call, cast, fields, filled, reshaped, scalar
 from clew.frontends.onnx.file.tensors import checked_size, dtype_of, sparse_to_array
+from clew.frontends.onnx.held import held
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import from_numpy, is_float, to_numpy

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from clew.frontends.onnx.build import scalar
-from clew.frontends.onnx.converters.control import build_loop
+from clew.frontends.building import call, scalar
+from clew.frontends.captures import Captures
+from clew.frontends.loops import build_loop
 from clew.frontends.onnx.file.tensors import dtype_of
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
-from clew.frontends.onnx.scope import Captures
+from clew.frontends.onnx.registry import Result, converter
 from clew.frontends.onnx.value_types import value_type
 from clew.ir.expr import Expr, Var
 from clew.ir.syntax import type_text
@@ -118,7 +118,6 @@ def _mapped(layer: Layer, inputs: Sequence[Expr]) -> list[Expr]:
     grown = [call("sequence.insert", o, r) for o, r in zip(outs, results, strict=True)]
     empty = [call("sequence.construct", dtype=_dtype(r.type)) for r in results]
     found = build_loop(
-        layer,
         call("sequence.length", inputs[0]),
         scalar(True, "bool"),
         (index, going, *outs, *whole),

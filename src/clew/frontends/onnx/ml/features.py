@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.ml.scores import (
     DOMAIN,
@@ -25,7 +25,7 @@ from clew.frontends.onnx.ml.scores import (
     transform_of,
     transformed,
 )
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import is_float, to_numpy

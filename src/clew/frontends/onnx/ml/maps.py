@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from clew.frontends.building import call
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.ml.scores import DOMAIN, Labels
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant
 from clew.ir.types import MapType, TensorType, to_numpy
 

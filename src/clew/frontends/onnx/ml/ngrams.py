@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 

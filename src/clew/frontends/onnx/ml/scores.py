@@ -9,9 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import call
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from clew.frontends.onnx.build import cast, reshaped, scalar
+from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.ml.scores import (
     DOMAIN,
@@ -19,7 +19,7 @@ from clew.frontends.onnx.ml.scores import (
     transform_of,
     transformed,
 )
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 

@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.frontends.building import call, cast, filled, reshaped, scalar
 from clew.frontends.onnx.budgets import Budgets
-from clew.frontends.onnx.build import cast, filled, reshaped, scalar
 from clew.frontends.onnx.file.tensors import checked_size
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.ml.forest import (
@@ -32,7 +32,7 @@ from clew.frontends.onnx.ml.scores import (
     transform_of,
     transformed,
 )
-from clew.frontends.onnx.registry import Result, call, converter
+from clew.frontends.onnx.registry import Result, converter
 from clew.ir.expr import Constant, Expr
 from clew.ir.types import to_numpy
 

@@ -1,18 +1,22 @@
-"""Helpers of converters to build constants, views, casts, and shapes of expressions."""
+"""What every frontend builds: calls by name, constants, views, casts, and shapes of expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from clew.frontends.onnx.layer import Layer
-from clew.frontends.onnx.registry import call
 from clew.ir.dims import Dim, product
-from clew.ir.expr import ArgRef, Call, Constant, Expr, TupleGetItem
+from clew.ir.expr import Call, Constant, Expr, TupleGetItem
 from clew.ir.types import STORAGE, TensorType, is_float, to_numpy
 from clew.ops.math.quantization import LARGEST
+from clew.ops.registry import get_op
+
+
+def call(op: str, *args: Expr, **attrs: Any) -> Call:
+    """Returns a call of an operator by name."""
+    return get_op(op)(*args, **attrs)
 
 
 def scalar(value: Any, dtype: str) -> Constant:
@@ -62,23 +66,3 @@ def filled(value: Any, dtype: str, shape: Sequence[Dim]) -> Expr:
     if all(isinstance(d, int) for d in shape):
         return Constant.splat(value, TensorType(tuple(shape), dtype))
     return call("full", shape=tuple(shape), value=np.asarray(value).item(), dtype=dtype)
-
-
-def held(
-    layer: Layer, op: str, x: Sequence[Expr], sources: Mapping[str, int | Expr], **attrs: Any
-) -> Call:
-    """Returns a call whose attributes may come from expressions or from the layer's inputs.
-
-    A known value becomes the attribute. For an unknown one, the call takes the expression as an
-    argument, and the attribute refers to it.
-    """
-    args = list(x)
-    for name, source in sources.items():
-        expr = layer.input(source) if isinstance(source, int) else source
-        value = layer.importer.known.get(expr)
-        if value is None:
-            attrs[name] = ArgRef(len(args))
-            args.append(expr)
-        else:
-            attrs[name] = value.item() if value.ndim == 0 else tuple(value.reshape(-1).tolist())
-    return call(op, *args, **attrs)

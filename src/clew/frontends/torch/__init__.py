@@ -1,0 +1,50 @@
+"""The PyTorch frontend: `from_torch` reads a module into graph IR. It imports `torch`.
+
+Each call of an ATen operator is a layer, named by the path of the module that makes it; `Place`
+holds the user's line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+
+from clew.frontends.torch.converters import (  # noqa: F401  registers converters
+    attention,
+    convolution,
+    create,
+    elementwise,
+    indexing,
+    movement,
+    norm,
+    products,
+    reduce,
+)
+from clew.frontends.torch.exporting import program_of
+from clew.frontends.torch.program import ProgramImporter
+from clew.frontends.torch.registry import converter, supported
+from clew.ir.module import Module
+
+
+def from_torch(
+    model: torch.nn.Module | ExportedProgram,
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> Module:
+    """Returns the graph IR of a PyTorch module, which is exported with example inputs, or of an
+    exported program. The arguments are those of `torch.export.export`.
+
+    A size that `dynamic_shapes` leaves open has the name of its `Dim`. Weights are copied.
+
+    Errors: I410, I411 (wrong arguments), M050 (torch cannot export the module), U060 to U066
+    (operators, dtypes and devices that are not supported).
+    """
+    return ProgramImporter(program_of(model, args, kwargs, dynamic_shapes)).run()
+
+
+__all__ = ["converter", "from_torch", "supported"]

@@ -1,0 +1,324 @@
+"""Convolutions, pooling and resampling."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from clew.frontends.building import call, per_channel, reshaped
+from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.registry import Result, converter
+from clew.ir.dims import Dim, product
+from clew.ir.expr import Expr
+
+SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
+
+
+@converter("convolution")
+def convolution(layer: Layer) -> Result:
+    """One to three spatial axes; transposed or not; then the bias."""
+    x, weight = layer.tensor("input"), layer.tensor("weight")
+    rank = weight.tensor.rank - 2
+    lone = x.tensor.rank == rank + 1
+    if lone:
+        x = reshaped(x, (1, *x.tensor.shape))
+    strides, padding = layer.spread("stride", rank), layer.spread("padding", rank)
+    dilation, groups = layer.spread("dilation", rank), layer.integer("groups", 1)
+    pads = (*padding, *padding)
+    if layer.flag("transposed"):
+        found: Expr = call(
+            f"nn.conv{rank}d_transpose",
+            x,
+            weight,
+            strides=strides,
+            padding=pads,
+            output_padding=layer.spread("output_padding", rank),
+            dilation=dilation,
+            groups=groups,
+        )
+    else:
+        found = call(
+            f"nn.conv{rank}d",
+            x,
+            weight,
+            strides=strides,
+            padding=pads,
+            dilation=dilation,
+            groups=groups,
+            data_layout=f"NC{SPATIAL[rank]}",
+            weight_layout=f"OI{SPATIAL[rank]}",
+        )
+    bias = layer.optional("bias")
+    if bias is not None:
+        found = call("add", found, per_channel(bias, found.tensor.rank))
+    return layer.shaped(found) if lone else layer.to_result(found)
+
+
+# --- pooling --------------------------------------------------------------------------------------
+
+
+def _window(layer: Layer, rank: int) -> dict[str, Any]:
+    kernel = layer.spread("kernel_size", rank)
+    strides = layer.spread("stride", rank) if layer.get("stride") else kernel
+    padding = layer.spread("padding", rank, (0,))
+    return {
+        "kernel": kernel,
+        "strides": strides or kernel,
+        "padding": (*padding, *padding),
+        "ceil_mode": layer.flag("ceil_mode"),
+    }
+
+
+def _as_image(x: Expr, rank: int) -> tuple[Expr, int]:
+    """Returns `x[N, C, H, W]` for pooling over one or two axes, and the number of added axes."""
+    shape = x.tensor.shape
+    lead = (1,) * (rank + 2 - len(shape))
+    full = (*lead, *shape)
+    if rank == 1:
+        return reshaped(x, (full[0], full[1], 1, full[2])), 1
+    return reshaped(x, full), 0
+
+
+def _over_images(attrs: dict[str, Any]) -> dict[str, Any]:
+    """Returns attributes of a window over one axis as those of one over two."""
+    found = dict(attrs)
+    for name, one in (("kernel", 1), ("strides", 1), ("dilation", 1)):
+        if name in attrs:
+            found[name] = (one, *attrs[name])
+    before, after = attrs["padding"]
+    found["padding"] = (0, before, 0, after)
+    return found
+
+
+def _pool_rank(layer: Layer) -> int:
+    return int(next(c for c in layer.op if c.isdigit()))
+
+
+@converter(
+    "max_pool1d", "max_pool2d", "max_pool3d", "max_pool2d_with_indices", "max_pool3d_with_indices"
+)
+def max_pool(layer: Layer) -> Result:
+    """The largest element of each window, and its place in the image."""
+    rank = _pool_rank(layer)
+    x, attrs = layer.tensor(), _window(layer, rank)
+    attrs["dilation"] = layer.spread("dilation", rank, (1,))
+    with_places = "with_indices" in layer.op
+    if rank == 3:
+        return _max_pool_3d(layer, x, attrs, with_places)
+    image, added = _as_image(x, rank)
+    attrs = _over_images(attrs) if added else attrs
+    found = layer.shaped(call("nn.max_pool2d", image, **attrs))
+    if not with_places:
+        return found
+    if not layer.is_used(1):
+        return [found, layer.filled(0, 1)]
+    height, width = image.tensor.shape[2:]
+    places = call("nn.max_pool_places", image, **attrs)
+    inside = call("floor_mod", places, layer.importer.scalar_of(height * width, "i64"))
+    return [found, layer.shaped(inside, 1)]
+
+
+def _max_pool_3d(layer: Layer, x: Expr, attrs: dict[str, Any], with_places: bool) -> Result:
+    if with_places and layer.is_used(1):
+        raise layer.unsupported("places in three dimensions")
+    found = _planes(layer, x, attrs, "nn.max_pool2d")
+    return [found, layer.filled(0, 1)] if with_places else found
+
+
+def _planes(layer: Layer, x: Expr, attrs: dict[str, Any], op: str) -> Expr:
+    """Returns a pool over three axes: over the last two, then over the first."""
+    shape = x.tensor.shape
+    *lead, depth, height, width = shape
+    kernel, strides = attrs["kernel"], attrs["strides"]
+    pads, dilation = attrs["padding"], attrs.get("dilation", (1, 1, 1))
+    more = {k: v for k, v in attrs.items() if k in ("ceil_mode", "count_include_pad")}
+    many: Dim = product(tuple(lead))
+    flat = reshaped(x, (many, depth, height, width))
+    inner = {"dilation": dilation[1:]} if "dilation" in attrs else {}
+    plane = call(
+        op, flat, kernel=kernel[1:], strides=strides[1:],
+        padding=(*pads[1:3], *pads[4:]), **inner, **more,
+    )  # fmt: skip
+    _, _, high, wide = plane.tensor.shape
+    column = reshaped(plane, (many, 1, depth, high * wide))
+    first = {"dilation": (dilation[0], 1)} if "dilation" in attrs else {}
+    found = call(
+        op, column, kernel=(kernel[0], 1), strides=(strides[0], 1),
+        padding=(pads[0], 0, pads[3], 0), **first, **more,
+    )  # fmt: skip
+    return layer.shaped(found)
+
+
+@converter("avg_pool1d", "avg_pool2d", "avg_pool3d")
+def avg_pool(layer: Layer) -> Result:
+    """The mean of each window; padding counts, unless told otherwise."""
+    rank = _pool_rank(layer)
+    x, attrs = layer.tensor(), _window(layer, rank)
+    attrs["count_include_pad"] = layer.flag("count_include_pad", True)
+    divisor = layer.get("divisor_override")
+    if divisor is not None:
+        attrs["count_include_pad"] = True
+    if rank == 3:
+        padded = any(attrs["padding"]) or attrs["ceil_mode"]
+        if (padded and not attrs["count_include_pad"]) or attrs["ceil_mode"]:
+            raise layer.unsupported("windows over the edge in three dimensions")
+        found: Expr = _planes(layer, x, attrs, "nn.avg_pool2d")
+    else:
+        image, added = _as_image(x, rank)
+        attrs = _over_images(attrs) if added else attrs
+        found = layer.shaped(call("nn.avg_pool2d", image, **attrs))
+    if divisor is not None:
+        if attrs["ceil_mode"]:
+            raise layer.unsupported("divisor_override with ceil_mode")
+        count = product(attrs["kernel"])
+        found = call("multiply", found, layer.scalar(count / divisor, found))
+    return found
+
+
+@converter(
+    "_adaptive_avg_pool2d",
+    "_adaptive_avg_pool3d",
+    "adaptive_avg_pool1d",
+    "adaptive_avg_pool2d",
+    "adaptive_avg_pool3d",
+)
+def adaptive_avg_pool(layer: Layer) -> Result:
+    """The mean of windows that divide the image: one axis after another."""
+    x, rank = layer.tensor(), _pool_rank(layer)
+    wanted = layer.result().shape[-rank:]
+    first = x.tensor.rank - rank
+    if all(w == 1 for w in wanted):
+        return layer.shaped(call("mean", x, axes=tuple(range(first, x.tensor.rank)), keepdims=True))
+    for axis, out in enumerate(wanted, first):
+        x = _adaptive(layer, x, axis, out)
+    return layer.shaped(x)
+
+
+def _adaptive(layer: Layer, x: Expr, axis: int, out: Dim) -> Expr:
+    size = x.tensor.shape[axis]
+    shape = x.tensor.shape
+    if size == out:
+        return x
+    if not isinstance(out, int) or (not isinstance(size, int) and out != 1):
+        if size % out == 0:
+            parts = (*shape[:axis], out, size // out, *shape[axis + 1 :])
+            return call("mean", reshaped(x, parts), axes=(axis + 1,), keepdims=False)
+        raise layer.unsupported(f"from {size} to {out} elements of free size")
+    if out == 1 or (isinstance(size, int) and size % out == 0):
+        parts = (*shape[:axis], out, size // out, *shape[axis + 1 :])
+        return call("mean", reshaped(x, parts), axes=(axis + 1,), keepdims=False)
+    assert isinstance(size, int)
+    pieces = []
+    for n in range(out):
+        begin, end = n * size // out, -(-(n + 1) * size // out)
+        part = call("slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
+        pieces.append(call("mean", part, axes=(axis,), keepdims=True))
+    return call("concatenate", *pieces, axis=axis)
+
+
+@converter("adaptive_max_pool1d", "adaptive_max_pool2d")
+def adaptive_max_pool(layer: Layer) -> Result:
+    """The largest element of windows that divide the image."""
+    if layer.is_used(1):
+        raise layer.unsupported("places")
+    x, rank = layer.tensor(), _pool_rank(layer)
+    wanted = layer.result().shape[-rank:]
+    first = x.tensor.rank - rank
+    for axis, out in enumerate(wanted, first):
+        size = x.tensor.shape[axis]
+        if not isinstance(size, int) or not isinstance(out, int):
+            raise layer.unsupported(f"from {size} to {out} elements of free size")
+        pieces = []
+        for n in range(out):
+            begin, end = n * size // out, -(-(n + 1) * size // out)
+            part = call("slice", x, begin=(begin,), end=(end,), strides=(1,), axes=(axis,))
+            pieces.append(call("max", part, axes=(axis,), keepdims=True))
+        x = pieces[0] if len(pieces) == 1 else call("concatenate", *pieces, axis=axis)
+    return [layer.shaped(x), layer.filled(0, 1)]
+
+
+# --- resampling -----------------------------------------------------------------------------------
+
+
+def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor") -> Expr:
+    x, wanted = layer.tensor("input" if "input" in layer.arguments else "self"), layer.result()
+    rank = wanted.rank - 2
+    scales: tuple[float, ...] = ()
+    given = layer.get("scale_factors")
+    if isinstance(given, (list, tuple)) and all(isinstance(v, (int, float)) for v in given):
+        scales = tuple(float(v) for v in given)
+    attrs: dict[str, Any] = {"scales": scales} if scales else {}
+    if "_aa" in layer.op:
+        attrs["antialias"] = True
+        attrs["cubic_a"] = -0.5
+    return call(
+        "resize",
+        x,
+        shape=wanted.shape[2:],
+        mode=mode,
+        coordinates=coordinates,
+        rounding=rounding,
+        axes=tuple(range(2, 2 + rank)),
+        **attrs,
+    )
+
+
+@converter("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d")
+def nearest(layer: Layer) -> Result:
+    """The element before, by position times scale."""
+    return _resized(layer, "nearest", "asymmetric")
+
+
+@converter("_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d")
+def nearest_exact(layer: Layer) -> Result:
+    """The element whose center is nearest."""
+    return _resized(layer, "nearest", "half_pixel", "round_prefer_ceil")
+
+
+@converter(
+    "upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d", "_upsample_bilinear2d_aa"
+)
+def linear_resize(layer: Layer) -> Result:
+    """Interpolated between neighbors."""
+    corners = "align_corners" if layer.flag("align_corners") else "half_pixel"
+    return _resized(layer, "linear", corners)
+
+
+@converter("upsample_bicubic2d", "_upsample_bicubic2d_aa")
+def cubic_resize(layer: Layer) -> Result:
+    """Interpolated by cubics."""
+    corners = "align_corners" if layer.flag("align_corners") else "half_pixel"
+    return _resized(layer, "cubic", corners)
+
+
+@converter("grid_sampler_2d", "grid_sampler_3d")
+def grid_sampler(layer: Layer) -> Result:
+    """Elements at positions of a grid."""
+    modes = ("linear", "nearest", "cubic")
+    paddings = ("zeros", "border", "reflection")
+    return call(
+        "grid_sample",
+        layer.tensor("input"),
+        layer.tensor("grid"),
+        mode=modes[layer.integer("interpolation_mode")],
+        padding=paddings[layer.integer("padding_mode")],
+        align_corners=layer.flag("align_corners"),
+    )
+
+
+@converter("col2im")
+def col2im(layer: Layer) -> Result:
+    """Blocks added up to an image."""
+    x = layer.tensor()
+    lone = x.tensor.rank == 2
+    x = reshaped(x, (1, *x.tensor.shape)) if lone else x
+    padding = layer.spread("padding", 2)
+    found = call(
+        "nn.col2im",
+        x,
+        image=layer.dims("output_size"),
+        block=layer.spread("kernel_size", 2),
+        strides=layer.spread("stride", 2),
+        padding=(*padding, *padding),
+        dilation=layer.spread("dilation", 2),
+    )
+    return layer.shaped(found)

@@ -1,0 +1,461 @@
+"""Operators on single elements: arithmetic, comparisons, activations, casts."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
+
+from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.registry import Converter, Result, converter
+from clew.ir.expr import Expr
+from clew.ir.types import is_float
+
+_FLOATS: Final = PROMOTION.INT_TO_FLOAT
+_BOOLS: Final = PROMOTION.ALWAYS_BOOL
+
+
+def _unary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
+    def convert(layer: Layer) -> Result:
+        return layer.to_result(call(op, *layer.promoted("self", kind=kind)))
+
+    return convert
+
+
+def _binary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
+    def convert(layer: Layer) -> Result:
+        return layer.to_result(call(op, *layer.promoted("self", "other", kind=kind)))
+
+    return convert
+
+
+for _name, _op in {
+    "abs": "abs",
+    "ceil": "ceil",
+    "floor": "floor",
+    "neg": "negative",
+    "sign": "sign",
+    "trunc": "trunc",
+    "relu": "nn.relu",
+}.items():
+    converter(_name)(_unary(_op))
+for _name, _op in {
+    "acos": "acos",
+    "acosh": "acosh",
+    "asin": "asin",
+    "asinh": "asinh",
+    "atan": "atan",
+    "atanh": "atanh",
+    "cos": "cos",
+    "cosh": "cosh",
+    "erf": "erf",
+    "exp": "exp",
+    "log": "log",
+    "mish": "nn.mish",
+    "reciprocal": "reciprocal",
+    "rsqrt": "rsqrt",
+    "sigmoid": "sigmoid",
+    "silu": "nn.silu",
+    "sin": "sin",
+    "sinh": "sinh",
+    "sqrt": "sqrt",
+    "tan": "tan",
+    "tanh": "tanh",
+}.items():
+    converter(_name)(_unary(_op, _FLOATS))
+for _name, _op in {"mul": "multiply", "maximum": "maximum", "minimum": "minimum"}.items():
+    converter(_name)(_binary(_op))
+for _name, _op in {
+    "eq": "equal",
+    "ge": "greater_equal",
+    "gt": "greater",
+    "le": "less_equal",
+    "lt": "less",
+    "ne": "not_equal",
+}.items():
+    converter(_name)(_binary(_op, _BOOLS))
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+    converter(_name)(
+        lambda layer, name=_name: _bits(layer, name)  # type: ignore[misc]
+    )
+
+
+def _bits(layer: Layer, name: str) -> Result:
+    operands = layer.promoted("self", "other")
+    if operands[0].tensor.dtype == "bool":
+        name = name.replace("bitwise", "logical")
+    return layer.to_result(call(name, *operands))
+
+
+@converter("bitwise_not")
+def bitwise_not(layer: Layer) -> Result:
+    """Of booleans, the logical negation."""
+    x = layer.tensor()
+    return call("logical_not" if x.tensor.dtype == "bool" else "bitwise_not", x)
+
+
+@converter("bitwise_left_shift", "__lshift__")
+def left_shift(layer: Layer) -> Result:
+    """Bits moved up."""
+    return layer.to_result(call("left_shift", *layer.promoted("self", "other")))
+
+
+@converter("bitwise_right_shift", "__rshift__")
+def right_shift(layer: Layer) -> Result:
+    """Bits moved down."""
+    return layer.to_result(call("right_shift", *layer.promoted("self", "other")))
+
+
+def _as_truth(layer: Layer, name: str) -> Expr:
+    x = layer.tensor(name)
+    if x.tensor.dtype == "bool":
+        return x
+    return call("not_equal", x, scalar(0, x.tensor.dtype))
+
+
+@converter("logical_and", "logical_or", "logical_xor")
+def logical(layer: Layer) -> Result:
+    """Of numbers, whether they are not zero."""
+    operands = [_as_truth(layer, name) for name in ("self", "other")]
+    return call(layer.op.partition(".")[0], *operands)
+
+
+@converter("logical_not")
+def logical_not(layer: Layer) -> Result:
+    """Of numbers, whether they are zero."""
+    return call("logical_not", _as_truth(layer, "self"))
+
+
+# --- arithmetic -----------------------------------------------------------------------------------
+
+
+def _scaled(layer: Layer, x: Expr, name: str = "alpha") -> Expr:
+    value = layer.get(name, 1)
+    if value == 1 and not isinstance(value, Expr):
+        return x
+    if x.tensor.dtype == "bool":
+        return call("logical_and", x, layer.scalar(bool(value), x))
+    return call("multiply", x, layer.scalar(value, x))
+
+
+@converter("add")
+def add(layer: Layer) -> Result:
+    """`self + alpha * other`; of booleans, whether one holds."""
+    a, b = layer.promoted("self", "other")
+    op = "logical_or" if a.tensor.dtype == "bool" else "add"
+    return layer.to_result(call(op, a, _scaled(layer, b)))
+
+
+@converter("sub")
+def subtract(layer: Layer) -> Result:
+    """`self - alpha * other`."""
+    a, b = layer.promoted("self", "other")
+    return layer.to_result(call("subtract", a, _scaled(layer, b)))
+
+
+@converter("rsub")
+def reversed_subtract(layer: Layer) -> Result:
+    """`other - alpha * self`."""
+    a, b = layer.promoted("self", "other")
+    return layer.to_result(call("subtract", b, _scaled(layer, a)))
+
+
+@converter("div")
+def divide(layer: Layer) -> Result:
+    """True division, or the quotient rounded to zero (`trunc`) or down (`floor`)."""
+    mode = layer.get("rounding_mode")
+    if mode is None:
+        return layer.to_result(call("divide", *layer.promoted("self", "other", kind=_FLOATS)))
+    a, b = layer.promoted("self", "other")
+    if is_float(a.tensor.dtype):
+        if mode == "trunc":
+            return layer.to_result(call("trunc", call("divide", a, b)))
+        return layer.to_result(_floor_divided(a, b))
+    quotient = call("divide", a, b)
+    if mode == "trunc":
+        return layer.to_result(quotient)
+    rest = call("subtract", a, call("multiply", quotient, b))
+    zero = scalar(0, a.tensor.dtype)
+    differs = call("not_equal", call("less", rest, zero), call("less", b, zero))
+    inexact = call("logical_and", call("not_equal", rest, zero), differs)
+    return layer.to_result(call("subtract", quotient, cast(inexact, a.tensor.dtype)))
+
+
+def _floor_divided(a: Expr, b: Expr) -> Expr:
+    """Returns `floor(a / b)` of floats without the rounding error of the quotient, as torch does:
+    from the remainder.
+    """
+    dtype = a.tensor.dtype
+    quotient = call("divide", call("subtract", a, call("floor_mod", a, b)), b)
+    down = call("floor", quotient)
+    above = call("greater", call("subtract", quotient, down), scalar(0.5, dtype))
+    exact = call("add", down, cast(above, dtype))
+    # A division by zero, and of infinities, gives what the plain quotient gives.
+    zero = call("equal", b, scalar(0, dtype))
+    return call("where", zero, call("divide", a, b), exact)
+
+
+@converter("fmod")
+def fmod(layer: Layer) -> Result:
+    """The remainder with the sign of `self`."""
+    return layer.to_result(call("mod", *layer.promoted("self", "other")))
+
+
+@converter("remainder")
+def remainder(layer: Layer) -> Result:
+    """The remainder with the sign of `other`."""
+    return layer.to_result(call("floor_mod", *layer.promoted("self", "other")))
+
+
+@converter("pow")
+def power(layer: Layer) -> Result:
+    """Small powers are products."""
+    exponent = layer.get("exponent")
+    a, b = layer.promoted("self", "exponent")
+    if isinstance(exponent, (int, float)) and not isinstance(exponent, bool):
+        if exponent == 2:
+            return layer.to_result(call("multiply", a, a))
+        if exponent == 3:
+            return layer.to_result(call("multiply", call("multiply", a, a), a))
+        if exponent == 1:
+            return layer.to_result(a)
+        if is_float(a.tensor.dtype):
+            if exponent == 0.5:
+                return layer.to_result(call("sqrt", a))
+            if exponent == -0.5:
+                return layer.to_result(call("rsqrt", a))
+            if exponent == -1:
+                return layer.to_result(call("reciprocal", a))
+    return layer.to_result(call("power", a, b))
+
+
+@converter("log2", "log10")
+def log_of_base(layer: Layer) -> Result:
+    """Logarithms to the bases 2 and 10."""
+    (x,) = layer.promoted("self", kind=_FLOATS)
+    base = 2.0 if layer.op.startswith("log2") else 10.0
+    return layer.to_result(call("multiply", call("log", x), layer.scalar(1 / math.log(base), x)))
+
+
+@converter("exp2")
+def exp2(layer: Layer) -> Result:
+    """Powers of two."""
+    (x,) = layer.promoted("self", kind=_FLOATS)
+    return layer.to_result(call("exp", call("multiply", x, layer.scalar(math.log(2), x))))
+
+
+@converter("round")
+def rounded(layer: Layer) -> Result:
+    """To the nearest integer, or to a number of decimals."""
+    x, decimals = layer.tensor(), layer.integer("decimals", 0)
+    if not is_float(x.tensor.dtype):
+        return x
+    if not decimals:
+        return call("round", x)
+    factor = layer.scalar(10.0 ** abs(decimals), x)
+    there, back = ("multiply", "divide") if decimals > 0 else ("divide", "multiply")
+    return call(back, call("round", call(there, x, factor)), factor)
+
+
+@converter("isnan")
+def isnan(layer: Layer) -> Result:
+    """False for integers."""
+    x = layer.tensor()
+    return call("isnan", x) if is_float(x.tensor.dtype) else layer.filled(False)
+
+
+@converter("isinf")
+def isinf(layer: Layer) -> Result:
+    """False for integers."""
+    x = layer.tensor()
+    return call("isinf", x) if is_float(x.tensor.dtype) else layer.filled(False)
+
+
+@converter("atan2")
+def atan2(layer: Layer) -> Result:
+    """The angle of the point (other, self), by quadrants."""
+    y, x = layer.promoted("self", "other", kind=_FLOATS)
+    dtype = y.tensor.dtype
+    zero = scalar(0, dtype)
+    pi = scalar(math.pi, dtype)
+    steep = call("greater", call("abs", y), call("abs", x))
+    # The smaller of the two is divided by the larger, so that no quotient overflows.
+    top = call("where", steep, x, y)
+    below = call("where", steep, y, x)
+    nothing = call("equal", below, zero)
+    ratio = call("divide", top, call("where", nothing, scalar(1, dtype), below))
+    both = call("logical_and", _infinite(x), _infinite(y))
+    same = call("equal", call("less", x, zero), call("less", y, zero))
+    ratio = call("where", both, call("where", same, scalar(1, dtype), scalar(-1, dtype)), ratio)
+    angle = call("atan", ratio)
+    quarter = call("where", _negative(y), scalar(-math.pi / 2, dtype), scalar(math.pi / 2, dtype))
+    half = call("where", _negative(y), call("negative", pi), pi)
+    flat = call("where", _negative(x), call("add", angle, half), angle)
+    found = call("where", steep, call("subtract", quarter, angle), flat)
+    on_axis = call("where", _negative(x), half, call("multiply", y, scalar(1, dtype)))
+    return layer.to_result(call("where", nothing, on_axis, found))
+
+
+def _infinite(x: Expr) -> Expr:
+    return call("isinf", x)
+
+
+def _negative(x: Expr) -> Expr:
+    """Whether the sign bit is set: also of a negative zero."""
+    wide = cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
+    integer = "i64" if wide.tensor.dtype == "f64" else "i32"
+    return call("less", call("bitcast", wide, dtype=integer), scalar(0, integer))
+
+
+@converter("expm1")
+def expm1(layer: Layer) -> Result:
+    """`exp(x) - 1`; near 0 by way of tanh, which loses no digits there."""
+    (x,) = layer.promoted("self", kind=_FLOATS)
+    dtype = x.tensor.dtype
+    half = call("tanh", call("multiply", x, scalar(0.5, dtype)))
+    one = scalar(1, dtype)
+    near = call("divide", call("multiply", scalar(2, dtype), half), call("subtract", one, half))
+    small = call("less", call("abs", x), scalar(0.5, dtype))
+    return layer.to_result(call("where", small, near, call("subtract", call("exp", x), one)))
+
+
+@converter("log1p")
+def log1p(layer: Layer) -> Result:
+    """`log(1 + x)`; near 0 by way of atanh, which loses no digits there."""
+    (x,) = layer.promoted("self", kind=_FLOATS)
+    dtype = x.tensor.dtype
+    one, two = scalar(1, dtype), scalar(2, dtype)
+    ratio = call("divide", x, call("add", two, x))
+    near = call("multiply", two, call("atanh", ratio))
+    small = call("less", call("abs", x), scalar(0.5, dtype))
+    safe = call("where", small, near, call("log", call("add", one, x)))
+    return layer.to_result(safe)
+
+
+# --- choices --------------------------------------------------------------------------------------
+
+
+@converter("where")
+def where(layer: Layer) -> Result:
+    """`self` where the condition holds, else `other`."""
+    condition = _as_truth(layer, "condition")
+    return layer.to_result(call("where", condition, *layer.promoted("self", "other")))
+
+
+@converter("clamp", "clamp_min", "clamp_max", "hardtanh")
+def clamp(layer: Layer) -> Result:
+    """Limits are numbers or tensors; a NaN stays."""
+    low, high = ("min_val", "max_val") if layer.op.startswith("hardtanh") else ("min", "max")
+    given = [n for n in (low, high) if layer.has(n)]
+    x, *limits = layer.promoted("self", *given)
+    values = {n: layer.get(n) for n in given}
+    plain = all(isinstance(v, (int, float)) for v in values.values())
+    if plain and is_float(x.tensor.dtype):
+        return layer.to_result(call("clip", x, min=values.get(low), max=values.get(high)))
+    for name, limit in zip(given, limits, strict=True):
+        x = call("maximum" if name == low else "minimum", x, limit)
+    return layer.to_result(x)
+
+
+# --- activations ----------------------------------------------------------------------------------
+
+
+@converter("gelu")
+def gelu(layer: Layer) -> Result:
+    """Exact, or approximated by tanh."""
+    return call("nn.gelu", layer.tensor(), approximate=layer.get("approximate", "none"))
+
+
+@converter("elu")
+def elu(layer: Layer) -> Result:
+    """`scale * (max(0, x) + min(0, alpha * (exp(input_scale * x) - 1)))`."""
+    x = layer.tensor()
+    alpha, scale = layer.number("alpha", 1), layer.number("scale", 1)
+    inner = layer.number("input_scale", 1)
+    if inner == 1:
+        found: Expr = call("nn.elu", x, alpha=float(alpha))
+    else:
+        low = call("nn.elu", call("multiply", x, layer.scalar(inner, x)), alpha=float(alpha))
+        found = call("where", call("greater", x, layer.scalar(0, x)), x, low)
+    return found if scale == 1 else call("multiply", found, layer.scalar(scale, x))
+
+
+@converter("celu")
+def celu(layer: Layer) -> Result:
+    """Continuously differentiable ELU."""
+    return call("nn.celu", layer.tensor(), alpha=float(layer.number("alpha", 1.0)))
+
+
+@converter("selu")
+def selu(layer: Layer) -> Result:
+    """Scaled ELU with torch's constants."""
+    return call("nn.selu", layer.tensor())
+
+
+@converter("leaky_relu")
+def leaky_relu(layer: Layer) -> Result:
+    """Negative numbers times a slope."""
+    slope = float(layer.number("negative_slope", 0.01))
+    return call("nn.leaky_relu", layer.tensor(), alpha=slope)
+
+
+@converter("hardswish")
+def hardswish(layer: Layer) -> Result:
+    """`x * relu6(x + 3) / 6`."""
+    return call("nn.hard_swish", layer.tensor())
+
+
+@converter("hardsigmoid")
+def hardsigmoid(layer: Layer) -> Result:
+    """`relu6(x + 3) / 6`."""
+    return call("nn.hard_sigmoid", layer.tensor(), alpha=1 / 6, beta=0.5)
+
+
+@converter("softplus")
+def softplus(layer: Layer) -> Result:
+    """`log(1 + exp(beta x)) / beta`; the number itself above the threshold."""
+    x = layer.tensor()
+    beta, threshold = layer.number("beta", 1), layer.number("threshold", 20)
+    scaled = x if beta == 1 else call("multiply", x, layer.scalar(beta, x))
+    found: Expr = call("nn.softplus", scaled)
+    if beta != 1:
+        found = call("divide", found, layer.scalar(beta, x))
+    return call("where", call("greater", scaled, layer.scalar(threshold, x)), x, found)
+
+
+@converter("prelu", "_prelu_kernel")
+def prelu(layer: Layer) -> Result:
+    """Negative numbers times a slope of their channel."""
+    x, weight = layer.tensor(), layer.tensor("weight")
+    if weight.tensor.rank == 1 and x.tensor.rank > 1:
+        weight = reshaped(weight, (weight.tensor.shape[0], *(1,) * (x.tensor.rank - 2)))
+    return call("nn.prelu", x, weight)
+
+
+# --- dtypes ---------------------------------------------------------------------------------------
+
+
+@converter("_to_copy", "to")
+def to_copy(layer: Layer) -> Result:
+    """A cast; devices and memory formats are torch's matter."""
+    return layer.to_result(layer.tensor())
+
+
+@converter("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "_conj_physical")
+def clone(layer: Layer) -> Result:
+    """The same values."""
+    return layer.tensor()
+
+
+@converter("copy")
+def copy(layer: Layer) -> Result:
+    """The values of `src`, in the shape and dtype of `self`."""
+    wanted = layer.result()
+    found = cast(layer.tensor("src"), wanted.dtype)
+    return found if found.tensor.shape == wanted.shape else _spread(found, layer)
+
+
+def _spread(x: Expr, layer: Layer) -> Expr:
+    return call("broadcast_to", x, shape=layer.result().shape)

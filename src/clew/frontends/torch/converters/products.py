@@ -1,0 +1,58 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from clew.frontends.building import call, cast, reshaped
+from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.registry import Result, converter
+from clew.ir.expr import Constant, Expr
+
+
+def product_of(a: Expr, b: Expr) -> Expr:
+    """Returns a matrix product; a constant matrix on the right makes a dense layer."""
+    if isinstance(b, Constant) and b.tensor.rank == 2 and a.tensor.rank >= 2:
+        return call("nn.dense", a, b, weight_layout="KN")
+    return call("nn.matmul", a, b)
+
+
+@converter("linear")
+def linear(layer: Layer) -> Result:
+    """`x @ weight.T + bias`."""
+    x, weight = layer.tensor("input"), layer.tensor("weight")
+    if weight.tensor.rank == 1:
+        found: Expr = call("nn.matmul", x, weight)
+    elif x.tensor.rank == 1:
+        row = call("nn.dense", reshaped(x, (1, *x.tensor.shape)), weight, weight_layout="NK")
+        found = reshaped(row, row.tensor.shape[1:])
+    else:
+        found = call("nn.dense", x, weight, weight_layout="NK")
+    bias = layer.optional("bias")
+    found = found if bias is None else call("add", cast(found, bias.tensor.dtype), bias)
+    return layer.to_result(found)
+
+
+@converter("mm", "bmm", "matmul", "mv", "dot")
+def matmul(layer: Layer) -> Result:
+    """The matrix product, with the axes of NumPy."""
+    names = list(layer.arguments)
+    return layer.to_result(product_of(layer.tensor(names[0]), layer.tensor(names[1])))
+
+
+def _scaled(layer: Layer, x: Expr, name: str) -> Expr:
+    value = layer.get(name, 1)
+    if isinstance(value, (int, float)) and value == 1:
+        return x
+    return call("multiply", x, layer.scalar(value, x))
+
+
+@converter("addmm", "baddbmm", "addbmm", "addmv")
+def add_product(layer: Layer) -> Result:
+    """`beta * self + alpha * (a @ b)`."""
+    names = list(layer.arguments)
+    found = product_of(layer.tensor(names[1]), layer.tensor(names[2]))
+    found = _scaled(layer, cast(found, layer.result().dtype), "alpha")
+    beta = layer.get("beta", 1)
+    if isinstance(beta, (int, float)) and beta == 0:
+        return found
+    own = cast(layer.tensor(), found.tensor.dtype)
+    return layer.to_result(call("add", found, _scaled(layer, own, "beta")))

@@ -1,0 +1,79 @@
+"""Dtypes and tensors of torch as those of the graph IR."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from clew.support.errors import UnsupportedError
+
+_NAMES: Final[Mapping[torch.dtype, str]] = {
+    torch.bool: "bool",
+    torch.int8: "i8",
+    torch.int16: "i16",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.uint8: "u8",
+    torch.uint16: "u16",
+    torch.uint32: "u32",
+    torch.uint64: "u64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float8_e4m3fn: "f8e4m3fn",
+    torch.float8_e4m3fnuz: "f8e4m3fnuz",
+    torch.float8_e5m2: "f8e5m2",
+    torch.float8_e5m2fnuz: "f8e5m2fnuz",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+}
+# Dtypes that NumPy lacks: torch hands their bits over as integers.
+_AS_BITS: Final[Mapping[torch.dtype, tuple[torch.dtype, Any]]] = {
+    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e4m3fnuz: (torch.uint8, ml_dtypes.float8_e4m3fnuz),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+    torch.float8_e5m2fnuz: (torch.uint8, ml_dtypes.float8_e5m2fnuz),
+}
+
+
+def dtype_of(dtype: torch.dtype) -> str:
+    """Returns clew's name of a dtype of torch.
+
+    Errors: U061 for a dtype that clew lacks.
+    """
+    name = _NAMES.get(dtype)
+    if name is None:
+        raise UnsupportedError("U061", f"tensors of {dtype} are not supported")
+    return name
+
+
+def check_tensor(tensor: torch.Tensor, what: str) -> None:
+    """Checks that a tensor, which may be fake, is of a kind that clew has: dense, on the CPU.
+
+    Errors: U061 (dtypes), U062 (another layout or device).
+    """
+    if tensor.layout != torch.strided or tensor.is_quantized:
+        kind = "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+        raise UnsupportedError(
+            "U062", f"{what} is a {kind} tensor", hint="convert it: x.to_dense(), x.dequantize()"
+        )
+    if tensor.device.type != "cpu":
+        hint = "load the weights first" if tensor.device.type == "meta" else "model.cpu()"
+        raise UnsupportedError("U062", f"{what} is on the device {tensor.device}", hint=hint)
+    dtype_of(tensor.dtype)
+
+
+def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
+    """Returns a copy of a tensor's elements, in rows."""
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    bits = _AS_BITS.get(tensor.dtype)
+    if bits is None:
+        return np.array(tensor.numpy(), order="C")
+    return np.array(tensor.view(bits[0]).numpy(), order="C").view(bits[1])

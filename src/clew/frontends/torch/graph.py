@@ -1,0 +1,283 @@
+"""From an FX graph to graph IR: one call at a time, each under its own source."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.torch.dtypes import dtype_of, to_numpy
+from clew.frontends.torch.layer import Layer, Value
+from clew.frontends.torch.numbers import arithmetic, is_arithmetic
+from clew.frontends.torch.places import is_layer, layer_names, line_of, op_name, place_of
+from clew.frontends.torch.registry import find, name_of
+from clew.frontends.torch.sizes import Sizes
+from clew.ir.dims import Dim, SymDim
+from clew.ir.expr import Constant, Expr, Var, carry_marks
+from clew.ir.types import TensorType, TupleType
+from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
+from clew.trace.lineage import building
+from clew.trace.places import Place
+from clew.trace.span import Source, Span
+
+FRONTEND: Final = "torch"
+_PYTHON_ERRORS: Final = (
+    ArithmeticError, ValueError, LookupError, TypeError, AttributeError, AssertionError,
+)  # fmt: skip
+# Calls that only check: sizes and values were checked when the program was exported.
+_CHECKS: Final = (
+    "_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range",
+    "sym_constrain_range_for_size", "_functional_assert_async", "_functional_assert_scalar",
+    "_functional_sym_constrain_range", "_functional_sym_constrain_range_for_size",
+    "_make_dep_token",
+)  # fmt: skip
+
+
+class GraphImporter:
+    """Imports the graph of one FX module, and of modules inside it, which share `sizes`."""
+
+    def __init__(self, module: fx.GraphModule, sizes: Sizes, *, prefix: str = "") -> None:
+        self.module = module
+        self.sizes = sizes
+        self.values: dict[fx.Node, Value] = {}
+        self.layers: dict[Source, list[Expr]] = {}
+        self.places: list[Place] = []
+        self._names = layer_names(module.graph.nodes, prefix)
+        self._check_supported()
+
+    def _check_supported(self) -> None:
+        """Errors: U064 for all operators without a converter."""
+        unknown: dict[str, fx.Node] = {}
+        for node in self.module.graph.nodes:
+            known = not is_layer(node) or _is_check(node) or find(node.target) is not None
+            if not known:
+                unknown.setdefault(name_of(node.target), node)
+        if unknown:
+            listed = "; ".join(
+                f"{name} ({self._names[node]}{_behind(node)})" for name, node in unknown.items()
+            )
+            what = "operators of torch are" if len(unknown) > 1 else "operator of torch is"
+            raise UnsupportedError(
+                "U064",
+                f"{len(unknown)} {what} not supported: {listed}",
+                hint="register_op(..., torch='NAMESPACE::NAME') adds operators",
+            )
+
+    # --- the graph ---
+
+    def run(self, inputs: Mapping[fx.Node, Value]) -> list[Value]:
+        """Returns the results for values of the placeholders."""
+        self.values.update(inputs)
+        for node in self.module.graph.nodes:
+            if node.op == "call_function":
+                self._call(node)
+            elif node.op == "get_attr":
+                self.values[node] = self._attribute(node)
+            elif node.op == "output":
+                return list(self._mapped(node.args[0]))
+        return []
+
+    def _attribute(self, node: fx.Node) -> Value:
+        found: Any = self.module
+        for part in str(node.target).split("."):
+            found = getattr(found, part)
+        if isinstance(found, torch.Tensor):
+            name = str(node.target)
+            with building(Span([Source(name, frontend=FRONTEND, kind="parameter")])):
+                return Constant(to_numpy(found), name=name)
+        return found
+
+    def _mapped(self, args: Any) -> Any:
+        """Returns arguments with nodes replaced by their values."""
+        if isinstance(args, fx.Node):
+            return self.values[args]
+        if isinstance(args, (list, tuple)):
+            return [self._mapped(a) for a in args]
+        if isinstance(args, slice):
+            return slice(*map(self._mapped, (args.start, args.stop, args.step)))
+        if isinstance(args, dict):
+            return {k: self._mapped(v) for k, v in args.items()}
+        return args
+
+    def _call(self, node: fx.Node) -> None:
+        target: Any = node.target
+        if target is operator.getitem:
+            source, index = node.args
+            self.values[node] = self.values[source][index]
+        elif _is_check(node):
+            self.values[node] = None
+        elif is_arithmetic(target):
+            self.values[node] = arithmetic(self, node, self._mapped(node.args))
+        elif not is_layer(node):
+            raise UnsupportedError("U064", f"{target} is not supported{_behind(node)}")
+        else:
+            name = self._names[node]
+            with locate(layer=name), _with_line(node), _coded(node):
+                self._layer(node, name)
+
+    def _layer(self, node: fx.Node, name: str) -> None:
+        source = Source(name, op_name(node), FRONTEND)
+        self.places.append(place_of(node, name))
+        names, positional = _arguments(node)
+        fakes = {n: _faked(a) for n, a in zip(names, positional, strict=True)}
+        arguments = {n: self._mapped(a) for n, a in zip(names, positional, strict=True)}
+        convert = find(node.target)
+        assert convert is not None, node
+        layer = Layer(node, name, name_of(node.target), arguments, fakes, self)
+        with building(Span([source])):
+            start = Var(name, TupleType(()))  # nodes of this layer have larger ids
+            found = convert(layer)
+            several = isinstance(node.meta.get("val"), (list, tuple))
+            values = list(found) if several else [found]
+            bound: set[int] = set()
+            for index, value in enumerate(values):
+                values[index] = self._result(layer, source, index, value, start, bound)
+        self.layers[source] = [v for v in values if isinstance(v, Expr)]
+        self.values[node] = values if several else values[0]
+
+    def _result(
+        self, layer: Layer, source: Source, index: int, value: Value, start: Var, bound: set[int]
+    ) -> Value:
+        """Returns a result, checked against torch's type and marked as the layer's."""
+        if not isinstance(value, Expr) or not isinstance(value.type, TensorType):
+            return value
+        passed_on = value.id < start.id or value.id in bound
+        if passed_on:
+            value = call("identity", value)
+        fake = layer.fakes[index]
+        if isinstance(fake, torch.Tensor):
+            for size, dim in zip(fake.shape, value.tensor.shape, strict=False):
+                if str(dim).startswith("?"):
+                    self.sizes.learn(size, dim)
+                    self.sizes.carriers.setdefault(str(dim), value)
+            _check_type(layer, value.tensor, self.type_of(fake))
+        mark = Span([replace(source, output=index)])
+        carry_marks(Var(source.layer, value.type, span=mark), value)
+        bound.add(value.id)
+        return value
+
+    # --- values ---
+
+    def type_of(self, fake: torch.Tensor) -> TensorType:
+        """Returns the type of a tensor that torch traced."""
+        return TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
+
+    def dim_of(self, value: Value) -> Dim:
+        """Returns an integer as a dimension. Errors: U060."""
+        if isinstance(value, (int, SymDim)):
+            return value if isinstance(value, SymDim) else int(value)
+        if isinstance(value, (torch.SymInt, float)):
+            return self.sizes.dim(value if isinstance(value, torch.SymInt) else int(value))
+        raise UnsupportedError("U060", f"the size {value} is no integer that torch names")
+
+    def scalar_of(self, value: Value, dtype: str) -> Expr:
+        """Returns a number, or a dimension, as a scalar."""
+        if isinstance(value, SymDim):
+            last = call("arange", start=value, stop=value + 1, step=1, dtype="i64")
+            return cast(reshaped(last, ()), dtype)
+        return scalar(value, dtype)
+
+    def as_dtype(self, value: Value, dtype: str) -> Expr:
+        """Returns a tensor or a number in a dtype."""
+        if isinstance(value, Constant) and value.tensor.rank == 0 and not value.name:
+            return scalar(value.data.astype(object).item(), dtype)
+        return cast(value, dtype) if isinstance(value, Expr) else self.scalar_of(value, dtype)
+
+    def inner(self, module: fx.GraphModule, inputs: Sequence[Value], prefix: str) -> list[Value]:
+        """Returns the results of a module inside this one for values of its inputs."""
+        importer = GraphImporter(module, self.sizes, prefix=f"{prefix}/")
+        places = [n for n in module.graph.nodes if n.op == "placeholder"]
+        found = importer.run(dict(zip(places, inputs, strict=True)))
+        self.layers.update(importer.layers)
+        self.places += importer.places
+        return found
+
+
+def _is_check(node: fx.Node) -> bool:
+    target: Any = node.target
+    name = getattr(target, "__name__", "").partition(".")[0]
+    return name in _CHECKS or target is torch._check
+
+
+def _arguments(node: fx.Node) -> tuple[list[str], list[Any]]:
+    """Returns the names and the values of a call's arguments, with those left out."""
+    target: Any = node.target
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        names = [f"arg{n}" for n in range(len(node.args))]
+        return [*names, *node.kwargs], [*node.args, *node.kwargs.values()]
+    found: dict[str, Any] = {}
+    for position, argument in enumerate(schema.arguments):
+        if position < len(node.args):
+            found[argument.name] = node.args[position]
+        elif argument.name in node.kwargs:
+            found[argument.name] = node.kwargs[argument.name]
+        elif argument.has_default_value():
+            found[argument.name] = argument.default_value
+    return list(found), list(found.values())
+
+
+def _faked(value: Any) -> Any:
+    if isinstance(value, fx.Node):
+        return value.meta.get("val")
+    if isinstance(value, (list, tuple)):
+        return [_faked(v) for v in value]
+    return value
+
+
+def _check_type(layer: Layer, found: TensorType, wanted: TensorType) -> None:
+    """Errors: C083 if a converter's result is not of the type that torch gives it."""
+    if found.dtype != wanted.dtype or found.rank != wanted.rank:
+        differs = True
+    else:
+        pairs = zip(found.shape, wanted.shape, strict=True)
+        differs = any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in pairs)
+    if differs:
+        raise CompileError(
+            "C083", f"{layer.op} became {found}, torch says {wanted}", hint="this is a bug in clew"
+        )
+
+
+def _behind(node: fx.Node) -> str:
+    file, line, _ = line_of(node)
+    return f", {file}:{line}" if file else ""
+
+
+@contextmanager
+def _with_line(node: fx.Node) -> Iterator[None]:
+    """Adds the user's line to errors of a layer."""
+    try:
+        yield
+    except ClewError as error:
+        file, line, code = line_of(node)
+        if file and not error.position:
+            error.position = f"{file}:{line}" + (f"  {code}" if code else "")
+        raise
+
+
+@contextmanager
+def _coded(node: fx.Node) -> Iterator[None]:
+    """Gives a code to Python errors in a converter. Errors: C083."""
+    try:
+        yield
+    except ClewError:
+        raise
+    except (
+        ArithmeticError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+    ) as e:
+        raise CompileError(
+            "C083",
+            f"{name_of(node.target)} could not be imported: {type(e).__name__}: {e}",
+            hint="this is a bug in clew",
+        ) from e

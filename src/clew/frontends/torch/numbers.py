@@ -1,0 +1,94 @@
+"""Arithmetic of numbers between the tensors of an FX graph: sizes, and what is computed of them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import fx
+
+from clew.frontends.building import call, cast
+from clew.ir.expr import Expr
+from clew.support.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from clew.frontends.torch.graph import GraphImporter
+    from clew.frontends.torch.layer import Value
+
+
+def _op(name: str) -> Callable[..., Expr]:
+    return lambda *args: call(name, *args)
+
+
+# How numbers that are known only during the run are computed, in f64 (comparisons: in f64, too).
+_FLOATS: Final[Mapping[Any, Callable[..., Expr]]] = {
+    operator.add: _op("add"),
+    operator.sub: _op("subtract"),
+    operator.mul: _op("multiply"),
+    operator.truediv: _op("divide"),
+    operator.pow: _op("power"),
+    operator.neg: _op("negative"),
+    operator.floordiv: lambda a, b: call("floor", call("divide", a, b)),
+    operator.mod: _op("floor_mod"),
+    operator.lt: _op("less"),
+    operator.le: _op("less_equal"),
+    operator.gt: _op("greater"),
+    operator.ge: _op("greater_equal"),
+    operator.eq: _op("equal"),
+    operator.ne: _op("not_equal"),
+    operator.and_: _op("logical_and"),
+    operator.or_: _op("logical_or"),
+    torch.sym_ite: _op("where"),
+    torch.sym_not: _op("logical_not"),
+    torch.sym_max: _op("maximum"),
+    torch.sym_min: _op("minimum"),
+    torch.sym_float: lambda a: a,
+    math.sqrt: _op("sqrt"),
+    torch._sym_sqrt: _op("sqrt"),
+    math.ceil: _op("ceil"),
+    math.floor: _op("floor"),
+    math.trunc: _op("trunc"),
+    torch.sym_int: _op("trunc"),
+    round: _op("round"),
+}
+_READ: Final = ("sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "sym_is_contiguous")
+
+
+def is_arithmetic(target: Any) -> bool:
+    """Whether a call is of numbers, not of tensors."""
+    return target in _FLOATS or _reads(target)
+
+
+def _reads(target: Any) -> bool:
+    name = getattr(target, "__name__", "").partition(".")[0]
+    return isinstance(target, torch._ops.OpOverload) and name in _READ
+
+
+def arithmetic(importer: GraphImporter, node: fx.Node, args: list[Value]) -> Value:
+    """Returns the value of a call of numbers: a dimension where it is an integer, else a scalar.
+
+    Errors: U060.
+    """
+    known = node.meta.get("val")
+    if isinstance(known, (bool, int, float)):
+        return known
+    if isinstance(known, torch.SymInt) and not any(isinstance(a, Expr) for a in args):
+        try:
+            return importer.sizes.dim(known)
+        except UnsupportedError:
+            if _reads(node.target):
+                raise
+    operands = [importer.as_dtype(a, "f64" if not _is_truth(a) else "bool") for a in args]
+    found = _FLOATS[node.target](*operands)
+    if isinstance(known, torch.SymInt):
+        found = cast(found, "i64")
+        if known.node.expr.is_Symbol:
+            importer.sizes.number(known.node.expr, found)
+    return found
+
+
+def _is_truth(value: Value) -> bool:
+    return isinstance(value, bool) or (isinstance(value, Expr) and value.tensor.dtype == "bool")

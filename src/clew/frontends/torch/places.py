@@ -1,0 +1,96 @@
+"""Places: where in the user's model and code an operator of an FX graph comes from."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import fx
+
+from clew.frontends.torch.registry import name_of
+from clew.trace.places import Place
+
+_FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
+_ROOT: Final = re.compile(r"^L\['\w+'\]\.?")
+_INDEX: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]""")
+_TORCH: Final = f"{Path(torch.__file__).parent}/"
+_NONE: Final = "_empty_nn_module_stack_from_metadata_hook"
+
+
+def is_layer(node: fx.Node) -> bool:
+    """Whether a node is a layer: a call that computes tensors. Reading a size, picking a result
+    and arithmetic of sizes are none.
+    """
+    return node.op == "call_function" and isinstance(
+        node.target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    )
+
+
+def module_of(node: fx.Node) -> tuple[str, str]:
+    """Returns the path and the class of the module whose `forward` made a node; the path of the
+    whole model is empty.
+    """
+    stack = [
+        (key, entry)
+        for key, entry in (node.meta.get("nn_module_stack") or {}).items()
+        if entry[0] != _NONE
+    ]
+    if not stack:
+        return "", ""
+    key, (path, kind) = stack[-1]
+    path = _INDEX.sub(r".\1", _ROOT.sub("", path)).replace("._modules", "").strip(".")
+    # A module that is called again has the number of the call.
+    again = key.rpartition("@")[2] if "@" in key.rpartition(".")[2] else ""
+    kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+    return (f"{path}@{again}" if again and path else path), kind
+
+
+def op_name(node: fx.Node) -> str:
+    """Returns the name of a node's operator without its overload."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return name_of(target).rpartition(".")[0]
+    return str(getattr(target, "__name__", target))
+
+
+def layer_names(nodes: Iterable[fx.Node], prefix: str = "") -> dict[fx.Node, str]:
+    """Returns names for layers. The only layer of a module has the module's path, as in
+    `encoder.layer.3.attention.self.query`. Others have the operator's name behind it:
+    `encoder.layer.3.attention.self/softmax`, and with a number if it is not the first.
+    """
+    layers = [node for node in nodes if is_layer(node)]
+    paths = {node: module_of(node)[0] for node in layers}
+    alone = Counter(paths.values())
+    used: Counter[str] = Counter()
+    names: dict[fx.Node, str] = {}
+    for node in layers:
+        path = paths[node]
+        name = path if path and alone[path] == 1 else f"{path}/{op_name(node)}".lstrip("/")
+        number = used[name]
+        used[name] += 1
+        names[node] = prefix + (f"{name}_{number}" if number else name)
+    return names
+
+
+def place_of(node: fx.Node, name: str) -> Place:
+    """Returns the place of a layer: the innermost line of code that is not torch's own."""
+    path, kind = module_of(node)
+    file, line, code = line_of(node)
+    return Place(name, path, kind, file, line, code)
+
+
+def line_of(node: Any) -> tuple[str, int, str]:
+    """Returns the user's file, the line's number and its text; "" and 0 if unknown."""
+    trace = str(node.meta.get("stack_trace") or "")
+    frames = list(_FRAME.finditer(trace))
+    own = [f for f in frames if not f["file"].startswith((_TORCH, "torch/"))]
+    if not own:
+        return "", 0, ""
+    frame = own[-1]
+    rest = trace[frame.end() :].lstrip("\n")
+    text = rest.split("\n", 1)[0].strip()
+    return frame["file"], int(frame["line"]), "" if text.startswith("File ") else text

@@ -1,0 +1,204 @@
+"""From an exported program to a module of the graph IR."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ConstantArgument,
+    InputKind,
+    InputSpec,
+    OutputKind,
+    SymIntArgument,
+    TensorArgument,
+)
+from torch.utils import _pytree as pytree
+
+from clew.frontends.building import scalar
+from clew.frontends.torch.dtypes import check_tensor, dtype_of, to_numpy
+from clew.frontends.torch.graph import FRONTEND, GraphImporter
+from clew.frontends.torch.layer import Value
+from clew.frontends.torch.sizes import Sizes
+from clew.ir.dims import SymDim
+from clew.ir.expr import Constant, Expr, Function, Tuple, Var
+from clew.ir.late_sizes import Anchors
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.ir.visit import post_order
+from clew.ops.registry import get_op
+from clew.support.errors import ModelError, UnsupportedError
+from clew.trace.lineage import building
+from clew.trace.places import PLACES
+from clew.trace.span import Source, Span
+
+
+class ProgramImporter:
+    """Imports one exported program."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        self.program = program
+        self.sizes = Sizes()
+        self.importer = GraphImporter(program.graph_module, self.sizes)
+        self.params: list[Var] = []
+        self._weights: dict[Any, Constant] = {}
+
+    def run(self) -> Module:
+        """Returns the module."""
+        nodes = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}
+        specs = self.program.graph_signature.input_specs
+        self._name_sizes(nodes.values())
+        values = {nodes[s.arg.name]: self._input(s, nodes[s.arg.name]) for s in specs}
+        found = self.importer.run(values)
+        names, outputs = self._outputs(found)
+        body: Expr = Tuple(outputs, span=Span())
+        if self.sizes.carriers:
+            anchors = Anchors(self.sizes.carriers, get_op("sized"))
+            body = anchors.rewrite_function(Function(self.params, body, span=Span())).body
+        attrs: dict[str, Any] = {
+            "outputs": tuple(names),
+            "eliminated": self._eliminated(body),
+            PLACES: tuple(map(tuple, self.importer.places)),
+        }
+        return Module({"main": Function(self.params, body, attrs, span=Span())})
+
+    # --- sizes ---
+
+    def _name_sizes(self, nodes: Any) -> None:
+        """Names the symbols of inputs: as the user named them, else after input and axis."""
+        for node in nodes:
+            fake = node.meta.get("val")
+            if isinstance(fake, torch.Tensor):
+                for axis, size in enumerate(fake.shape):
+                    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                        name = _given_name(size) or f"{node.name}.{axis}"
+                        self.sizes.name(size.node.expr, name, self._least(size))
+            elif isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol:
+                self.sizes.name(fake.node.expr, node.name, self._least(fake))
+
+    def _least(self, size: torch.SymInt) -> int:
+        found = self.program.range_constraints.get(size.node.expr)
+        return 1 if found is None else max(0, min(1, int(max(found.lower, 0))))
+
+    # --- inputs ---
+
+    def _input(self, spec: InputSpec, node: fx.Node) -> Value:
+        if isinstance(spec.arg, ConstantArgument):
+            return spec.arg.value
+        fake = node.meta["val"]
+        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            return self._weight(spec)
+        if spec.kind is InputKind.CUSTOM_OBJ:
+            raise UnsupportedError("U065", f"{spec.target} is an object of C++, no tensor")
+        if spec.kind is InputKind.TOKEN:
+            return None
+        if isinstance(spec.arg, SymIntArgument):
+            raise UnsupportedError(
+                "U065",
+                f"input {node.name!r} is an integer that may change",
+                hint="give it as a tensor, or fix it",
+            )
+        check_tensor(fake, f"input {node.name!r}")
+        type_ = TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
+        span = Span([Source(node.name, frontend=FRONTEND, kind="input")])
+        var = Var(node.name, type_, span=span)
+        self.params.append(var)
+        return var
+
+    def _weight(self, spec: InputSpec) -> Constant:
+        name = str(spec.target)
+        tensor = self._tensor(name, spec.kind)
+        check_tensor(tensor, f"the tensor {name!r}")
+        # Tied weights are one constant.
+        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+        if tensor.numel() == 0 or key not in self._weights:
+            with building(Span([Source(name, frontend=FRONTEND, kind="parameter")])):
+                self._weights[key] = Constant(to_numpy(tensor), name=name)
+        return self._weights[key]
+
+    def _tensor(self, name: str, kind: InputKind) -> torch.Tensor:
+        tensors: Mapping[str, Any] = self.program.state_dict
+        if name not in tensors or kind is InputKind.CONSTANT_TENSOR:
+            tensors = self.program.constants
+        found = tensors.get(name)
+        if not isinstance(found, torch.Tensor):
+            raise ModelError("M051", f"the program lacks the tensor {name!r}")
+        return found
+
+    # --- outputs ---
+
+    def _outputs(self, found: list[Value]) -> tuple[list[str], list[Expr]]:
+        specs = self.program.graph_signature.output_specs
+        paths = iter(_paths(self.program.call_spec.out_spec))
+        names: list[str] = []
+        outputs: list[Expr] = []
+        for spec, value in zip(specs, found, strict=True):
+            if spec.kind is OutputKind.USER_OUTPUT:
+                name = next(paths)
+                if not isinstance(spec.arg, TensorArgument | SymIntArgument) and value is None:
+                    continue
+            elif spec.kind is OutputKind.BUFFER_MUTATION:
+                name = str(spec.target)
+            elif spec.kind is OutputKind.TOKEN:
+                continue
+            else:
+                raise UnsupportedError(
+                    "U066",
+                    f"the module changes its input {spec.target!r} in place",
+                    hint="change a copy: x = x.clone()",
+                )
+            if isinstance(value, str):
+                continue
+            names.append(name)
+            outputs.append(_as_output(self.importer, value))
+        return names, outputs
+
+    def _eliminated(self, body: Expr) -> tuple[tuple[str, str, str], ...]:
+        """Returns layers that no part of the graph serves: name, operator, and fate."""
+        alive = {
+            source.without_output()
+            for node in post_order(body, into_functions=True)
+            for source in node.span.sources
+        }
+        return tuple(
+            (source.layer, source.op, "result not used" if values else "known at import")
+            for source, values in self.importer.layers.items()
+            if source not in alive
+        )
+
+
+def _as_output(importer: GraphImporter, value: Value) -> Expr:
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, SymDim):
+        return importer.scalar_of(value, "i64")
+    if isinstance(value, (bool, int, float)):
+        dtype = {bool: "bool", int: "i64"}.get(type(value), "f64")
+        return scalar(value, dtype)
+    raise UnsupportedError("U065", f"a result of type {type(value).__name__}")
+
+
+def _given_name(size: torch.SymInt) -> str:
+    """Returns the name that the user gave a size (`Dim("batch")`), "" if none."""
+    env = size.node.shape_env
+    for source in env.var_to_sources.get(size.node.expr, ()):
+        name = env.source_name_to_debug_name.get(source.name)
+        if name:
+            return str(name)
+    return ""
+
+
+def _paths(spec: pytree.TreeSpec) -> Iterator[str]:
+    """Yields names for the leaves of a call's results: the path of keys and positions."""
+    tree = pytree.tree_unflatten(list(range(spec.num_leaves)), spec)
+    for path, _ in pytree.tree_flatten_with_path(tree)[0]:
+        parts = [str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path]
+        if not parts:
+            yield "output"
+        elif parts[0].isdigit():
+            yield ".".join([f"output{parts[0]}", *parts[1:]])
+        else:
+            yield ".".join(parts)

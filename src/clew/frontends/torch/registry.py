@@ -1,0 +1,51 @@
+"""Converters: one function for each operator of torch.
+
+```python
+@converter("leaky_relu.default")
+def leaky_relu(layer: Layer) -> Result:
+    return call("nn.leaky_relu", layer.tensor("self"), alpha=layer.number("negative_slope"))
+```
+
+A name is that of an overload (`add.Tensor`) or of all overloads of an operator (`add`). Those of
+another library than ATen have its name in front: `torchvision.nms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+from clew.frontends.torch.layer import Layer, Value
+
+Result: TypeAlias = "Value | Sequence[Value]"
+Converter: TypeAlias = "Callable[[Layer], Result]"
+
+_CONVERTERS: Final[dict[str, Converter]] = {}
+
+
+def converter(*names: str) -> Callable[[Converter], Converter]:
+    """Decorator: registers a converter for operators. It returns a call's results in order."""
+
+    def register(function: Converter) -> Converter:
+        for name in names:
+            assert name not in _CONVERTERS, f"{name} has two converters"
+            _CONVERTERS[name] = function
+        return function
+
+    return register
+
+
+def name_of(target: Any) -> str:
+    """Returns the name under which converters of an operator are registered."""
+    return str(target).removeprefix("aten.")
+
+
+def find(target: Any) -> Converter | None:
+    """Returns the converter for an operator of torch, None if there is none."""
+    name = name_of(target)
+    return _CONVERTERS.get(name) or _CONVERTERS.get(name.rpartition(".")[0])
+
+
+def supported() -> Iterator[str]:
+    """Yields the names that have a converter."""
+    yield from sorted(_CONVERTERS)

@@ -1,0 +1,96 @@
+"""Sizes: symbolic integers of torch as dimensions of the graph IR."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any, Final
+
+import sympy
+import torch
+
+from clew.frontends.building import call
+from clew.ir.dims import Dim, SymDim, dim_max, dim_min
+from clew.ir.expr import Expr
+from clew.support.errors import UnsupportedError
+
+
+class Sizes:
+    """The dimensions that torch's symbols stand for.
+
+    A symbol of an input's size has a name. One that only the data decide (`u0`) is learned from the
+    operator that decides it, or from the scalar that is read as a number.
+    """
+
+    def __init__(self) -> None:
+        self._dims: dict[sympy.Symbol, Dim] = {}
+        self._numbers: dict[sympy.Symbol, Expr] = {}
+        self.carriers: dict[str, Expr] = {}
+        """For a size that the data decide, a value that has it."""
+
+    def name(self, symbol: sympy.Symbol, name: str, least: int) -> Dim:
+        """Gives a symbol a name, unless it has one, and returns its dimension."""
+        return self._dims.setdefault(symbol, SymDim.symbol(name, min(max(least, 0), 1)))
+
+    def number(self, symbol: sympy.Symbol, value: Expr) -> None:
+        """Records that a symbol is the value of a scalar `i64[]`."""
+        self._numbers[symbol] = value
+
+    def learn(self, size: Any, found: Dim) -> None:
+        """Records that a size of torch is a dimension, if the size is a symbol without one."""
+        if isinstance(size, torch.SymInt):
+            expr = size.node.expr
+            if isinstance(expr, sympy.Symbol) and expr not in self._numbers:
+                self._dims.setdefault(expr, found)
+
+    def value(self, size: Any) -> Expr | None:
+        """Returns the scalar that a symbol is the value of, None if there is none."""
+        return self._numbers.get(size.node.expr) if isinstance(size, torch.SymInt) else None
+
+    def dim(self, size: Any) -> Dim:
+        """Returns the dimension for an integer of torch.
+
+        Errors: U060 for an expression that is no dimension.
+        """
+        if isinstance(size, int):
+            return int(size)
+        return self._dim(size.node.expr)
+
+    def shape(self, sizes: Any) -> tuple[Dim, ...]:
+        """Returns the dimensions for a shape of torch."""
+        return tuple(map(self.dim, sizes))
+
+    def _dim(self, expr: Any) -> Dim:
+        if expr.is_Integer:
+            return int(expr)
+        if isinstance(expr, sympy.Symbol):
+            return self._of_symbol(expr)
+        if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
+            return reduce(lambda a, b: a * b, [self._dim(expr.base)] * int(expr.exp))
+        rule = _RULES.get(type(expr).__name__)
+        if rule is None:
+            raise UnsupportedError("U060", f"the size {expr} is no expression of sizes")
+        return reduce(rule, map(self._dim, expr.args))
+
+    def _of_symbol(self, symbol: sympy.Symbol) -> Dim:
+        found = self._dims.get(symbol)
+        if found is None:
+            number = self._numbers.get(symbol)
+            if number is None:
+                raise UnsupportedError("U060", f"the size {symbol} is known to no value")
+            room = call("room", number)
+            found = self._dims[symbol] = room.tensor.shape[0]
+            self.carriers[str(found)] = room
+        return found
+
+
+_RULES: Final[Mapping[str, Callable[[Dim, Dim], Dim]]] = {
+    "Add": lambda a, b: a + b,
+    "Mul": lambda a, b: a * b,
+    "FloorDiv": lambda a, b: a // b,
+    "CleanDiv": lambda a, b: a // b,
+    "Mod": lambda a, b: a % b,
+    "PythonMod": lambda a, b: a % b,
+    "Max": dim_max,
+    "Min": dim_min,
+}
