@@ -24,7 +24,7 @@ from clew.ir.types import TensorType, TupleType
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
 from clew.trace.lineage import building
-from clew.trace.places import Place
+from clew.trace.places import CodePlace
 from clew.trace.span import Source, Span
 
 FRONTEND: Final = "torch"
@@ -54,7 +54,7 @@ class GraphImporter:
         self.sizes = sizes
         self.values: dict[fx.Node, Value] = {}
         self.layers: dict[Source, list[Expr]] = {}
-        self.places: list[Place] = []
+        self.places: list[CodePlace] = []
         self.refused: dict[fx.Node, ClewError] = {}
         self._probing = probing
         self._names = layer_names(module.graph.nodes, prefix)
