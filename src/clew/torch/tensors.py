@@ -38,7 +38,12 @@ def writer(dtype: torch.dtype) -> Callable[[Array], torch.Tensor]:
     """Returns a function from arrays to tensors of a dtype on their memory."""
     bits = _BITS.get(dtype)
     if bits is None:
-        plain: Callable[[Array], torch.Tensor] = torch.from_numpy
-        return plain
+        return _from_array
     integers = bits[2]
-    return lambda array: torch.from_numpy(array.view(integers)).view(dtype)
+    return lambda array: _from_array(array.view(integers)).view(dtype)
+
+
+def _from_array(array: Array) -> torch.Tensor:
+    """Returns an array as a tensor; a read-only one, such as a constant of the model, is copied."""
+    found: torch.Tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+    return found

@@ -18,6 +18,7 @@ _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<
 _ROOT: Final = re.compile(r"^L\['\w+'\]\.?")
 _INDEX: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]""")
 _TORCH: Final = f"{Path(torch.__file__).parent}/"
+_READ: Final = ("sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "sym_is_contiguous")
 _NONE: Final = "_empty_nn_module_stack_from_metadata_hook"
 
 
@@ -25,9 +26,16 @@ def is_layer(node: fx.Node) -> bool:
     """Whether a node is a layer: a call that computes tensors. Reading a size, picking a result
     and arithmetic of sizes are none.
     """
-    return node.op == "call_function" and isinstance(
-        node.target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
-    )
+    operators = torch._ops.OpOverload, torch._ops.HigherOrderOperator
+    if node.op != "call_function" or not isinstance(node.target, operators):
+        return False
+    return not reads_size(node.target)
+
+
+def reads_size(target: Any) -> bool:
+    """Whether a call reads a size of a tensor."""
+    name = getattr(target, "__name__", "").partition(".")[0]
+    return isinstance(target, torch._ops.OpOverload) and name in _READ
 
 
 def module_of(node: fx.Node) -> tuple[str, str]:

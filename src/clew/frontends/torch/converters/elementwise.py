@@ -8,7 +8,7 @@ from typing import Final
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from clew.frontends.building import call, cast, reshaped, scalar
-from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.layer import EVAL, Layer
 from clew.frontends.torch.registry import Converter, Result, converter
 from clew.ir.expr import Expr
 from clew.ir.types import is_float
@@ -437,16 +437,25 @@ def prelu(layer: Layer) -> Result:
 # --- dtypes ---------------------------------------------------------------------------------------
 
 
-@converter("_to_copy", "to")
+@converter("_to_copy", "to", "prims.convert_element_type")
 def to_copy(layer: Layer) -> Result:
     """A cast; devices and memory formats are torch's matter."""
-    return layer.to_result(layer.tensor())
+    return layer.to_result(layer.tensor("a" if "a" in layer.arguments else "self"))
 
 
 @converter("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "_conj_physical")
 def clone(layer: Layer) -> Result:
     """The same values."""
     return layer.tensor()
+
+
+@converter("native_dropout", "dropout", "alpha_dropout", "feature_dropout")
+def dropout(layer: Layer) -> Result:
+    """Nothing in inference. Errors: U063 in training."""
+    if layer.get("train", True) and layer.number("p", 0.5):
+        raise layer.unsupported("training", hint=EVAL)
+    x = layer.tensor("input")
+    return [x, layer.filled(True, 1)] if layer.op.startswith("native") else x
 
 
 @converter("copy")
