@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from clew.compiled import CompiledModel
-from clew.frontends.torch.traced import TracedOutput
+from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.runtime.input_spec import InputSpec
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
@@ -57,6 +57,7 @@ class Weights:
 
 
 _KEPT: Final = 256  # sets of weights of one graph, as of equal blocks of a model
+_FALSE: Final = np.zeros((), np.bool_)
 _version: Final = attrgetter("_version")
 _place: Final = torch.Tensor.data_ptr
 
@@ -70,16 +71,14 @@ class TorchProgram:
     def __init__(
         self,
         build: Callable[[Sequence[Any]], CompiledModel],
-        inputs: Sequence[tuple[int, torch.dtype | None]],
+        inputs: Sequence[TracedInput],
         outputs: Sequence[TracedOutput],
         weights: Sequence[int],
         args: Sequence[Any],
     ) -> None:
         self._build = build
         self._made: dict[tuple[int, ...], tuple[CompiledModel, Weights]] = {}
-        self._readers = [
-            (position, _integer if dtype is None else reader(dtype)) for position, dtype in inputs
-        ]
+        self._readers = [(given.position, _reader(given)) for given in inputs]
         self._writers = [_writer(o) for o in outputs if not o.fixed]
         self._fixed = {n: o.value for n, o in enumerate(outputs) if o.fixed}
         self._frozen = tuple(weights)
@@ -114,8 +113,12 @@ class TorchProgram:
             self.compiled, self._weights = compiled, weights
 
 
-def _integer(value: Any) -> Array:
-    return np.asarray(value, np.int64)
+def _reader(given: TracedInput) -> Callable[[Any], Array]:
+    if given.dtype is not None:
+        return reader(given.dtype)
+    if given.is_size:
+        return lambda size: np.broadcast_to(_FALSE, (size,))
+    return lambda value: np.asarray(value, np.int64)
 
 
 def _writer(output: TracedOutput) -> Callable[[Array], Any]:
