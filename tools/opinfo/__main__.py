@@ -37,11 +37,13 @@ def main() -> int:
     results, started = [], time.perf_counter()
     for task, outcomes in run_all(work, how, options.jobs):
         results.append((task, outcomes))
+        for line in table(by_entry(results[-1:]), options.every):
+            print(line, flush=True)
         if sys.stderr.isatty() or len(results) % 50 == 0:
             spent = time.perf_counter() - started
             print(f"{len(results)} of {len(work)} in {spent:.0f} s", file=sys.stderr, flush=True)
     found = by_entry(results)
-    print("\n".join([*table(found, options.every), *summary(found)]))
+    print("\n".join(summary(found)))
     if options.json:
         text = json.dumps({n: e.as_json() for n, e in found.items()}, indent=1)
         options.json.write_text(text + "\n")
