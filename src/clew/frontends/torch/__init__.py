@@ -21,7 +21,9 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     movement,
     norm,
     products,
+    random,
     reduce,
+    sorting,
 )
 from clew.frontends.torch.exporting import program_of
 from clew.frontends.torch.program import ProgramImporter

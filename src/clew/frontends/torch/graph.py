@@ -65,7 +65,8 @@ class GraphImporter:
         """Errors: U064 for all operators without a converter."""
         unknown: dict[str, fx.Node] = {}
         for node in self.module.graph.nodes:
-            known = not is_layer(node) or _is_check(node) or find(node.target) is not None
+            known = not is_layer(node) or _is_check(node) or is_arithmetic(node.target)
+            known = known or find(node.target) is not None
             if not known:
                 unknown.setdefault(name_of(node.target), node)
         if unknown:

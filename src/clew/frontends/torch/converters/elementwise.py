@@ -24,9 +24,11 @@ def _unary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
     return convert
 
 
-def _binary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
+def _binary(op: str, kind: PROMOTION = PROMOTION.DEFAULT, of_truths: str = "") -> Converter:
     def convert(layer: Layer) -> Result:
-        return layer.to_result(call(op, *layer.promoted("self", "other", kind=kind)))
+        operands = layer.promoted("self", "other", kind=kind)
+        truths = of_truths and operands[0].tensor.dtype == "bool"
+        return layer.to_result(call(of_truths if truths else op, *operands))
 
     return convert
 
@@ -65,8 +67,6 @@ for _name, _op in {
     "tanh": "tanh",
 }.items():
     converter(_name)(_unary(_op, _FLOATS))
-for _name, _op in {"mul": "multiply", "maximum": "maximum", "minimum": "minimum"}.items():
-    converter(_name)(_binary(_op))
 for _name, _op in {
     "eq": "equal",
     "ge": "greater_equal",
@@ -76,6 +76,12 @@ for _name, _op in {
     "ne": "not_equal",
 }.items():
     converter(_name)(_binary(_op, _BOOLS))
+for _name, _op, _of_truths in (
+    ("mul", "multiply", "logical_and"),
+    ("maximum", "maximum", "logical_or"),
+    ("minimum", "minimum", "logical_and"),
+):
+    converter(_name)(_binary(_op, of_truths=_of_truths))
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     converter(_name)(
         lambda layer, name=_name: _bits(layer, name)  # type: ignore[misc]
