@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -75,12 +76,11 @@ def arithmetic(importer: GraphImporter, node: fx.Node, args: list[Value]) -> Val
     known = node.meta.get("val")
     if isinstance(known, (bool, int, float)):
         return known
+    if _reads(node.target):
+        return importer.sizes.dim(known)
     if isinstance(known, torch.SymInt) and not any(isinstance(a, Expr) for a in args):
-        try:
+        with suppress(UnsupportedError):
             return importer.sizes.dim(known)
-        except UnsupportedError:
-            if _reads(node.target):
-                raise
     operands = [importer.as_dtype(a, "f64" if not _is_truth(a) else "bool") for a in args]
     found = _FLOATS[node.target](*operands)
     if isinstance(known, torch.SymInt):
