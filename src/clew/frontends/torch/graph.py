@@ -18,12 +18,13 @@ from clew.frontends.torch.numbers import arithmetic, is_arithmetic
 from clew.frontends.torch.places import is_check, is_layer, layer_names, line_of, op_name, place_of
 from clew.frontends.torch.registry import find, name_of
 from clew.frontends.torch.sizes import Sizes
-from clew.ir.dims import Dim, SymDim
+from clew.ir.dims import Dim, SymDim, unknown_dim
 from clew.ir.expr import Constant, Expr, Var, carry_marks
 from clew.ir.types import TensorType, TupleType
+from clew.ir.visit import post_order
 from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
 from clew.trace.lineage import building
-from clew.trace.places import Place
+from clew.trace.places import CodePlace
 from clew.trace.span import Source, Span
 
 FRONTEND: Final = "torch"
@@ -33,16 +34,25 @@ _PYTHON_ERRORS: Final = (
 
 
 class GraphImporter:
-    """Imports the graph of one FX module, and of modules inside it, which share `sizes`."""
+    """Imports the graph of one FX module, and of modules inside it, which share `sizes`.
 
-    def __init__(self, module: fx.GraphModule, sizes: Sizes, *, prefix: str = "") -> None:
+    With `probing`, calls that cannot be imported are collected in `refused`, and the graph goes on
+    with values of the types that torch gives them.
+    """
+
+    def __init__(
+        self, module: fx.GraphModule, sizes: Sizes, *, prefix: str = "", probing: bool = False
+    ) -> None:
         self.module = module
         self.sizes = sizes
         self.values: dict[fx.Node, Value] = {}
         self.layers: dict[Source, list[Expr]] = {}
-        self.places: list[Place] = []
+        self.places: list[CodePlace] = []
+        self.refused: dict[fx.Node, ClewError] = {}
+        self._probing = probing
         self._names = layer_names(module.graph.nodes, prefix)
-        self._check_supported()
+        if not probing:
+            self._check_supported()
 
     def _check_supported(self) -> None:
         """Errors: U064 for all operators without a converter."""
@@ -69,12 +79,44 @@ class GraphImporter:
         self.values.update(inputs)
         for node in self.module.graph.nodes:
             if node.op == "call_function":
-                self._call(node)
+                try:
+                    self._call(node)
+                except ClewError as error:
+                    if not self._probing:
+                        raise
+                    self.refused[node] = error
+                    self.values[node] = self._unknown(node.meta.get("val"))
             elif node.op == "get_attr":
                 self.values[node] = self._attribute(node)
             elif node.op == "output":
                 return list(self._mapped(node.args[0]))
         return []
+
+    def _unknown(self, fake: Any) -> Value:
+        """Returns a value of the type that torch knows, in place of one that was refused."""
+        if isinstance(fake, (list, tuple)):
+            return [self._unknown(f) for f in fake]
+        if isinstance(fake, torch.Tensor):
+            for size in fake.shape:
+                self.sizes.learn(size, unknown_dim())
+            try:
+                return Var("unknown", self.type_of(fake))
+            except UnsupportedError:
+                return None
+        return fake
+
+    def eliminated(self, body: Expr) -> tuple[tuple[str, str, str], ...]:
+        """Returns layers that no part of a graph serves: name, operator, and fate."""
+        alive = {
+            source.without_output()
+            for node in post_order(body, into_functions=True)
+            for source in node.span.sources
+        }
+        return tuple(
+            (source.layer, source.op, "result not used" if values else "known at import")
+            for source, values in self.layers.items()
+            if source not in alive
+        )
 
     def _attribute(self, node: fx.Node) -> Value:
         found: Any = self.module
@@ -121,7 +163,8 @@ class GraphImporter:
         fakes = {n: _faked(a) for n, a in zip(names, positional, strict=True)}
         arguments = {n: self._mapped(a) for n, a in zip(names, positional, strict=True)}
         convert = find(node.target)
-        assert convert is not None, node
+        if convert is None:
+            raise UnsupportedError("U064", f"{name_of(node.target)} is not supported")
         layer = Layer(node, name, name_of(node.target), arguments, fakes, self)
         with building(Span([source])):
             start = Var(name, TupleType(()))  # nodes of this layer have larger ids
@@ -161,8 +204,10 @@ class GraphImporter:
         """Returns the type of a tensor that torch traced."""
         return TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
 
-    def dim_of(self, value: Value) -> Dim:
-        """Returns an integer as a dimension. Errors: U060."""
+    def dim_of(self, value: Value, fake: Any = None) -> Dim:
+        """Returns an integer as a dimension; `fake` is what torch knows of it. Errors: U060."""
+        if isinstance(value, Expr) and isinstance(fake, torch.SymInt):
+            return self.sizes.dim(fake)
         if isinstance(value, (int, SymDim)):
             return value if isinstance(value, SymDim) else int(value)
         if isinstance(value, (torch.SymInt, float)):

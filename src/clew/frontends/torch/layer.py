@@ -125,13 +125,16 @@ class Layer:
 
     def dim(self, name: str, default: Dim | None = None) -> Dim:
         """Returns an integer as a dimension."""
-        return self.importer.dim_of(self.get(name, default))
+        return self.importer.dim_of(self.get(name, default), self.fake(name))
 
     def dims(self, name: str, default: Sequence[Dim] = ()) -> tuple[Dim, ...]:
         """Returns a list of integers as dimensions; one integer is a list of one."""
-        found = self.get(name, default)
-        values = found if isinstance(found, (list, tuple)) else [found]
-        return tuple(map(self.importer.dim_of, values))
+        found, fakes = self.get(name, default), self.fake(name)
+        if not isinstance(found, (list, tuple)):
+            found, fakes = [found], [fakes]
+        if not isinstance(fakes, (list, tuple)) or len(fakes) != len(found):
+            fakes = found
+        return tuple(map(self.importer.dim_of, found, fakes))
 
     def integers(self, name: str, default: Sequence[int] = ()) -> tuple[int, ...]:
         """Returns a list of integers that are known now. Errors: U063."""

@@ -55,6 +55,19 @@ _FLOATS: Final[Mapping[Any, Callable[..., Expr]]] = {
     torch.sym_int: _op("trunc"),
     round: _op("round"),
 }
+# Of integers, in i64; the others are computed as floats are.
+_INTEGERS: Final[Mapping[Any, Callable[..., Expr]]] = {
+    target: rule
+    for target, rule in _FLOATS.items()
+    if target not in (operator.truediv, operator.pow, math.sqrt, torch._sym_sqrt, torch.sym_float)
+} | {
+    operator.floordiv: lambda a, b: call("divide", call("subtract", a, call("floor_mod", a, b)), b),
+    math.ceil: lambda a: a,
+    math.floor: lambda a: a,
+    math.trunc: lambda a: a,
+    torch.sym_int: lambda a: a,
+    round: lambda a: a,
+}
 _READ: Final = ("sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "sym_is_contiguous")
 
 
@@ -78,16 +91,25 @@ def arithmetic(importer: GraphImporter, node: fx.Node, args: list[Value]) -> Val
         return known
     if _reads(node.target):
         return importer.sizes.dim(known)
-    if isinstance(known, torch.SymInt) and not any(isinstance(a, Expr) for a in args):
+    if isinstance(known, torch.SymInt) and importer.sizes.is_named(known):
         with suppress(UnsupportedError):
             return importer.sizes.dim(known)
-    operands = [importer.as_dtype(a, "f64" if not _is_truth(a) else "bool") for a in args]
-    found = _FLOATS[node.target](*operands)
+    whole = all(map(_is_whole, args)) and node.target in _INTEGERS
+    dtype = "i64" if whole else "f64"
+    operands = [importer.as_dtype(a, dtype if not _is_truth(a) else "bool") for a in args]
+    rules = _INTEGERS if whole else _FLOATS
+    found = rules[node.target](*operands)
     if isinstance(known, torch.SymInt):
         found = cast(found, "i64")
         if known.node.expr.is_Symbol:
             importer.sizes.number(known.node.expr, found)
     return found
+
+
+def _is_whole(value: Value) -> bool:
+    if isinstance(value, Expr):
+        return value.tensor.dtype in ("i64", "bool")
+    return not isinstance(value, float)
 
 
 def _is_truth(value: Value) -> bool:

@@ -13,7 +13,7 @@ from torch import fx
 
 from clew.frontends.torch.numbers import is_arithmetic
 from clew.frontends.torch.registry import name_of
-from clew.trace.places import Place
+from clew.trace.places import CodePlace
 
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _ROOT: Final = re.compile(r"^L\['\w+'\]\.?")
@@ -95,11 +95,11 @@ def layer_names(nodes: Iterable[fx.Node], prefix: str = "") -> dict[fx.Node, str
     return names
 
 
-def place_of(node: fx.Node, name: str) -> Place:
+def place_of(node: fx.Node, name: str) -> CodePlace:
     """Returns the place of a layer: the innermost line of code that is not torch's own."""
     path, kind = module_of(node)
     file, line, code = line_of(node)
-    return Place(name, path, kind, file, line, code)
+    return CodePlace(name, path, kind, file, line, code)
 
 
 def line_of(node: Any) -> tuple[str, int, str]:

@@ -28,7 +28,6 @@ from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.late_sizes import Anchors
 from clew.ir.module import Module
 from clew.ir.types import TensorType
-from clew.ir.visit import post_order
 from clew.ops.registry import get_op
 from clew.support.errors import ModelError, UnsupportedError
 from clew.trace.lineage import building
@@ -60,7 +59,7 @@ class ProgramImporter:
             body = anchors.rewrite_function(Function(self.params, body, span=Span())).body
         attrs: dict[str, Any] = {
             "outputs": tuple(names),
-            "eliminated": self._eliminated(body),
+            "eliminated": self.importer.eliminated(body),
             PLACES: tuple(map(tuple, self.importer.places)),
         }
         return Module({"main": Function(self.params, body, attrs, span=Span())})
@@ -155,19 +154,6 @@ class ProgramImporter:
             names.append(name)
             outputs.append(_as_output(self.importer, value))
         return names, outputs
-
-    def _eliminated(self, body: Expr) -> tuple[tuple[str, str, str], ...]:
-        """Returns layers that no part of the graph serves: name, operator, and fate."""
-        alive = {
-            source.without_output()
-            for node in post_order(body, into_functions=True)
-            for source in node.span.sources
-        }
-        return tuple(
-            (source.layer, source.op, "result not used" if values else "known at import")
-            for source, values in self.importer.layers.items()
-            if source not in alive
-        )
 
 
 def _as_output(importer: GraphImporter, value: Value) -> Expr:

@@ -56,6 +56,10 @@ class Sizes:
             return int(size)
         return self._dim(size.node.expr)
 
+    def is_named(self, size: torch.SymInt) -> bool:
+        """Whether an integer depends on sizes only, not on the values of scalars."""
+        return all(symbol in self._dims for symbol in size.node.expr.free_symbols)
+
     def shape(self, sizes: Any) -> tuple[Dim, ...]:
         """Returns the dimensions for a shape of torch."""
         return tuple(map(self.dim, sizes))

@@ -1,0 +1,205 @@
+"""From an FX graph that `torch.compile` traced to modules of the graph IR.
+
+The graph's inputs are tensors, integers and weights. Sizes have the names of torch's symbols.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+from clew.frontends.building import call, scalar
+from clew.frontends.torch.dtypes import check_tensor, dtype_of, to_numpy
+from clew.frontends.torch.graph import FRONTEND, GraphImporter
+from clew.frontends.torch.layer import Value
+from clew.frontends.torch.sizes import Sizes
+from clew.ir.dims import SymDim
+from clew.ir.expr import Constant, Expr, Function, Tuple, Var
+from clew.ir.late_sizes import Anchors
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.ops.registry import get_op
+from clew.support.errors import ClewError
+from clew.trace.lineage import building
+from clew.trace.places import PLACES
+from clew.trace.span import Source, Span
+
+
+@dataclass(frozen=True)
+class TracedOutput:
+    """A result: a tensor of `dtype`, or an integer if that is None. `order` is the order in which
+    torch counts the axes of the stored tensor, if it is another one. A result with `fixed` is no
+    output of the program: its value is known.
+    """
+
+    dtype: torch.dtype | None = None
+    order: tuple[int, ...] = ()
+    fixed: bool = False
+    value: Any = None
+
+
+class Traced:
+    """A traced graph. `inputs` are the positions and dtypes of the arguments that programs take (no
+    dtype: an integer), `outputs` what they return.
+
+    `names` are the names of arguments in the user's code, and `frozen` the positions of weights.
+    """
+
+    def __init__(
+        self, graph: fx.GraphModule, names: Sequence[str], frozen: Collection[int]
+    ) -> None:
+        self._graph = graph
+        self._nodes = list(graph.graph.find_nodes(op="placeholder"))
+        self._names = names
+        self._frozen = set(frozen)
+        shown = {
+            size.node.expr
+            for position, node in enumerate(self._nodes)
+            if isinstance(fake := node.meta.get("val"), torch.Tensor) and position not in frozen
+            for size in fake.shape
+            if isinstance(size, torch.SymInt)
+        }
+        self.inputs: list[tuple[int, torch.dtype | None]] = []
+        for position, node in enumerate(self._nodes):
+            fake = node.meta.get("val")
+            if position in self._frozen or not node.users:
+                continue
+            if isinstance(fake, torch.Tensor):
+                self.inputs.append((position, fake.dtype))
+            elif isinstance(fake, torch.SymInt) and fake.node.expr not in shown:
+                self.inputs.append((position, None))
+        (ending,) = graph.graph.find_nodes(op="output")
+        self._results = (
+            list(ending.args[0]) if isinstance(ending.args[0], (list, tuple)) else [ending.args[0]]
+        )
+        self.outputs = [_output(r) for r in self._results]
+
+    def module(self, args: Sequence[Any]) -> Module:
+        """Returns the module with the weights among the graph's arguments.
+
+        Errors: those of importing.
+        """
+        importer, params, values = self._start(args)
+        found = importer.run(values)
+        outputs = [
+            _stored(importer, value, output)
+            for value, output in zip(found, self.outputs, strict=True)
+            if not output.fixed
+        ]
+        body: Expr = Tuple(outputs, span=Span())
+        carriers = importer.sizes.carriers
+        if carriers:
+            anchors = Anchors(carriers, get_op("sized"))
+            body = anchors.rewrite_function(Function(params, body, span=Span())).body
+        attrs = {
+            "outputs": tuple(f"output{n}" for n in range(len(outputs))),
+            "eliminated": importer.eliminated(body),
+            PLACES: tuple(map(tuple, importer.places)),
+        }
+        return Module({"main": Function(params, body, attrs, span=Span())})
+
+    def refused(self, args: Sequence[Any]) -> dict[fx.Node, ClewError]:
+        """Returns the calls that cannot be imported, and why."""
+        importer, _, values = self._start(args, probing=True)
+        importer.run(values)
+        return importer.refused
+
+    def _start(
+        self, args: Sequence[Any], *, probing: bool = False
+    ) -> tuple[GraphImporter, list[Var], Mapping[fx.Node, Value]]:
+        """Returns an importer, the parameters, and the values of the graph's inputs."""
+        sizes = Sizes()
+        importer = GraphImporter(self._graph, sizes, probing=probing)
+        for node in self._nodes:
+            fake = node.meta.get("val")
+            for size in fake.shape if isinstance(fake, torch.Tensor) else ():
+                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                    sizes.name(size.node.expr, str(size.node.expr), _least(size))
+        taken = {position for position, _ in self.inputs}
+        values: dict[fx.Node, Value] = {}
+        params: list[Var] = []
+        weights: dict[Any, Constant] = {}
+        for position, node in enumerate(self._nodes):
+            fake, name = node.meta.get("val"), self._names[position]
+            if position in self._frozen:
+                values[node] = _weight(name, args[position], weights)
+            elif position in taken:
+                var = _parameter(importer, name, fake)
+                params.append(var)
+                values[node] = var
+                if isinstance(fake, torch.SymInt):
+                    sizes.number(fake.node.expr, var)
+            elif isinstance(fake, torch.SymInt):
+                values[node] = sizes.dim(fake) if node.users else None
+            else:
+                values[node] = None
+        return importer, params, values
+
+
+def _least(size: torch.SymInt) -> int:
+    lower = size.node.shape_env.bound_sympy(size.node.expr).lower
+    return 1 if lower >= 1 else 0
+
+
+def _weight(name: str, tensor: torch.Tensor, known: dict[Any, Constant]) -> Constant:
+    """Returns a weight; tied ones are one constant."""
+    check_tensor(tensor, f"the tensor {name!r}")
+    key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
+    if tensor.numel() == 0 or key not in known:
+        with building(Span([Source(name, frontend=FRONTEND, kind="parameter")])):
+            known[key] = Constant(to_numpy(tensor), name=name)
+    return known[key]
+
+
+def _parameter(importer: GraphImporter, name: str, fake: Any) -> Var:
+    if isinstance(fake, torch.Tensor):
+        check_tensor(fake, f"input {name!r}")
+        type_ = TensorType(importer.sizes.shape(fake.shape), dtype_of(fake.dtype))
+    else:
+        type_ = TensorType((), "i64")
+    return Var(name, type_, span=Span([Source(name, frontend=FRONTEND, kind="input")]))
+
+
+def _output(result: Any) -> TracedOutput:
+    if not isinstance(result, fx.Node):
+        return TracedOutput(fixed=True, value=result)
+    fake = result.meta.get("val")
+    if isinstance(fake, torch.Tensor):
+        return TracedOutput(fake.dtype, _order(fake))
+    if isinstance(fake, torch.SymInt) or fake is None:
+        return TracedOutput(None)
+    return TracedOutput(fixed=True, value=fake)
+
+
+def _order(fake: torch.Tensor) -> tuple[int, ...]:
+    """Returns where each axis of a tensor is stored, () if axes are stored as they are counted."""
+    if fake.is_contiguous() or any(isinstance(s, torch.SymInt) for s in fake.stride()[:0]):
+        return ()
+    strides = [(_hint(fake.stride(a)), a) for a in range(fake.dim())]
+    stored = [a for _, a in sorted(strides, key=lambda s: (-s[0], s[1]))]
+    if stored == list(range(fake.dim())):
+        return ()
+    return tuple(stored.index(a) for a in range(fake.dim()))
+
+
+def _hint(size: Any) -> int:
+    if isinstance(size, torch.SymInt):
+        found = size.node.hint
+        return int(found) if found is not None else 1
+    return int(size)
+
+
+def _stored(importer: GraphImporter, value: Value, output: TracedOutput) -> Expr:
+    """Returns a result as it is stored."""
+    if isinstance(value, Expr):
+        if not output.order:
+            return value
+        stored = sorted(range(len(output.order)), key=lambda a: output.order[a])
+        return call("transpose", value, axes=tuple(stored))
+    if isinstance(value, SymDim):
+        return importer.scalar_of(value, "i64")
+    return scalar(value, "i64")

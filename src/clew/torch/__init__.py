@@ -1,0 +1,17 @@
+"""clew as a backend of `torch.compile`, and what it compiled.
+
+```python
+compiled = torch.compile(model, backend="clew", options={"threads": 2})
+with torch.no_grad():
+    y = compiled(x)
+clew.torch.last()  # the programs: kernels, trace, profile, explorer; what stayed in eager
+```
+"""
+
+from __future__ import annotations
+
+from clew.torch.backend import clew_backend
+from clew.torch.programs import Programs, TorchProgram, last
+from clew.torch.report import Left
+
+__all__ = ["Left", "Programs", "TorchProgram", "clew_backend", "last"]

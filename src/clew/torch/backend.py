@@ -1,0 +1,126 @@
+"""The backend of `torch.compile`: FX graphs after AOT decomposition become native programs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final
+
+import torch
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.descriptors import PlainAOTInput
+from torch._guards import TracingContext
+from torch.utils._python_dispatch import _disable_current_modes
+
+from clew.frontends.torch.exporting import WHOLE
+from clew.frontends.torch.registry import find
+from clew.support.errors import ClewWarning, InputError
+from clew.torch.inputs import inputs_of
+from clew.torch.partition import Given, run_by_parts
+from clew.torch.programs import current
+
+_OPTIONS: Final = (
+    "threads", "precision", "tuned", "keep_f32", "fuse", "extend", "opt_level", "sizes",
+    "specialize", "cache", "trace", "bounds", "target", "guard",
+)  # fmt: skip
+_told: Final[set[str]] = set()
+
+
+def clew_backend(module: fx.GraphModule, args: Sequence[Any], **given: Any) -> Callable[..., Any]:
+    """Returns a graph of torch as a function: `torch.compile(model, backend="clew")`.
+
+    `options` are those of `clew.compile`: `threads`, `precision`, `tuned` and others. Calls that
+    clew cannot run stay in eager (`clew.torch.last().left`). Graphs whose inputs need gradients
+    stay in eager as a whole.
+
+    Errors: I413 (options), and those of `clew.compile`.
+    """
+    options = _options(given)
+    if torch.is_grad_enabled() and any(getattr(a, "requires_grad", False) for a in args):
+        _tell(
+            "I412",
+            "clew compiles inference: graphs whose inputs need gradients run in eager",
+            "call the model in `with torch.no_grad():` or `torch.inference_mode()`",
+        )
+        forward: Callable[..., Any] = module.forward
+        return forward
+    names, static = inputs_of(module)
+    programs = current()
+
+    def compiled(graph: fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any]:
+        given = _given(graph, args, names, static)
+        with _disable_current_modes():  # weights are real tensors, not fake ones
+            return run_by_parts(graph, given, options, programs)
+
+    compiled_with = aot_autograd(fw_compiler=compiled, inference_compiler=compiled)
+    with _whole():
+        run: Callable[..., Any] = compiled_with(module, list(args))
+    return run
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options for `clew.compile`. Errors: I413."""
+    found = dict(given.pop("options", None) or {})
+    given.pop("mode", None)
+    found.update(given)
+    unknown = [name for name in found if name not in _OPTIONS]
+    if unknown:
+        raise InputError(
+            "I413",
+            f"the backend has no option {unknown[0]!r}",
+            hint=f"it takes {', '.join(_OPTIONS)}",
+        )
+    return found
+
+
+def _given(
+    graph: fx.GraphModule, args: Sequence[Any], names: Sequence[str], static: Collection[int]
+) -> Given:
+    """Returns the arguments of a graph after AOT, each of which is one of those before it, in
+    another order.
+    """
+    positions = [
+        node.meta["desc"].idx if isinstance(node.meta.get("desc"), PlainAOTInput) else None
+        for node in graph.graph.find_nodes(op="placeholder")
+    ]
+    facts = TracingContext.get().fw_metadata
+    changed = {n for n, info in enumerate(facts.input_info) if info.mutates_data}
+    taken = [None if p is None else args[p] for p in positions]
+    shown = [f"input{n}" if p is None else names[p] for n, p in enumerate(positions)]
+    frozen = {
+        n
+        for n, p in enumerate(positions)
+        if p in static and n not in changed and isinstance(taken[n], torch.Tensor)
+    }
+    return Given(taken, shown, frozen)
+
+
+@contextmanager
+def _whole() -> Iterator[None]:
+    """Keeps composite operators whole that clew has, while a graph is decomposed."""
+    try:
+        from torch._export.utils import _special_op_to_preserve_cia  # noqa: PLC0415
+        from torch.export.exported_program import (  # noqa: PLC0415
+            _override_composite_implicit_decomp,
+        )
+    except ImportError:  # another version of torch: they are decomposed
+        with nullcontext():
+            yield
+        return
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    kept = {
+        op: _special_op_to_preserve_cia
+        for op in WHOLE
+        if find(op) is not None and op.has_kernel_for_dispatch_key(composite)
+    }
+    with _override_composite_implicit_decomp(kept):
+        yield
+
+
+def _tell(code: str, text: str, hint: str) -> None:
+    """Warns once in a process."""
+    if code not in _told:
+        _told.add(code)
+        warnings.warn(ClewWarning(code, text, hint=hint), stacklevel=3)

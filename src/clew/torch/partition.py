@@ -1,0 +1,135 @@
+"""Graphs of torch as parts: those that clew runs, and calls between them that stay in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from clew.compiler import compile
+from clew.frontends.torch.places import is_layer
+from clew.frontends.torch.traced import Traced
+from clew.support.errors import ClewError
+from clew.torch.programs import Programs, TorchProgram
+from clew.torch.report import left_of
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a graph is called with: example arguments, their names in the user's code, and the
+    positions of weights, which the programs hold.
+    """
+
+    args: Sequence[Any]
+    names: Sequence[str]
+    frozen: Collection[int]
+
+    def picked(self, positions: Sequence[int | None], names: Sequence[str]) -> Given:
+        """Returns what a part of the graph is called with: arguments of the graph by position, or
+        values from other parts (None), which have `names`.
+        """
+        return Given(
+            [None if p is None else self.args[p] for p in positions],
+            [n if p is None else self.names[p] for p, n in zip(positions, names, strict=True)],
+            {n for n, p in enumerate(positions) if p in self.frozen},
+        )
+
+
+def run_by_parts(
+    graph: fx.GraphModule, given: Given, options: Mapping[str, Any], programs: Programs
+) -> Function:
+    """Returns a graph as a function of its inputs: one program if clew runs all of it, else the
+    graph with programs in place of its parts.
+    """
+    refused = Traced(graph, given.names, given.frozen).refused(given.args)
+    if not refused:
+        try:
+            return _program(graph, given, options, programs)
+        except ClewError as error:
+            refused = {n: error for n in graph.graph.nodes if is_layer(n)}
+    programs.left += [left_of(node, error) for node, error in refused.items()]
+    return _divided(graph, given, options, programs, refused)
+
+
+def _program(
+    graph: fx.GraphModule, given: Given, options: Mapping[str, Any], programs: Programs
+) -> TorchProgram:
+    """Returns a graph as one program. Errors: those of importing and compiling it."""
+    traced = Traced(graph, given.names, given.frozen)
+
+    def build(args: Sequence[Any]) -> Any:
+        return compile(traced.module(args), **options)
+
+    program = TorchProgram(build, traced.inputs, traced.outputs, sorted(given.frozen), given.args)
+    programs.programs.append(program)
+    return program
+
+
+class _Supported(OperatorSupportBase):  # type: ignore[misc]
+    """Calls that clew runs: not those that it refuses."""
+
+    def __init__(self, refused: Collection[fx.Node]) -> None:
+        self._refused = refused
+
+    def is_node_supported(self, submodules: Any, node: fx.Node) -> bool:
+        """Whether clew runs a call."""
+        return node.op == "call_function" and node not in self._refused
+
+
+class _Part(torch.nn.Module):  # type: ignore[misc]
+    """A program in place of a part of a graph."""
+
+    def __init__(self, program: TorchProgram, alone: bool) -> None:
+        super().__init__()
+        self.program = program
+        self.alone = alone
+
+    def forward(self, *args: Any) -> Any:
+        """Returns the part's results: a single one is no tuple."""
+        found = self.program(*args)
+        return found[0] if self.alone else tuple(found)
+
+
+def _divided(
+    graph: fx.GraphModule,
+    given: Given,
+    options: Mapping[str, Any],
+    programs: Programs,
+    refused: Mapping[fx.Node, ClewError],
+) -> Function:
+    """Returns a graph with programs for its largest convex parts without refused calls."""
+    partitioner = CapabilityBasedPartitioner(
+        graph, _Supported(refused), allows_single_node_partition=True
+    )
+    parts = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
+    places = {node: n for n, node in enumerate(graph.graph.find_nodes(op="placeholder"))}
+    fused = partitioner.fuse_partitions(parts)
+    for node in list(fused.graph.find_nodes(op="call_module")):
+        part = fused.get_submodule(node.target)
+        positions = [places.get(a) for a in node.args]
+        own = given.picked(positions, [a.name for a in node.args])
+        (ending,) = part.graph.find_nodes(op="output")
+        alone = not isinstance(ending.args[0], (list, tuple))
+        try:
+            program = _program(part, own, options, programs)
+        except ClewError as error:
+            programs.left += [left_of(n, error) for n in part.graph.nodes if is_layer(n)]
+            continue
+        setattr(fused, node.target, _Part(program, alone))
+    run: Function = fused.forward
+    return run
+
+
+def _computes(node: fx.Node) -> bool:
+    """Whether a call computes new values: a view of a tensor, and reading a size, do not."""
+    if not is_layer(node):
+        return False
+    schema = getattr(node.target, "_schema", None)
+    return schema is None or not any(r.alias_info for r in schema.returns)
