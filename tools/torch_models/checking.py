@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 import clew
 from clew.frontends.torch import from_torch
+from clew.frontends.torch.recurrent_types import free_time
 from exports.entries import Entry
 from exports.exporting import network_and_inputs
 
@@ -123,7 +124,7 @@ def _exported(
     kwargs = dict(inputs) if entry.by_name else {}
 
     def export(spec: Any) -> Any:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), free_time():
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs, dynamic_shapes=spec, strict=False)
 

@@ -21,6 +21,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     movement,
     norm,
     products,
+    recurrent,
     reduce,
 )
 from clew.frontends.torch.exporting import program_of

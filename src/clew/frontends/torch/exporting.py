@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from torch.export import ExportedProgram
 
+from clew.frontends.torch.recurrent_types import free_time
 from clew.frontends.torch.registry import find
 from clew.support.errors import InputError, ModelError
 
@@ -92,7 +93,7 @@ def program_of(
             f"from_torch takes a module or an exported program, got {type(model).__name__}",
             hint="wrap a function in a torch.nn.Module whose forward calls it",
         )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), free_time():
         warnings.simplefilter("ignore")
         return program.run_decompositions(decompositions())
 
@@ -110,7 +111,7 @@ def _exported(
             hint="call model.eval(): clew compiles inference",
         )
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), free_time():
             warnings.simplefilter("ignore")
             return torch.export.export(
                 model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
