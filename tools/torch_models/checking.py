@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from exports.exporting import network_and_inputs
 
 TOLERANCE = 1e-4  # of the largest absolute value of an output
 _SMALL = 1e-3  # outputs no larger are compared as if they were
-_SEEDS = (2, 3, 4)  # of inputs with the example's sizes; the first inputs are the example itself
+_SEEDS = (2, 3, 4)  # of inputs with the entry's own sizes, after the example
 _OTHER = (5, 6)  # of inputs with other sizes
 
 
@@ -31,7 +31,7 @@ class TorchError(Exception):
 @dataclass
 class Result:
     """What was found of one model. `error` is the largest difference from eager, relative to the
-    output's largest value; `f64` holds the errors of clew and of eager against eager in f64, where
+    output's largest value; `fixed` are the sizes that torch fixed although they were to be free; `f64` holds the errors of clew and of eager against eager in f64, where
     the difference is above the tolerance.
     """
 
@@ -45,6 +45,7 @@ class Result:
     export_s: float = 0.0
     compile_s: float = 0.0
     spec: str = ""
+    fixed: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
         """Returns it as plain data."""
@@ -59,15 +60,13 @@ def check(entry: Entry, dynamic: bool, phase: Callable[[str], None]) -> Result:
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = _torch(lambda: network_and_inputs(entry)[0])
-        drawn = [_tensors(entry, n) for n in (1, *_SEEDS)]
-        if dynamic:
-            others = [_tensors(entry, n, entry.others) for n in _OTHER]
-            # torch fixes sizes that are 1 in the example.
-            drawn = others + drawn if 1 in entry.dims.values() else drawn + others
-        expected = [_torch(lambda x=x: _leaves(_eager(entry, module, x))) for x in drawn]
+        # torch fixes sizes that are 1 in the example.
+        above_one = dynamic and 1 in entry.dims.values()
+        example = _tensors(entry, 1, entry.others if above_one else None)
+        _torch(lambda: _leaves(_eager(entry, module, example)))
     phase("export")
     started = time.perf_counter()
-    program = _torch(lambda: _exported(entry, module, drawn[0], dynamic, found))
+    program = _torch(lambda: _exported(entry, module, example, dynamic, found))
     found.export_s = time.perf_counter() - started
     found.nodes = sum(n.op == "call_function" for n in program.graph.nodes)
     phase("import")
@@ -76,7 +75,12 @@ def check(entry: Entry, dynamic: bool, phase: Callable[[str], None]) -> Result:
     started = time.perf_counter()
     compiled = clew.compile(imported, threads=1, cache=False)
     found.compile_s = time.perf_counter() - started
-    for n, (inputs, wanted) in enumerate(zip(drawn, expected, strict=True)):
+    fixed = _fixed(entry, program) if dynamic else {}
+    found.fixed = sorted(fixed)
+    for n, inputs in enumerate(_drawn(entry, dynamic, fixed, example)):
+        phase(f"eager {n}")
+        with torch.no_grad():
+            wanted = _torch(lambda x=inputs: _leaves(_eager(entry, module, x)))
         phase(f"run {n}")
         ours = _run(compiled, inputs)
         found.runs += 1
@@ -86,6 +90,31 @@ def check(entry: Entry, dynamic: bool, phase: Callable[[str], None]) -> Result:
             _in_f64(entry, module, inputs, ours, wanted, found)
             break
     return found
+
+
+def _fixed(entry: Entry, program: Any) -> dict[str, int]:
+    """Returns the named sizes that torch fixed."""
+    nodes = {n.name: n for n in program.graph.nodes if n.op == "placeholder"}
+    given = [nodes[name].meta["val"] for name in program.graph_signature.user_inputs]
+    shapes = [x.shape for x in given if isinstance(x, torch.Tensor)]
+    found: dict[str, int] = {}
+    for spec, shape in zip(entry.inputs, shapes, strict=True):
+        for dim, size in zip(spec.shape, shape, strict=True):
+            free = isinstance(size, torch.SymInt) and not size.node.expr.is_number
+            if isinstance(dim, str) and not free:
+                found[dim] = int(size)
+    return found
+
+
+def _drawn(
+    entry: Entry, dynamic: bool, fixed: Mapping[str, int], example: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Yields the example and other inputs."""
+    yield example
+    for seed in _SEEDS:
+        yield _tensors(entry, seed, fixed)
+    for seed in _OTHER if dynamic else ():
+        yield _tensors(entry, seed, {**entry.others, **fixed})
 
 
 def _torch(make: Callable[[], Any]) -> Any:

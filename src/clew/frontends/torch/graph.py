@@ -89,7 +89,8 @@ class GraphImporter:
             elif node.op == "get_attr":
                 self.values[node] = self._attribute(node)
             elif node.op == "output":
-                return list(self._mapped(node.args[0]))
+                found = self._mapped(node.args[0])
+                return found if isinstance(found, list) else [found]
         return []
 
     def _unknown(self, fake: Any) -> Value:

@@ -19,6 +19,7 @@ _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<
 _ROOT: Final = re.compile(r"^L\['\w+'\]\.?")
 _INDEX: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]""")
 _TORCH: Final = f"{Path(torch.__file__).parent}/"
+_NOT_OWN: Final = (_TORCH, "torch/", "<eval_with_key>")  # the last is code of FX itself
 _NONE: Final = "_empty_nn_module_stack_from_metadata_hook"
 # Calls that only check: sizes and values were checked when the program was exported.
 _CHECKS: Final = (
@@ -106,7 +107,7 @@ def line_of(node: Any) -> tuple[str, int, str]:
     """Returns the user's file, the line's number and its text; "" and 0 if unknown."""
     trace = str(node.meta.get("stack_trace") or "")
     frames = list(_FRAME.finditer(trace))
-    own = [f for f in frames if not f["file"].startswith((_TORCH, "torch/"))]
+    own = [f for f in frames if not f["file"].startswith(_NOT_OWN)]
     if not own:
         return "", 0, ""
     frame = own[-1]
