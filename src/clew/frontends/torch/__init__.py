@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from clew.frontends.torch.converters import (  # noqa: F401  registers converters
     attention,
+    control,
     convolution,
     create,
     elementwise,
@@ -22,6 +23,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     norm,
     products,
     random,
+    recurrent,
     reduce,
     sorting,
 )

@@ -15,7 +15,7 @@ from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.dtypes import dtype_of, to_numpy
 from clew.frontends.torch.layer import Layer, Value
 from clew.frontends.torch.numbers import arithmetic, is_arithmetic
-from clew.frontends.torch.places import is_layer, layer_names, line_of, op_name, place_of
+from clew.frontends.torch.places import is_check, is_layer, layer_names, line_of, op_name, place_of
 from clew.frontends.torch.registry import find, name_of
 from clew.frontends.torch.sizes import Sizes
 from clew.ir.dims import Dim, SymDim, unknown_dim
@@ -30,13 +30,6 @@ from clew.trace.span import Source, Span
 FRONTEND: Final = "torch"
 _PYTHON_ERRORS: Final = (
     ArithmeticError, ValueError, LookupError, TypeError, AttributeError, AssertionError,
-)  # fmt: skip
-# Calls that only check: sizes and values were checked when the program was exported.
-_CHECKS: Final = (
-    "_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range",
-    "sym_constrain_range_for_size", "_functional_assert_async", "_functional_assert_scalar",
-    "_functional_sym_constrain_range", "_functional_sym_constrain_range_for_size",
-    "_make_dep_token",
 )  # fmt: skip
 
 
@@ -65,8 +58,7 @@ class GraphImporter:
         """Errors: U064 for all operators without a converter."""
         unknown: dict[str, fx.Node] = {}
         for node in self.module.graph.nodes:
-            known = not is_layer(node) or _is_check(node) or is_arithmetic(node.target)
-            known = known or find(node.target) is not None
+            known = not is_layer(node) or find(node.target) is not None
             if not known:
                 unknown.setdefault(name_of(node.target), node)
         if unknown:
@@ -98,7 +90,7 @@ class GraphImporter:
                 self.values[node] = self._attribute(node)
             elif node.op == "output":
                 found = self._mapped(node.args[0])
-                return list(found) if isinstance(found, (list, tuple)) else [found]
+                return found if isinstance(found, list) else [found]
         return []
 
     def _unknown(self, fake: Any) -> Value:
@@ -154,7 +146,7 @@ class GraphImporter:
         if target is operator.getitem:
             source, index = node.args
             self.values[node] = self.values[source][index]
-        elif _is_check(node):
+        elif is_check(node):
             self.values[node] = None
         elif is_arithmetic(target):
             self.values[node] = arithmetic(self, node, self._mapped(node.args))
@@ -244,12 +236,6 @@ class GraphImporter:
         self.layers.update(importer.layers)
         self.places += importer.places
         return found
-
-
-def _is_check(node: fx.Node) -> bool:
-    target: Any = node.target
-    name = getattr(target, "__name__", "").partition(".")[0]
-    return name in _CHECKS or target is torch._check
 
 
 def _arguments(node: fx.Node) -> tuple[list[str], list[Any]]:
