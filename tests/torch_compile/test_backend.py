@@ -13,7 +13,11 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
+import clew
 import clew.torch
+from clew import te
+from clew.frontends.torch import registry
+from clew.ops.registry import _REGISTRY
 from clew.support.errors import ClewWarning
 
 Call = tuple[Any, ...]
@@ -27,7 +31,7 @@ def fresh() -> None:
 
 @torch.library.custom_op("clew_tests::odd", mutates_args=())
 def odd(x: torch.Tensor, factor: float) -> torch.Tensor:
-    """An operator that clew does not know."""
+    """An operator of this file."""
     return torch.sin(x) * factor
 
 
@@ -83,15 +87,22 @@ class Network(nn.Module):
 
 
 class Mixed(nn.Module):
-    """An operator without a converter between two layers."""
+    """A sine between two layers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 4)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = odd(torch.relu(self.first(x)), 2.0)
+        y = torch.sin(self.first(x))
         return self.second(y)
+
+
+class Custom(Mixed):
+    """A custom operator between two layers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(odd(self.first(x), 2.0))
 
 
 class Counter(nn.Module):
@@ -139,15 +150,40 @@ def test_layers_have_module_paths_and_lines() -> None:
     assert "test_backend.py" in str(trace.layer("head"))
 
 
-def test_unknown_operators_stay_in_eager_and_are_reported() -> None:
+def test_operators_without_a_converter_stay_in_eager_and_are_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(registry._CONVERTERS, "sin")
     agrees(Mixed().eval(), rows(2, 2))
     programs = clew.torch.last()
     assert len(programs) == 2
     (left,) = programs.left
-    assert left.op == "clew_tests.odd"
-    assert left.code == "U064"
-    assert "test_backend.py" in left.where
-    assert "odd(torch.relu(self.first(x)), 2.0)" in programs.report()
+    assert (left.op, left.code) == ("sin", "U064")
+    assert "torch.sin(self.first(x))" in left.where
+    assert "test_backend.py" in programs.report()
+
+
+def test_custom_operators_are_called_back_between_native_segments() -> None:
+    agrees(Custom().eval(), rows(2, 3))
+    (program, *_) = clew.torch.last()
+    assert not clew.torch.last().left
+    assert "clew_tests.odd" in program.compiled.trace.layers
+
+
+def test_custom_operators_with_one_of_clew_are_fused() -> None:
+    @clew.register_op("tests.odd", torch="clew_tests::odd", overwrite=True)
+    def own(x: te.Tensor, *, factor: float) -> te.Tensor:
+        return te.compute(x.shape, lambda *i: te.sin(x[i]) * factor)
+
+    try:
+        agrees(Custom().eval(), rows(2, 3))
+    finally:
+        del _REGISTRY["tests.odd"]
+    assert any(
+        kernel.ops == ("nn.dense", "add", "tests.odd")
+        for program in clew.torch.last()
+        for kernel in program.compiled.kernels
+    )
 
 
 def test_graph_breaks_make_several_programs() -> None:
@@ -277,5 +313,6 @@ def test_options() -> None:
 
 def test_last_holds_one_model() -> None:
     agrees(Network().eval(), images(2))
+    first = clew.torch.last()
     agrees(Mixed().eval(), rows(2))
-    assert len(clew.torch.last()) == 2
+    assert len(first) == len(clew.torch.last()) == 1

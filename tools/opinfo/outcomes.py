@@ -17,8 +17,8 @@ from clew.frontends.torch.exporting import program_of
 from clew.frontends.torch.places import is_layer
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.registry import name_of
+from clew.frontends.torch.tensors import reader, writer
 from clew.support.errors import ClewError
-from clew.torch.tensors import reader, writer
 from opinfo.entries import Sample, Samples
 
 KINDS: Final = (

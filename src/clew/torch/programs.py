@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from clew.compiled import CompiledModel
+from clew.frontends.torch.tensors import Array, reader, writer
 from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.runtime.input_spec import InputSpec
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
 from clew.torch.report import Left
-from clew.torch.tensors import Array, reader, writer
 
 
 class Weights:
