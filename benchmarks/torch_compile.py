@@ -178,8 +178,8 @@ def _measured(name: str, engines: Sequence[str], seconds: float) -> dict[str, An
         except Exception as error:  # of any type: an engine fails
             row[engine] = {"why": f"{type(error).__name__}: {str(error)[:200]}"}
             continue
-        error = float((found - wanted).abs().max() / wanted.abs().max())
-        row[engine] = {"first": took, "error": error}
+        differs = float((found - wanted).abs().max() / wanted.abs().max())
+        row[engine] = {"first": took, "error": differs}
         calls[engine] = call
     times: dict[str, list[float]] = {engine: [] for engine in calls}
     for call in calls.values():
