@@ -18,12 +18,14 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     create,
     elementwise,
     indexing,
+    linalg,
     movement,
     norm,
     products,
     random,
     reduce,
     sorting,
+    special,
 )
 from clew.frontends.torch.exporting import program_of
 from clew.frontends.torch.program import ProgramImporter

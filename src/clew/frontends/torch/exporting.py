@@ -59,6 +59,17 @@ WHOLE: Final = (
     aten.triu.default,
     aten.tril.default,
 )
+# Operators that torch's default decompositions leave whole, and that clew takes apart by torch's
+# other ones.
+APART: Final = (
+    aten._batch_norm_with_update_functional,
+    aten._native_batch_norm_legit_functional,
+    aten.embedding_dense_backward,
+    aten.max_pool2d_with_indices_backward,
+    aten.narrow_copy,
+    aten.native_group_norm_backward,
+    aten.native_layer_norm_backward,
+)
 
 
 def decompositions() -> Table:
@@ -66,6 +77,7 @@ def decompositions() -> Table:
     of `WHOLE` and of operators with a user's clew operator.
     """
     table: Table = dict(torch.export.default_decompositions())
+    table |= torch._decomp.get_decompositions(APART)
     for op in WHOLE:
         if find(op) is not None:
             table.pop(op, None)
