@@ -14,6 +14,7 @@ from torch.export import ExportedProgram
 
 from clew.frontends.torch.converters import (  # noqa: F401  registers converters
     attention,
+    backward,
     convolution,
     create,
     elementwise,

@@ -288,11 +288,17 @@ def adaptive_max_pool(layer: Layer) -> Result:
 # --- resampling -----------------------------------------------------------------------------------
 
 
+# Scales of the overloads that take sizes, one for each axis.
+_SCALES: Final = ("scales", "scales_d", "scales_h", "scales_w")
+
+
 def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor") -> Expr:
     x, wanted = layer.tensor("input" if "input" in layer.arguments else "self"), layer.result()
     scales: tuple[float, ...] = ()
     given = layer.get("scale_factors")
-    if isinstance(given, (list, tuple)) and all(isinstance(v, (int, float)) for v in given):
+    if given is None:
+        given = [layer.arguments[n] for n in _SCALES if n in layer.arguments]
+    if len(given) == wanted.rank - 2 and all(isinstance(v, (int, float)) for v in given):
         scales = (1.0, 1.0, *map(float, given))
     attrs: dict[str, Any] = {"scales": scales} if scales else {}
     if "_aa" in layer.op:
