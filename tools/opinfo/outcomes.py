@@ -66,7 +66,8 @@ def outcome(module: Sample | Samples, name: str) -> Outcome:
         except Exception as error:
             return _undecomposed(exported, error)
         others = tuple(sorted(set(_others(program.graph.nodes))))
-        random = name in UNDEFINED or not _same(wanted, module)
+        random = name in UNDEFINED or any(map(_draws, exported.graph.nodes))
+        random = random or not _same(wanted, module)
         try:
             _run(module, program, wanted, random)
         except Differs as error:
@@ -97,13 +98,21 @@ def _others(nodes: Iterable[Any]) -> Iterable[str]:
                 yield name_of(node.target)
 
 
+def _draws(node: Any) -> bool:
+    """Whether a node draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
 def _copies(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     return tuple(x.clone(memory_format=torch.preserve_format) for x in tensors)
 
 
 def _eager(module: Sample | Samples) -> list[Any]:
     """Returns the results that are numbers, in order."""
-    found = pytree.tree_leaves(module(*_copies(module.inputs)))
+    tensors = _copies(module.inputs)
+    before = [x._version for x in tensors]
+    found = pytree.tree_leaves(module(*tensors))
+    module.changes |= before != [x._version for x in tensors]
     return [x for x in found if isinstance(x, (torch.Tensor, bool, int, float, complex))]
 
 

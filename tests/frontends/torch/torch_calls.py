@@ -12,6 +12,9 @@ from torch.utils import _pytree as pytree
 import clew
 from clew.frontends.torch import from_torch
 from clew.torch.tensors import reader, writer
+from opinfo.quick import quicken
+
+quicken()
 
 
 class Call(torch.nn.Module):

@@ -30,8 +30,6 @@ _NAMES: Final[Mapping[torch.dtype, str]] = {
     torch.float8_e4m3fnuz: "f8e4m3fnuz",
     torch.float8_e5m2: "f8e5m2",
     torch.float8_e5m2fnuz: "f8e5m2fnuz",
-    torch.complex64: "c64",
-    torch.complex128: "c128",
 }
 # Dtypes that NumPy lacks: torch hands their bits over as integers.
 _AS_BITS: Final[Mapping[torch.dtype, tuple[torch.dtype, Any]]] = {
@@ -50,7 +48,8 @@ def dtype_of(dtype: torch.dtype) -> str:
     """
     name = _NAMES.get(dtype)
     if name is None:
-        raise UnsupportedError("U061", f"tensors of {dtype} are not supported")
+        hint = "compute with torch.view_as_real(x)" if dtype.is_complex else ""
+        raise UnsupportedError("U061", f"tensors of {dtype} are not supported", hint=hint)
     return name
 
 

@@ -321,6 +321,7 @@ def _coded(node: fx.Node) -> Iterator[None]:
         TypeError,
         AttributeError,
         AssertionError,
+        RuntimeError,  # torch's, of sizes that the data decide
     ) as e:
         raise CompileError(
             "C083",

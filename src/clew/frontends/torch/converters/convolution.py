@@ -264,7 +264,7 @@ def adaptive_max_pool(layer: Layer) -> Result:
     x, rank = layer.tensor(), _pool_rank(layer)
     if layer.is_used(1):
         counts = layer.result().shape[-rank:]
-        if 0 in layer.fakes[0].shape:
+        if 0 in layer.result().shape:
             return [layer.filled(0), layer.filled(0, 1)]
         sizes = sizes_of(layer, x, rank)
         windows = [adaptive_windows(*pair) for pair in zip(sizes, counts, strict=True)]  # type: ignore[arg-type]

@@ -35,14 +35,23 @@ def _binary(op: str, kind: PROMOTION = PROMOTION.DEFAULT, of_truths: str = "") -
 
 for _name, _op in {
     "abs": "abs",
-    "ceil": "ceil",
-    "floor": "floor",
     "neg": "negative",
     "sign": "sign",
-    "trunc": "trunc",
     "relu": "nn.relu",
 }.items():
     converter(_name)(_unary(_op))
+for _name in ("ceil", "floor", "trunc"):
+    converter(_name)(
+        lambda layer, name=_name: _whole(layer, name)  # type: ignore[misc]
+    )
+
+
+def _whole(layer: Layer, name: str) -> Result:
+    """Returns a rounded number; integers are whole."""
+    x = layer.tensor()
+    return call(name, x) if is_float(x.tensor.dtype) else x
+
+
 for _name, _op in {
     "acos": "acos",
     "acosh": "acosh",
@@ -360,8 +369,11 @@ def clamp(layer: Layer) -> Result:
     plain = all(isinstance(v, (int, float)) for v in values.values())
     if plain and is_float(x.tensor.dtype):
         return layer.to_result(call("clip", x, min=values.get(low), max=values.get(high)))
+    ops = ("maximum", "minimum")
+    if x.tensor.dtype == "bool":
+        ops = ("logical_or", "logical_and")
     for name, limit in zip(given, limits, strict=True):
-        x = call("maximum" if name == low else "minimum", x, limit)
+        x = call(ops[0] if name == low else ops[1], x, limit)
     return layer.to_result(x)
 
 

@@ -42,7 +42,7 @@ def index_select(layer: Layer) -> Result:
 def gather(layer: Layer) -> Result:
     """For each index, the element at the same position with the index on one axis."""
     x, index = layer.tensor(), layer.tensor("index")
-    if 0 in layer.fakes[0].shape:
+    if 0 in layer.result().shape:
         return layer.filled(0)
     if x.tensor.rank == 0 or index.tensor.rank == 0:
         flat = reshaped(x, (x.tensor.size,))
@@ -354,7 +354,7 @@ def nonzero_static(layer: Layer) -> Result:
     """As many places of elements that are not zero as are asked for, filled up."""
     x, rows = layer.tensor(), layer.integer("size")
     value = layer.importer.as_dtype(layer.get("fill_value", -1), "i64")
-    if x.tensor.rank == 0 or 0 in layer.fakes[0].shape or 0 in layer.fake("self").shape:
+    if x.tensor.rank == 0 or 0 in layer.result().shape or 0 in layer.type().shape:
         if x.tensor.rank:
             return layer.filled(layer.get("fill_value", -1))
         return layer.filled(0)

@@ -166,7 +166,7 @@ def cdist(layer: Layer) -> Result:
     a, b = layer.tensor("x1"), layer.tensor("x2")
     *_, rows, width = a.tensor.shape
     columns = b.tensor.shape[-2]
-    if width == 0 or 0 in layer.fakes[0].shape:
+    if width == 0 or 0 in layer.result().shape:
         return layer.filled(0)
     a = reshaped(a, (*a.tensor.shape[:-2], rows, 1, width))
     b = reshaped(b, (*b.tensor.shape[:-2], 1, columns, width))
@@ -181,7 +181,7 @@ def pdist(layer: Layer) -> Result:
     rows, _ = x.tensor.shape
     if not isinstance(rows, int):
         raise layer.unsupported("a free number of rows")
-    if 0 in layer.fakes[0].shape:
+    if 0 in layer.result().shape:
         return layer.filled(0)
     first, second = torch.triu_indices(rows, rows, 1).numpy()
     pair = [call("gather", x, constant(n), axis=0) for n in (first, second)]

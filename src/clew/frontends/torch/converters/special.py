@@ -73,7 +73,7 @@ def erfc(x: _F64) -> _F64:
     """`1 - erf(x)`; from 2.5 on, Laplace's continued fraction, which keeps small results."""
     far = x.maximum(2.5)
     fraction = far
-    for n in range(40, 0, -1):
+    for n in range(24, 0, -1):
         fraction = far + fraction.reciprocal() * (n / 2)
     tail = (far * far * -1.0).exp() / fraction * (1 / math.sqrt(math.pi))
     return _chosen(x < 2.5, x.erf() * -1.0 + 1.0, tail)
