@@ -93,9 +93,9 @@ def _undecomposed(exported: Any, error: Exception) -> Outcome:
 
 def _others(nodes: Iterable[Any]) -> Iterable[str]:
     for node in nodes:
-        if is_layer(node) and node.target not in WHOLE:
-            if torch.Tag.core not in getattr(node.target, "tags", ()):
-                yield name_of(node.target)
+        tags = getattr(node.target, "tags", ())
+        if is_layer(node) and node.target not in WHOLE and torch.Tag.core not in tags:
+            yield name_of(node.target)
 
 
 def _draws(node: Any) -> bool:
@@ -110,9 +110,8 @@ def _copies(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
 def _eager(module: Sample | Samples) -> list[Any]:
     """Returns the results that are numbers, in order."""
     tensors = _copies(module.inputs)
-    before = [x._version for x in tensors]
     found = pytree.tree_leaves(module(*tensors))
-    module.changes |= before != [x._version for x in tensors]
+    module.changes |= not all(map(_equal, tensors, module.inputs))
     return [x for x in found if isinstance(x, (torch.Tensor, bool, int, float, complex))]
 
 

@@ -44,9 +44,7 @@ def agrees(function: Callable[..., Any], *args: Any, dynamic: Any = None, more: 
             leaves = pytree.tree_leaves(function(*(x.clone() for x in given)))
         wanted = [x for x in leaves if isinstance(x, torch.Tensor)]
         found = compiled.run(
-            dict(
-                zip(compiled.input_names, [reader(x.dtype)(x) for x in tensors], strict=True)
-            )
+            dict(zip(compiled.input_names, [reader(x.dtype)(x) for x in tensors], strict=True))
         )
         assert len(found) == len(wanted)
         for got, want in zip(found.values(), wanted, strict=True):

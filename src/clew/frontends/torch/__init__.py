@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 from clew.frontends.torch.converters import (  # noqa: F401  registers converters
     attention,
     backward,
+    complex,
     convolution,
     create,
     elementwise,

@@ -40,8 +40,14 @@ _AS_BITS: Final[Mapping[torch.dtype, tuple[torch.dtype, Any]]] = {
     torch.float8_e5m2fnuz: (torch.uint8, ml_dtypes.float8_e5m2fnuz),
 }
 
+# Complex numbers inside a program are pairs of real ones.
+PARTS: Final[Mapping[torch.dtype, torch.dtype]] = {
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
 
-def dtype_of(dtype: torch.dtype) -> str:
+
+def dtype_of(dtype: torch.dtype, what: str = "tensors of") -> str:
     """Returns clew's name of a dtype of torch.
 
     Errors: U061 for a dtype that clew lacks.
@@ -49,7 +55,7 @@ def dtype_of(dtype: torch.dtype) -> str:
     name = _NAMES.get(dtype)
     if name is None:
         hint = "compute with torch.view_as_real(x)" if dtype.is_complex else ""
-        raise UnsupportedError("U061", f"tensors of {dtype} are not supported", hint=hint)
+        raise UnsupportedError("U061", f"{what} {dtype}, which is not supported", hint=hint)
     return name
 
 
@@ -66,7 +72,7 @@ def check_tensor(tensor: torch.Tensor, what: str) -> None:
     if tensor.device.type != "cpu":
         hint = "load the weights first" if tensor.device.type == "meta" else "model.cpu()"
         raise UnsupportedError("U062", f"{what} is on the device {tensor.device}", hint=hint)
-    dtype_of(tensor.dtype)
+    dtype_of(tensor.dtype, f"{what} is of")
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:

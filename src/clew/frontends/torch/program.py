@@ -134,7 +134,11 @@ class ProgramImporter:
         paths = iter(_paths(self.program.call_spec.out_spec))
         names: list[str] = []
         outputs: list[Expr] = []
-        for spec, value in zip(specs, found, strict=True):
+        results = self.program.graph.output_node().args[0]
+        for spec, value, node in zip(specs, found, results, strict=True):  # type: ignore[arg-type]
+            fake = getattr(node, "meta", {}).get("val")
+            if isinstance(fake, torch.Tensor):
+                check_tensor(fake, "a result")
             if spec.kind is OutputKind.USER_OUTPUT:
                 name = next(paths)
                 if not isinstance(spec.arg, TensorArgument | SymIntArgument) and value is None:

@@ -21,15 +21,28 @@ Result: TypeAlias = "Value | Sequence[Value]"
 Converter: TypeAlias = "Callable[[Layer], Result]"
 
 _CONVERTERS: Final[dict[str, Converter]] = {}
+_OF_COMPLEX: Final[dict[str, Converter]] = {}
 
 
 def converter(*names: str) -> Callable[[Converter], Converter]:
     """Decorator: registers a converter for operators. It returns a call's results in order."""
+    return _registering(_CONVERTERS, names)
 
+
+def complex_converter(*names: str) -> Callable[[Converter], Converter]:
+    """Decorator: registers a converter for calls of operators in which a tensor is complex. A
+    complex tensor is a real one with an axis for the two parts behind the others.
+    """
+    return _registering(_OF_COMPLEX, names)
+
+
+def _registering(
+    table: dict[str, Converter], names: Sequence[str]
+) -> Callable[[Converter], Converter]:
     def register(function: Converter) -> Converter:
         for name in names:
-            assert name not in _CONVERTERS, f"{name} has two converters"
-            _CONVERTERS[name] = function
+            assert name not in table, f"{name} has two converters"
+            table[name] = function
         return function
 
     return register
@@ -40,10 +53,10 @@ def name_of(target: Any) -> str:
     return str(target).removeprefix("aten.")
 
 
-def find(target: Any) -> Converter | None:
+def find(target: Any, of_complex: bool = False) -> Converter | None:
     """Returns the converter for an operator of torch, None if there is none."""
-    name = name_of(target)
-    return _CONVERTERS.get(name) or _CONVERTERS.get(name.rpartition(".")[0])
+    name, table = name_of(target), _OF_COMPLEX if of_complex else _CONVERTERS
+    return table.get(name) or table.get(name.rpartition(".")[0])
 
 
 def supported() -> Iterator[str]:

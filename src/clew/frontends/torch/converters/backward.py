@@ -22,13 +22,10 @@ def avg_pool_backward(layer: Layer) -> Result:
     strides = layer.spread("stride", 2) or kernel
     padding = layer.spread("padding", 2, (0,))
     *lead, height, width = x.tensor.shape
-    sizes = sizes_of(layer, x, 2)
-    counts = gradient.tensor.shape[-2:]
-    if not all(isinstance(c, int) for c in counts):
-        raise layer.unsupported("a gradient of free size")
+    sizes, counts = sizes_of(layer, x, gradient.tensor, 2)
     by_window = divisors(
-        sizes, counts, kernel, strides, padding,  # type: ignore[arg-type]
-        layer.flag("count_include_pad", True), layer.get("divisor_override"),
+        sizes, counts, kernel, strides, padding, layer.flag("count_include_pad", True),
+        layer.get("divisor_override"),
     )  # fmt: skip
     planes, many = product(tuple(lead)), product(counts)
     share = call("multiply", gradient, cast(constant(1 / by_window), gradient.tensor.dtype))
@@ -38,7 +35,7 @@ def avg_pool_backward(layer: Layer) -> Result:
     )
     # Windows may reach beyond the padding.
     after = tuple(
-        max((c - 1) * s + k - size - p, 0)  # type: ignore[operator, type-var]
+        max((c - 1) * s + k - size - p, 0)
         for c, s, k, size, p in zip(counts, strides, kernel, sizes, padding, strict=True)
     )
     found = call(
@@ -52,11 +49,8 @@ def avg_pool_backward(layer: Layer) -> Result:
 def adaptive_avg_pool_backward(layer: Layer) -> Result:
     """Each window's gradient, spread evenly over its elements: a product for each axis."""
     x, gradient = layer.tensor(), layer.tensor("grad_output")
-    counts = gradient.tensor.shape[-2:]
     factors = []
-    for size, count in zip(sizes_of(layer, x, 2), counts, strict=True):
-        if not isinstance(count, int):
-            raise layer.unsupported("a gradient of free size")
+    for size, count in zip(*sizes_of(layer, x, gradient.tensor, 2), strict=True):
         shares = np.zeros((count, size))
         for row, places in zip(shares, adaptive_windows(size, count), strict=True):
             row[places] = 1 / len(set(places.tolist()))
@@ -94,7 +88,7 @@ def _of_image(
     rank = weight.tensor.rank - 2
     sizes, counts, kernel = (e.tensor.shape[2:] for e in (x, gradient, weight))
     rest = tuple(
-        size - ((count - 1) * s - 2 * p + d * (k - 1) + 1)  # type: ignore[operator]
+        size - ((count - 1) * s - 2 * p + d * (k - 1) + 1)
         for size, count, k, s, p, d in zip(
             sizes, counts, kernel, attrs["strides"], attrs["padding"], attrs["dilation"],
             strict=False,
@@ -116,7 +110,7 @@ def _of_weight(
     features, counts = gradient.tensor.shape[1], gradient.tensor.shape[2:]
     spatial = range(3, 3 + rank)
     by_group = reshaped(x, (batch, groups, channels // groups, *sizes))
-    images = call("transpose", by_group, axes=(2, 1, 0, *spatial))
+    images: Expr = call("transpose", by_group, axes=(2, 1, 0, *spatial))
     images = reshaped(images, (channels // groups, groups * batch, *sizes))
     kernels = call("transpose", gradient, axes=(1, 0, *range(2, 2 + rank)))
     assert kernels.tensor.shape == (features, batch, *counts)
@@ -128,5 +122,3 @@ def _of_weight(
     for axis, size in enumerate(weight.tensor.shape[2:], 2):
         found = sliced(found, axis, 0, size)
     return call("transpose", found, axes=(1, 0, *range(2, 2 + rank)))
-
-

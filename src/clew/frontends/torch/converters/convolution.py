@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from clew.frontends.building import call, cast, constant, per_channel, reshaped
@@ -126,11 +127,10 @@ def max_pool(layer: Layer) -> Result:
 
 def _max_pool_3d(layer: Layer, x: Expr, attrs: dict[str, Any], with_places: bool) -> Result:
     if with_places and layer.is_used(1):
-        counts = layer.result().shape[-3:]
         windows = [
-            strided_windows(*rest)  # type: ignore[arg-type]
+            strided_windows(*rest)
             for rest in zip(
-                sizes_of(layer, x, 3), counts, attrs["kernel"], attrs["strides"],
+                *sizes_of(layer, x, layer.result(), 3), attrs["kernel"], attrs["strides"],
                 attrs["padding"][:3], attrs["dilation"], strict=True,
             )
         ]  # fmt: skip
@@ -193,13 +193,12 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any], divisor: int 
     kernel, strides = attrs["kernel"], attrs["strides"]
     rank = len(kernel)
     before = attrs["padding"][:rank]
-    sizes, counts = sizes_of(layer, x, rank), layer.result().shape[-rank:]
-    by_window = divisors(
-        sizes, counts, kernel, strides, before, attrs["count_include_pad"], divisor  # type: ignore[arg-type]
-    )
+    sizes, counts = sizes_of(layer, x, layer.result(), rank)
+    include = attrs["count_include_pad"]
+    by_window = divisors(sizes, counts, kernel, strides, before, include, divisor)
     # Windows may reach beyond the padding, or leave a rest of it.
     after = [
-        (c - 1) * s + k - size - p  # type: ignore[operator]
+        (c - 1) * s + k - size - p
         for c, s, k, size, p in zip(counts, strides, kernel, sizes, before, strict=True)
     ]
     none = (0,) * (x.tensor.rank - rank)
@@ -213,7 +212,7 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any], divisor: int 
         image, added = _as_image(wide, rank)
         means = call("nn.avg_pool2d", image, **(_over_images(plain) if added else plain))
     means = reshaped(means, layer.result().shape)
-    scale = constant(float(product(kernel)) / by_window)
+    scale = constant(math.prod(kernel) / by_window)
     return layer.to_result(call("multiply", means, cast(scale, means.tensor.dtype)))
 
 
@@ -263,11 +262,10 @@ def adaptive_max_pool(layer: Layer) -> Result:
     """The largest element of windows that divide the image, and its place."""
     x, rank = layer.tensor(), _pool_rank(layer)
     if layer.is_used(1):
-        counts = layer.result().shape[-rank:]
         if 0 in layer.result().shape:
             return [layer.filled(0), layer.filled(0, 1)]
-        sizes = sizes_of(layer, x, rank)
-        windows = [adaptive_windows(*pair) for pair in zip(sizes, counts, strict=True)]  # type: ignore[arg-type]
+        pairs = zip(*sizes_of(layer, x, layer.result(), rank), strict=True)
+        windows = [adaptive_windows(*pair) for pair in pairs]
         values, places = largest_in_windows(x, windows)
         return [layer.shaped(values), layer.shaped(places, 1)]
     wanted = layer.result().shape[-rank:]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from clew.frontends.building import call, cast, fields, reshaped, scalar
+from clew.frontends.torch.converters.linalg import norm_of
 from clew.frontends.torch.converters.movement import (
     bound,
     in_memory,
@@ -165,7 +166,8 @@ def index_put(layer: Layer) -> Result:
 
 
 _REDUCTIONS: Final = {
-    "sum": "add", "mean": "mean", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul",
+    "sum": "add", "mean": "mean", "prod": "mul", "amax": "max", "amin": "min", "add": "add",
+    "multiply": "mul",
 }  # fmt: skip
 
 
@@ -274,7 +276,7 @@ def as_strided_scatter(layer: Layer) -> Result:
     source = cast(layer.tensor("src"), flat.tensor.dtype)
     size = source.tensor.size
     places = reshaped(strided_places(layer), (size, 1))
-    found = call("scatter_nd", flat, places, reshaped(source, (size,)))
+    found: Expr = call("scatter_nd", flat, places, reshaped(source, (size,)))
     shape = layer.type().shape
     found = reshaped(found, tuple(shape[a] for a in order))
     back = tuple(order.index(a) for a in range(len(order)))
@@ -367,12 +369,62 @@ def nonzero_static(layer: Layer) -> Result:
     wanted = call("minimum", wanted, scalar(rows, "i64"))
     columns = []
     for axis, length in enumerate(x.tensor.shape):
-        steps = call("arange", start=0, stop=length, step=1, dtype="i64")
+        steps: Expr = call("arange", start=0, stop=length, step=1, dtype="i64")
         steps = reshaped(steps, (length, *(1,) * (x.tensor.rank - axis - 1)))
         columns.append(reshaped(call("broadcast_to", steps, shape=x.tensor.shape), (size, 1)))
     start = call("broadcast_to", value, shape=(rows + 1, x.tensor.rank))
     found = call("scatter_nd", start, reshaped(wanted, (size, 1)), joined(columns, 1))
     return sliced(found, 0, 0, rows)
+
+
+@converter("put")
+def put(layer: Layer) -> Result:
+    """Elements written, or added, by their places in the flattened tensor."""
+    x, index = layer.tensor(), layer.tensor("index")
+    size = index.tensor.size
+    flat = reshaped(x, (product(x.tensor.shape),))
+    if size == 0:
+        return x
+    mode = "add" if layer.flag("accumulate") else "none"
+    places, source = reshaped(index, (size, 1)), reshaped(layer.tensor("source"), (size,))
+    return reshaped(call("scatter_nd", flat, places, source, reduction=mode), x.tensor.shape)
+
+
+@converter("repeat_interleave.Tensor")
+def repeat_interleave(layer: Layer) -> Result:
+    """Each index as often as asked: for each place, the number of indices that are used up."""
+    repeats = cast(layer.tensor("repeats"), "i64")
+    count = repeats.tensor.shape[0]
+    upto = call("cumsum", repeats, axis=0)
+    if layer.has("output_size"):
+        total = layer.dim("output_size")
+    else:
+        room = call("room", call("sum", repeats, axes=(0,), keepdims=False))
+        total = room.tensor.shape[0]
+        _learn_count(layer, total, room)
+    places = call("arange", start=0, stop=total, step=1, dtype="i64")
+    used = call("less_equal", reshaped(upto, (1, count)), reshaped(places, (total, 1)))
+    found = call("sum", cast(used, "i64"), axes=(1,), keepdims=False)
+    return layer.to_result(found)
+
+
+@converter("embedding_renorm")
+def embedding_renorm(layer: Layer) -> Result:
+    """Rows that are looked up scaled down to a norm."""
+    x, index = layer.tensor(), layer.tensor("indices")
+    most, order = float(layer.number("max_norm")), float(layer.number("norm_type"))
+    size = index.tensor.size
+    dtype = x.tensor.dtype
+    norms = norm_of(x, order, (1,), True)
+    small = call("add", norms, scalar(1e-7, dtype))
+    scaled = call("multiply", x, call("divide", scalar(most, dtype), small))
+    none = call("broadcast_to", scalar(False, "bool"), shape=(x.tensor.shape[0],))
+    met = call("broadcast_to", scalar(True, "bool"), shape=(size,))
+    used = call("scatter_nd", none, reshaped(index, (size, 1)), met)
+    large = call("greater", norms, scalar(most, dtype))
+    return call(
+        "where", call("logical_and", large, reshaped(used, (x.tensor.shape[0], 1))), scaled, x
+    )
 
 
 @converter("masked_select")

@@ -122,6 +122,21 @@ def with_effects(layer: Layer) -> Result:
     raise layer.unsupported(f"the effects of {name_of(target)}")
 
 
+@converter("_trilinear")
+def trilinear(layer: Layer) -> Result:
+    """Products of three tensors, each with new axes, summed over axes."""
+    found: Expr | None = None
+    for n in (1, 2, 3):
+        x = layer.tensor(f"i{n}")
+        shape = list(x.tensor.shape)
+        for axis in sorted(layer.integers(f"expand{n}")):
+            shape.insert(axis, 1)
+        x = reshaped(x, shape)
+        found = x if found is None else call("multiply", found, x)
+    assert found is not None
+    return layer.shaped(call("sum", found, axes=layer.integers("sumdim"), keepdims=False))
+
+
 # --- norms and distances --------------------------------------------------------------------------
 
 
@@ -187,5 +202,3 @@ def pdist(layer: Layer) -> Result:
     pair = [call("gather", x, constant(n), axis=0) for n in (first, second)]
     difference = call("subtract", *pair)
     return layer.shaped(norm_of(difference, float(layer.number("p", 2)), (1,), False))
-
-

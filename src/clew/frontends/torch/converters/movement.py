@@ -174,7 +174,7 @@ def split(layer: Layer) -> Result:
     return fields(call("split", x, sizes=sizes, axis=axis), len(sizes))
 
 
-@converter("unbind")
+@converter("unbind", "unbind_copy")
 def unbind(layer: Layer) -> Result:
     """All slices of an axis, without it."""
     x, axis = layer.tensor(), layer.axis()

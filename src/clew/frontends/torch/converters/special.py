@@ -272,9 +272,7 @@ def log_cumulative_sum_exp(layer: Layer) -> Result:
     terms = reshaped(wide, (*shape[:axis], 1, *shape[axis:]))
     steps = call("arange", start=0, stop=size, step=1, dtype="i64")
     rest = (1,) * (len(shape) - axis - 1)
-    here = call(
-        "less_equal", reshaped(steps, (1, size, *rest)), reshaped(steps, (size, 1, *rest))
-    )
+    here = call("less_equal", reshaped(steps, (1, size, *rest)), reshaped(steps, (size, 1, *rest)))
     share = call("where", here, call("exp", call("subtract", terms, rows)), scalar(0, dtype))
     total = call("sum", share, axes=(axis + 1,), keepdims=False)
     return layer.to_result(call("add", call("log", total), top))

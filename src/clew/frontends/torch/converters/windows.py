@@ -12,18 +12,21 @@ from clew.frontends.building import call, constant, reshaped, scalar
 from clew.frontends.torch.layer import Layer
 from clew.ir.dims import product
 from clew.ir.expr import Expr
+from clew.ir.types import TensorType
 from clew.te.interpret import identity_of
 
 Places = NDArray[np.int64]
 
 
-def sizes_of(layer: Layer, x: Expr, rank: int) -> tuple[int, ...]:
-    """Returns the sizes of the spatial axes. Errors: U063 if they are free."""
-    sizes = x.tensor.shape[x.tensor.rank - rank :]
-    wanted = layer.result().shape[-rank:]
-    if not all(isinstance(s, int) for s in (*sizes, *wanted)):
-        raise layer.unsupported(f"an image of the free sizes {sizes}")
-    return sizes  # type: ignore[return-value]
+def sizes_of(layer: Layer, x: Expr, y: TensorType, rank: int) -> list[tuple[int, ...]]:
+    """Returns the sizes of the spatial axes of an image, and of its windows' results `y`.
+
+    Errors: U063 if they are free.
+    """
+    found = [tuple(d for d in t.shape[-rank:] if isinstance(d, int)) for t in (x.tensor, y)]
+    if any(len(sizes) < rank for sizes in found):
+        raise layer.unsupported(f"an image of the free sizes {x.tensor.shape[-rank:]}")
+    return found
 
 
 def adaptive_windows(size: int, count: int) -> Places:
@@ -116,4 +119,3 @@ def divisors(
     for one in lengths:
         found = found[..., None] * one
     return found
-
