@@ -50,7 +50,13 @@ def export(entry: Entry, exporter: str, dynamic: bool, path: Path) -> None:
 
 
 def made(entry: Entry) -> tuple[Any, dict[str, Any]]:
-    """Returns the module, weights drawn, in evaluation mode, and example inputs by name."""
+    """Returns the module, which gives flat outputs, and example inputs by name."""
+    module, drawn = network_and_inputs(entry)
+    return _flat(module, list(drawn) if entry.by_name else None), drawn
+
+
+def network_and_inputs(entry: Entry) -> tuple[Any, dict[str, Any]]:
+    """Returns the network itself, weights drawn, in evaluation mode, and example inputs by name."""
     import torch  # noqa: PLC0415 - optional
 
     from exports import weights  # noqa: PLC0415 - imports torch
@@ -71,8 +77,7 @@ def made(entry: Entry) -> tuple[Any, dict[str, Any]]:
     if entry.adjust is not None:
         with torch.no_grad():
             entry.adjust(inner, lambda: [run() for run in runs])
-    drawn = examples[0]
-    return _flat(inner, list(drawn) if entry.by_name else None), drawn
+    return inner, examples[0]
 
 
 def _axes(entry: Entry) -> dict[str, dict[int, str]]:

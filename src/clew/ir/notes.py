@@ -1,4 +1,4 @@
-"""The notes of a module, in the attribute `notes` of its main function."""
+"""The notes and places of a module, in the attributes of its main function."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.trace.lineage import building
 from clew.trace.notes import NOTES, Note
+from clew.trace.places import PLACES, CodePlace
 
 
 def notes_of(module: Module) -> tuple[Note, ...]:
@@ -19,6 +20,18 @@ def notes_of(module: Module) -> tuple[Note, ...]:
         match note:
             case (str(layer), str(text), None | float() as error):
                 found.append(Note(layer, text, error))
+    return tuple(found)
+
+
+def places_of(module: Module) -> tuple[CodePlace, ...]:
+    """Returns where the layers of a module are called. A text form may hold others, which are left
+    out.
+    """
+    found = []
+    for place in module.main.attrs.get(PLACES, ()):
+        match place:
+            case (str(layer), str(path), str(kind), str(file), int(line), str(code)):
+                found.append(CodePlace(layer, path, kind, file, line, code))
     return tuple(found)
 
 

@@ -53,12 +53,15 @@ from clew.ir.syntax import (
 from clew.ir.types import bits, to_numpy
 from clew.support.text_arrays import is_text
 from clew.trace.notes import NOTES
+from clew.trace.places import PLACES
 
 VERSION: Final = 1
 # The maximum number of elements of a constant written inline.
 INLINE_ELEMS: Final = 16
 _INTEGER_NAME: Final = re.compile(r"u?int\d+")
 _WIDTHS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+# Attributes of a main function about its layers, which are printed a line each.
+_OF_LAYERS: Final = (PLACES, NOTES)
 
 
 class ConstantTable(Mapping[str, np.ndarray[Any, Any]]):
@@ -190,7 +193,7 @@ class _Printer:
         """Prints a function's head and returns its frame."""
         order = body_order(function.body)
         names = _names(function, order)
-        attrs = attrs_text({n: v for n, v in function.attrs.items() if n != NOTES}, {})
+        attrs = attrs_text({n: v for n, v in function.attrs.items() if n not in _OF_LAYERS}, {})
         given = f" with {attrs}" if attrs else ""
         tail, *more = self._with_notes(f") -> {type_text(function.body.type)}{given}", function)
         params = function.params
@@ -210,13 +213,18 @@ class _Printer:
         return _Frame(nodes, names, function.body, f"{indent}  ")
 
     def _with_notes(self, tail: str, function: Function) -> list[str]:
-        """Returns the last lines of a head: one for each note about a layer, if there are any."""
-        notes = function.attrs.get(NOTES, ()) if self.notes else ()
-        if not notes:
-            return [f"{tail} {{"]
-        joint = ", " if " with " in tail else " with "
-        lines = [f"  {value_text(note)}," for note in notes]
-        return [f"{tail}{joint}{NOTES}=[", *lines[:-1], lines[-1][:-1], "] {"]
+        """Returns the last lines of a head: one for each note about a layer and each place in the
+        user's code, if there are any.
+        """
+        told = [tail]
+        for name in _OF_LAYERS if self.notes else ():
+            facts = function.attrs.get(name, ())
+            if facts:
+                joint = ", " if len(told) > 1 or " with " in tail else " with "
+                lines = [f"  {value_text(fact)}," for fact in facts]
+                told[-1] += f"{joint}{name}=["
+                told += [*lines[:-1], lines[-1][:-1], "]"]
+        return [*told[:-1], f"{told[-1]} {{"]
 
     def statement(self, node: Expr, frame: _Frame) -> str:
         name = frame.names[node.id]

@@ -7,10 +7,11 @@ from typing import Any
 
 from clew.ir.expr import Call, Constant, Expr, Function, GlobalVar, Var
 from clew.ir.module import Module
-from clew.ir.notes import notes_of
+from clew.ir.notes import notes_of, places_of
 from clew.ir.printer import PrintedModule, printed
 from clew.ir.visit import post_order
 from clew.trace.notes import Note
+from clew.trace.places import CodePlace
 
 
 class ModuleReader:
@@ -45,6 +46,10 @@ class ModuleReader:
     def notes(self, module: Module) -> Sequence[Note]:
         """Returns the notes about the module's layers."""
         return notes_of(module)
+
+    def places(self, module: Module) -> Sequence[CodePlace]:
+        """Returns where the module's layers are called."""
+        return places_of(module)
 
     def title(self, node: Any) -> str:
         """Returns the operator's name, or a short description of another node."""

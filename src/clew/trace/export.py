@@ -19,6 +19,7 @@ from clew.trace.kernels import Instruction, KernelRecord, KernelTrace
 from clew.trace.lineage import Lineage
 from clew.trace.links import Link, LinkKind
 from clew.trace.notes import Note
+from clew.trace.places import CodePlace
 from clew.trace.span import Source, Span
 from clew.trace.stages import Remark, StageRecord
 from clew.trace.trace import Trace
@@ -41,6 +42,7 @@ class _Exporter:
         stages = [self._stage(n) for n in range(len(trace.stages))]
         fates = trace.accounted()
         notes = [list(note) for notes in trace.notes.values() for note in notes]
+        places = [list(place) for place in trace.places.values()]
         return {
             "format": FORMAT,
             "version": VERSION,
@@ -54,6 +56,7 @@ class _Exporter:
                 for layer, fate in fates.items()
             ],
             **({"notes": notes} if notes else {}),
+            **({"places": places} if places else {}),
             "stages": stages,
             "kernels": [self._kernel(k) for k in trace.kernels],
             "sources": [[s.kind, s.layer, s.op, s.frontend, s.output] for s in self.sources],
@@ -169,10 +172,14 @@ class ExportReader:
     """Reads the modules of an export for a `Trace`."""
 
     def __init__(
-        self, eliminated: Sequence[tuple[str, str]] = (), notes: Sequence[Note] = ()
+        self,
+        eliminated: Sequence[tuple[str, str]] = (),
+        notes: Sequence[Note] = (),
+        places: Sequence[CodePlace] = (),
     ) -> None:
         self._eliminated = eliminated
         self._notes = notes
+        self._places = places
 
     def eliminated(self, module: ReadModule) -> Sequence[tuple[str, str]]:
         """Returns the layers eliminated by the import."""
@@ -181,6 +188,10 @@ class ExportReader:
     def notes(self, module: ReadModule) -> Sequence[Note]:
         """Returns the notes about layers."""
         return self._notes
+
+    def places(self, module: ReadModule) -> Sequence[CodePlace]:
+        """Returns where layers are called."""
+        return self._places
 
     def nodes(self, module: ReadModule) -> Sequence[ReadNode]:
         """Returns every node."""
@@ -229,6 +240,10 @@ def from_document(document: Mapping[str, Any]) -> Trace:
             Note(str(layer), str(text), None if error is None else float(error))
             for layer, text, error in document.get("notes", ())
         ]
+        places = [
+            CodePlace(str(layer), str(path), str(kind), str(file), int(line), str(code))
+            for layer, path, kind, file, line, code in document.get("places", ())
+        ]
         links = {
             n: [Link(old, new, LinkKind(kind)) for old, new, kind in stage["links"]]
             for n, stage in enumerate(document["stages"])
@@ -236,7 +251,7 @@ def from_document(document: Mapping[str, Any]) -> Trace:
         }
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError("I074", f"the trace document is damaged: {error!r}") from error
-    return Trace(stages, ExportReader(gone, notes), kernels, links=links)
+    return Trace(stages, ExportReader(gone, notes, places), kernels, links=links)
 
 
 def read_json(path: str | Path) -> Trace:

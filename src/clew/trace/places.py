@@ -11,7 +11,7 @@ PLACES: Final = "places"
 """The attribute of a main function that holds its places, a tuple for each."""
 
 
-class Place(NamedTuple):
+class CodePlace(NamedTuple):
     """Where a layer is called: the path and the class of the module (`encoder.layer.0`,
     `models.Block`; empty for the whole model), and file, line and its text in the user's code.
     Unknown texts are empty, and an unknown line is 0.

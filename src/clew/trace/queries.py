@@ -15,6 +15,7 @@ from clew.support.shown import Shown, counted
 from clew.trace.kernels import KernelTrace
 from clew.trace.links import Link, LinkKind, StageLinks, links_from
 from clew.trace.notes import Note
+from clew.trace.places import CodePlace
 from clew.trace.refs import AsmRef, KernelRef, LayerRef, LlvmRef, LoopRef, NodeRef, Reach, Ref
 from clew.trace.span import Span
 from clew.trace.stages import Remark, StageRecord
@@ -79,6 +80,10 @@ class Reader(Protocol):
 
     def notes(self, module: Any) -> Sequence[Note]:
         """Returns what is known about layers besides the graph."""
+        ...
+
+    def places(self, module: Any) -> Sequence[CodePlace]:
+        """Returns where layers are called in the user's code."""
         ...
 
     def title(self, node: Any) -> str:
@@ -160,6 +165,11 @@ class Queries(Shown):
         for note in self.reader.notes(self.stages[0].module):
             found.setdefault(note.layer, []).append(note)
         return {layer: tuple(notes) for layer, notes in found.items()}
+
+    @cached_property
+    def places(self) -> Mapping[str, CodePlace]:
+        """Where layers are called in the user's code, by layer; empty if the model is a file."""
+        return {place.layer: place for place in self.reader.places(self.stages[0].module)}
 
     @cached_property
     def _layer_order(self) -> dict[str, int]:

@@ -14,6 +14,7 @@ from clew.trace.fates import Fate, fate_of
 from clew.trace.kernels import KernelTrace
 from clew.trace.links import LinkKind
 from clew.trace.notes import Note
+from clew.trace.places import CodePlace
 from clew.trace.queries import Queries
 from clew.trace.refs import KernelRef, LayerRef, LoopRef, NodeRef, Ref
 
@@ -134,6 +135,7 @@ class LayerStory:
     remarks: tuple[tuple[str, str], ...]
     kernels: tuple[KernelShare, ...]
     notes: tuple[Note, ...] = ()
+    place: CodePlace | None = None
 
     def __repr__(self) -> str:
         stages = counted(len(self.chapters), "stage")
@@ -147,6 +149,8 @@ class LayerStory:
     @property
     def sections(self) -> Iterator[Section]:
         """Yields the parts of the story; the terminal prints them, other displays add links."""
+        if self.place is not None:
+            yield Section("code", "code", None, located(self.place))
         if self.notes:
             told = tuple((Phrase(noted(note)),) for note in self.notes)
             yield Section("note", "notes", None, told)
@@ -204,6 +208,17 @@ def noted(note: Note) -> str:
     return f"{note.text}; its result differs from that in floats by {note.error:.1e}"
 
 
+def located(place: CodePlace) -> tuple[Sentence, ...]:
+    """Returns where a layer is called: line, module, and the line's text."""
+    module = f"{place.module} ({place.kind})" if place.module else place.kind
+    parts = [Phrase(place.where or "unknown line", code=bool(place.where))]
+    if module:
+        parts += [Phrase(" in "), Phrase(module, code=True)]
+    if not place.code:
+        return (tuple(parts),)
+    return (tuple(parts), (Phrase(place.code, code=True),))
+
+
 def listed(layers: Sequence[str], most: int = 8) -> Sentence:
     """Returns names of layers, each with a reference to the layer."""
     parts: list[Phrase] = []
@@ -247,6 +262,7 @@ def tell(trace: Queries, layer: str) -> LayerStory:
         remarks=tuple((r.pass_name, r.text) for _, r in remarks),
         kernels=tuple(_shares(trace, layer)),
         notes=trace.notes.get(layer, ()),
+        place=trace.places.get(layer),
     )
 
 

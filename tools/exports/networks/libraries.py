@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -62,4 +63,6 @@ def mapped(model: Any, change: Callable[[Any], Any], **always: Any) -> Any:
         def forward(self, *arguments: Any, **named: Any) -> Any:
             return change(self.inner(*arguments, **named, **always))
 
+    # torch.export reads the names of arguments from it.
+    Mapped.forward.__signature__ = inspect.signature(type(model).forward)  # type: ignore[attr-defined]
     return Mapped()

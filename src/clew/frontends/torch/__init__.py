@@ -16,6 +16,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     attention,
     backward,
     complex,
+    control,
     convolution,
     create,
     elementwise,
@@ -25,6 +26,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     norm,
     products,
     random,
+    recurrent,
     reduce,
     sorting,
     special,
@@ -47,7 +49,7 @@ def from_torch(
 
     A size that `dynamic_shapes` leaves open has the name of its `Dim`. Weights are copied.
 
-    Errors: I410, I411 (wrong arguments), M050 (torch cannot export the module), U060 to U066
+    Errors: I410 (wrong arguments), M050 (torch cannot export the module), U060 to U066
     (operators, dtypes and devices that are not supported).
     """
     return ProgramImporter(program_of(model, args, kwargs, dynamic_shapes)).run()

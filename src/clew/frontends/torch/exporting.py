@@ -3,85 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.export import ExportedProgram
 
-from clew.frontends.torch.registry import find
-from clew.support.errors import InputError, ModelError
-
-aten: Final = torch.ops.aten
-Table: TypeAlias = "dict[torch._ops.OperatorBase, Callable[..., Any]]"
-# Operators that decompositions would take apart although clew has them whole.
-WHOLE: Final = (
-    aten.linear.default,
-    aten.matmul.default,
-    aten.scaled_dot_product_attention.default,
-    aten.layer_norm.default,
-    aten.group_norm.default,
-    aten.rms_norm.default,
-    aten.instance_norm.default,
-    aten.silu.default,
-    aten.mish.default,
-    aten.hardswish.default,
-    aten.hardsigmoid.default,
-    aten.softplus.default,
-    aten.prelu.default,
-    aten.selu.default,
-    aten.celu.default,
-    aten.max_pool1d.default,
-    aten.max_pool2d.default,
-    aten.max_pool3d.default,
-    aten.lstm.input,
-    aten.gru.input,
-    aten.rnn_tanh.input,
-    aten.rnn_relu.input,
-    aten.pixel_shuffle.default,
-    aten.pixel_unshuffle.default,
-    aten.upsample_nearest1d.vec,
-    aten.upsample_nearest2d.vec,
-    aten.upsample_nearest3d.vec,
-    aten._upsample_nearest_exact1d.vec,
-    aten._upsample_nearest_exact2d.vec,
-    aten._upsample_nearest_exact3d.vec,
-    aten.upsample_linear1d.vec,
-    aten.upsample_bilinear2d.vec,
-    aten.upsample_trilinear3d.vec,
-    aten.upsample_bicubic2d.vec,
-    aten._upsample_bilinear2d_aa.vec,
-    aten._upsample_bicubic2d_aa.vec,
-    aten.stack.default,
-    aten.unbind.int,
-    aten.logsumexp.default,
-    aten.tile.default,
-    aten.triu.default,
-    aten.tril.default,
-)
-# Operators that torch's default decompositions leave whole, and that clew takes apart by torch's
-# other ones.
-APART: Final = (
-    aten._batch_norm_with_update_functional,
-    aten._native_batch_norm_legit_functional,
-    aten.embedding_dense_backward,
-    aten.max_pool2d_with_indices_backward,
-    aten.narrow_copy,
-    aten.native_group_norm_backward,
-    aten.native_layer_norm_backward,
-)
-
-
-def decompositions() -> Table:
-    """Returns the decompositions for programs that clew imports: torch's default ones without those
-    of `WHOLE` and of operators with a user's clew operator.
-    """
-    table: Table = dict(torch.export.default_decompositions())
-    table |= torch._decomp.get_decompositions(APART)
-    for op in WHOLE:
-        if find(op) is not None:
-            table.pop(op, None)
-    return table
+from clew.frontends.torch.decompositions import decompositions
+from clew.frontends.torch.layer import EVAL
+from clew.frontends.torch.recurrent_types import free_time
+from clew.support.errors import ClewWarning, InputError, ModelError
 
 
 def program_of(
@@ -104,7 +35,7 @@ def program_of(
             f"from_torch takes a module or an exported program, got {type(model).__name__}",
             hint="wrap a function in a torch.nn.Module whose forward calls it",
         )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), free_time():
         warnings.simplefilter("ignore")
         return program.run_decompositions(decompositions())
 
@@ -115,14 +46,11 @@ def _exported(
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
 ) -> ExportedProgram:
-    if model.training:
-        raise InputError(
-            "I411",
-            "the module is in training mode",
-            hint="call model.eval(): clew compiles inference",
-        )
+    if _trains(model):
+        text = "the module is in training mode: its dropout is random, as in eager"
+        warnings.warn(ClewWarning("I411", text, hint=EVAL), stacklevel=4)
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), free_time():
             warnings.simplefilter("ignore")
             return torch.export.export(
                 model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
@@ -136,3 +64,9 @@ def _exported(
             f"torch cannot export the module: {text}",
             hint="torch.export.export(model, args) must work: see its message above",
         ) from error
+
+
+def _trains(model: torch.nn.Module) -> bool:
+    """Whether a module has dropout or batch norms in training mode."""
+    kinds = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+    return any(m.training and isinstance(m, kinds) for m in model.modules())

@@ -15,7 +15,7 @@ from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.dtypes import PARTS, dtype_of, to_numpy
 from clew.frontends.torch.layer import Layer, Value
 from clew.frontends.torch.numbers import arithmetic, is_arithmetic
-from clew.frontends.torch.places import is_layer, layer_names, line_of, op_name, place_of
+from clew.frontends.torch.places import is_check, is_layer, layer_names, line_of, op_name, place_of
 from clew.frontends.torch.registry import find, name_of
 from clew.frontends.torch.sizes import Sizes
 from clew.ir.dims import Dim, SymDim, unknown_dim
@@ -24,19 +24,12 @@ from clew.ir.types import TensorType, TupleType
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
 from clew.trace.lineage import building
-from clew.trace.places import Place
+from clew.trace.places import CodePlace
 from clew.trace.span import Source, Span
 
 FRONTEND: Final = "torch"
 _PYTHON_ERRORS: Final = (
     ArithmeticError, ValueError, LookupError, TypeError, AttributeError, AssertionError,
-)  # fmt: skip
-# Calls that only check: sizes and values were checked when the program was exported.
-_CHECKS: Final = (
-    "_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range",
-    "sym_constrain_range_for_size", "_functional_assert_async", "_functional_assert_scalar",
-    "_functional_sym_constrain_range", "_functional_sym_constrain_range_for_size",
-    "_make_dep_token",
 )  # fmt: skip
 
 
@@ -54,7 +47,7 @@ class GraphImporter:
         self.sizes = sizes
         self.values: dict[fx.Node, Value] = {}
         self.layers: dict[Source, list[Expr]] = {}
-        self.places: list[Place] = []
+        self.places: list[CodePlace] = []
         self.refused: dict[fx.Node, ClewError] = {}
         self._probing = probing
         self._names = layer_names(module.graph.nodes, prefix)
@@ -65,7 +58,7 @@ class GraphImporter:
         """Errors: U064 for all operators without a converter."""
         unknown: dict[str, fx.Node] = {}
         for node in self.module.graph.nodes:
-            known = not is_layer(node) or _is_check(node) or is_arithmetic(node.target)
+            known = not is_layer(node)
             known = known or any(find(node.target, of_complex) for of_complex in (False, True))
             if not known:
                 unknown.setdefault(name_of(node.target), node)
@@ -97,7 +90,8 @@ class GraphImporter:
             elif node.op == "get_attr":
                 self.values[node] = self._attribute(node)
             elif node.op == "output":
-                return list(self._mapped(node.args[0]))
+                found = self._mapped(node.args[0])
+                return found if isinstance(found, list) else [found]
         return []
 
     def _unknown(self, fake: Any) -> Value:
@@ -153,7 +147,7 @@ class GraphImporter:
         if target is operator.getitem:
             source, index = node.args
             self.values[node] = self.values[source][index]
-        elif _is_check(node):
+        elif is_check(node):
             self.values[node] = None
         elif is_arithmetic(target):
             self.values[node] = arithmetic(self, node, self._mapped(node.args))
@@ -252,12 +246,6 @@ class GraphImporter:
         self.layers.update(importer.layers)
         self.places += importer.places
         return found
-
-
-def _is_check(node: fx.Node) -> bool:
-    target: Any = node.target
-    name = getattr(target, "__name__", "").partition(".")[0]
-    return name in _CHECKS or target is torch._check
 
 
 def _arguments(node: fx.Node) -> tuple[list[str], list[Any]]:

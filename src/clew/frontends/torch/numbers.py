@@ -73,10 +73,11 @@ _READ: Final = ("sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "sy
 
 def is_arithmetic(target: Any) -> bool:
     """Whether a call is of numbers, not of tensors."""
-    return target in _FLOATS or _reads(target)
+    return target in _FLOATS or reads_size(target)
 
 
-def _reads(target: Any) -> bool:
+def reads_size(target: Any) -> bool:
+    """Whether a call reads a size of a tensor."""
     name = getattr(target, "__name__", "").partition(".")[0]
     return isinstance(target, torch._ops.OpOverload) and name in _READ
 
@@ -89,7 +90,7 @@ def arithmetic(importer: GraphImporter, node: fx.Node, args: list[Value]) -> Val
     known = node.meta.get("val")
     if isinstance(known, (bool, int, float)):
         return known
-    if _reads(node.target):
+    if reads_size(node.target):
         return importer.sizes.dim(known)
     if isinstance(known, torch.SymInt) and importer.sizes.is_named(known):
         with suppress(UnsupportedError):

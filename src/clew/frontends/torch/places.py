@@ -11,23 +11,43 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from clew.frontends.torch.numbers import is_arithmetic
 from clew.frontends.torch.registry import name_of
-from clew.trace.places import Place
+from clew.trace.places import CodePlace
 
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _ROOT: Final = re.compile(r"^L\['\w+'\]\.?")
 _INDEX: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]""")
 _TORCH: Final = f"{Path(torch.__file__).parent}/"
+_NOT_OWN: Final = (_TORCH, "torch/", "<eval_with_key>")  # the last is code of FX itself
 _NONE: Final = "_empty_nn_module_stack_from_metadata_hook"
+# Calls that only check: sizes and values were checked when the program was exported.
+_CHECKS: Final = (
+    "_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range",
+    "sym_constrain_range_for_size", "_functional_assert_async", "_functional_assert_scalar",
+    "_functional_sym_constrain_range", "_functional_sym_constrain_range_for_size",
+    "_make_dep_token",
+)  # fmt: skip
 
 
 def is_layer(node: fx.Node) -> bool:
-    """Whether a node is a layer: a call that computes tensors. Reading a size, picking a result
-    and arithmetic of sizes are none.
+    """Whether a node is a layer: a call that computes tensors. Reading a size, picking a
+    result, arithmetic of sizes and checks are none.
     """
-    return node.op == "call_function" and isinstance(
-        node.target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    called = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, called)
+        and not is_arithmetic(node.target)
+        and not is_check(node)
     )
+
+
+def is_check(node: fx.Node) -> bool:
+    """Whether a node is a call that only checks sizes or values."""
+    target: Any = node.target
+    name = getattr(target, "__name__", "").partition(".")[0]
+    return name in _CHECKS or target is torch._check
 
 
 def module_of(node: fx.Node) -> tuple[str, str]:
@@ -76,18 +96,18 @@ def layer_names(nodes: Iterable[fx.Node], prefix: str = "") -> dict[fx.Node, str
     return names
 
 
-def place_of(node: fx.Node, name: str) -> Place:
+def place_of(node: fx.Node, name: str) -> CodePlace:
     """Returns the place of a layer: the innermost line of code that is not torch's own."""
     path, kind = module_of(node)
     file, line, code = line_of(node)
-    return Place(name, path, kind, file, line, code)
+    return CodePlace(name, path, kind, file, line, code)
 
 
 def line_of(node: Any) -> tuple[str, int, str]:
     """Returns the user's file, the line's number and its text; "" and 0 if unknown."""
     trace = str(node.meta.get("stack_trace") or "")
     frames = list(_FRAME.finditer(trace))
-    own = [f for f in frames if not f["file"].startswith((_TORCH, "torch/"))]
+    own = [f for f in frames if not f["file"].startswith(_NOT_OWN)]
     if not own:
         return "", 0, ""
     frame = own[-1]

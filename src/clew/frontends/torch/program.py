@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -19,20 +19,25 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from clew.frontends.building import scalar
-from clew.frontends.torch.dtypes import check_tensor, dtype_of, to_numpy
+from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
+from clew.frontends.torch.forms import form_of
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
+from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.layer import Value
 from clew.frontends.torch.sizes import Sizes
 from clew.ir.dims import SymDim
-from clew.ir.expr import Constant, Expr, Function, Tuple, Var
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.late_sizes import Anchors
 from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ops.registry import get_op
+from clew.support.call_form import FORM, Tree
 from clew.support.errors import ModelError, UnsupportedError
 from clew.trace.lineage import building
 from clew.trace.places import PLACES
 from clew.trace.span import Source, Span
+
+_BY_USER: Final = (InputKind.USER_INPUT,)
 
 
 class ProgramImporter:
@@ -51,8 +56,10 @@ class ProgramImporter:
         specs = self.program.graph_signature.input_specs
         self._name_sizes(nodes.values())
         values = {nodes[s.arg.name]: self._input(s, nodes[s.arg.name]) for s in specs}
+        given = [self._leaf(values[nodes[s.arg.name]]) for s in specs if s.kind in _BY_USER]
         found = self.importer.run(values)
-        names, outputs = self._outputs(found)
+        names, outputs, results = self._outputs(found)
+        form = form_of(self.program, given, results)
         body: Expr = Tuple(outputs, span=Span())
         if self.sizes.carriers:
             anchors = Anchors(self.sizes.carriers, get_op("sized"))
@@ -62,6 +69,8 @@ class ProgramImporter:
             "eliminated": self.importer.eliminated(body),
             PLACES: tuple(map(tuple, self.importer.places)),
         }
+        if form is not None:
+            attrs[FORM] = form.plain
         return Module({"main": Function(self.params, body, attrs, span=Span())})
 
     # --- sizes ---
@@ -101,11 +110,11 @@ class ProgramImporter:
                 hint="give it as a tensor, or fix it",
             )
         check_tensor(fake, f"input {node.name!r}")
-        type_ = TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
+        type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
         span = Span([Source(node.name, frontend=FRONTEND, kind="input")])
         var = Var(node.name, type_, span=span)
         self.params.append(var)
-        return var
+        return in_parts(var)
 
     def _weight(self, spec: InputSpec) -> Constant:
         name = str(spec.target)
@@ -129,20 +138,28 @@ class ProgramImporter:
 
     # --- outputs ---
 
-    def _outputs(self, found: list[Value]) -> tuple[list[str], list[Expr]]:
+    def _leaf(self, value: Value) -> Tree:
+        """Returns an argument as a leaf of the call's form."""
+        if isinstance(value, Call):  # a complex input in parts
+            (value,) = value.args
+        return self.params.index(value) if isinstance(value, Var) else ("=", value)
+
+    def _outputs(self, found: list[Value]) -> tuple[list[str], list[Expr], list[Tree]]:
+        """Returns names and values of the outputs, and the leaves of the call's result."""
         specs = self.program.graph_signature.output_specs
         paths = iter(_paths(self.program.call_spec.out_spec))
         names: list[str] = []
         outputs: list[Expr] = []
-        results = self.program.graph.output_node().args[0]
-        for spec, value, node in zip(specs, found, results, strict=True):  # type: ignore[arg-type]
-            fake = getattr(node, "meta", {}).get("val")
-            if isinstance(fake, torch.Tensor):
-                check_tensor(fake, "a result")
+        leaves: list[Tree] = []
+        (ending,) = self.program.graph.find_nodes(op="output")
+        for spec, value, node in zip(specs, found, ending.args[0], strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 name = next(paths)
-                if not isinstance(spec.arg, TensorArgument | SymIntArgument) and value is None:
+                if isinstance(spec.arg, ConstantArgument):
+                    leaves.append(("=", value))
                     continue
+                tensor = isinstance(spec.arg, TensorArgument)
+                leaves.append(len(outputs) if tensor else ("number", len(outputs)))
             elif spec.kind is OutputKind.BUFFER_MUTATION:
                 name = str(spec.target)
             elif spec.kind is OutputKind.TOKEN:
@@ -153,11 +170,11 @@ class ProgramImporter:
                     f"the module changes its input {spec.target!r} in place",
                     hint="change a copy: x = x.clone()",
                 )
-            if isinstance(value, str):
-                continue
             names.append(name)
-            outputs.append(_as_output(self.importer, value))
-        return names, outputs
+            made = _as_output(self.importer, value)
+            fake = node.meta.get("val") if isinstance(node, fx.Node) else None
+            outputs.append(whole(made, getattr(fake, "dtype", None)))
+        return names, outputs, leaves
 
 
 def _as_output(importer: GraphImporter, value: Value) -> Expr:

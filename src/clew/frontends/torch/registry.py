@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
+from clew.frontends.torch.callbacks import called_back, is_custom
 from clew.frontends.torch.layer import Layer, Value
+from clew.ops.registry import bound_in_torch
 
 Result: TypeAlias = "Value | Sequence[Value]"
 Converter: TypeAlias = "Callable[[Layer], Result]"
@@ -54,9 +56,18 @@ def name_of(target: Any) -> str:
 
 
 def find(target: Any, of_complex: bool = False) -> Converter | None:
-    """Returns the converter for an operator of torch, None if there is none."""
-    name, table = name_of(target), _OF_COMPLEX if of_complex else _CONVERTERS
-    return table.get(name) or table.get(name.rpartition(".")[0])
+    """Returns the converter for an operator of torch, None if there is none.
+
+    A user's binding of the operator takes precedence. A custom operator without one is called back.
+    """
+    name = name_of(target)
+    if of_complex:
+        return _OF_COMPLEX.get(name) or _OF_COMPLEX.get(name.rpartition(".")[0])
+    bound = bound_in_torch(str(target).rpartition(".")[0])
+    if bound is not None:
+        return lambda layer: layer.call_of(bound)
+    known = _CONVERTERS.get(name) or _CONVERTERS.get(name.rpartition(".")[0])
+    return called_back if known is None and is_custom(target) else known
 
 
 def supported() -> Iterator[str]:

@@ -9,14 +9,10 @@ from clew.frontends.onnx.contrib.attention import with_projected
 from clew.frontends.onnx.contrib.qlinear import one_number
 from clew.frontends.onnx.contrib.schemas import MICROSOFT
 from clew.frontends.onnx.converters.quantized import integer_product, requantized
-from clew.frontends.onnx.converters.recurrent import (
-    Product,
-    lstm_with,
-    of_direction,
-    recurrent_size,
-)
+from clew.frontends.onnx.converters.recurrent import lstm_with, of_direction, recurrent_size
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
+from clew.frontends.recurrent import Product
 from clew.ir.expr import Expr
 from clew.ops.math.quantization import quantized_in_own_range
 

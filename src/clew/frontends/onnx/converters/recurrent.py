@@ -1,24 +1,17 @@
-"""LSTM, GRU and RNN: the inputs' part as one dense layer, then a loop over time.
-
-Each direction is a `While` whose state is the hidden state (and the cell), the inputs' part of the
-gates and the recurrent weights; what leaves it at each step is stacked. Where sequences are of
-unequal length, those that have ended keep their state and give zeros.
-"""
+"""LSTM, GRU and RNN, whose loops over time are those of `frontends/recurrent.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from clew.frontends.building import call, cast, fields, filled, reshaped, scalar
+from clew.frontends.building import call, fields, filled, reshaped, scalar
 from clew.frontends.captures import Captures
-from clew.frontends.loops import build_loop, length_of
 from clew.frontends.onnx.layer import Layer
 from clew.frontends.onnx.registry import Result, converter
+from clew.frontends.recurrent import Cell, Product, dense, input_part, joined, over_time
 from clew.ir.dims import Dim
-from clew.ir.expr import Constant, Expr, Var
-from clew.ir.types import TensorType
+from clew.ir.expr import Expr
 from clew.ops.common import differ
 
 Activation: TypeAlias = "Callable[[Expr], Expr]"
@@ -37,25 +30,6 @@ _ACTIVATIONS: Final[dict[str, tuple[str, dict[str, float]]]] = {
     "tanh": ("tanh", {}),
     "thresholdedrelu": ("nn.thresholded_relu", {"alpha": 1.0}),
 }
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One direction's step: the weights that the loop carries, and the new state for an input and
-    the old state.
-    """
-
-    weights: tuple[Expr, ...]
-    step: Callable[[Expr, Sequence[Expr], Sequence[Expr]], list[Expr]]
-    inputs: Expr
-
-
-@dataclass(frozen=True)
-class Product:
-    """A product with a direction's weights; `of` takes the other operand and the weights."""
-
-    weights: tuple[Expr, ...]
-    of: Callable[[Expr, Sequence[Expr]], Expr]
 
 
 def _activations(layer: Layer, defaults: Sequence[str], direction: int) -> list[Activation]:
@@ -113,23 +87,10 @@ def of_direction(x: Expr, direction: int) -> Expr:
     return reshaped(part, x.tensor.shape[1:])
 
 
-def _dense(x: Expr, weight: Expr) -> Expr:
-    return call("nn.dense", x, weight, weight_layout="NK")
-
-
-def _input_part(x: Expr, product: Product, *biases: Expr) -> Expr:
-    """Returns the inputs' contribution to the gates for all steps and sequences, as one product."""
-    seq, batch, size = x.tensor.shape
-    rows = product.of(reshaped(x, (seq * batch, size)), product.weights)
-    for bias in biases:
-        rows = call("add", rows, bias)
-    return reshaped(rows, (seq, batch, rows.tensor.shape[1]))
-
-
 def _plain(layer: Layer, index: int, direction: int) -> Product:
     """Returns the product with an input that holds weights."""
     weights = of_direction(layer.input(index), direction)
-    return Product((weights,), lambda x, held: _dense(x, held[0]))
+    return Product((weights,), lambda x, held: dense(x, held[0]))
 
 
 def _biases(layer: Layer, direction: int, gates: int, hidden: int) -> tuple[Expr, Expr] | None:
@@ -181,23 +142,19 @@ def _run(
     for number, backward in enumerate(backwards):
         states = [_first_state(layer, x, n, number, hidden, bool(batch_first)) for n in initial]
         made = cell(layer, reverse(x) if backward else x, number)
-        *ends, stacked = _direction(layer, made, states, lengths)
+        *ends, stacked = over_time(made, states, lengths, Captures(layer.importer.known))
         outputs.append(reverse(stacked) if backward else stacked)
         last.append(ends)
     seq, batch, _ = x.tensor.shape
-    whole = _joined([reshaped(y, (seq, 1, batch, hidden)) for y in outputs], 1)
+    whole = joined([reshaped(y, (seq, 1, batch, hidden)) for y in outputs], 1)
     ends_of = [
-        _joined([reshaped(ends[n], (1, batch, hidden)) for ends in last], 0)
+        joined([reshaped(ends[n], (1, batch, hidden)) for ends in last], 0)
         for n in range(len(initial))
     ]
     if batch_first:
         whole = call("transpose", whole, axes=(2, 0, 1, 3))
         ends_of = [call("transpose", end, axes=(1, 0, 2)) for end in ends_of]
     return [whole, *ends_of]
-
-
-def _joined(parts: Sequence[Expr], axis: int) -> Expr:
-    return parts[0] if len(parts) == 1 else call("concatenate", *parts, axis=axis)
 
 
 def _first_state(
@@ -210,48 +167,6 @@ def _first_state(
     if batch_first:
         given = call("transpose", given, axes=(1, 0, 2))
     return of_direction(given, direction)
-
-
-def _direction(
-    layer: Layer, cell: Cell, states: Sequence[Expr], lengths: Expr | None
-) -> list[Expr]:
-    """Returns the last states, and the first of them stacked over time."""
-    series = cell.inputs
-    trips = series.tensor.shape[0]
-    if trips == 0:
-        state = states[0].tensor
-        return [*states, filled(0, state.dtype, (0, *state.shape))]
-    carried = [*states, series, *cell.weights]
-    if lengths is not None:
-        batch = lengths.tensor.shape[0]
-        carried.append(reshaped(cast(lengths, "i64"), (batch, 1)))
-    index, going = Var("t", TensorType((), "i64")), Var("going", TensorType((), "bool"))
-    params = [Var(f"state{n}", expr.type) for n, expr in enumerate(carried)]
-    before, (whole, *kept) = params[: len(states)], params[len(states) :]
-    now = call("gather", whole, index, axis=0)
-    after = cell.step(now, before, kept[: len(cell.weights)])
-    result = after[0]
-    if lengths is not None:
-        ends = call("less", index, kept[-1])
-        zeros = scalar(0, result.tensor.dtype)
-        result = call("where", ends, result, zeros)
-        after = [call("where", ends, new, old) for new, old in zip(after, before, strict=True)]
-    limit: Expr = Constant(trips) if isinstance(trips, int) else length_of(series)
-    found = build_loop(
-        limit,
-        scalar(True, "bool"),
-        (index, going, *params),
-        going,
-        [going, *after, whole, *kept, result],
-        carried,
-        Captures(layer.importer.known),
-        trips,
-    )
-    last = found[: len(states)]
-    if lengths is not None:
-        some = call("greater", carried[-1], scalar(0, "i64"))
-        last = [call("where", some, end, scalar(0, end.tensor.dtype)) for end in last]
-    return [*last, found[-1]]
 
 
 def _peepholes(layer: Layer, direction: int, hidden: int) -> list[Expr]:
@@ -284,7 +199,7 @@ def lstm_with(
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         gate, squash, out = _activations(layer, ("sigmoid", "tanh", "tanh"), direction)
         outer, inner = products(direction)
-        inputs = _input_part(x, outer, *_biases(layer, direction, 4, hidden) or ())
+        inputs = input_part(x, outer, *_biases(layer, direction, 4, hidden) or ())
         peepholes, held = _peepholes(layer, direction, hidden), len(inner.weights)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
@@ -331,13 +246,13 @@ def gru(layer: Layer) -> Result:
                 weights.append(rest)
         if not reset_after:
             weights = fields(call("split", recurrent, sizes=sizes, axis=0), 2)
-        inputs = _input_part(x, _plain(layer, 1, direction), *added)
+        inputs = input_part(x, _plain(layer, 1, direction), *added)
 
         def reset_last(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
             """One product for all gates."""
             parts = [
                 fields(call("split", gates, sizes=(hidden,) * 3, axis=1), 3)
-                for gates in (now, _dense(h, held[0]))
+                for gates in (now, dense(h, held[0]))
             ]
             z, r = (gate(call("add", a, b)) for a, b in zip(*(p[:2] for p in parts), strict=True))
             inner = parts[1][2]
@@ -347,9 +262,9 @@ def gru(layer: Layer) -> Result:
         def reset_first(now: Expr, h: Expr, held: Sequence[Expr]) -> tuple[Expr, Expr]:
             """The product for the new state needs the reset first."""
             part, candidate = fields(call("split", now, sizes=sizes, axis=1), 2)
-            both = gate(call("add", part, _dense(h, held[0])))
+            both = gate(call("add", part, dense(h, held[0])))
             z, r = fields(call("split", both, sizes=(hidden, hidden), axis=1), 2)
-            inner = _dense(call("multiply", r, h), held[1])
+            inner = dense(call("multiply", r, h), held[1])
             return z, squash(call("add", candidate, inner))
 
         def step(now: Expr, state: Sequence[Expr], held: Sequence[Expr]) -> list[Expr]:
@@ -370,10 +285,10 @@ def rnn(layer: Layer) -> Result:
     def cell(layer: Layer, x: Expr, direction: int) -> Cell:
         (squash,) = _activations(layer, ("tanh",), direction)
         biases = _biases(layer, direction, 1, hidden) or ()
-        inputs = _input_part(x, _plain(layer, 1, direction), *biases)
+        inputs = input_part(x, _plain(layer, 1, direction), *biases)
 
         def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
-            return [squash(call("add", now, _dense(state[0], weights[0])))]
+            return [squash(call("add", now, dense(state[0], weights[0])))]
 
         return Cell((of_direction(layer.input(2), direction),), step, inputs)
 

@@ -186,6 +186,21 @@ def expand(layer: Layer) -> Result:
     return _spread(layer.tensor(), layer.result().shape)
 
 
+@complex_converter("constant_pad_nd")
+def constant_pad(layer: Layer) -> Result:
+    """Zeros around the numbers."""
+    x, given = layer.tensor(), layer.dims("pad")
+    value = layer.get("value", 0)
+    if value != 0:
+        raise layer.unsupported(f"padding with {value}")
+    rank = x.tensor.rank
+    before: list[Dim] = [0] * rank
+    after: list[Dim] = [0] * rank
+    for n in range(len(given) // 2):
+        before[rank - 2 - n], after[rank - 2 - n] = given[2 * n], given[2 * n + 1]
+    return call("pad", x, pads=(*before, *after), mode="constant", value=0.0)
+
+
 @complex_converter("slice", "select.int", "cat", "stack")
 def along(layer: Layer) -> Result:
     """As of real numbers, with the axis counted from the front."""

@@ -17,6 +17,11 @@ _FLOATS: Final = PROMOTION.INT_TO_FLOAT
 _BOOLS: Final = PROMOTION.ALWAYS_BOOL
 
 
+def wide(x: Expr) -> Expr:
+    """Returns half precision as f32, for several operators in a row, each of which would round."""
+    return cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
+
+
 def _unary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
     def convert(layer: Layer) -> Result:
         return layer.to_result(call(op, *layer.promoted("self", kind=kind)))
@@ -249,7 +254,7 @@ def power(layer: Layer) -> Result:
 @converter("log2", "log10")
 def log_of_base(layer: Layer) -> Result:
     """Logarithms to the bases 2 and 10."""
-    (x,) = layer.promoted("self", kind=_FLOATS)
+    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
     base = 2.0 if layer.op.startswith("log2") else 10.0
     return layer.to_result(call("multiply", call("log", x), layer.scalar(1 / math.log(base), x)))
 
@@ -257,7 +262,7 @@ def log_of_base(layer: Layer) -> Result:
 @converter("exp2")
 def exp2(layer: Layer) -> Result:
     """Powers of two."""
-    (x,) = layer.promoted("self", kind=_FLOATS)
+    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
     return layer.to_result(call("exp", call("multiply", x, layer.scalar(math.log(2), x))))
 
 
@@ -327,7 +332,7 @@ def _negative(x: Expr) -> Expr:
 @converter("expm1")
 def expm1(layer: Layer) -> Result:
     """`exp(x) - 1`; near 0 by way of tanh, which loses no digits there."""
-    (x,) = layer.promoted("self", kind=_FLOATS)
+    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
     dtype = x.tensor.dtype
     half = call("tanh", call("multiply", x, scalar(0.5, dtype)))
     one = scalar(1, dtype)
@@ -339,7 +344,7 @@ def expm1(layer: Layer) -> Result:
 @converter("log1p")
 def log1p(layer: Layer) -> Result:
     """`log(1 + x)`; near 0 by way of atanh, which loses no digits there."""
-    (x,) = layer.promoted("self", kind=_FLOATS)
+    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
     dtype = x.tensor.dtype
     one, two = scalar(1, dtype), scalar(2, dtype)
     ratio = call("divide", x, call("add", two, x))
@@ -455,10 +460,10 @@ def prelu(layer: Layer) -> Result:
 # --- dtypes ---------------------------------------------------------------------------------------
 
 
-@converter("_to_copy", "to")
+@converter("_to_copy", "to", "prims.convert_element_type")
 def to_copy(layer: Layer) -> Result:
     """A cast; devices and memory formats are torch's matter."""
-    return layer.to_result(layer.tensor())
+    return layer.to_result(layer.tensor("a" if "a" in layer.arguments else "self"))
 
 
 @converter("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "_conj_physical")

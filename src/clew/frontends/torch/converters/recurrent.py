@@ -1,0 +1,145 @@
+"""LSTM, GRU and RNN, whose loops over time are those of `frontends/recurrent.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from clew.frontends.building import call, fields, reshaped, scalar
+from clew.frontends.captures import Captures
+from clew.frontends.recurrent import Cell, Product, dense, input_part, joined, over_time
+from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.registry import Result, converter
+from clew.ir.expr import Expr
+from clew.ir.values import KnownValues
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One direction of one layer. Without biases, these are None; `projection` is that of an LSTM
+    with `proj_size`.
+    """
+
+    inputs: Expr
+    state: Expr
+    input_bias: Expr | None = None
+    state_bias: Expr | None = None
+    projection: Expr | None = None
+
+
+MakeCell: TypeAlias = "Callable[[Expr, Weights], Cell]"
+
+
+def _plain(weight: Expr) -> Product:
+    return Product((weight,), lambda x, held: dense(x, held[0]))
+
+
+def _biases(*biases: Expr | None) -> list[Expr]:
+    return [b for b in biases if b is not None]
+
+
+def _lstm_cell(x: Expr, own: Weights) -> Cell:
+    """Gates i, f, g, o."""
+    held = [own.state, *_biases(own.projection)]
+    inputs = input_part(x, _plain(own.inputs), *_biases(own.input_bias, own.state_bias))
+    hidden = own.state.tensor.shape[0] // 4
+
+    def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
+        h, c = state
+        gates = call("add", now, dense(h, weights[0]))
+        i, f, g, o = fields(call("split", gates, sizes=(hidden,) * 4, axis=1), 4)
+        kept = call("multiply", call("sigmoid", f), c)
+        new = call("add", kept, call("multiply", call("sigmoid", i), call("tanh", g)))
+        out: Expr = call("multiply", call("sigmoid", o), call("tanh", new))
+        return [dense(out, weights[1]) if len(weights) > 1 else out, new]
+
+    return Cell(tuple(held), step, inputs)
+
+
+def _gru_cell(x: Expr, own: Weights) -> Cell:
+    """Gates r, z, n. The reset comes after the product, and so does the state's bias."""
+    inputs = input_part(x, _plain(own.inputs), *_biases(own.input_bias))
+    hidden = own.state.tensor.shape[0] // 3
+
+    def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
+        (h,) = state
+        inner = dense(h, weights[0])
+        inner = call("add", inner, weights[1]) if len(weights) > 1 else inner
+        given, kept = (
+            fields(call("split", gates, sizes=(hidden,) * 3, axis=1), 3) for gates in (now, inner)
+        )
+        r, z = (call("sigmoid", call("add", given[n], kept[n])) for n in (0, 1))
+        new = call("tanh", call("add", given[2], call("multiply", r, kept[2])))
+        return [call("add", new, call("multiply", z, call("subtract", h, new)))]
+
+    return Cell((own.state, *_biases(own.state_bias)), step, inputs)
+
+
+def _plain_cell(squash: str) -> MakeCell:
+    def make(x: Expr, own: Weights) -> Cell:
+        inputs = input_part(x, _plain(own.inputs), *_biases(own.input_bias, own.state_bias))
+
+        def step(now: Expr, state: Sequence[Expr], weights: Sequence[Expr]) -> list[Expr]:
+            return [call(squash, call("add", now, dense(state[0], weights[0])))]
+
+        return Cell((own.state,), step, inputs)
+
+    return make
+
+
+_CELLS: Final[dict[str, MakeCell]] = {
+    "lstm": _lstm_cell,
+    "gru": _gru_cell,
+    "rnn_tanh": _plain_cell("tanh"),
+    "rnn_relu": _plain_cell("nn.relu"),
+}
+
+
+@converter("lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input")
+def recurrent(layer: Layer) -> Result:
+    """Layers of one or two directions: the states over time, then the last ones."""
+    if layer.flag("train") and layer.number("dropout", 0.0):
+        raise layer.unsupported("dropout")
+    x = layer.tensor("input")
+    given = layer["hx"]
+    first = list(given) if isinstance(given, (list, tuple)) else [given]
+    batch_first = layer.flag("batch_first")
+    if batch_first:
+        x = call("transpose", x, axes=(1, 0, 2))
+    make = _CELLS[layer.op.partition(".")[0]]
+    ends: list[list[Expr]] = [[] for _ in first]
+    for number, directions in enumerate(_weights(layer)):
+        outputs = []
+        for way, own in enumerate(directions):
+            states = [_part(s, number * len(directions) + way) for s in first]
+            cell = make(call("flip", x, axes=(0,)) if way else x, own)
+            *last, stacked = over_time(cell, states, None, Captures(KnownValues()))
+            outputs.append(call("flip", stacked, axes=(0,)) if way else stacked)
+            for end, found in zip(ends, last, strict=True):
+                end.append(reshaped(found, (1, *found.tensor.shape)))
+        x = joined(outputs, 2)
+    if batch_first:
+        x = call("transpose", x, axes=(1, 0, 2))
+    return [x, *(joined(end, 0) for end in ends)]
+
+
+def _part(x: Expr, number: int) -> Expr:
+    """Returns a row of a tensor."""
+    return call("gather", x, scalar(number, "i64"), axis=0)
+
+
+def _weights(layer: Layer) -> list[list[Weights]]:
+    """Returns the weights by layer and direction."""
+    params = layer.tensors("params")
+    directions = 2 if layer.flag("bidirectional") else 1
+    layers = layer.integer("num_layers")
+    count = len(params) // (layers * directions)
+    biased = layer.flag("has_biases")
+    found = []
+    for start in range(0, len(params), count):
+        own = params[start : start + count]
+        inputs, state, *rest = own
+        biases = [rest.pop(0), rest.pop(0)] if biased else [None, None]
+        found.append(Weights(inputs, state, *biases, rest[0] if rest else None))
+    return [found[n : n + directions] for n in range(0, len(found), directions)]

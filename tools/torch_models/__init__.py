@@ -1,0 +1,1 @@
+"""Whole PyTorch models through `clew.frontends.torch`, compared with eager (docs/torch.md)."""

@@ -1,0 +1,39 @@
+"""The models of the table: chosen networks of `tools/exports`, which all may be named."""
+
+from __future__ import annotations
+
+from exports import store
+from exports.entries import Entry
+
+CHOSEN = {
+    "vision": (
+        "tv_resnet18", "tv_mobilenet_v2", "tv_mobilenet_v3_small", "tv_efficientnet_b0",
+        "tv_convnext_tiny", "tv_regnet_y_400mf", "tv_densenet121", "tv_vit_b_32", "tv_swin_t",
+        "tv_maxvit_t", "timm_swinv2_tiny_window8_256", "deit",
+    ),
+    "detection": ("deeplabv3_resnet50", "fcn_resnet50", "lraspp_mobilenet_v3_large", "detr",
+                  "yolos", "yolo"),
+    "text": (
+        "bert", "distilbert", "roberta", "electra", "t5", "gpt2_hf", "llama", "qwen3", "gemma3",
+        "mixtral", "phi3",
+    ),
+    "speech": ("wav2vec2", "hubert", "whisper"),
+    "generative": ("unet_diffusion", "diffusion_transformer", "vae"),
+    "recurrent": ("lstm_bidirectional", "gru_tagger_states", "translator_attention"),
+    "state-space": ("mamba", "mamba2", "rwkv"),
+}  # fmt: skip
+
+
+def entry_of(name: str) -> Entry:
+    """Returns the entry of a name. Raises KeyError for an unknown one."""
+    return store.catalog()[name]
+
+
+def selected(names: list[str]) -> list[Entry]:
+    """Returns the entries with these names or in these families; those of the table for none.
+
+    Raises KeyError for an unknown name.
+    """
+    if names:
+        return store.selected(names)
+    return [entry_of(name) for group in CHOSEN.values() for name in group]
