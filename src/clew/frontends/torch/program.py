@@ -19,10 +19,10 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from clew.frontends.building import scalar
+from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
-from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.layer import Value
 from clew.frontends.torch.sizes import Sizes
 from clew.ir.dims import SymDim

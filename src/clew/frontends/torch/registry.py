@@ -63,7 +63,8 @@ def find(target: Any, of_complex: bool = False) -> Converter | None:
     name = name_of(target)
     if of_complex:
         return _OF_COMPLEX.get(name) or _OF_COMPLEX.get(name.rpartition(".")[0])
-    bound = bound_in_torch(str(target).rpartition(".")[0])
+    path = str(target).rpartition(".")[0]  # "" for operators of a higher order
+    bound = bound_in_torch(path) if path else None
     if bound is not None:
         return lambda layer: layer.call_of(bound)
     known = _CONVERTERS.get(name) or _CONVERTERS.get(name.rpartition(".")[0])
