@@ -300,7 +300,10 @@ def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor")
         scales = (1.0, 1.0, *map(float, given))
     attrs: dict[str, Any] = {"scales": scales} if scales else {}
     if "_aa" in layer.op:
+        if layer.flag("align_corners"):
+            raise layer.unsupported("align_corners together with antialias")
         attrs["antialias"] = True
+        attrs["exclude_outside"] = True  # unlike ONNX, torch leaves the edge element single
         attrs["cubic_a"] = -0.5
     return call(
         "resize",
