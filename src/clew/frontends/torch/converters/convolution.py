@@ -226,6 +226,8 @@ def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any], divisor: int 
 def adaptive_avg_pool(layer: Layer) -> Result:
     """The mean of windows that divide the image: one axis after another."""
     x, rank = layer.tensor(), _pool_rank(layer)
+    # Half precision would be rounded after each axis.
+    x = cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
     wanted = layer.result().shape[-rank:]
     first = x.tensor.rank - rank
     if all(w == 1 for w in wanted):

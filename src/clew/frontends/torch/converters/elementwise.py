@@ -41,10 +41,12 @@ def _binary(op: str, kind: PROMOTION = PROMOTION.DEFAULT, of_truths: str = "") -
 for _name, _op in {
     "abs": "abs",
     "neg": "negative",
-    "sign": "sign",
     "relu": "nn.relu",
 }.items():
     converter(_name)(_unary(_op))
+converter("sign")(
+    lambda layer: layer.tensor() if layer.type().dtype == "bool" else call("sign", layer.tensor())
+)
 for _name in ("ceil", "floor", "trunc"):
     converter(_name)(
         lambda layer, name=_name: _whole(layer, name)  # type: ignore[misc]

@@ -21,7 +21,7 @@ def reduced(op: str, x: Expr, axes: Sequence[int], keep: bool) -> Expr:
     return call(op, x, axes=tuple(axes), keepdims=keep)
 
 
-_OF_TRUTHS: Final = {"max": "any", "min": "all"}
+_OF_TRUTHS: Final = {"max": "any", "min": "all", "sum": "any", "prod": "all"}
 
 
 def _wide(layer: Layer, x: Expr) -> Expr:
