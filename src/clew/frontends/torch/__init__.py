@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 from clew.frontends import torch_library  # noqa: F401  first: it says what to install
 from clew.frontends.torch.converters import (  # noqa: F401  registers converters
     attention,
+    backward,
+    complex,
     control,
     convolution,
     create,
     elementwise,
     indexing,
+    linalg,
     movement,
     norm,
     products,
@@ -24,6 +27,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     recurrent,
     reduce,
     sorting,
+    special,
 )
 from clew.frontends.torch.exporting import program_of
 from clew.frontends.torch.program import ProgramImporter

@@ -19,13 +19,14 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from clew.frontends.building import scalar
-from clew.frontends.torch.dtypes import check_tensor, dtype_of, to_numpy
+from clew.frontends.torch.complex_parts import in_parts, whole
+from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
 from clew.frontends.torch.layer import Value
 from clew.frontends.torch.sizes import Sizes
 from clew.ir.dims import SymDim
-from clew.ir.expr import Constant, Expr, Function, Tuple, Var
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.late_sizes import Anchors
 from clew.ir.module import Module
 from clew.ir.types import TensorType
@@ -109,11 +110,11 @@ class ProgramImporter:
                 hint="give it as a tensor, or fix it",
             )
         check_tensor(fake, f"input {node.name!r}")
-        type_ = TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
+        type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
         span = Span([Source(node.name, frontend=FRONTEND, kind="input")])
         var = Var(node.name, type_, span=span)
         self.params.append(var)
-        return var
+        return in_parts(var)
 
     def _weight(self, spec: InputSpec) -> Constant:
         name = str(spec.target)
@@ -139,6 +140,8 @@ class ProgramImporter:
 
     def _leaf(self, value: Value) -> Tree:
         """Returns an argument as a leaf of the call's form."""
+        if isinstance(value, Call):  # a complex input in parts
+            (value,) = value.args
         return self.params.index(value) if isinstance(value, Var) else ("=", value)
 
     def _outputs(self, found: list[Value]) -> tuple[list[str], list[Expr], list[Tree]]:
@@ -148,7 +151,8 @@ class ProgramImporter:
         names: list[str] = []
         outputs: list[Expr] = []
         leaves: list[Tree] = []
-        for spec, value in zip(specs, found, strict=True):
+        (ending,) = self.program.graph.find_nodes(op="output")
+        for spec, value, node in zip(specs, found, ending.args[0], strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 name = next(paths)
                 if isinstance(spec.arg, ConstantArgument):
@@ -167,7 +171,9 @@ class ProgramImporter:
                     hint="change a copy: x = x.clone()",
                 )
             names.append(name)
-            outputs.append(_as_output(self.importer, value))
+            made = _as_output(self.importer, value)
+            fake = node.meta.get("val") if isinstance(node, fx.Node) else None
+            outputs.append(whole(made, getattr(fake, "dtype", None)))
         return names, outputs, leaves
 
 
