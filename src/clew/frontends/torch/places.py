@@ -18,8 +18,12 @@ from clew.trace.places import CodePlace
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _ROOT: Final = re.compile(r"^L\['\w+'\]\.?")
 _INDEX: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]""")
-_TORCH: Final = f"{Path(torch.__file__).parent}/"
-_NOT_OWN: Final = (_TORCH, "torch/", "<eval_with_key>")  # the last is code of FX itself
+_NOT_OWN: Final = (
+    f"{Path(torch.__file__).parent}/",
+    "torch/",
+    "<eval_with_key>",  # code of FX
+    f"{Path(__file__).parent}/",
+)
 _NONE: Final = "_empty_nn_module_stack_from_metadata_hook"
 # Calls that only check: sizes and values were checked when the program was exported.
 _CHECKS: Final = (
