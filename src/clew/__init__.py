@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     )
     from clew.frontends import load
     from clew.frontends.text import parse
+    from clew.frontends.torch import from_torch
     from clew.ir.module import Module
     from clew.kernel import Kernel
     from clew.loading import LoadedModel, load_compiled
@@ -75,6 +76,7 @@ _ROOMS: Final = (
     "quantization",
     "target",
     "te",
+    "torch",
 )
 _HOMES: Final = {
     "Backend": "clew.backends.backend",
@@ -115,6 +117,7 @@ _HOMES: Final = {
     "executor_graph": "clew.correlate",
     "extern_op": "clew.ops.extern",
     "extract": "clew.extraction",
+    "from_torch": "clew.frontends.torch",
     "get_op": "clew.ops.registry",
     "load": "clew.frontends",
     "load_compiled": "clew.loading",
@@ -188,6 +191,7 @@ __all__ = [
     "executor_graph",
     "extern_op",
     "extract",
+    "from_torch",
     "fusion",
     "get_op",
     "graph_pass",

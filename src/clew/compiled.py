@@ -17,7 +17,7 @@ import numpy as np
 from clew.backends.options import Options
 from clew.build.all_sizes import SizedBuild, build_at, build_for_all_sizes
 from clew.build.build import build_module
-from clew.build.inputs import declared_inputs, inputs_of, outputs_of
+from clew.build.inputs import declared_inputs, form_of, inputs_of, outputs_of
 from clew.build.kernel_trace import kernel_traces
 from clew.build.result import Build, BuildTemplate, RegionUse
 from clew.build.saving import SavedModel, SavedUse, save
@@ -92,7 +92,7 @@ class CompiledModel(ProfiledModel[Kernel]):
     ) -> None:
         """With `is_stored`, the build comes from the cache, or is stored there once it is made."""
         inputs = declared_inputs(module) if not isinstance(module, Module) else inputs_of(module)
-        super().__init__(inputs, outputs_of(module))
+        super().__init__(inputs, outputs_of(module), form_of(module))
         self.budgets = options.budgets
         self._model = module
         self.options = options
@@ -761,6 +761,7 @@ class CompiledModel(ProfiledModel[Kernel]):
             self.options.sizes,
             sized,
             variants,
+            self._form,
         )
 
 

@@ -34,6 +34,7 @@ from clew.runtime.program import Program
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import shared_pool, thread_count
 from clew.runtime.variant import Variant
+from clew.support.call_form import CallForm
 from clew.support.errors import CompileError, InputError
 from clew.support.locks import Lock
 from clew.support.near import listed
@@ -64,8 +65,9 @@ class LoadedModel(ProfiledModel[LoadedKernel]):
         sizes: SizeRanges,
         template: LoadedTemplate | None = None,
         variants: Mapping[Variant, LoadedModel] | None = None,
+        form: CallForm | None = None,
     ) -> None:
-        super().__init__(inputs, outputs)
+        super().__init__(inputs, outputs, form)
         self._sizes = sizes
         self._deciding = tuple(deciding)
         for position in deciding:
@@ -242,7 +244,8 @@ def _model(reader: BuildReader, whole: Json, text: Json) -> LoadedModel:
     }
     assert builds or template is not None or variants, "no build"
     inputs, outputs, sizes = read_inputs(text), read_outputs(whole), read_ranges(whole)
-    return LoadedModel(inputs, outputs, text["deciding"], builds, sizes, template, variants)
+    form = CallForm.of(whole.get("form"))
+    return LoadedModel(inputs, outputs, text["deciding"], builds, sizes, template, variants, form)
 
 
 def _host_resolver() -> HostResolver:

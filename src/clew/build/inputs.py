@@ -23,6 +23,7 @@ from clew.runtime.drawing import complete
 from clew.runtime.input_spec import ANY_SHAPE, InputSpec
 from clew.runtime.kinds import Kind
 from clew.runtime.output_spec import OutputSpec
+from clew.support.call_form import FORM, CallForm
 from clew.support.calling import one_argument
 from clew.support.shown import Shown
 
@@ -82,6 +83,11 @@ def outputs_of(module: Module | DeferredModule) -> list[OutputSpec]:
     result = module.main.body.type
     types = result.fields if isinstance(result, TupleType) else (result,)
     return [_output(n, t) for n, t in zip(module.output_names, types, strict=True)]
+
+
+def form_of(module: Module | DeferredModule) -> CallForm | None:
+    """Returns the form of a module's calls, None if inputs and outputs are not nested."""
+    return CallForm.of(module.main.attrs.get(FORM)) if isinstance(module, Module) else None
 
 
 def _output(name: str, type_: Type) -> OutputSpec:

@@ -44,6 +44,7 @@ from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.variant import Variant
 from clew.support.array_records import array_record
+from clew.support.call_form import CallForm
 from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
 from clew.version import VERSION
@@ -81,6 +82,7 @@ class SavedModel:
     sizes: SizeRanges = field(default_factory=SizeRanges)
     sized: tuple[SizedBuild, Sequence[SavedUse]] | None = None
     variants: Mapping[Variant, SavedModel] = field(default_factory=dict)
+    form: CallForm | None = None
 
 
 def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
@@ -101,6 +103,7 @@ def save(model: SavedModel, path: str | Path, *, mode: int = 0o666) -> None:
         "outputs": [spec.name for spec in model.outputs],
         "output_types": [spec.to_json() for spec in model.outputs],
         **({"sizes": sizes} if sizes else {}),
+        **({"form": model.form.plain} if model.form is not None else {}),
         "kernels": writer.kernels,
         "objects": writer.objects,
         **built,

@@ -20,6 +20,7 @@ from clew.runtime.session import Session
 from clew.runtime.state import conventional_pairs, given_pairs, growing_names
 from clew.runtime.timing import Turns
 from clew.support.budgets import MAX_DECIDING_ELEMENTS, Budgets, in_force
+from clew.support.call_form import CallForm
 from clew.support.calling import in_order, one_argument
 from clew.support.errors import InputError, RunError
 from clew.support.near import listed
@@ -58,7 +59,12 @@ class Ready(Generic[K]):
 class Model(Shown, ABC, Generic[K]):
     """A callable model with kernels of type `K`."""
 
-    def __init__(self, inputs: Sequence[InputSpec], outputs: Sequence[OutputSpec]) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[InputSpec],
+        outputs: Sequence[OutputSpec],
+        form: CallForm | None = None,
+    ) -> None:
         self._inputs = tuple(inputs)
         self._input_names = tuple(i.name for i in inputs)
         self._outputs = tuple(outputs)
@@ -67,6 +73,8 @@ class Model(Shown, ABC, Generic[K]):
         self._initial = {i.name: i.initial for i in inputs if i.initial is not None}
         # Without inputs, a number that no call has: there is no input to test then.
         self._count = len(self._inputs) or -1
+        # The form of its calls, if inputs and outputs are parts of nested values.
+        self._form = form
         # The budgets of its runs; `None` means those of the process.
         self.budgets: Budgets | None = None
 
@@ -107,7 +115,8 @@ class Model(Shown, ABC, Generic[K]):
 
         Inputs are arrays in order, one mapping by name, or keywords: `compiled(x, y)`,
         `compiled({"x": x, "y": y})` and `compiled(x, y=y)` are equivalent. The same holds wherever
-        a model receives inputs.
+        a model receives inputs. A model from PyTorch also takes the arguments of its module, and
+        returns what that returns: nested tuples, lists and dicts.
 
         States that the model itself has need not be given: they have their first value.
 
@@ -119,6 +128,8 @@ class Model(Shown, ABC, Generic[K]):
         if named or len(inputs) != self._count or type(inputs[0]) is not _ARRAY:
             inputs = tuple(self._arranged(inputs, named, ()))
         results = self.run_checked(list(map(InputSpec.check, self._inputs, inputs)))
+        if self._form is not None:
+            return self._form.results(results)
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
@@ -140,8 +151,8 @@ class Model(Shown, ABC, Generic[K]):
         Without it, they are the states that the model itself has (buffers that a PyTorch module
         changes); else pairs are found by conventional names (`past_key_values.0.key` and
         `present.0.key`, `h0` and `hn`, `state_in` and `state_out`). `initial` holds initial values
-        by input name; the others are the model's own, or zeros. A growing axis starts without elements, and other named
-        sizes are those of the first call's inputs.
+        by input name; the others are the model's own, or zeros. A growing axis starts without
+        elements, and other named sizes are those of the first call's inputs.
 
         Errors: I370 (the names do not tell the state), I371 (unknown names), I372 (types of a
         pair), I042 and I043 (`initial`).
@@ -238,6 +249,11 @@ class Model(Shown, ABC, Generic[K]):
     ) -> Sequence[Any]:
         """Returns inputs in order."""
         names = self._input_names
+        if self._form is not None:
+            # States, which have initial values, come last.
+            nested = self._form.inputs(given, named, len(names) - len(self._initial))
+            if nested is not None:
+                return [*nested, *self._initial.values()]
         if len(given) == 1 and not named and not self._maps and type(given[0]) is dict:
             found = given[0]
             try:

@@ -14,7 +14,7 @@ from torch._functorch._aot_autograd.descriptors import PlainAOTInput
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import _disable_current_modes
 
-from clew.frontends.torch.exporting import WHOLE
+from clew.frontends.torch.decompositions import WHOLE, decompositions
 from clew.frontends.torch.registry import find
 from clew.support.errors import ClewWarning, InputError
 from clew.torch.inputs import inputs_of
@@ -54,7 +54,9 @@ def clew_backend(module: fx.GraphModule, args: Sequence[Any], **given: Any) -> C
         with _disable_current_modes():  # weights are real tensors, not fake ones
             return run_by_parts(graph, given, options, programs)
 
-    compiled_with = aot_autograd(fw_compiler=compiled, inference_compiler=compiled)
+    compiled_with = aot_autograd(
+        fw_compiler=compiled, inference_compiler=compiled, decompositions=decompositions()
+    )
     with _whole():
         run: Callable[..., Any] = compiled_with(module, list(args))
     return run

@@ -14,7 +14,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from clew.compiler import compile
 from clew.frontends.torch.places import is_layer
 from clew.frontends.torch.traced import Traced
-from clew.support.errors import ClewError
+from clew.support.errors import ClewError, CompileError
 from clew.torch.programs import Programs, TorchProgram
 from clew.torch.report import left_of
 
@@ -53,7 +53,9 @@ def run_by_parts(
         try:
             return _program(graph, given, options, programs)
         except ClewError as error:
-            refused = {n: error for n in graph.graph.nodes if is_layer(n)}
+            programs.left += [left_of(n, error) for n in graph.graph.nodes if is_layer(n)]
+            run: Function = graph.forward
+            return run
     programs.left += [left_of(node, error) for node, error in refused.items()]
     return _divided(graph, given, options, programs, refused)
 
@@ -61,11 +63,22 @@ def run_by_parts(
 def _program(
     graph: fx.GraphModule, given: Given, options: Mapping[str, Any], programs: Programs
 ) -> TorchProgram:
-    """Returns a graph as one program. Errors: those of importing and compiling it."""
+    """Returns a graph as one program.
+
+    Errors: those of importing and compiling it; C083 for a bug in clew, so that the user's program
+    goes on in eager, and the report tells of it.
+    """
     traced = Traced(graph, given.names, given.frozen)
 
     def build(args: Sequence[Any]) -> Any:
-        return compile(traced.module(args), **options)
+        try:
+            return compile(traced.module(args), **options)
+        except (AssertionError, LookupError, TypeError, AttributeError) as error:
+            raise CompileError(
+                "C083",
+                f"the graph could not be compiled: {type(error).__name__}: {error}",
+                hint="this is a bug in clew",
+            ) from error
 
     program = TorchProgram(build, traced.inputs, traced.outputs, sorted(given.frozen), given.args)
     programs.programs.append(program)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter, itemgetter
 from types import FrameType
 from typing import Any, Final, overload
+from weakref import ref
 
 import numpy as np
 import torch
 
 from clew.compiled import CompiledModel
-from clew.frontends.torch.traced import TracedOutput
+from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.runtime.input_spec import InputSpec
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
@@ -21,21 +24,42 @@ from clew.torch.tensors import Array, reader, writer
 
 
 class Weights:
-    """Tensors whose values a program holds, with what tells that they changed: the tensor itself,
-    and the version that operators in place count up.
+    """Tensors whose values a program holds, with what tells that they changed: identity, memory,
+    and the version that operators in place count up. They are not kept alive.
     """
 
-    def __init__(self, positions: Sequence[int], tensors: Sequence[torch.Tensor]) -> None:
-        self.positions = tuple(positions)
-        self.tensors = tuple(tensors)
-        self.versions = [t._version for t in tensors]
+    def __init__(self, positions: Sequence[int], args: Sequence[Any]) -> None:
+        # Two positions more, so that the getter always returns a tuple.
+        self._pick = itemgetter(*positions, slice(0), slice(0))
+        tensors = self._pick(args)[:-2]
+        self._ids = list(map(id, tensors))
+        self._versions = list(map(_version, tensors))
+        self._places = list(map(_place, tensors))
+        self._alive = [ref(t, self._dropped) for t in tensors]
+        self._told: Callable[[], Any] = lambda: None
 
     def same(self, args: Sequence[Any]) -> bool:
         """Whether the arguments hold the same weights, unchanged."""
-        for position, tensor in zip(self.positions, self.tensors, strict=True):
-            if args[position] is not tensor:
-                return False
-        return [t._version for t in self.tensors] == self.versions
+        tensors = self._pick(args)[:-2]
+        return (
+            list(map(id, tensors)) == self._ids
+            and list(map(_version, tensors)) == self._versions
+            and list(map(_place, tensors)) == self._places
+        )
+
+    def when_dropped(self, told: Callable[[], Any]) -> None:
+        """Sets what is called when a tensor is gone, after which `same` is false."""
+        self._told = told
+
+    def _dropped(self, _: Any) -> None:
+        self._ids = [-1]
+        self._told()
+
+
+_KEPT: Final = 256  # sets of weights of one graph, as of equal blocks of a model
+_FALSE: Final = np.zeros((), np.bool_)
+_version: Final = attrgetter("_version")
+_place: Final = torch.Tensor.data_ptr
 
 
 class TorchProgram:
@@ -47,26 +71,24 @@ class TorchProgram:
     def __init__(
         self,
         build: Callable[[Sequence[Any]], CompiledModel],
-        inputs: Sequence[tuple[int, torch.dtype | None]],
+        inputs: Sequence[TracedInput],
         outputs: Sequence[TracedOutput],
         weights: Sequence[int],
         args: Sequence[Any],
     ) -> None:
         self._build = build
-        self._readers = [
-            (position, _integer if dtype is None else reader(dtype)) for position, dtype in inputs
-        ]
+        self._made: dict[tuple[int, ...], tuple[CompiledModel, Weights]] = {}
+        self._readers = [(given.position, _reader(given)) for given in inputs]
         self._writers = [_writer(o) for o in outputs if not o.fixed]
         self._fixed = {n: o.value for n, o in enumerate(outputs) if o.fixed}
         self._frozen = tuple(weights)
-        self.compiled = build(args)
-        self._weights = Weights(weights, [args[n] for n in weights])
         self._lock = Lock()
+        self._take(args)
 
     def __call__(self, *args: Any) -> list[Any]:
         """Returns the results for the graph's arguments, weights included."""
         if not self._weights.same(args):
-            self._renew(args)
+            self._take(args)
         given = [read(args[n]) for n, read in self._readers]
         found = self.compiled.run_checked(list(map(InputSpec.check, self.compiled.inputs, given)))
         results = [write(array) for write, array in zip(self._writers, found, strict=True)]
@@ -74,16 +96,29 @@ class TorchProgram:
             results.insert(position, value)
         return results
 
-    def _renew(self, args: Sequence[Any]) -> None:
-        """Compiles again with other weights: kernels come from the cache, packing is done again."""
+    def _take(self, args: Sequence[Any]) -> None:
+        """Makes the model with the weights among the arguments the current one. It is compiled if
+        there is none: kernels come from the cache, and packing is done again.
+        """
         with self._lock:
-            if not self._weights.same(args):
-                self.compiled = self._build(args)
-                self._weights = Weights(self._frozen, [args[n] for n in self._frozen])
+            key = tuple(id(args[n]) for n in self._frozen)
+            compiled, weights = self._made.get(key, (None, None))
+            if compiled is None or weights is None or not weights.same(args):
+                compiled, weights = self._build(args), Weights(self._frozen, args)
+                weights.when_dropped(partial(self._made.pop, key, None))
+                self._made.pop(key, None)
+                while len(self._made) >= _KEPT:
+                    self._made.pop(next(iter(self._made)))
+                self._made[key] = compiled, weights
+            self.compiled, self._weights = compiled, weights
 
 
-def _integer(value: Any) -> Array:
-    return np.asarray(value, np.int64)
+def _reader(given: TracedInput) -> Callable[[Any], Array]:
+    if given.dtype is not None:
+        return reader(given.dtype)
+    if given.is_size:
+        return lambda size: np.broadcast_to(_FALSE, (size,))
+    return lambda value: np.asarray(value, np.int64)
 
 
 def _writer(output: TracedOutput) -> Callable[[Array], Any]:
@@ -95,7 +130,7 @@ def _writer(output: TracedOutput) -> Callable[[Array], Any]:
     return lambda array: write(array).permute(output.order)
 
 
-@dataclass
+@dataclass(repr=False)
 class Programs(Shown, Sequence[TorchProgram]):
     """The programs of one compiled function or module, in the order in which torch compiled them,
     and the calls that stay in eager.
@@ -103,7 +138,6 @@ class Programs(Shown, Sequence[TorchProgram]):
 
     programs: list[TorchProgram] = field(default_factory=list)
     left: list[Left] = field(default_factory=list)
-    breaks: int = 0
 
     def _about(self) -> str:
         kernels = sum(len(p.compiled.kernels) for p in self.programs if p.compiled.is_built)

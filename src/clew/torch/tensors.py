@@ -11,7 +11,7 @@ import torch
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
 # Dtypes that NumPy lacks are handed over as integers of their width.
-_BITS: Final = {
+_BITS: Final[dict[torch.dtype, tuple[torch.dtype, Any, Any]]] = {
     torch.bfloat16: (torch.int16, np.dtype(ml_dtypes.bfloat16), np.dtype(np.int16)),
     torch.float8_e4m3fn: (torch.uint8, np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(np.uint8)),
     torch.float8_e5m2: (torch.uint8, np.dtype(ml_dtypes.float8_e5m2), np.dtype(np.uint8)),
@@ -38,5 +38,12 @@ def writer(dtype: torch.dtype) -> Callable[[Array], torch.Tensor]:
     """Returns a function from arrays to tensors of a dtype on their memory."""
     bits = _BITS.get(dtype)
     if bits is None:
-        return torch.from_numpy
-    return lambda array: torch.from_numpy(array.view(bits[2])).view(dtype)
+        return _from_array
+    integers = bits[2]
+    return lambda array: _from_array(array.view(integers)).view(dtype)
+
+
+def _from_array(array: Array) -> torch.Tensor:
+    """Returns an array as a tensor; a read-only one, such as a constant of the model, is copied."""
+    found: torch.Tensor = torch.from_numpy(array if array.flags.writeable else array.copy())
+    return found

@@ -241,8 +241,8 @@ def from_document(document: Mapping[str, Any]) -> Trace:
             for layer, text, error in document.get("notes", ())
         ]
         places = [
-            CodePlace(*map(str, texts), int(line), str(code))
-            for *texts, line, code in document.get("places", ())
+            CodePlace(str(layer), str(path), str(kind), str(file), int(line), str(code))
+            for layer, path, kind, file, line, code in document.get("places", ())
         ]
         links = {
             n: [Link(old, new, LinkKind(kind)) for old, new, kind in stage["links"]]

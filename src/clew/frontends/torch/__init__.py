@@ -22,8 +22,10 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     movement,
     norm,
     products,
+    random,
     recurrent,
     reduce,
+    sorting,
 )
 from clew.frontends.torch.exporting import program_of
 from clew.frontends.torch.program import ProgramImporter
@@ -43,7 +45,7 @@ def from_torch(
 
     A size that `dynamic_shapes` leaves open has the name of its `Dim`. Weights are copied.
 
-    Errors: I410, I411 (wrong arguments), M050 (torch cannot export the module), U060 to U066
+    Errors: I410 (wrong arguments), M050 (torch cannot export the module), U060 to U066
     (operators, dtypes and devices that are not supported).
     """
     return ProgramImporter(program_of(model, args, kwargs, dynamic_shapes)).run()

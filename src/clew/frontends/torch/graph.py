@@ -58,7 +58,8 @@ class GraphImporter:
         """Errors: U064 for all operators without a converter."""
         unknown: dict[str, fx.Node] = {}
         for node in self.module.graph.nodes:
-            known = not is_layer(node) or find(node.target) is not None
+            known = not is_layer(node) or is_arithmetic(node.target)
+            known = known or find(node.target) is not None
             if not known:
                 unknown.setdefault(name_of(node.target), node)
         if unknown:
@@ -90,7 +91,7 @@ class GraphImporter:
                 self.values[node] = self._attribute(node)
             elif node.op == "output":
                 found = self._mapped(node.args[0])
-                return found if isinstance(found, list) else [found]
+                return list(found) if isinstance(found, (list, tuple)) else [found]
         return []
 
     def _unknown(self, fake: Any) -> Value:

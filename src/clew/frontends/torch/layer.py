@@ -25,6 +25,7 @@ Value: TypeAlias = Any
 """An expression, a dimension, a number, a text, None, a dtype, or a list of these."""
 
 
+EVAL: Final = "call model.eval(): clew compiles inference"
 _HALVES: Final = {torch.float16, torch.bfloat16}
 
 

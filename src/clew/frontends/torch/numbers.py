@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from clew.frontends.building import call, cast
+from clew.frontends.torch.places import reads_size
 from clew.ir.expr import Expr
 from clew.support.errors import UnsupportedError
 
@@ -68,17 +69,11 @@ _INTEGERS: Final[Mapping[Any, Callable[..., Expr]]] = {
     torch.sym_int: lambda a: a,
     round: lambda a: a,
 }
-_READ: Final = ("sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "sym_is_contiguous")
 
 
 def is_arithmetic(target: Any) -> bool:
     """Whether a call is of numbers, not of tensors."""
-    return target in _FLOATS or _reads(target)
-
-
-def _reads(target: Any) -> bool:
-    name = getattr(target, "__name__", "").partition(".")[0]
-    return isinstance(target, torch._ops.OpOverload) and name in _READ
+    return target in _FLOATS or reads_size(target)
 
 
 def arithmetic(importer: GraphImporter, node: fx.Node, args: list[Value]) -> Value:
@@ -89,7 +84,7 @@ def arithmetic(importer: GraphImporter, node: fx.Node, args: list[Value]) -> Val
     known = node.meta.get("val")
     if isinstance(known, (bool, int, float)):
         return known
-    if _reads(node.target):
+    if reads_size(node.target):
         return importer.sizes.dim(known)
     if isinstance(known, torch.SymInt) and importer.sizes.is_named(known):
         with suppress(UnsupportedError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from clew.frontends.building import scalar
 from clew.frontends.torch.dtypes import check_tensor, dtype_of, to_numpy
+from clew.frontends.torch.forms import form_of
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
 from clew.frontends.torch.layer import Value
 from clew.frontends.torch.sizes import Sizes
@@ -30,10 +31,13 @@ from clew.ir.module import Module
 from clew.ir.state import STATE, State, state_attribute
 from clew.ir.types import TensorType
 from clew.ops.registry import get_op
+from clew.support.call_form import FORM, Tree
 from clew.support.errors import ModelError, UnsupportedError
 from clew.trace.lineage import building
 from clew.trace.places import PLACES
 from clew.trace.span import Source, Span
+
+_BY_USER: Final = (InputKind.USER_INPUT,)
 
 
 class ProgramImporter:
@@ -53,8 +57,10 @@ class ProgramImporter:
         specs = self.program.graph_signature.input_specs
         self._name_sizes(nodes.values())
         values = {nodes[s.arg.name]: self._input(s, nodes[s.arg.name]) for s in specs}
+        given = [self._leaf(values[nodes[s.arg.name]]) for s in specs if s.kind in _BY_USER]
         found = self.importer.run(values)
-        names, outputs = self._outputs(found)
+        names, outputs, results = self._outputs(found)
+        form = form_of(self.program, given, results)
         self.params += [var for var, _ in self._states.values()]
         body: Expr = Tuple(outputs, span=Span())
         if self.sizes.carriers:
@@ -66,6 +72,8 @@ class ProgramImporter:
             **self._state_attribute(names),
             PLACES: tuple(map(tuple, self.importer.places)),
         }
+        if form is not None:
+            attrs[FORM] = form.plain
         return Module({"main": Function(self.params, body, attrs, span=Span())})
 
     # --- sizes ---
@@ -152,17 +160,26 @@ class ProgramImporter:
 
     # --- outputs ---
 
-    def _outputs(self, found: list[Value]) -> tuple[list[str], list[Expr]]:
+    def _leaf(self, value: Value) -> Tree:
+        """Returns an argument as a leaf of the call's form."""
+        return self.params.index(value) if isinstance(value, Var) else ("=", value)
+
+    def _outputs(self, found: list[Value]) -> tuple[list[str], list[Expr], list[Tree]]:
+        """Returns names and values of the outputs, and the leaves of the call's result."""
         specs = self.program.graph_signature.output_specs
         paths = iter(_paths(self.program.call_spec.out_spec))
         names: list[str] = []
         outputs: list[Expr] = []
         changed: list[tuple[str, Expr]] = []
+        leaves: list[Tree] = []
         for spec, value in zip(specs, found, strict=True):
             if spec.kind is OutputKind.USER_OUTPUT:
                 name = next(paths)
-                if not isinstance(spec.arg, TensorArgument | SymIntArgument) and value is None:
+                if isinstance(spec.arg, ConstantArgument):
+                    leaves.append(("=", value))
                     continue
+                tensor = isinstance(spec.arg, TensorArgument)
+                leaves.append(len(outputs) if tensor else ("number", len(outputs)))
             elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
                 changed.append((f"{spec.target}_new", _as_output(self.importer, value)))
                 continue
@@ -174,11 +191,11 @@ class ProgramImporter:
                     f"the program gives the {spec.kind.name.lower()} of {spec.target!r}",
                     hint="export a module in evaluation mode, under torch.no_grad()",
                 )
-            if isinstance(value, str):
-                continue
             names.append(name)
             outputs.append(_as_output(self.importer, value))
-        return [*names, *(n for n, _ in changed)], [*outputs, *(value for _, value in changed)]
+        names += [name for name, _ in changed]
+        outputs += [value for _, value in changed]
+        return names, outputs, leaves
 
 
 def _as_output(importer: GraphImporter, value: Value) -> Expr:

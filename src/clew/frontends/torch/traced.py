@@ -42,9 +42,20 @@ class TracedOutput:
     value: Any = None
 
 
+@dataclass(frozen=True)
+class TracedInput:
+    """An argument that programs take, by its position: a tensor of `dtype`, or an integer. One that
+    is never negative may be a size (`is_size`): the program takes a tensor of that many elements,
+    of which it reads none.
+    """
+
+    position: int
+    dtype: torch.dtype | None
+    is_size: bool = False
+
+
 class Traced:
-    """A traced graph. `inputs` are the positions and dtypes of the arguments that programs take (no
-    dtype: an integer), `outputs` what they return.
+    """A traced graph: `inputs` are what programs take, `outputs` what they return.
 
     `names` are the names of arguments in the user's code, and `frozen` the positions of weights.
     """
@@ -63,15 +74,15 @@ class Traced:
             for size in fake.shape
             if isinstance(size, torch.SymInt)
         }
-        self.inputs: list[tuple[int, torch.dtype | None]] = []
+        self.inputs: list[TracedInput] = []
         for position, node in enumerate(self._nodes):
             fake = node.meta.get("val")
             if position in self._frozen or not node.users:
                 continue
             if isinstance(fake, torch.Tensor):
-                self.inputs.append((position, fake.dtype))
+                self.inputs.append(TracedInput(position, fake.dtype))
             elif isinstance(fake, torch.SymInt) and fake.node.expr not in shown:
-                self.inputs.append((position, None))
+                self.inputs.append(TracedInput(position, None, is_size=_least(fake) is not None))
         (ending,) = graph.graph.find_nodes(op="output")
         self._results = (
             list(ending.args[0]) if isinstance(ending.args[0], (list, tuple)) else [ending.args[0]]
@@ -118,8 +129,8 @@ class Traced:
             fake = node.meta.get("val")
             for size in fake.shape if isinstance(fake, torch.Tensor) else ():
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                    sizes.name(size.node.expr, str(size.node.expr), _least(size))
-        taken = {position for position, _ in self.inputs}
+                    sizes.name(size.node.expr, str(size.node.expr), _least(size) or 0)
+        taken = {given.position: given for given in self.inputs}
         values: dict[fx.Node, Value] = {}
         params: list[Var] = []
         weights: dict[Any, Constant] = {}
@@ -128,11 +139,12 @@ class Traced:
             if position in self._frozen:
                 values[node] = _weight(name, args[position], weights)
             elif position in taken:
-                var = _parameter(importer, name, fake)
-                params.append(var)
-                values[node] = var
-                if isinstance(fake, torch.SymInt):
-                    sizes.number(fake.node.expr, var)
+                if taken[position].is_size:
+                    values[node] = sizes.name(fake.node.expr, name, _least(fake) or 0)
+                params.append(_parameter(importer, name, fake, taken[position]))
+                if isinstance(fake, torch.SymInt) and not taken[position].is_size:
+                    sizes.number(fake.node.expr, params[-1])
+                values.setdefault(node, params[-1])
             elif isinstance(fake, torch.SymInt):
                 values[node] = sizes.dim(fake) if node.users else None
             else:
@@ -140,9 +152,10 @@ class Traced:
         return importer, params, values
 
 
-def _least(size: torch.SymInt) -> int:
+def _least(size: torch.SymInt) -> int | None:
+    """Returns the least value of a size, 0 or 1; None for an integer that may be negative."""
     lower = size.node.shape_env.bound_sympy(size.node.expr).lower
-    return 1 if lower >= 1 else 0
+    return 1 if lower >= 1 else 0 if lower >= 0 else None
 
 
 def _weight(name: str, tensor: torch.Tensor, known: dict[Any, Constant]) -> Constant:
@@ -155,10 +168,12 @@ def _weight(name: str, tensor: torch.Tensor, known: dict[Any, Constant]) -> Cons
     return known[key]
 
 
-def _parameter(importer: GraphImporter, name: str, fake: Any) -> Var:
+def _parameter(importer: GraphImporter, name: str, fake: Any, given: TracedInput) -> Var:
     if isinstance(fake, torch.Tensor):
         check_tensor(fake, f"input {name!r}")
         type_ = TensorType(importer.sizes.shape(fake.shape), dtype_of(fake.dtype))
+    elif given.is_size:
+        type_ = TensorType((importer.sizes.dim(fake),), "bool")
     else:
         type_ = TensorType((), "i64")
     return Var(name, type_, span=Span([Source(name, frontend=FRONTEND, kind="input")]))

@@ -1,4 +1,4 @@
-"""Running sums and products."""
+"""Running sums, products and extremes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from clew.ops.common import (
     axis_of,
     boolean,
     f32,
+    f64,
     i32,
     i64,
     need_number,
@@ -24,6 +25,7 @@ from clew.ops.registry import Sample, register_op
 from clew.ops.traits import Traits
 from clew.te import Scalar, Tensor
 from clew.te.expr import Index
+from clew.te.interpret import identity_of
 
 Array = np.ndarray[Any, Any]
 
@@ -74,7 +76,8 @@ def _in_parallel(
         here = te.size(size - 1) - i[n] if reverse else i[n]
         counts = over < here if exclusive else over <= here
         value = widen(x[(*i[:n], place, *i[n + 1 :])])
-        return te.reduce(combiner, te.select(counts, value, int(combiner == "prod")), over)
+        neutral = te.as_scalar(identity_of(combiner, value.dtype), value.dtype)
+        return te.reduce(combiner, te.select(counts, value, neutral), over)
 
     return te.compute(x.shape, body, name)
 
@@ -127,3 +130,41 @@ def _cumprod_reference(x: Array, *, axis: int, exclusive: bool, reverse: bool) -
 @cumprod.dynamic
 def _cumprod_dynamic(types: Sequence[Type], attrs: Attrs) -> Type:
     return types[0]
+
+
+_EXTREMES = (
+    Sample(f32(3, 5), axis=1),
+    Sample(i64(131, 2), axis=0, low=-9, high=9),
+    Sample(i32(2, 7), axis=-1, low=-9, high=9),
+    Sample(f64(80), axis=0),
+    Sample(f32(3, 5), axis=2, error="T104"),
+    Sample(boolean(3), axis=0, error="T105"),
+)
+
+
+@register_op("cummax", samples=_EXTREMES)
+def cummax(x: Tensor, *, axis: int) -> Tensor:
+    """The largest element up to each position; NaN from the first NaN on.
+
+    Errors: T104, T105. Source: `torch.cummax`.
+    """
+    return _scanned("cummax", x, axis, False, False, "max")
+
+
+@cummax.reference
+def _cummax_reference(x: Array, *, axis: int) -> Array:
+    return np.asarray(np.maximum.accumulate(x, axis))
+
+
+@register_op("cummin", samples=_EXTREMES)
+def cummin(x: Tensor, *, axis: int) -> Tensor:
+    """The smallest element up to each position; NaN from the first NaN on.
+
+    Errors: T104, T105. Source: `torch.cummin`.
+    """
+    return _scanned("cummin", x, axis, False, False, "min")
+
+
+@cummin.reference
+def _cummin_reference(x: Array, *, axis: int) -> Array:
+    return np.asarray(np.minimum.accumulate(x, axis))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from clew.frontends.building import call, cast, reshaped, scalar
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import product
-from clew.ir.expr import Expr
+from clew.ir.expr import Constant, Expr
+from clew.ir.types import to_numpy
 
 
 @converter(
@@ -33,30 +36,44 @@ def attention(layer: Layer) -> Result:
     axes = (*range(k.tensor.rank - 2), k.tensor.rank - 1, k.tensor.rank - 2)
     scores: Expr = call("nn.matmul", q, call("transpose", k, axes=axes))
     scores = call("multiply", scores, scalar(scale, scores.tensor.dtype))
-    mask = layer.optional("attn_mask")
-    low = scalar(float("-inf"), scores.tensor.dtype)
-    if mask is not None and mask.tensor.dtype == "bool":
-        scores = call("where", mask, scores, low)
-    elif mask is not None:
-        scores = call("add", scores, cast(mask, scores.tensor.dtype))
-    if layer.flag("is_causal"):
-        rows, columns = scores.tensor.shape[-2:]
-        row = call("arange", start=0, stop=rows, step=1, dtype="i64")
-        column = call("arange", start=0, stop=columns, step=1, dtype="i64")
-        seen = call("less_equal", column, reshaped(row, (rows, 1)))
-        scores = call("where", seen, scores, low)
-    weights: Expr = call("nn.softmax", scores, axis=scores.tensor.rank - 1)
-    if mask is not None and mask.tensor.dtype == "bool":
+    mask = _mask(layer, scores)
+    if mask is not None:
+        scores = call("add", scores, mask)
+    last = scores.tensor.rank - 1
+    weights: Expr = call("nn.softmax", scores, axis=last)
+    if mask is not None and layer.has("attn_mask"):
         # A query that sees nothing gets zeros.
-        top = call("max", scores, axes=(scores.tensor.rank - 1,), keepdims=True)
-        empty = call("isinf", top, positive=False)
-        weights = call("where", empty, scalar(0, weights.tensor.dtype), weights)
+        low, zero = (scalar(n, weights.tensor.dtype) for n in (float("-inf"), 0))
+        top = call("max", mask, axes=(mask.tensor.rank - 1,), keepdims=True)
+        weights = call("where", call("equal", top, low), zero, weights)
     found = layer.to_result(call("nn.matmul", weights, v))
     if len(layer.fakes) == 1:
         return found if found.tensor.shape == wanted.shape else reshaped(found, wanted.shape)
     if layer.is_used(1):
         raise layer.unsupported("results other than the first")
     return [found, layer.filled(0, 1)]
+
+
+def _mask(layer: Layer, scores: Expr) -> Expr | None:
+    """Returns what is added to the scores: minus infinity for keys that a query does not see."""
+    dtype = scores.tensor.dtype
+    low, zero = scalar(float("-inf"), dtype), scalar(0, dtype)
+    mask = layer.optional("attn_mask")
+    if mask is not None and mask.tensor.dtype == "bool":
+        mask = call("where", mask, zero, low)
+    elif mask is not None:
+        mask = cast(mask, dtype)
+    if not layer.flag("is_causal"):
+        return mask
+    rows, columns = scores.tensor.shape[-2:]
+    if isinstance(rows, int) and isinstance(columns, int):
+        seen = np.arange(columns) <= np.arange(rows)[:, None]
+        causal: Expr = Constant(np.where(seen, 0, -np.inf).astype(to_numpy(dtype)))
+    else:
+        row = call("arange", start=0, stop=rows, step=1, dtype="i64")
+        column = call("arange", start=0, stop=columns, step=1, dtype="i64")
+        causal = call("where", call("less_equal", column, reshaped(row, (rows, 1))), zero, low)
+    return causal if mask is None else call("add", mask, causal)
 
 
 def _repeated(x: Expr, q: Expr) -> Expr:

@@ -10,6 +10,7 @@ from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import SymDim
 from clew.ir.expr import Constant, Expr
+from clew.ir.types import is_float
 
 
 @converter("full", "full_like", "new_full")
@@ -60,7 +61,10 @@ def arange(layer: Layer) -> Result:
     end = layer["end"]
     whole = all(isinstance(v, (int, SymDim)) for v in (start, end, step))
     if any(isinstance(v, Expr) for v in (start, end, step)):
-        raise layer.unsupported("bounds known only during the run")
+        wide = "f64" if is_float(dtype) else "i64"
+        count: Expr = call("arange", start=0, stop=layer.result().shape[0], step=1, dtype="i64")
+        scaled = call("multiply", cast(count, wide), layer.importer.as_dtype(step, wide))
+        return cast(call("add", scaled, layer.importer.as_dtype(start, wide)), dtype)
     if whole and not isinstance(start, SymDim) and not isinstance(step, SymDim):
         found = call("arange", start=start, stop=end, step=step, dtype="i64")
         return cast(found, dtype)

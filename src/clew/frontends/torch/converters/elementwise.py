@@ -8,7 +8,7 @@ from typing import Final
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from clew.frontends.building import call, cast, reshaped, scalar
-from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.layer import EVAL, Layer
 from clew.frontends.torch.registry import Converter, Result, converter
 from clew.ir.expr import Expr
 from clew.ir.types import is_float
@@ -24,9 +24,11 @@ def _unary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
     return convert
 
 
-def _binary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
+def _binary(op: str, kind: PROMOTION = PROMOTION.DEFAULT, of_truths: str = "") -> Converter:
     def convert(layer: Layer) -> Result:
-        return layer.to_result(call(op, *layer.promoted("self", "other", kind=kind)))
+        operands = layer.promoted("self", "other", kind=kind)
+        truths = of_truths and operands[0].tensor.dtype == "bool"
+        return layer.to_result(call(of_truths if truths else op, *operands))
 
     return convert
 
@@ -65,8 +67,6 @@ for _name, _op in {
     "tanh": "tanh",
 }.items():
     converter(_name)(_unary(_op, _FLOATS))
-for _name, _op in {"mul": "multiply", "maximum": "maximum", "minimum": "minimum"}.items():
-    converter(_name)(_binary(_op))
 for _name, _op in {
     "eq": "equal",
     "ge": "greater_equal",
@@ -76,6 +76,12 @@ for _name, _op in {
     "ne": "not_equal",
 }.items():
     converter(_name)(_binary(_op, _BOOLS))
+for _name, _op, _of_truths in (
+    ("mul", "multiply", "logical_and"),
+    ("maximum", "maximum", "logical_or"),
+    ("minimum", "minimum", "logical_and"),
+):
+    converter(_name)(_binary(_op, of_truths=_of_truths))
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
     converter(_name)(
         lambda layer, name=_name: _bits(layer, name)  # type: ignore[misc]
@@ -437,16 +443,25 @@ def prelu(layer: Layer) -> Result:
 # --- dtypes ---------------------------------------------------------------------------------------
 
 
-@converter("_to_copy", "to")
+@converter("_to_copy", "to", "prims.convert_element_type")
 def to_copy(layer: Layer) -> Result:
     """A cast; devices and memory formats are torch's matter."""
-    return layer.to_result(layer.tensor())
+    return layer.to_result(layer.tensor("a" if "a" in layer.arguments else "self"))
 
 
 @converter("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "_conj_physical")
 def clone(layer: Layer) -> Result:
     """The same values."""
     return layer.tensor()
+
+
+@converter("native_dropout", "dropout", "alpha_dropout", "feature_dropout")
+def dropout(layer: Layer) -> Result:
+    """Nothing in inference. Errors: U063 in training."""
+    if layer.get("train", True) and layer.number("p", 0.5):
+        raise layer.unsupported("training", hint=EVAL)
+    x = layer.tensor("input")
+    return [x, layer.filled(True, 1)] if layer.op.startswith("native") else x
 
 
 @converter("copy")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from clew.frontends.building import call, cast, filled, per_channel, reshaped, scalar
 from clew.frontends.torch.converters.reduce import moments
-from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.layer import EVAL, Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, product
 from clew.ir.expr import Expr
@@ -124,7 +124,7 @@ def batch_norm(layer: Layer) -> Result:
         nothing = [layer.filled(0, n) for n in range(1, len(layer.fakes))]
         return [y, *nothing]
     if len(layer.fakes) > 3:
-        raise layer.unsupported("training")
+        raise layer.unsupported("training", hint=EVAL)
     axes = tuple(n for n in range(x.tensor.rank) if n != 1)
     middle, variance = moments(layer, x, axes, 0)
     epsilon = float(layer.number("eps", 1e-5))

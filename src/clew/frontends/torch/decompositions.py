@@ -1,0 +1,177 @@
+"""How operators of torch are taken apart: into core ATen, except those that clew has whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+import torch
+from torch.nn import functional as F
+
+from clew.frontends.torch.registry import find
+
+aten: Final = torch.ops.aten
+Table: TypeAlias = "dict[torch._ops.OperatorBase, Callable[..., Any]]"
+# Operators that decompositions would take apart although clew has them whole.
+WHOLE: Final = (
+    aten.linear.default,
+    aten.matmul.default,
+    aten.scaled_dot_product_attention.default,
+    aten.layer_norm.default,
+    aten.group_norm.default,
+    aten.rms_norm.default,
+    aten.instance_norm.default,
+    aten.silu.default,
+    aten.mish.default,
+    aten.hardswish.default,
+    aten.hardsigmoid.default,
+    aten.softplus.default,
+    aten.prelu.default,
+    aten.selu.default,
+    aten.celu.default,
+    aten.max_pool1d.default,
+    aten.max_pool2d.default,
+    aten.max_pool3d.default,
+    aten.lstm.input,
+    aten.gru.input,
+    aten.rnn_tanh.input,
+    aten.rnn_relu.input,
+    aten.pixel_shuffle.default,
+    aten.pixel_unshuffle.default,
+    aten.upsample_nearest1d.vec,
+    aten.upsample_nearest2d.vec,
+    aten.upsample_nearest3d.vec,
+    aten._upsample_nearest_exact1d.vec,
+    aten._upsample_nearest_exact2d.vec,
+    aten._upsample_nearest_exact3d.vec,
+    aten.upsample_linear1d.vec,
+    aten.upsample_bilinear2d.vec,
+    aten.upsample_trilinear3d.vec,
+    aten.upsample_bicubic2d.vec,
+    aten._upsample_bilinear2d_aa.vec,
+    aten._upsample_bicubic2d_aa.vec,
+    aten.stack.default,
+    aten.unbind.int,
+    aten.logsumexp.default,
+    aten.tile.default,
+    aten.triu.default,
+    aten.tril.default,
+)
+
+
+def decompositions() -> Table:
+    """Returns the decompositions for programs that clew imports: torch's default ones without those
+    of `WHOLE`, and some of our own.
+    """
+    table = dict(_default())
+    for op in WHOLE:
+        if find(op) is not None:
+            table.pop(op, None)
+    return table | _OWN
+
+
+@cache
+def _default() -> Table:
+    return dict(torch.export.default_decompositions())
+
+
+# --- operators that torch has only as a whole -----------------------------------------------------
+
+
+def _attention_of_module(
+    query: Any,
+    key: Any,
+    value: Any,
+    width: int,
+    heads: int,
+    weight: Any,
+    bias: Any,
+    out_weight: Any,
+    out_bias: Any,
+    mask: Any = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> tuple[Any, Any]:
+    """`nn.MultiheadAttention` in inference: `_native_multi_head_attention`."""
+    batch, rows, _ = query.shape
+    own = [
+        F.linear(x, w, b)
+        for x, w, b in zip((query, key, value), weight.chunk(3), bias.chunk(3), strict=True)
+    ]
+    q, k, v = (x.reshape(batch, -1, heads, width // heads).transpose(1, 2) for x in own)
+    seen = None if mask is None else _seen(mask, mask_type, batch, heads)
+    if not need_weights:
+        found = F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+        weights = query.new_empty(0)
+    else:
+        scores = q @ k.transpose(-1, -2) * (width // heads) ** -0.5
+        if seen is not None:
+            scores = scores.masked_fill(~seen, float("-inf"))
+        weights = scores.softmax(-1)
+        found = weights @ v
+        weights = weights.mean(1) if average_attn_weights else weights
+    joined = found.transpose(1, 2).reshape(batch, rows, width)
+    return F.linear(joined, out_weight, out_bias), weights
+
+
+def _seen(mask: Any, kind: int | None, batch: int, heads: int) -> Any:
+    """Returns where attention looks, for a mask of what it does not see: of pairs (0), of keys (1),
+    or of both (2).
+    """
+    hidden = mask.bool()
+    if kind == 1:
+        hidden = hidden.reshape(batch, 1, 1, -1)
+    elif kind == 2:
+        hidden = hidden.reshape(batch, -1, *hidden.shape[-2:])
+    return ~hidden
+
+
+def _encoder_layer(
+    src: Any,
+    width: int,
+    heads: int,
+    weight: Any,
+    bias: Any,
+    out_weight: Any,
+    out_bias: Any,
+    use_gelu: bool,
+    norm_first: bool,
+    epsilon: float,
+    gamma: Any,
+    beta: Any,
+    gamma_2: Any,
+    beta_2: Any,
+    up: Any,
+    up_bias: Any,
+    down: Any,
+    down_bias: Any,
+    mask: Any = None,
+    mask_type: int | None = None,
+) -> Any:
+    """`nn.TransformerEncoderLayer` in inference: `_transformer_encoder_layer_fwd`."""
+
+    def norm(x: Any, g: Any, b: Any) -> Any:
+        return F.layer_norm(x, (width,), g, b, epsilon)
+
+    def attend(x: Any) -> Any:
+        return _attention_of_module(
+            x, x, x, width, heads, weight, bias, out_weight, out_bias, mask, False, True, mask_type
+        )[0]
+
+    def feed(x: Any) -> Any:
+        inner = F.linear(x, up, up_bias)
+        return F.linear(F.gelu(inner) if use_gelu else F.relu(inner), down, down_bias)
+
+    if norm_first:
+        src = src + attend(norm(src, gamma, beta))
+        return src + feed(norm(src, gamma_2, beta_2))
+    src = norm(src + attend(src), gamma, beta)
+    return norm(src + feed(src), gamma_2, beta_2)
+
+
+_OWN: Final[Table] = {
+    aten._native_multi_head_attention.default: _attention_of_module,
+    aten._transformer_encoder_layer_fwd.default: _encoder_layer,
+}

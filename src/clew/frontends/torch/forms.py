@@ -1,0 +1,71 @@
+"""Trees of torch's calls (`torch.utils._pytree`) as plain data."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from clew.support.call_form import CallForm, Tree, objects_flattened_by
+
+
+def form_of(
+    program: ExportedProgram, inputs: Sequence[Tree], outputs: Sequence[Tree]
+) -> CallForm | None:
+    """Returns the form of a program's calls; None if the program does not tell it. `inputs` and
+    `outputs` are the trees of the leaves, in order.
+    """
+    spec = program.call_spec.in_spec
+    if spec is None or program.call_spec.out_spec is None:
+        return None
+    positional, named = spec.children()
+    leaves = iter(inputs)
+    trees = [tree_of(child, leaves) for child in positional.children()]
+    keywords = [tree_of(child, leaves) for child in named.children()]
+    signature = program.module_call_graph[0].signature
+    known = list(getattr(signature, "forward_arg_names", None) or ())[: len(trees)]
+    names = [*known, *(f"arg{n}" for n in range(len(known), len(trees)))]
+    result = tree_of(program.call_spec.out_spec, iter(outputs))
+    return CallForm((*names, *map(str, named.context or ())), (*trees, *keywords), result)
+
+
+def tree_of(spec: pytree.TreeSpec, leaves: Iterator[Tree]) -> Tree:
+    """Returns a tree of torch with leaves from an iterator, in order."""
+    if spec.is_leaf():
+        return next(leaves)
+    children = tuple(tree_of(child, leaves) for child in spec.children())
+    if spec.type in (tuple, list):
+        return (spec.type.__name__, children)
+    if spec.type in (dict, OrderedDict):
+        return ("dict", tuple(map(_key, spec.context)), children)
+    return ("object", spec.type.__name__, _keys(spec, len(children)), children)
+
+
+def _key(key: Any) -> Any:
+    return key if isinstance(key, (str, int, float, bool)) else str(key)
+
+
+def _keys(spec: pytree.TreeSpec, count: int) -> tuple[Any, ...]:
+    """Returns the names of an object's parts: the fields of a named tuple, or the keys that its
+    context holds.
+    """
+    fields = getattr(spec.type, "_fields", None)
+    if fields is not None:
+        return tuple(fields)
+    context = spec.context
+    for found in (context, *(context if isinstance(context, (list, tuple)) else ())):
+        if isinstance(found, (list, tuple)) and len(found) == count:
+            return tuple(map(_key, found))
+    return ()
+
+
+def _leaves(value: Any) -> list[Any]:
+    """Returns the parts of an object that torch knows, one level deep."""
+    entry = pytree.SUPPORTED_NODES.get(type(value))
+    return [] if entry is None else list(entry.flatten_fn(value)[0])
+
+
+objects_flattened_by(_leaves)

@@ -1,0 +1,151 @@
+"""The form of a model's calls: how its inputs and outputs lie in nested tuples, lists and dicts.
+
+A form is plain data, so that files and the text form hold it. In it, a tensor is the number of its
+input or output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from clew.support.errors import InputError
+
+Tree: TypeAlias = "int | tuple[Any, ...]"
+"""A tensor's number, or a tuple: `("=", value)`, `("number", n)` for a tensor that is given back as
+a number, `("tuple", trees)`, `("list", trees)`, `("dict", keys, trees)`, or
+`("object", class, keys, trees)` for an object with leaves of its own (no keys: they have no names).
+"""
+
+FORM: Final = "call_form"
+"""The attribute of a main function that holds its form: `CallForm.plain`."""
+Leaves: TypeAlias = "Callable[[Any], list[Any]]"
+_flatten: list[Leaves] = []
+
+
+def objects_flattened_by(leaves: Leaves) -> None:
+    """Sets the function that returns the leaves of objects, such as those known to torch."""
+    _flatten[:] = [leaves]
+
+
+@dataclass(frozen=True)
+class CallForm:
+    """The parameters of a model's function by name, those without a default value first, and the
+    trees of their values and of the result.
+    """
+
+    names: tuple[str, ...]
+    parameters: tuple[Tree, ...]
+    result: Tree
+
+    @property
+    def plain(self) -> tuple[Any, ...]:
+        """The form as nested tuples."""
+        return (self.names, self.parameters, self.result)
+
+    @staticmethod
+    def of(plain: Any) -> CallForm | None:
+        """Returns the form in `plain`, which may come from a file; None if it is none."""
+        match _tuples(plain):
+            case (tuple(names), tuple(parameters), result) if len(names) == len(parameters):
+                return CallForm(tuple(map(str, names)), parameters, result)
+        return None
+
+    def inputs(
+        self, given: Sequence[Any], named: Mapping[str, Any], count: int
+    ) -> list[Any] | None:
+        """Returns the `count` inputs in order from the arguments of a call; None if the arguments
+        are not in this form.
+        """
+        if len(given) > len(self.names) or any(n not in self.names for n in named):
+            return None
+        values = dict(zip(self.names, given, strict=False))
+        if any(name in values for name in named):
+            return None
+        values.update(named)
+        found: dict[int, Any] = {}
+        for name, tree in zip(self.names, self.parameters, strict=True):
+            if name not in values:
+                if _leaves(tree):
+                    return None
+                continue
+            if not _take(tree, values[name], found):
+                return None
+        return [found[n] for n in range(count)] if len(found) == count else None
+
+    def results(self, outputs: Sequence[Any]) -> Any:
+        """Returns the outputs in the form of the result."""
+        return _built(self.result, outputs)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _leaves(tree: Tree) -> int:
+    """Returns the number of tensors in a tree."""
+    if isinstance(tree, int):
+        return 1
+    if tree[0] in ("=", "number"):
+        return int(tree[0] == "number")
+    return sum(map(_leaves, tree[-1]))
+
+
+def _take(tree: Tree, value: Any, found: dict[int, Any]) -> bool:
+    """Puts the tensors of a value into `found` by number; False if it is not of the tree's form.
+
+    Errors: I414 for a value other than the one that was fixed.
+    """
+    if isinstance(tree, int):
+        found[tree] = value
+        return not isinstance(value, (Mapping, tuple))
+    kind = tree[0]
+    if kind == "=":
+        if value != tree[1]:
+            raise InputError(
+                "I414",
+                f"an argument is {value!r}, but the model was imported for {tree[1]!r}",
+                hint="import it again with that value: only tensors may change",
+            )
+        return True
+    if kind == "number":
+        found[tree[1]] = value
+        return True
+    children = tree[-1]
+    if kind in ("tuple", "list"):
+        parts = list(value) if isinstance(value, (tuple, list)) else None
+    elif kind == "dict":
+        known = isinstance(value, Mapping) and set(value) == set(tree[1])
+        parts = [value[key] for key in tree[1]] if known else None
+    else:
+        parts = _parts_of_object(tree, value)
+    if parts is None or len(parts) != len(children):
+        return False
+    return all(_take(child, part, found) for child, part in zip(children, parts, strict=True))
+
+
+def _parts_of_object(tree: Tree, value: Any) -> list[Any] | None:
+    assert not isinstance(tree, int)
+    if isinstance(value, (tuple, list)):
+        return list(value)
+    if isinstance(value, Mapping):
+        return [value[k] for k in tree[2] if k in value]
+    return _flatten[0](value) if _flatten else None
+
+
+def _built(tree: Tree, outputs: Sequence[Any]) -> Any:
+    if isinstance(tree, int):
+        return outputs[tree]
+    kind = tree[0]
+    if kind == "=":
+        return tree[1]
+    if kind == "number":
+        return outputs[tree[1]].item()
+    parts = [_built(child, outputs) for child in tree[-1]]
+    if kind == "tuple":
+        return tuple(parts)
+    if kind == "list":
+        return parts
+    keys = tree[1] if kind == "dict" else tree[2]
+    return dict(zip(keys, parts, strict=True)) if keys else tuple(parts)

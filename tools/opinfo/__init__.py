@@ -1,0 +1,1 @@
+"""The operators of PyTorch's own tests (`op_db`) through `from_torch` and `clew.compile`."""
