@@ -68,7 +68,8 @@ def _tensor(layer: Layer, value: Value) -> Expr:
     if isinstance(value, Expr):
         return value
     if isinstance(value, (bool, int, float, SymDim)):
-        dtype = {bool: "bool", float: "f64"}.get(type(value), "i64")
+        kinds: dict[type, str] = {bool: "bool", float: "f64"}
+        dtype = kinds.get(type(value), "i64")
         return layer.importer.scalar_of(value, dtype)
     raise layer.unsupported(f"a body that returns a {type(value).__name__}")
 
@@ -85,7 +86,8 @@ def cond(layer: Layer) -> Result:
         params = made.parameters()
         results = _body(layer, name, made.inner(params), within)
         branches.append(Function(params, Tuple(_tensors(layer, results))))
-    taken = If(reshaped(condition, ()), *branches, made.outer)
+    then, orelse = branches
+    taken = If(reshaped(condition, ()), then, orelse, made.outer)
     return [TupleGetItem(taken, n) for n in range(len(layer.fakes))]
 
 

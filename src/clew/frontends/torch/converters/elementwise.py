@@ -8,7 +8,7 @@ from typing import Final
 from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
 
 from clew.frontends.building import call, cast, reshaped, scalar
-from clew.frontends.torch.layer import EVAL, Layer
+from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Converter, Result, converter
 from clew.ir.expr import Expr
 from clew.ir.types import is_float
@@ -453,15 +453,6 @@ def to_copy(layer: Layer) -> Result:
 def clone(layer: Layer) -> Result:
     """The same values."""
     return layer.tensor()
-
-
-@converter("native_dropout", "dropout", "alpha_dropout", "feature_dropout")
-def dropout(layer: Layer) -> Result:
-    """Nothing in inference. Errors: U063 in training."""
-    if layer.get("train", True) and layer.number("p", 0.5):
-        raise layer.unsupported("training", hint=EVAL)
-    x = layer.tensor("input")
-    return [x, layer.filled(True, 1)] if layer.op.startswith("native") else x
 
 
 @converter("copy")

@@ -171,7 +171,9 @@ def multinomial(layer: Layer) -> Result:
     size = rows.tensor.shape[0]
     total = sliced(upto, 1, classes - 1, classes)
     drawn = call("multiply", _uniform((size, count), wide), total)
-    passed = call("less_equal", reshaped(upto, (size, 1, classes)), reshaped(drawn, (size, count, 1)))
+    passed = call(
+        "less_equal", reshaped(upto, (size, 1, classes)), reshaped(drawn, (size, count, 1))
+    )
     place = call("sum", cast(passed, "i64"), axes=(2,), keepdims=False)
     last = layer.importer.scalar_of(classes - 1, "i64")
     return layer.shaped(call("minimum", place, last))

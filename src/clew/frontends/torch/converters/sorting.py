@@ -175,7 +175,7 @@ def running_extreme(layer: Layer) -> Result:
     if is_float(wide.tensor.dtype):
         here = call("logical_or", here, call("isnan", wide))
     size = wide.tensor.shape[axis]
-    steps = call("arange", start=0, stop=size, step=1, dtype="i64")
+    steps: Expr = call("arange", start=0, stop=size, step=1, dtype="i64")
     steps = reshaped(steps, (size, *(1,) * (wide.tensor.rank - axis - 1)))
     places = call("cummax", call("where", here, steps, scalar(0, "i64")), axis=axis)
     return [cast(values, x.tensor.dtype), places]
@@ -277,12 +277,10 @@ def histc(layer: Layer) -> Result:
         ]
     least, most = bounds
     width = call("subtract", most, least)
-    place = call("divide", call("subtract", flat, least), width)
+    place: Expr = call("divide", call("subtract", flat, least), width)
     place = cast(call("floor", call("multiply", place, scalar(bins, wide))), "i64")
     place = call("minimum", place, scalar(bins - 1, "i64"))
-    inside = call(
-        "logical_and", call("greater_equal", flat, least), call("less_equal", flat, most)
-    )
+    inside = call("logical_and", call("greater_equal", flat, least), call("less_equal", flat, most))
     place = call("where", inside, place, scalar(-1, "i64"))
     ones = call("broadcast_to", scalar(1, "i64"), shape=flat.tensor.shape)
     return layer.to_result(_bins(place, bins, ones))
