@@ -12,7 +12,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 import clew
-from clew.frontends.torch.exporting import WHOLE, program_of
+from clew.frontends.torch.decompositions import WHOLE
+from clew.frontends.torch.exporting import program_of
 from clew.frontends.torch.places import is_layer
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.registry import name_of

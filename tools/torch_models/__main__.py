@@ -16,7 +16,8 @@ app = typer.Typer(
     add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help=__doc__
 )
 Names = Annotated[
-    list[str] | None, typer.Argument(help="networks or families of tools/exports; the table's if none")
+    list[str] | None,
+    typer.Argument(help="networks or families of tools/exports; the table's if none"),
 ]
 
 

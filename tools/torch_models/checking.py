@@ -169,9 +169,7 @@ def _exported(
         return export(_axes(entry, module, inputs, free))
 
 
-def _axes(
-    entry: Entry, module: Any, inputs: Mapping[str, Any], dims: Mapping[str, Any]
-) -> Any:
+def _axes(entry: Entry, module: Any, inputs: Mapping[str, Any], dims: Mapping[str, Any]) -> Any:
     """Returns the free axes of the inputs, in the form of the module's signature."""
     shapes = torch.export.ShapesCollection()
     for spec in entry.inputs:

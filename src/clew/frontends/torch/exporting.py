@@ -10,8 +10,9 @@ import torch
 from torch.export import ExportedProgram
 
 from clew.frontends.torch.decompositions import decompositions
+from clew.frontends.torch.layer import EVAL
 from clew.frontends.torch.recurrent_types import free_time
-from clew.support.errors import InputError, ModelError
+from clew.support.errors import ClewWarning, InputError, ModelError
 
 
 def program_of(
@@ -55,6 +56,9 @@ def _exported(
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
 ) -> ExportedProgram:
+    if _trains(model):
+        text = "the module is in training mode: its dropout is random, as in eager"
+        warnings.warn(ClewWarning("I411", text, hint=EVAL), stacklevel=4)
     try:
         with torch.no_grad(), warnings.catch_warnings(), free_time():
             warnings.simplefilter("ignore")
@@ -70,3 +74,9 @@ def _exported(
             f"torch cannot export the module: {text}",
             hint="torch.export.export(model, args) must work: see its message above",
         ) from error
+
+
+def _trains(model: torch.nn.Module) -> bool:
+    """Whether a module has dropout or batch norms in training mode."""
+    kinds = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._NormBase)
+    return any(m.training and isinstance(m, kinds) for m in model.modules())

@@ -58,8 +58,7 @@ class GraphImporter:
         """Errors: U064 for all operators without a converter."""
         unknown: dict[str, fx.Node] = {}
         for node in self.module.graph.nodes:
-            known = not is_layer(node) or is_arithmetic(node.target)
-            known = known or find(node.target) is not None
+            known = not is_layer(node) or find(node.target) is not None
             if not known:
                 unknown.setdefault(name_of(node.target), node)
         if unknown:
@@ -91,7 +90,7 @@ class GraphImporter:
                 self.values[node] = self._attribute(node)
             elif node.op == "output":
                 found = self._mapped(node.args[0])
-                return list(found) if isinstance(found, (list, tuple)) else [found]
+                return found if isinstance(found, list) else [found]
         return []
 
     def _unknown(self, fake: Any) -> Value:
@@ -191,8 +190,8 @@ class GraphImporter:
         fake = layer.fakes[index]
         if isinstance(fake, torch.Tensor):
             for size, dim in zip(fake.shape, value.tensor.shape, strict=False):
-                self.sizes.learn(size, dim)
                 if str(dim).startswith("?"):
+                    self.sizes.learn(size, dim)
                     self.sizes.carriers.setdefault(str(dim), value)
             _check_type(layer, value.tensor, self.type_of(fake))
         mark = Span([replace(source, output=index)])

@@ -12,7 +12,6 @@ import torch
 from torch import fx
 
 from clew.frontends.building import call, cast
-from clew.frontends.torch.places import reads_size
 from clew.ir.expr import Expr
 from clew.support.errors import UnsupportedError
 
@@ -69,11 +68,18 @@ _INTEGERS: Final[Mapping[Any, Callable[..., Expr]]] = {
     torch.sym_int: lambda a: a,
     round: lambda a: a,
 }
+_READ: Final = ("sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "sym_is_contiguous")
 
 
 def is_arithmetic(target: Any) -> bool:
     """Whether a call is of numbers, not of tensors."""
     return target in _FLOATS or reads_size(target)
+
+
+def reads_size(target: Any) -> bool:
+    """Whether a call reads a size of a tensor."""
+    name = getattr(target, "__name__", "").partition(".")[0]
+    return isinstance(target, torch._ops.OpOverload) and name in _READ
 
 
 def arithmetic(importer: GraphImporter, node: fx.Node, args: list[Value]) -> Value:

@@ -11,20 +11,17 @@ from typing import Any, Final
 import torch
 from torch import fx
 
+from clew.frontends.torch.numbers import is_arithmetic
 from clew.frontends.torch.registry import name_of
 from clew.trace.places import CodePlace
 
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _ROOT: Final = re.compile(r"^L\['\w+'\]\.?")
 _INDEX: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]""")
-_READ: Final = ("sym_size", "sym_numel", "sym_stride", "sym_storage_offset", "sym_is_contiguous")
-# Code that is not the user's.
+# Code that is not the user's; `<eval_with_key>` is FX's own.
 _NOT_OWN: Final = (
-    f"{Path(torch.__file__).parent}/",
-    "torch/",
-    "<eval_with_key>",  # code of FX
-    f"{Path(__file__).parent}/",
-)
+    f"{Path(torch.__file__).parent}/", "torch/", "<eval_with_key>", f"{Path(__file__).parent}/",
+)  # fmt: skip
 _NONE: Final = "_empty_nn_module_stack_from_metadata_hook"
 # Calls that only check: sizes and values were checked when the program was exported.
 _CHECKS: Final = (
@@ -39,16 +36,13 @@ def is_layer(node: fx.Node) -> bool:
     """Whether a node is a layer: a call that computes tensors. Reading a size, picking a
     result, arithmetic of sizes and checks are none.
     """
-    operators = torch._ops.OpOverload, torch._ops.HigherOrderOperator
-    if node.op != "call_function" or not isinstance(node.target, operators):
-        return False
-    return not reads_size(node.target) and not is_check(node)
-
-
-def reads_size(target: Any) -> bool:
-    """Whether a call reads a size of a tensor."""
-    name = getattr(target, "__name__", "").partition(".")[0]
-    return isinstance(target, torch._ops.OpOverload) and name in _READ
+    called = (torch._ops.OpOverload, torch._ops.HigherOrderOperator)
+    return (
+        node.op == "call_function"
+        and isinstance(node.target, called)
+        and not is_arithmetic(node.target)
+        and not is_check(node)
+    )
 
 
 def is_check(node: fx.Node) -> bool:
