@@ -72,10 +72,10 @@ def module_of(node: fx.Node) -> tuple[str, str]:
 
 
 def op_name(node: fx.Node) -> str:
-    """Returns the name of a node's operator without its overload."""
+    """Returns the name of a node's operator, without its overload and leading underscores."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
-        return name_of(target).rpartition(".")[0]
+        return name_of(target).rpartition(".")[0].lstrip("_")
     return str(getattr(target, "__name__", target))
 
 
