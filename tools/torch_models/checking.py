@@ -31,8 +31,9 @@ class TorchError(Exception):
 @dataclass
 class Result:
     """What was found of one model. `error` is the largest difference from eager, relative to the
-    output's largest value; `fixed` are the sizes that torch fixed although they were to be free; `f64` holds the errors of clew and of eager against eager in f64, where
-    the difference is above the tolerance.
+    output's largest value; `fixed` are the sizes that torch fixed although they were to be free;
+    `f64` holds the errors of clew and of eager against eager in f64, where the difference is above
+    the tolerance.
     """
 
     status: str = "agrees"

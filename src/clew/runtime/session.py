@@ -209,7 +209,9 @@ class Session(Shown):
                 f"input {own[0]!r} is a state of the session, which passes it itself",
                 hint=f"session.set({{{own[0]!r}: ...}}) changes it",
             )
-        return in_order(self._given_names, given, named, maps=self._maps, defaults=self._defaults, of="session")
+        return in_order(
+            self._given_names, given, named, maps=self._maps, defaults=self._defaults, of="session"
+        )
 
     def _completed(self, arrays: Sequence[Any]) -> State:
         """Returns the state, with zeros for states that have no value yet.

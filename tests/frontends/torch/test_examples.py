@@ -33,7 +33,7 @@ def test_supported_programs(name: str) -> None:
     model = case.model.eval()
     args, named = copy.deepcopy((case.example_args, case.example_kwargs))
     module = from_torch(model, args, named, dynamic_shapes=case.dynamic_shapes)
-    compiled = clew.compile(module, threads=1, cache=False)
+    compiled = clew.compile(module, threads=1)
     calls = [(case.example_args, case.example_kwargs)]
     calls += [(case.extra_args, {})] if case.extra_args else []
     for given, keywords in calls:

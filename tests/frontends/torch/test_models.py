@@ -83,9 +83,7 @@ def test_places_are_lines_of_the_users_code() -> None:
 
 def test_tied_weights_are_one_constant() -> None:
     module = from_torch(Tagger().eval(), (ids(2, 5),))
-    constants = {
-        n.id for n in post_order(module.main.body) if isinstance(n, Constant) and n.name
-    }
+    constants = {n.id for n in post_order(module.main.body) if isinstance(n, Constant) and n.name}
     tables = [
         n
         for n in post_order(module.main.body)

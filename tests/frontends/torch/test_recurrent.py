@@ -28,7 +28,6 @@ class Run(nn.Module):
 
 
 CASES = {
-    "lstm": (nn.LSTM, {}),
     "lstm of two layers, both ways": (nn.LSTM, {"num_layers": 2, "bidirectional": True}),
     "lstm with a projection": (nn.LSTM, {"proj_size": 3, "bidirectional": True}),
     "gru": (nn.GRU, {"batch_first": True}),
