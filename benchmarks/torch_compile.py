@@ -150,10 +150,11 @@ ENGINES: Final[Mapping[str, Mapping[str, Any]]] = {
 
 def _calls(engine: str, network: nn.Module) -> Callable[..., Any]:
     own = copy.deepcopy(network)
+    call: Callable[..., Any] = own
     if engine == "eager":
-        return own
-    compiled: Callable[..., Any] = torch.compile(own, **ENGINES[engine])
-    return compiled
+        return call
+    call = torch.compile(own, **ENGINES[engine])
+    return call
 
 
 def _measured(name: str, engines: Sequence[str], seconds: float) -> dict[str, Any]:

@@ -65,10 +65,11 @@ def _tell(row: Row, as_json: bool, progress: str) -> None:
                            "why": row.why, **found})  # fmt: skip
     elif found:
         how = f"{row.how} ({found['spec']})" if found["spec"] else row.how
+        fixed = f"fixed: {', '.join(found['fixed'])}" if found["fixed"] else ""
+        seconds = f"{found['export_s']:6.1f} {found['compile_s']:6.1f} s"
         text = (
             f"{progress:>7} {row.name:30} {how:15} {row.status:10} {found['error']:8.1e} "
-            f"{found['nodes']:5} nodes {found['export_s']:6.1f} {found['compile_s']:6.1f} s {row.why}"
-            f"{'fixed: ' + ', '.join(found['fixed']) if found['fixed'] else ''}"
+            f"{found['nodes']:5} nodes {seconds} {row.why}{fixed}"
         )
     else:
         text = f"{progress:>7} {row.name:30} {row.how:15} {row.status:10} {row.why[:600]}"

@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,9 @@ class TorchError(Exception):
 @dataclass
 class Result:
     """What was found of one model. `error` is the largest difference from eager, relative to the
-    output's largest value; `fixed` are the sizes that torch fixed although they were to be free; `f64` holds the errors of clew and of eager against eager in f64, where
-    the difference is above the tolerance.
+    output's largest value; `fixed` are the sizes that torch fixed although they were to be free;
+    `f64` holds the errors of clew and of eager against eager in f64, where the difference is above
+    the tolerance.
     """
 
     status: str = "agrees"
@@ -63,7 +65,7 @@ def check(entry: Entry, dynamic: bool, phase: Callable[[str], None]) -> Result:
         # torch fixes sizes that are 1 in the example.
         above_one = dynamic and 1 in entry.dims.values()
         example = _tensors(entry, 1, entry.others if above_one else None)
-        _torch(lambda: _leaves(_eager(entry, module, example)))
+        _torch(lambda: _outputs(entry, module, example))
     phase("export")
     started = time.perf_counter()
     program = _torch(lambda: _exported(entry, module, example, dynamic, found))
@@ -80,7 +82,7 @@ def check(entry: Entry, dynamic: bool, phase: Callable[[str], None]) -> Result:
     for n, inputs in enumerate(_drawn(entry, dynamic, fixed, example)):
         phase(f"eager {n}")
         with torch.no_grad():
-            wanted = _torch(lambda x=inputs: _leaves(_eager(entry, module, x)))
+            wanted = _torch(partial(_outputs, entry, module, inputs))
         phase(f"run {n}")
         ours = _run(compiled, inputs)
         found.runs += 1
@@ -133,6 +135,10 @@ def _tensors(entry: Entry, seed: int, dims: Mapping[str, int] | None = None) -> 
 def _eager(entry: Entry, module: Any, inputs: Mapping[str, Any]) -> Any:
     copies = {name: value.clone() for name, value in inputs.items()}
     return module(**copies) if entry.by_name else module(*copies.values())
+
+
+def _outputs(entry: Entry, module: Any, inputs: Mapping[str, Any]) -> list[Any]:
+    return _leaves(_eager(entry, module, inputs))
 
 
 def _leaves(result: Any) -> list[Any]:
@@ -234,7 +240,7 @@ def _in_f64(
     wide = {n: x.double() if x.dtype == torch.float32 else x for n, x in inputs.items()}
     try:
         with torch.no_grad():
-            exact = [x.numpy() for x in _leaves(_eager(entry, module.double(), wide))]
+            exact = [x.numpy() for x in _outputs(entry, module.double(), wide)]
         mine = max(difference(a, b)[0] for a, b in zip(ours, exact, strict=True))
         eager = max(difference(a.numpy(), b)[0] for a, b in zip(wanted, exact, strict=True))
     except Exception:

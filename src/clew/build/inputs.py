@@ -8,6 +8,7 @@ from typing import Any
 from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Var
 from clew.ir.module import Module
+from clew.ir.state import states_of
 from clew.ir.types import (
     MapType,
     OptionalType,
@@ -56,7 +57,11 @@ class Inputs(Shown):
 
 def inputs_of(module: Module) -> list[InputSpec]:
     """Returns the inputs of a module."""
-    return list(map(_input, module.main.params))
+    found, states = list(map(_input, module.main.params)), states_of(module)
+    for spec in found:
+        if spec.name in states:
+            spec.initial, spec.fed_by = states[spec.name].initial, states[spec.name].output
+    return found
 
 
 def declared_inputs(module: DeferredModule) -> list[InputSpec]:

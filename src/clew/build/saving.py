@@ -43,6 +43,7 @@ from clew.runtime.segment_template import LoopTemplate, SegmentTemplate
 from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.variant import Variant
+from clew.support.array_records import array_record
 from clew.support.call_form import CallForm
 from clew.support.size_ranges import SizeRanges
 from clew.support.text_arrays import dtype_name, is_text, packed
@@ -171,7 +172,10 @@ def _input(spec: InputSpec) -> dict[str, Any]:
     dtype = None if spec.dtype is None else dtype_name(spec.dtype)
     kind = {} if spec.kind is None else {"kind": spec.kind.to_json()}
     names = {"value_names": spec.value_names} if spec.value_names else {}
-    return {"name": spec.name, "dtype": dtype, "shape": spec.shape, **kind, **names}
+    state = {}
+    if spec.initial is not None:
+        state = {"initial": array_record(spec.initial), "fed_by": spec.fed_by}
+    return {"name": spec.name, "dtype": dtype, "shape": spec.shape, **kind, **names, **state}
 
 
 def _build(

@@ -50,6 +50,7 @@ from clew.runtime.sized_segment import SizedSegment
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.runtime.template import ProgramTemplate
 from clew.runtime.threads import ThreadPool
+from clew.support.array_records import array_of
 from clew.support.shown import Brief
 from clew.support.size_ranges import SizeRange, SizeRanges
 from clew.support.text_arrays import dtype_named, unpacked
@@ -149,6 +150,9 @@ def _input(record: Json) -> InputSpec:
     dtype = record["dtype"] and dtype_named(record["dtype"])
     spec = InputSpec(record["name"], dtype, record["shape"], kind=kind)
     spec.value_names = tuple(map(str, record.get("value_names", ())))
+    if "initial" in record:
+        spec.initial = spec.check(array_of(record["initial"]))
+        spec.fed_by = str(record["fed_by"])
     assert not spec.value_names or len(spec.value_names) == math.prod(map(int, spec.shape))
     return spec
 

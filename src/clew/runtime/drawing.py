@@ -25,8 +25,8 @@ def complete(
     shapes: Mapping[str, Sequence[int]] | None = None,
     last: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Returns all inputs by name in order: the given ones, checked, and random values for the
-    others.
+    """Returns all inputs by name in order: the given ones, checked, the first values of
+    states, and random values for the others.
 
     Named sizes come from the given inputs, else from `shapes` (by input), else from `last`: the
     shapes of the last run by input, and the values of inputs that decide sizes.
@@ -39,7 +39,8 @@ def complete(
     wanted = {n: tuple(map(int, s)) for n, s in (shapes or {}).items()}
     by_name(list(specs), wanted, partial=True)
     last = last or {}
-    checked = {name: specs[name].check(value) for name, value in given.items()}
+    checked = {i.name: i.initial for i in inputs if i.initial is not None}
+    checked |= {name: specs[name].check(value) for name, value in given.items()}
     for name, value in last.items():
         if specs[name].decides and name not in given and not isinstance(value, tuple):
             checked[name] = value

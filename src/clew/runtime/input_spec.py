@@ -23,7 +23,9 @@ class InputSpec:
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
     unknown. `dtype` is None for values other than tensors, which `kind` describes. `decides` says
     that its value decides sizes or axes. Then `value_names` names its elements, in order, if one
-    build serves all values of at least 1; otherwise each new value needs a build.
+    build serves all values of at least 1; otherwise each new value needs a build. A state of the
+    model has an `initial` value, which is taken where a call does not give it, and `fed_by` names
+    the output that is its next value.
     """
 
     def __init__(
@@ -35,6 +37,8 @@ class InputSpec:
         self.shape = tuple(shape)
         self.decides = False
         self.value_names: tuple[str, ...] = ()
+        self.initial: Array | None = None
+        self.fed_by = ""
         self._fitted: tuple[int, ...] | None = None  # the last shape that was found to fit
         self.is_static = not any(isinstance(d, str) for d in self.shape)
 

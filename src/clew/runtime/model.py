@@ -70,6 +70,7 @@ class Model(Shown, ABC, Generic[K]):
         self._outputs = tuple(outputs)
         self._output_names = tuple(o.name for o in outputs)
         self._maps = tuple(i.name for i in inputs if i.takes_mapping)
+        self._initial = {i.name: i.initial for i in inputs if i.initial is not None}
         # Without inputs, a number that no call has: there is no input to test then.
         self._count = len(self._inputs) or -1
         # The form of its calls, if inputs and outputs are parts of nested values.
@@ -117,6 +118,8 @@ class Model(Shown, ABC, Generic[K]):
         a model receives inputs. A model from PyTorch also takes the arguments of its module, and
         returns what that returns: nested tuples, lists and dicts.
 
+        States that the model itself has need not be given: they have their first value.
+
         Errors: I040 (number of inputs), I041 (names), I042 (shape), I043 (dtype), I300 (given
         twice), I301 (a mapping and more).
         """
@@ -145,21 +148,25 @@ class Model(Shown, ABC, Generic[K]):
         (docs/sessions.md). Any number of sessions may exist and run at once.
 
         `state` maps each state input to the output that feeds it: `{"past_k": "present_k"}`.
-        Without it, pairs are found by conventional names (`past_key_values.0.key` and
+        Without it, they are the states that the model itself has (buffers that a PyTorch module
+        changes); else pairs are found by conventional names (`past_key_values.0.key` and
         `present.0.key`, `h0` and `hn`, `state_in` and `state_out`). `initial` holds initial values
-        by input name; the others are zeros. A growing axis starts without elements, and other named
-        sizes are those of the first call's inputs.
+        by input name; the others are the model's own, or zeros. A growing axis starts without
+        elements, and other named sizes are those of the first call's inputs.
 
         Errors: I370 (the names do not tell the state), I371 (unknown names), I372 (types of a
         pair), I042 and I043 (`initial`).
         """
+        own = {i.name: i.fed_by for i in self._inputs if i.fed_by}
         pairs = (
             conventional_pairs(self._inputs, self._outputs)
-            if state is None
-            else given_pairs(self._inputs, self._outputs, state)
+            if state is None and not own
+            else given_pairs(self._inputs, self._outputs, own if state is None else state)
         )
         self._expect_empty(growing_names(pairs))
-        return Session(self, pairs, initial or {})
+        names = {pair.input.name for pair in pairs}
+        first = {name: value for name, value in self._initial.items() if name in names}
+        return Session(self, pairs, {**first, **(initial or {})})
 
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""
@@ -243,9 +250,10 @@ class Model(Shown, ABC, Generic[K]):
         """Returns inputs in order."""
         names = self._input_names
         if self._form is not None:
-            nested = self._form.inputs(given, named, len(names))
+            # States, which have initial values, come last.
+            nested = self._form.inputs(given, named, len(names) - len(self._initial))
             if nested is not None:
-                return nested
+                return [*nested, *self._initial.values()]
         if len(given) == 1 and not named and not self._maps and type(given[0]) is dict:
             found = given[0]
             try:
@@ -254,7 +262,9 @@ class Model(Shown, ABC, Generic[K]):
                 values = []
             if len(values) == len(found) == len(names):
                 return values
-        return in_order(names, given, named, maps=self._maps, options=options)
+        return in_order(
+            names, given, named, maps=self._maps, options=options, defaults=self._initial
+        )
 
     def drawn(
         self,

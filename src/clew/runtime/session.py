@@ -81,6 +81,7 @@ class Session(Shown):
         self._given_names = tuple(i.name for i in self._given)
         # Without inputs, a number that no call has: there is no input to test then.
         self._count = len(self._given) or -1
+        self._defaults = {i.name: i.initial for i in self._given if i.initial is not None}
         self._maps = tuple(i.name for i in self._given if i.takes_mapping)
         shown = [n for n in range(len(model.outputs)) if n not in self._kept]
         self._shown = tuple(shown)
@@ -208,7 +209,9 @@ class Session(Shown):
                 f"input {own[0]!r} is a state of the session, which passes it itself",
                 hint=f"session.set({{{own[0]!r}: ...}}) changes it",
             )
-        return in_order(self._given_names, given, named, maps=self._maps, of="session")
+        return in_order(
+            self._given_names, given, named, maps=self._maps, defaults=self._defaults, of="session"
+        )
 
     def _completed(self, arrays: Sequence[Any]) -> State:
         """Returns the state, with zeros for states that have no value yet.

@@ -21,13 +21,15 @@ def in_order(
     *,
     maps: Collection[str] = (),
     options: Collection[str] = (),
+    defaults: Mapping[str, Any] = _NONE,
     of: str = "model",
 ) -> list[Any]:
     """Returns the inputs in the order of `names`.
 
     `given` are values in this order, or one mapping by name; `named` holds keywords. `maps` names
     the inputs whose own value is a mapping. `options` are the other keywords of the called
-    function, for the hint. `of` says in errors what has these inputs.
+    function, for the hint. `defaults` are the values of inputs that need not be given. `of` says in
+    errors what has these inputs.
 
     Errors: I040 (too many or too few), I041 (names), I300 (given twice), I301 (a mapping and
     other values).
@@ -41,7 +43,7 @@ def in_order(
             )
         found = dict(given[0])
     else:
-        if len(given) > len(names) or (not named and len(given) < len(names)):
+        if len(given) > len(names) or (not named and _lacks(len(given), names, defaults)):
             raise InputError(
                 "I040",
                 f"{len(given)} inputs given, but the {of} has {len(names)}",
@@ -53,7 +55,13 @@ def in_order(
         raise InputError(
             "I300", f"input {listed(twice)} is given twice", hint=_signature(names, of)
         )
-    return list(by_name(names, {**found, **named}, options=options, of=of).values())
+    found = {**defaults, **found, **named}
+    return list(by_name(names, found, options=options, of=of).values())
+
+
+def _lacks(count: int, names: Sequence[str], defaults: Mapping[str, Any]) -> bool:
+    """Whether a number of values in order is too few."""
+    return any(name not in defaults for name in names[count:])
 
 
 def by_name(

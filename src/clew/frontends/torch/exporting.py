@@ -35,9 +35,19 @@ def program_of(
             f"from_torch takes a module or an exported program, got {type(model).__name__}",
             hint="wrap a function in a torch.nn.Module whose forward calls it",
         )
-    with warnings.catch_warnings(), free_time():
-        warnings.simplefilter("ignore")
-        return program.run_decompositions(decompositions())
+    try:
+        with warnings.catch_warnings(), free_time():
+            warnings.simplefilter("ignore")
+            return program.run_decompositions(decompositions())
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # of any type: torch raises it
+        text = f"{type(error).__name__}: {error}".strip()
+        raise ModelError(
+            "M050",
+            f"torch cannot decompose the exported program: {text}",
+            hint="program.run_decompositions() must work: see its message above",
+        ) from error
 
 
 def _exported(

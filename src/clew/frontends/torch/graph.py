@@ -198,8 +198,8 @@ class GraphImporter:
         fake = layer.fakes[index]
         if isinstance(fake, torch.Tensor):
             for size, dim in zip(fake.shape, value.tensor.shape, strict=False):
+                self.sizes.learn(size, dim)
                 if str(dim).startswith("?"):
-                    self.sizes.learn(size, dim)
                     self.sizes.carriers.setdefault(str(dim), value)
             _check_type(layer, value.tensor, self.type_of(fake))
         mark = Span([replace(source, output=index)])

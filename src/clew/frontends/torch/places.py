@@ -18,8 +18,10 @@ from clew.trace.places import CodePlace
 _FRAME: Final = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>\S+)')
 _ROOT: Final = re.compile(r"^L\['\w+'\]\.?")
 _INDEX: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]""")
-_TORCH: Final = f"{Path(torch.__file__).parent}/"
-_NOT_OWN: Final = (_TORCH, "torch/", "<eval_with_key>")  # the last is code of FX itself
+# Code that is not the user's; `<eval_with_key>` is FX's own.
+_NOT_OWN: Final = (
+    f"{Path(torch.__file__).parent}/", "torch/", "<eval_with_key>", f"{Path(__file__).parent}/",
+)  # fmt: skip
 _NONE: Final = "_empty_nn_module_stack_from_metadata_hook"
 # Calls that only check: sizes and values were checked when the program was exported.
 _CHECKS: Final = (
@@ -70,10 +72,10 @@ def module_of(node: fx.Node) -> tuple[str, str]:
 
 
 def op_name(node: fx.Node) -> str:
-    """Returns the name of a node's operator without its overload."""
+    """Returns the name of a node's operator, without its overload and leading underscores."""
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
-        return name_of(target).rpartition(".")[0]
+        return name_of(target).rpartition(".")[0].lstrip("_")
     return str(getattr(target, "__name__", target))
 
 

@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from clew.frontends.building import scalar
 from clew.frontends.torch.complex_parts import in_parts, whole
-from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
+from clew.frontends.torch.dtypes import check_tensor, dtype_of, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
 from clew.frontends.torch.layer import Value
@@ -29,6 +29,7 @@ from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.late_sizes import Anchors
 from clew.ir.module import Module
+from clew.ir.state import STATE, State, state_attribute
 from clew.ir.types import TensorType
 from clew.ops.registry import get_op
 from clew.support.call_form import FORM, Tree
@@ -48,6 +49,7 @@ class ProgramImporter:
         self.sizes = Sizes()
         self.importer = GraphImporter(program.graph_module, self.sizes)
         self.params: list[Var] = []
+        self._states: dict[str, tuple[Var, torch.Tensor]] = {}
         self._weights: dict[Any, Constant] = {}
 
     def run(self) -> Module:
@@ -60,6 +62,7 @@ class ProgramImporter:
         found = self.importer.run(values)
         names, outputs, results = self._outputs(found)
         form = form_of(self.program, given, results)
+        self.params += [var for var, _ in self._states.values()]
         body: Expr = Tuple(outputs, span=Span())
         if self.sizes.carriers:
             anchors = Anchors(self.sizes.carriers, get_op("sized"))
@@ -67,6 +70,7 @@ class ProgramImporter:
         attrs: dict[str, Any] = {
             "outputs": tuple(names),
             "eliminated": self.importer.eliminated(body),
+            **self._state_attribute(names),
             PLACES: tuple(map(tuple, self.importer.places)),
         }
         if form is not None:
@@ -98,7 +102,8 @@ class ProgramImporter:
             return spec.arg.value
         fake = node.meta["val"]
         if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            return self._weight(spec)
+            changed = self.program.graph_signature.buffers_to_mutate.values()
+            return self._state(spec, fake) if spec.target in changed else self._weight(spec)
         if spec.kind is InputKind.CUSTOM_OBJ:
             raise UnsupportedError("U065", f"{spec.target} is an object of C++, no tensor")
         if spec.kind is InputKind.TOKEN:
@@ -127,6 +132,24 @@ class ProgramImporter:
                 self._weights[key] = Constant(to_numpy(tensor), name=name)
         return self._weights[key]
 
+    def _state(self, spec: InputSpec, fake: torch.Tensor) -> Var:
+        """Returns the parameter for a buffer that the module changes."""
+        name = str(spec.target)
+        tensor = self._tensor(name, spec.kind)
+        check_tensor(tensor, f"the tensor {name!r}")
+        type_ = TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
+        var = Var(name, type_, span=Span([Source(name, frontend=FRONTEND, kind="input")]))
+        self._states[name] = var, tensor
+        return var
+
+    def _state_attribute(self, outputs: list[str]) -> dict[str, Any]:
+        states = [
+            State(name, f"{name}_new", to_numpy(tensor))
+            for name, (_, tensor) in self._states.items()
+            if f"{name}_new" in outputs
+        ]
+        return {STATE: state_attribute(states)} if states else {}
+
     def _tensor(self, name: str, kind: InputKind) -> torch.Tensor:
         tensors: Mapping[str, Any] = self.program.state_dict
         if name not in tensors or kind is InputKind.CONSTANT_TENSOR:
@@ -150,6 +173,7 @@ class ProgramImporter:
         paths = iter(_paths(self.program.call_spec.out_spec))
         names: list[str] = []
         outputs: list[Expr] = []
+        changed: list[tuple[str, Expr]] = []
         leaves: list[Tree] = []
         (ending,) = self.program.graph.find_nodes(op="output")
         for spec, value, node in zip(specs, found, ending.args[0], strict=True):
@@ -160,20 +184,23 @@ class ProgramImporter:
                     continue
                 tensor = isinstance(spec.arg, TensorArgument)
                 leaves.append(len(outputs) if tensor else ("number", len(outputs)))
-            elif spec.kind is OutputKind.BUFFER_MUTATION:
-                name = str(spec.target)
+            elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+                changed.append((f"{spec.target}_new", _as_output(self.importer, value)))
+                continue
             elif spec.kind is OutputKind.TOKEN:
                 continue
             else:
                 raise UnsupportedError(
                     "U066",
-                    f"the module changes its input {spec.target!r} in place",
-                    hint="change a copy: x = x.clone()",
+                    f"the program gives the {spec.kind.name.lower()} of {spec.target!r}",
+                    hint="export a module in evaluation mode, under torch.no_grad()",
                 )
             names.append(name)
             made = _as_output(self.importer, value)
             fake = node.meta.get("val") if isinstance(node, fx.Node) else None
             outputs.append(whole(made, getattr(fake, "dtype", None)))
+        names += [name for name, _ in changed]
+        outputs += [value for _, value in changed]
         return names, outputs, leaves
 
 

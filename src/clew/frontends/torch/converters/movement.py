@@ -111,6 +111,10 @@ def slice_(layer: Layer) -> Result:
     step = layer.integer("step", 1)
     if isinstance(begin, int) and isinstance(end, int):
         end = max(begin, end)
+    count = layer.fakes[0].shape[axis]
+    if step == 1 and isinstance(count, int) and end - begin != count:
+        # torch has proven that so many elements exist, so no bound lies outside.
+        begin, end = (end - count, end) if end == size else (begin, begin + count)
     return sliced(x, axis, begin, end, step)
 
 

@@ -140,6 +140,6 @@ def _weights(layer: Layer) -> list[list[Weights]]:
     for start in range(0, len(params), count):
         own = params[start : start + count]
         inputs, state, *rest = own
-        biases = [rest.pop(0), rest.pop(0)] if biased else [None, None]
-        found.append(Weights(inputs, state, *biases, rest[0] if rest else None))
+        biases = (rest.pop(0), rest.pop(0)) if biased else (None, None)
+        found.append(Weights(inputs, state, biases[0], biases[1], rest[0] if rest else None))
     return [found[n : n + directions] for n in range(0, len(found), directions)]

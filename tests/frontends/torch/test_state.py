@@ -1,0 +1,115 @@
+"""Buffers that a module changes are states with first values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from modules_run import compiled_from
+from torch import nn
+from torch.export import Dim
+
+import clew
+from clew.frontends.torch import from_torch
+from clew.ir.parser import parse_module
+from clew.ir.state import states_of
+from clew.support.array_records import array_of, array_record
+from clew.support.errors import ClewError
+
+
+class Counting(nn.Module):
+    """Counts its calls, and keeps the last sums."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.tensor(5))
+        self.register_buffer("kept", torch.zeros(4, 3))
+        self.register_buffer("scale", torch.tensor([1.0, 2.0, 3.0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.count += 1
+        self.kept.index_copy_(0, (self.count % 4).reshape(1), x.sum(0)[None])
+        return x * self.count + self.kept.sum(0) * self.scale
+
+
+def compiled() -> Any:
+    return compiled_from(Counting(), torch.randn(2, 3), dynamic=({0: Dim("n")},))
+
+
+def test_a_session_keeps_the_state() -> None:
+    session, module = compiled().session(), Counting()
+    assert session.state_names == ("count", "kept")
+    for n in (1, 4, 2, 3):
+        x = torch.randn(n, 3)
+        np.testing.assert_allclose(session(x.numpy()), module(x).numpy(), rtol=1e-5, atol=1e-6)
+    assert session.state["count"] == 9
+    session.reset()
+    assert session.state["count"] == 5
+
+
+def test_a_plain_call_starts_from_the_first_values() -> None:
+    model, x = compiled(), torch.randn(2, 3)
+    wanted = Counting()(x).numpy()
+    for _ in range(2):
+        np.testing.assert_allclose(model(x.numpy()), wanted, rtol=1e-5)
+    found = model.run(x.numpy())
+    assert list(found) == ["output", "count_new", "kept_new"]
+    assert found["count_new"] == 6
+    assert model.run(x=x.numpy(), count=np.array(7))["count_new"] == 8
+
+
+def test_sessions_start_from_given_values() -> None:
+    session = compiled().session(initial={"count": np.array(0)})
+    session(np.zeros((2, 3), np.float32))
+    assert session.state["count"] == 1
+
+
+def test_inputs_that_are_not_given_are_reported() -> None:
+    with pytest.raises(ClewError) as raised:
+        compiled().run()
+    assert raised.value.code == "I040"
+
+
+def test_a_saved_model_has_the_state(tmp_path: Path) -> None:
+    compiled().save(tmp_path / "counting.clew")
+    session = clew.load_compiled(tmp_path / "counting.clew").session()
+    session(np.zeros((2, 3), np.float32))
+    assert session.state["count"] == 6
+
+
+def test_the_text_form_has_the_state() -> None:
+    module = from_torch(Counting().eval(), (torch.randn(2, 3),))
+    states = states_of(parse_module(str(module)))
+    assert list(states) == ["count", "kept"]
+    assert states["count"].output == "count_new"
+    np.testing.assert_array_equal(states["kept"].initial, np.zeros((4, 3), np.float32))
+
+
+class InPlace(nn.Module):
+    """Changes its input."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return x * 2
+
+
+def test_the_new_value_of_an_input_is_an_output() -> None:
+    model = compiled_from(InPlace(), torch.ones(3))
+    given = np.ones(3, np.float32)
+    assert list(model(given)) == [4, 4, 4]
+    assert list(model.run(given)["x_new"]) == [2, 2, 2]
+    assert list(given) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [np.array(5), np.zeros((2, 3), np.float32), np.arange(6.0).reshape(2, 3), np.ones((0, 2))],
+    ids=str,
+)
+def test_records_of_arrays(array: Any) -> None:
+    found = array_of(array_record(array))
+    assert found.dtype == array.dtype
+    np.testing.assert_array_equal(found, array)
