@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from clew.torch.tensors import reader, writer
 from torch.utils import _pytree as pytree
 
 import clew
 from clew.frontends.torch import from_torch
+from clew.frontends.torch.tensors import reader, writer
 from opinfo.quick import quicken
 
 quicken()

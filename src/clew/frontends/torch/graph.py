@@ -11,14 +11,15 @@ from typing import Any, Final
 import torch
 from torch import fx
 
-from clew.frontends.building import call, cast, reshaped, scalar
-from clew.frontends.torch.dtypes import PARTS, dtype_of, to_numpy
-from clew.frontends.torch.layer import Layer, Value
+from clew.frontends.building import call
+from clew.frontends.torch.dtypes import to_numpy
+from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.numbers import arithmetic, is_arithmetic
 from clew.frontends.torch.places import is_check, is_layer, layer_names, line_of, op_name, place_of
 from clew.frontends.torch.registry import find, name_of
 from clew.frontends.torch.sizes import Sizes
-from clew.ir.dims import Dim, SymDim, unknown_dim
+from clew.frontends.torch.values import Value, Values
+from clew.ir.dims import unknown_dim
 from clew.ir.expr import Constant, Expr, Var, carry_marks
 from clew.ir.types import TensorType, TupleType
 from clew.ir.visit import post_order
@@ -33,7 +34,7 @@ _PYTHON_ERRORS: Final = (
 )  # fmt: skip
 
 
-class GraphImporter:
+class GraphImporter(Values):
     """Imports the graph of one FX module, and of modules inside it, which share `sizes`.
 
     With `probing`, calls that cannot be imported are collected in `refused`, and the graph goes on
@@ -43,8 +44,8 @@ class GraphImporter:
     def __init__(
         self, module: fx.GraphModule, sizes: Sizes, *, prefix: str = "", probing: bool = False
     ) -> None:
+        super().__init__(sizes)
         self.module = module
-        self.sizes = sizes
         self.values: dict[fx.Node, Value] = {}
         self.layers: dict[Source, list[Expr]] = {}
         self.places: list[CodePlace] = []
@@ -206,37 +207,6 @@ class GraphImporter:
         carry_marks(Var(source.layer, value.type, span=mark), value)
         bound.add(value.id)
         return value
-
-    # --- values ---
-
-    def type_of(self, fake: torch.Tensor) -> TensorType:
-        """Returns the type of a tensor that torch traced; complex numbers are pairs."""
-        if fake.dtype in PARTS:
-            return TensorType((*self.sizes.shape(fake.shape), 2), dtype_of(PARTS[fake.dtype]))
-        return TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
-
-    def dim_of(self, value: Value, fake: Any = None) -> Dim:
-        """Returns an integer as a dimension; `fake` is what torch knows of it. Errors: U060."""
-        if isinstance(value, Expr) and isinstance(fake, torch.SymInt):
-            return self.sizes.dim(fake)
-        if isinstance(value, (int, SymDim)):
-            return value if isinstance(value, SymDim) else int(value)
-        if isinstance(value, (torch.SymInt, float)):
-            return self.sizes.dim(value if isinstance(value, torch.SymInt) else int(value))
-        raise UnsupportedError("U060", f"the size {value} is no integer that torch names")
-
-    def scalar_of(self, value: Value, dtype: str) -> Expr:
-        """Returns a number, or a dimension, as a scalar."""
-        if isinstance(value, SymDim):
-            last = call("arange", start=value, stop=value + 1, step=1, dtype="i64")
-            return cast(reshaped(last, ()), dtype)
-        return scalar(value, dtype)
-
-    def as_dtype(self, value: Value, dtype: str) -> Expr:
-        """Returns a tensor or a number in a dtype."""
-        if isinstance(value, Constant) and value.tensor.rank == 0 and not value.name:
-            return scalar(value.data.astype(object).item(), dtype)
-        return cast(value, dtype) if isinstance(value, Expr) else self.scalar_of(value, dtype)
 
     def inner(self, module: fx.GraphModule, inputs: Sequence[Value], prefix: str) -> list[Value]:
         """Returns the results of a module inside this one for values of its inputs."""

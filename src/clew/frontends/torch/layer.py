@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final
 
 import torch
 from torch import fx
@@ -13,18 +13,12 @@ from torch._prims_common import elementwise_dtypes
 
 from clew.frontends.building import call, cast, reshaped
 from clew.frontends.torch.dtypes import dtype_of
+from clew.frontends.torch.values import Value, Values
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, TupleGetItem
 from clew.ir.types import TensorType, TupleType
 from clew.ops.registry import Op
 from clew.support.errors import CompileError, UnsupportedError
-
-if TYPE_CHECKING:
-    from clew.frontends.torch.graph import GraphImporter
-
-Value: TypeAlias = Any
-"""An expression, a dimension, a number, a text, None, a dtype, or a list of these."""
-
 
 EVAL: Final = "call model.eval(): clew compiles inference"
 _HALVES: Final = {torch.float16, torch.bfloat16}
@@ -44,7 +38,7 @@ class Layer:
         op: str,
         arguments: Mapping[str, Value],
         fakes: Mapping[str, Any],
-        importer: GraphImporter,
+        importer: Values,
     ) -> None:
         self.node = node
         self.name = name

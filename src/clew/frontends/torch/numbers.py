@@ -6,18 +6,15 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import fx
 
 from clew.frontends.building import call, cast
+from clew.frontends.torch.values import Value, Values
 from clew.ir.expr import Expr
 from clew.support.errors import UnsupportedError
-
-if TYPE_CHECKING:
-    from clew.frontends.torch.graph import GraphImporter
-    from clew.frontends.torch.layer import Value
 
 
 def _op(name: str) -> Callable[..., Expr]:
@@ -82,7 +79,7 @@ def reads_size(target: Any) -> bool:
     return isinstance(target, torch._ops.OpOverload) and name in _READ
 
 
-def arithmetic(importer: GraphImporter, node: fx.Node, args: list[Value]) -> Value:
+def arithmetic(importer: Values, node: fx.Node, args: list[Value]) -> Value:
     """Returns the value of a call of numbers: a dimension where it is an integer, else a scalar.
 
     Errors: U060.

@@ -23,8 +23,8 @@ from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, dtype_of, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
-from clew.frontends.torch.layer import Value
 from clew.frontends.torch.sizes import Sizes
+from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.late_sizes import Anchors

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from clew.frontends.torch.callbacks import called_back, is_custom
-from clew.frontends.torch.layer import Layer, Value
+from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.values import Value
 from clew.ops.registry import bound_in_torch
 
 Result: TypeAlias = "Value | Sequence[Value]"

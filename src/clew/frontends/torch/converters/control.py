@@ -13,8 +13,9 @@ from torch import fx
 from clew.frontends.building import call, reshaped, scalar
 from clew.frontends.captures import Captures
 from clew.frontends.loops import build_loop, length_of
-from clew.frontends.torch.layer import Layer, Value
+from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
+from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
 from clew.ir.expr import (
     Constant,
