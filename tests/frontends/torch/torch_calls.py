@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 
 import clew
 from clew.frontends.torch import from_torch
-from clew.torch.tensors import reader, writer
+from clew.frontends.torch.tensors import reader, writer
 from opinfo.quick import quicken
 
 quicken()
