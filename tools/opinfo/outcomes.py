@@ -208,7 +208,7 @@ def _nearer(got: torch.Tensor, want: torch.Tensor, exact: Any) -> bool:
     ours, theirs = (a - c).abs(), (b - c).abs()
     close = torch.isclose(a, b, rtol=_RTOL[want.dtype], atol=1e-5, equal_nan=True)
     fine = close | (ours <= 2 * theirs) | (torch.isnan(a) & torch.isnan(b))
-    # Half precision: the operators that make a call round once, at the scale of their results.
+    # Half precision: the operators that a call is made of round once each, at their scale.
     if want.dtype in (torch.bfloat16, torch.float16) and c.numel():
         fine |= ours <= c.nan_to_num(0, 0, 0).abs().max() * torch.finfo(want.dtype).eps
     return bool(fine.all())

@@ -12,7 +12,7 @@ FILE: Final = Path(__file__).parents[2] / "tests" / "frontends" / "torch" / "opi
 _HEADER: Final = """\
 # Entries of torch's op_db and hop_db whose samples agree with eager PyTorch in each dtype of f32,
 # f64, i64, bool and bf16 that it supports. No entry may leave the list.
-# Written by `python -m opinfo --update`; with `--samples 2`, two samples of each were enough.
+# Written by `python -m opinfo --update`, from the samples that it was told to run (`--samples`).
 """
 
 

@@ -14,7 +14,7 @@ from opinfo.quick import quicken
 from opinfo.report import by_entry
 
 # The list may grow. A lower number means that operators were lost.
-LEAST = 0
+LEAST = 575
 # One of each kind of converter.
 FEW = (
     Task("cummax", "f32"),

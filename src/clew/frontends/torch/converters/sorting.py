@@ -222,6 +222,8 @@ def unique_consecutive(layer: Layer) -> Result:
         axis = layer.axis()
     else:
         x, axis = reshaped(x, (product(x.tensor.shape),)), 0
+    if layer.result().rank != x.tensor.rank:
+        raise layer.unsupported("slices of inner axes, whose result torch types wrongly")
     size = x.tensor.shape[axis]
     others = tuple(n for n in range(x.tensor.rank) if n != axis)
     differs: Expr = call("not_equal", sliced(x, axis, 1, size), sliced(x, axis, 0, size - 1))
