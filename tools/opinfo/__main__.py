@@ -19,8 +19,9 @@ from pathlib import Path
 import torch
 
 from opinfo import passing
-from opinfo.entries import DTYPES, quicken, tasks
+from opinfo.entries import DTYPES, tasks
 from opinfo.pool import Options, run_all
+from opinfo.quick import quicken
 from opinfo.report import by_entry, summary, table
 
 

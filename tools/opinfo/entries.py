@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
-import torch._export.utils
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.hop_db import hop_db
 from torch.utils import _pytree as pytree
@@ -67,10 +65,14 @@ class Sample(torch.nn.Module):
         self.inputs = [x.detach() for x in leaves if isinstance(x, torch.Tensor)]
         self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
         self.places = [n for n, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
+        self.changes = False
+        """Whether the operator changes its arguments: then it takes copies of the inputs."""
         self.eval()
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         """Returns what the operator returns."""
+        if self.changes:
+            tensors = tuple(x.clone() for x in tensors)
         leaves = list(self.leaves)
         for place, tensor in zip(self.places, tensors, strict=True):
             leaves[place] = tensor
@@ -86,6 +88,16 @@ class Samples(torch.nn.Module):
         self.samples = list(samples)
         self.inputs = [x for sample in samples for x in sample.inputs]
         self.eval()
+
+    @property
+    def changes(self) -> bool:
+        """Whether operators take copies of the inputs."""
+        return any(sample.changes for sample in self.samples)
+
+    @changes.setter
+    def changes(self, value: bool) -> None:
+        for sample in self.samples:
+            sample.changes = value
 
     def forward(self, *tensors: torch.Tensor) -> Any:
         """Returns the results of all."""
@@ -104,12 +116,15 @@ def samples_of(task: Task, most: int | None) -> list[Sample]:
     found = list(op.sample_inputs("cpu", DTYPES[task.dtype], requires_grad=False))
     if most is not None and most < len(found):
         found = [found[n * len(found) // most] for n in range(most)]
+    if task.entry in _ORDERS:
+        found = [_stable(sample) for sample in found]
     return [Sample(op, sample) for sample in found]
 
 
-def quicken() -> None:
-    """Keeps a list that torch otherwise makes anew, in half a second, for each program."""
-    name = "_collect_all_valid_cia_ops_for_namespace"
-    found = getattr(torch._export.utils, name)
-    if not hasattr(found, "cache_info"):
-        setattr(torch._export.utils, name, functools.cache(found))
+# Of equal elements, torch leaves the order open unless it is asked for.
+_ORDERS: Final = ("argsort", "sort")
+
+
+def _stable(sample: Any) -> Any:
+    given = dict(zip(("dim", "descending"), sample.args, strict=False)) | sample.kwargs
+    return type(sample)(sample.input, kwargs={**given, "stable": True})

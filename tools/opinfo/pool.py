@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from opinfo.entries import Sample, Samples, Task, samples_of
-from opinfo.outcomes import WORST, Outcome, outcome
+from opinfo.entries import Samples, Task, samples_of
+from opinfo.outcomes import Outcome, outcome
 
 
 @dataclass(frozen=True)
@@ -126,9 +126,10 @@ class _Worker:
                 self._found += found or []
         except (EOFError, OSError):
             self.process.join()
-            return self._resume(Outcome("crash", f"the process ended with {self.process.exitcode}"))
-        if time.monotonic() - self._since > self.options.seconds:
-            return self._resume(Outcome("slow", f"more than {self.options.seconds:.0f} s"))
+            self._resume(Outcome("crash", f"the process ended with {self.process.exitcode}"))
+        else:
+            if time.monotonic() - self._since > self.options.seconds:
+                self._resume(Outcome("slow", f"more than {self.options.seconds:.0f} s"))
         return None
 
     def _ended(self, error: str) -> tuple[Task, list[Outcome]]:
@@ -166,6 +167,3 @@ def _serve(pipe: Connection, options: Options) -> None:
         except Exception as problem:  # of samples that torch cannot make
             error = f"{type(problem).__name__}: {problem}"
         pipe.send((None, error))
-
-
-__all__ = ["WORST", "Options", "Sample", "check", "run_all", "run_task"]

@@ -24,6 +24,11 @@ def scalar(value: Any, dtype: str) -> Constant:
     return Constant(np.asarray(value, dtype=to_numpy(dtype)))
 
 
+def constant(values: Any) -> Constant:
+    """Returns known numbers as a constant."""
+    return Constant(np.array(values, order="C"))
+
+
 def reshaped(x: Expr, shape: Sequence[Dim]) -> Expr:
     """Returns `x` in another shape: itself if it has that shape, a view if it is a constant."""
     shape = tuple(shape)

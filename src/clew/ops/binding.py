@@ -1,4 +1,4 @@
-"""Bindings of user operators to ONNX operators."""
+"""Bindings of user operators to operators of ONNX and of PyTorch."""
 
 from __future__ import annotations
 
@@ -29,3 +29,17 @@ def binding_of(onnx: str, since: int) -> OnnxBinding | None:
             "T018", f"{onnx!r} does not name an ONNX operator", hint="write domain::Name"
         )
     return OnnxBinding("" if domain == "ai.onnx" else domain, name, since)
+
+
+def torch_binding(name: str) -> str:
+    """Returns the name of an operator of PyTorch, `library::name`, as torch prints it:
+    `library.name`. Empty for an empty name.
+
+    Errors: T018 for a malformed name.
+    """
+    library, separator, own = name.partition("::")
+    if name and not (library and separator and own.isidentifier()):
+        raise GraphTypeError(
+            "T018", f"{name!r} does not name an operator of PyTorch", hint="write library::name"
+        )
+    return f"{library}.{own}" if name else ""

@@ -48,7 +48,7 @@ from clew.ir.types import (
     leaves,
     unknown_sizes,
 )
-from clew.ops.binding import OnnxBinding, binding_of
+from clew.ops.binding import OnnxBinding, binding_of, torch_binding
 from clew.ops.computed import Computed
 from clew.ops.computed import argument_references as argument_references
 from clew.ops.kept_stages import KeptStages, Stages
@@ -115,6 +115,7 @@ class Op(Computed):
     traits: Traits = NO_TRAITS
     samples: tuple[Sample, ...] = ()
     onnx: OnnxBinding | None = None
+    torch: str = ""
     schedule_rules: list[tuple[str, Callable[..., Any]]] = field(default_factory=list, repr=False)
     _types: dict[Any, Type] = field(default_factory=dict, repr=False)
     _known: dict[Any, Any] = field(default_factory=dict, repr=False)
@@ -522,6 +523,7 @@ def register_op(
     samples: Sequence[Sample] = (),
     onnx: str = "",
     since: int = 1,
+    torch: str = "",
     overwrite: bool = False,
 ) -> Callable[[Callable[..., Any]], Op]:
     """Decorator: registers an operator under a dotted name.
@@ -533,12 +535,13 @@ def register_op(
     before it become strides of its loads. `melts` names an operator whose result is the kernel's
     first operand and which the kernel may compute itself, piece by piece. `traits` states facts for
     passes. `onnx` binds the operator to an operator of ONNX models, `domain::Name`, from version
-    `since` of the domain on: inputs by position, attributes by name.
+    `since` of the domain on, and `torch` to an operator of PyTorch, `library::name`: inputs by
+    position, attributes by name.
 
-    Errors: T015 if the name is taken (`overwrite=True` replaces the operator), or if the ONNX
-    operator is bound to another operator; T018 for an invalid name.
+    Errors: T015 if the name is taken (`overwrite=True` replaces the operator), or if the ONNX or
+    PyTorch operator is bound to another operator; T018 for an invalid name.
     """
-    binding = binding_of(onnx, since)
+    binding, in_torch = binding_of(onnx, since), torch_binding(torch)
     if not _NAME.match(name):
         raise GraphTypeError(
             "T018", f"{name!r} is not a valid operator name", hint="with dots: my.squared_relu"
@@ -556,6 +559,13 @@ def register_op(
                 f"{onnx} of version {since} is already bound to {rival.name}",
                 hint="bind only one operator to it, or another version (since=)",
             )
+        rival = bound_in_torch(in_torch) if in_torch else None
+        if rival is not None and rival.name != name:
+            raise GraphTypeError(
+                "T015",
+                f"{torch} is already bound to {rival.name}",
+                hint="bind only one operator to it",
+            )
         op = Op(
             name=name,
             signature=signature_of(function),
@@ -570,6 +580,7 @@ def register_op(
             traits=traits,
             samples=tuple(samples),
             onnx=binding,
+            torch=in_torch,
         )
         if host:
             op.reference_rule = function
@@ -591,6 +602,11 @@ def bound_to(domain: str, name: str, version: int) -> Op | None:
         if op.onnx and (op.onnx.domain, op.onnx.name) == (domain, name) and op.onnx.since <= version
     ]
     return max(found, key=lambda op: op.onnx.since if op.onnx else 0, default=None)
+
+
+def bound_in_torch(name: str) -> Op | None:
+    """Returns the operator that a user bound to an operator of PyTorch (`library.name`)."""
+    return next((op for op in _REGISTRY.values() if op.torch == name), None)
 
 
 def get_op(name: str) -> Op:

@@ -10,8 +10,9 @@ clew.torch.last()  # the programs: kernels, trace, profile, explorer; what staye
 
 from __future__ import annotations
 
+from clew.frontends.torch import from_torch
 from clew.torch.backend import clew_backend
 from clew.torch.programs import Programs, TorchProgram, last
 from clew.torch.report import Left
 
-__all__ = ["Left", "Programs", "TorchProgram", "clew_backend", "last"]
+__all__ = ["Left", "Programs", "TorchProgram", "clew_backend", "from_torch", "last"]

@@ -11,6 +11,7 @@ import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.descriptors import PlainAOTInput
+from torch._functorch._aot_autograd.schemas import OutputType
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import _disable_current_modes
 
@@ -19,7 +20,7 @@ from clew.frontends.torch.registry import find
 from clew.support.errors import ClewWarning, InputError
 from clew.torch.inputs import inputs_of
 from clew.torch.partition import Given, run_by_parts
-from clew.torch.programs import current
+from clew.torch.programs import TorchProgram, current
 
 _OPTIONS: Final = (
     "threads", "precision", "tuned", "keep_f32", "fuse", "extend", "opt_level", "sizes",
@@ -48,18 +49,39 @@ def clew_backend(module: fx.GraphModule, args: Sequence[Any], **given: Any) -> C
         return forward
     names, static = inputs_of(module)
     programs = current()
+    plain: list[TorchProgram] = []
 
     def compiled(graph: fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any]:
         given = _given(graph, args, names, static)
         with _disable_current_modes():  # weights are real tensors, not fake ones
-            return run_by_parts(graph, given, options, programs)
+            made = run_by_parts(graph, given, options, programs)
+        if isinstance(made, TorchProgram) and _is_plain(graph):
+            plain.append(made)
+        return made
 
     compiled_with = aot_autograd(
         fw_compiler=compiled, inference_compiler=compiled, decompositions=decompositions()
     )
     with _whole():
         run: Callable[..., Any] = compiled_with(module, list(args))
-    return run
+    return plain[0] if plain else run
+
+
+def _is_plain(graph: fx.GraphModule) -> bool:
+    """Whether a graph after AOT takes the arguments of the one before in order, changes none, and
+    shares memory with none: then it may be called in its place.
+    """
+    nodes = graph.graph.find_nodes(op="placeholder")
+    order = [getattr(n.meta.get("desc"), "idx", None) for n in nodes]
+    facts = TracingContext.get().fw_metadata
+    fresh = (OutputType.non_alias, OutputType.unsafe_view_alias)
+    return (
+        order == list(range(len(order)))
+        and not facts.tokens
+        and not any(i.mutates_data or i.mutates_metadata for i in facts.input_info)
+        and all(o.output_type in fresh for o in facts.output_info)
+        and facts.grad_enabled_mutation is None
+    )
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:

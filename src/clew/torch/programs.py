@@ -15,34 +15,34 @@ import numpy as np
 import torch
 
 from clew.compiled import CompiledModel
+from clew.frontends.torch.tensors import Array, reader, writer
 from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.runtime.input_spec import InputSpec
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
 from clew.torch.report import Left
-from clew.torch.tensors import Array, reader, writer
 
 
 class Weights:
-    """Tensors whose values a program holds, with what tells that they changed: identity, memory,
-    and the version that operators in place count up. They are not kept alive.
+    """Tensors whose values a program holds, with what tells that they changed: their memory, and
+    the version that operators in place count up. They are not kept alive.
     """
 
     def __init__(self, positions: Sequence[int], args: Sequence[Any]) -> None:
         # Two positions more, so that the getter always returns a tuple.
         self._pick = itemgetter(*positions, slice(0), slice(0))
         tensors = self._pick(args)[:-2]
-        self._ids = list(map(id, tensors))
         self._versions = list(map(_version, tensors))
         self._places = list(map(_place, tensors))
-        self._alive = [ref(t, self._dropped) for t in tensors]
+        self._refs = [ref(t, self._dropped) for t in tensors]
+        self._alive = True  # as long as no tensor is gone: another may then have its memory
         self._told: Callable[[], Any] = lambda: None
 
     def same(self, args: Sequence[Any]) -> bool:
         """Whether the arguments hold the same weights, unchanged."""
         tensors = self._pick(args)[:-2]
         return (
-            list(map(id, tensors)) == self._ids
+            self._alive
             and list(map(_version, tensors)) == self._versions
             and list(map(_place, tensors)) == self._places
         )
@@ -52,7 +52,7 @@ class Weights:
         self._told = told
 
     def _dropped(self, _: Any) -> None:
-        self._ids = [-1]
+        self._alive = False
         self._told()
 
 

@@ -1,24 +1,25 @@
 """The PyTorch frontend: `from_torch` reads a module into graph IR. It imports `torch`.
 
-Each call of an ATen operator is a layer, named by the path of the module that makes it; `Place`
+Each call of an ATen operator is a layer, named by the path of the module that makes it; `CodePlace`
 holds the user's line.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.export import ExportedProgram
-
+from clew.frontends import torch_library  # noqa: F401  first: it says what to install
 from clew.frontends.torch.converters import (  # noqa: F401  registers converters
     attention,
+    backward,
+    complex,
     control,
     convolution,
     create,
     elementwise,
     indexing,
+    linalg,
     movement,
     norm,
     products,
@@ -26,11 +27,16 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     recurrent,
     reduce,
     sorting,
+    special,
 )
 from clew.frontends.torch.exporting import program_of
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.registry import converter, supported
 from clew.ir.module import Module
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
 
 
 def from_torch(
@@ -45,8 +51,8 @@ def from_torch(
 
     A size that `dynamic_shapes` leaves open has the name of its `Dim`. Weights are copied.
 
-    Errors: I410 (wrong arguments), M050 (torch cannot export the module), U060 to U066
-    (operators, dtypes and devices that are not supported).
+    Errors: I415 (torch is not installed), I410 (wrong arguments), M050 (torch cannot export the
+    module), U060 to U066 (operators, dtypes and devices that are not supported).
     """
     return ProgramImporter(program_of(model, args, kwargs, dynamic_shapes)).run()
 

@@ -58,6 +58,17 @@ WHOLE: Final = (
     aten.triu.default,
     aten.tril.default,
 )
+# Operators that torch's default decompositions leave whole, and that clew takes apart by torch's
+# other ones.
+APART: Final = (
+    aten._batch_norm_with_update_functional,
+    aten._native_batch_norm_legit_functional,
+    aten.embedding_dense_backward,
+    aten.max_pool2d_with_indices_backward,
+    aten.narrow_copy,
+    aten.native_group_norm_backward,
+    aten.native_layer_norm_backward,
+)
 
 
 def decompositions() -> Table:
@@ -73,7 +84,10 @@ def decompositions() -> Table:
 
 @cache
 def _default() -> Table:
-    return dict(torch.export.default_decompositions())
+    return {
+        **torch.export.default_decompositions(),
+        **torch._decomp.get_decompositions(APART),
+    }
 
 
 # --- operators that torch has only as a whole -----------------------------------------------------

@@ -30,8 +30,6 @@ _NAMES: Final[Mapping[torch.dtype, str]] = {
     torch.float8_e4m3fnuz: "f8e4m3fnuz",
     torch.float8_e5m2: "f8e5m2",
     torch.float8_e5m2fnuz: "f8e5m2fnuz",
-    torch.complex64: "c64",
-    torch.complex128: "c128",
 }
 # Dtypes that NumPy lacks: torch hands their bits over as integers.
 _AS_BITS: Final[Mapping[torch.dtype, tuple[torch.dtype, Any]]] = {
@@ -42,16 +40,32 @@ _AS_BITS: Final[Mapping[torch.dtype, tuple[torch.dtype, Any]]] = {
     torch.float8_e5m2fnuz: (torch.uint8, ml_dtypes.float8_e5m2fnuz),
 }
 
+# Complex numbers inside a program are pairs of real ones.
+_COMPLEX: Final = {torch.complex64: "c64", torch.complex128: "c128"}
+PARTS: Final[Mapping[torch.dtype, torch.dtype]] = {
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
 
-def dtype_of(dtype: torch.dtype) -> str:
+
+def dtype_of(dtype: torch.dtype, what: str = "tensors of") -> str:
     """Returns clew's name of a dtype of torch.
 
     Errors: U061 for a dtype that clew lacks.
     """
     name = _NAMES.get(dtype)
     if name is None:
-        raise UnsupportedError("U061", f"tensors of {dtype} are not supported")
+        hint = "compute with torch.view_as_real(x)" if dtype.is_complex else ""
+        raise UnsupportedError("U061", f"{what} {dtype}, which is not supported", hint=hint)
     return name
+
+
+def given_dtype(dtype: torch.dtype, what: str = "tensors of") -> str:
+    """Returns clew's name of the dtype of an input, which may be complex.
+
+    Errors: U061 for a dtype that clew lacks.
+    """
+    return _COMPLEX.get(dtype) or dtype_of(dtype, what)
 
 
 def check_tensor(tensor: torch.Tensor, what: str) -> None:
@@ -67,12 +81,13 @@ def check_tensor(tensor: torch.Tensor, what: str) -> None:
     if tensor.device.type != "cpu":
         hint = "load the weights first" if tensor.device.type == "meta" else "model.cpu()"
         raise UnsupportedError("U062", f"{what} is on the device {tensor.device}", hint=hint)
-    dtype_of(tensor.dtype)
+    given_dtype(tensor.dtype, f"{what} is of")
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:
-    """Returns a copy of a tensor's elements, in rows."""
+    """Returns a copy of a tensor's elements, in rows; complex ones as pairs."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
+    tensor = torch.view_as_real(tensor) if tensor.dtype in PARTS else tensor
     bits = _AS_BITS.get(tensor.dtype)
     if bits is None:
         return np.array(tensor.numpy(), order="C")

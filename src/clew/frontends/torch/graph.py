@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from clew.frontends.building import call, cast, reshaped, scalar
-from clew.frontends.torch.dtypes import dtype_of, to_numpy
+from clew.frontends.torch.dtypes import PARTS, dtype_of, to_numpy
 from clew.frontends.torch.layer import Layer, Value
 from clew.frontends.torch.numbers import arithmetic, is_arithmetic
 from clew.frontends.torch.places import is_check, is_layer, layer_names, line_of, op_name, place_of
@@ -58,7 +58,8 @@ class GraphImporter:
         """Errors: U064 for all operators without a converter."""
         unknown: dict[str, fx.Node] = {}
         for node in self.module.graph.nodes:
-            known = not is_layer(node) or find(node.target) is not None
+            known = not is_layer(node)
+            known = known or any(find(node.target, of_complex) for of_complex in (False, True))
             if not known:
                 unknown.setdefault(name_of(node.target), node)
         if unknown:
@@ -163,7 +164,14 @@ class GraphImporter:
         names, positional = _arguments(node)
         fakes = {n: _faked(a) for n, a in zip(names, positional, strict=True)}
         arguments = {n: self._mapped(a) for n, a in zip(names, positional, strict=True)}
-        convert = find(node.target)
+        of_complex = _has_complex((list(fakes.values()), node.meta.get("val")))
+        convert = find(node.target, of_complex)
+        if convert is None and of_complex:
+            raise UnsupportedError(
+                "U061",
+                f"{name_of(node.target)} of complex numbers is not supported",
+                hint="compute with torch.view_as_real(x)",
+            )
         if convert is None:
             raise UnsupportedError("U064", f"{name_of(node.target)} is not supported")
         layer = Layer(node, name, name_of(node.target), arguments, fakes, self)
@@ -202,7 +210,9 @@ class GraphImporter:
     # --- values ---
 
     def type_of(self, fake: torch.Tensor) -> TensorType:
-        """Returns the type of a tensor that torch traced."""
+        """Returns the type of a tensor that torch traced; complex numbers are pairs."""
+        if fake.dtype in PARTS:
+            return TensorType((*self.sizes.shape(fake.shape), 2), dtype_of(PARTS[fake.dtype]))
         return TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
 
     def dim_of(self, value: Value, fake: Any = None) -> Dim:
@@ -264,6 +274,12 @@ def _faked(value: Any) -> Any:
     return value
 
 
+def _has_complex(fakes: Any) -> bool:
+    if isinstance(fakes, (list, tuple)):
+        return any(map(_has_complex, fakes))
+    return isinstance(fakes, torch.Tensor) and fakes.dtype.is_complex
+
+
 def _check_type(layer: Layer, found: TensorType, wanted: TensorType) -> None:
     """Errors: C083 if a converter's result is not of the type that torch gives it."""
     if found.dtype != wanted.dtype or found.rank != wanted.rank:
@@ -308,6 +324,7 @@ def _coded(node: fx.Node) -> Iterator[None]:
         TypeError,
         AttributeError,
         AssertionError,
+        RuntimeError,  # torch's, of sizes that the data decide
     ) as e:
         raise CompileError(
             "C083",

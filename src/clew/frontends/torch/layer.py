@@ -14,8 +14,9 @@ from torch._prims_common import elementwise_dtypes
 from clew.frontends.building import call, cast, reshaped
 from clew.frontends.torch.dtypes import dtype_of
 from clew.ir.dims import Dim, SymDim
-from clew.ir.expr import Constant, Expr
-from clew.ir.types import TensorType
+from clew.ir.expr import Constant, Expr, TupleGetItem
+from clew.ir.types import TensorType, TupleType
+from clew.ops.registry import Op
 from clew.support.errors import CompileError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -60,6 +61,11 @@ class Layer:
 
     def _lacks(self, name: str, wanted: str) -> CompileError:
         return CompileError("C083", f"{self.op} has no {wanted} {name!r}: a bug in clew")
+
+    def with_arguments(self, **changed: Value) -> Layer:
+        """Returns the call with other arguments."""
+        arguments = {**self.arguments, **changed}
+        return Layer(self.node, self.name, self.op, arguments, self._fakes, self.importer)
 
     # --- arguments ---
 
@@ -164,6 +170,29 @@ class Layer:
         """Returns a dtype argument as clew's name."""
         value = self.get(name)
         return dtype_of(value) if isinstance(value, torch.dtype) else default
+
+    # --- operators that a user declared ---
+
+    def call_of(self, op: Op) -> Value:
+        """Returns the results of the operator that the user bound this one to: tensors by position,
+        other arguments by name.
+
+        Errors: U063 for an argument that is neither a tensor nor an attribute of the operator;
+        those of the operator.
+        """
+        tensors = [v for v in self.arguments.values() if isinstance(v, Expr)]
+        values = {n: v for n, v in self.arguments.items() if not isinstance(v, Expr)}
+        known = op.signature.attributes
+        extra = [n for n, v in values.items() if n not in known and v is not None]
+        if extra:
+            raise self.unsupported(
+                f"{op.name} has no attribute {extra[0]!r}",
+                hint=f"declare it: def {op.name.rpartition('.')[2]}(..., *, {extra[0]})",
+            )
+        call = op(*tensors, **{n: v for n, v in values.items() if n in known})
+        if isinstance(call.type, TupleType):
+            return [TupleGetItem(call, n) for n in range(len(call.type.fields))]
+        return call
 
     # --- results ---
 

@@ -19,13 +19,14 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from clew.frontends.building import scalar
-from clew.frontends.torch.dtypes import check_tensor, dtype_of, to_numpy
+from clew.frontends.torch.complex_parts import in_parts, whole
+from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
 from clew.frontends.torch.layer import Value
 from clew.frontends.torch.sizes import Sizes
 from clew.ir.dims import SymDim
-from clew.ir.expr import Constant, Expr, Function, Tuple, Var
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
 from clew.ir.late_sizes import Anchors
 from clew.ir.module import Module
 from clew.ir.state import STATE, State, state_attribute
@@ -114,11 +115,11 @@ class ProgramImporter:
                 hint="give it as a tensor, or fix it",
             )
         check_tensor(fake, f"input {node.name!r}")
-        type_ = TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
+        type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
         span = Span([Source(node.name, frontend=FRONTEND, kind="input")])
         var = Var(node.name, type_, span=span)
         self.params.append(var)
-        return var
+        return in_parts(var)
 
     def _weight(self, spec: InputSpec) -> Constant:
         name = str(spec.target)
@@ -162,6 +163,8 @@ class ProgramImporter:
 
     def _leaf(self, value: Value) -> Tree:
         """Returns an argument as a leaf of the call's form."""
+        if isinstance(value, Call):  # a complex input in parts
+            (value,) = value.args
         return self.params.index(value) if isinstance(value, Var) else ("=", value)
 
     def _outputs(self, found: list[Value]) -> tuple[list[str], list[Expr], list[Tree]]:
@@ -172,7 +175,10 @@ class ProgramImporter:
         outputs: list[Expr] = []
         changed: list[tuple[str, Expr]] = []
         leaves: list[Tree] = []
-        for spec, value in zip(specs, found, strict=True):
+        (ending,) = self.program.graph.find_nodes(op="output")
+        for spec, value, node in zip(specs, found, ending.args[0], strict=True):
+            fake = node.meta.get("val") if isinstance(node, fx.Node) else None
+            dtype = getattr(fake, "dtype", None)
             if spec.kind is OutputKind.USER_OUTPUT:
                 name = next(paths)
                 if isinstance(spec.arg, ConstantArgument):
@@ -181,7 +187,8 @@ class ProgramImporter:
                 tensor = isinstance(spec.arg, TensorArgument)
                 leaves.append(len(outputs) if tensor else ("number", len(outputs)))
             elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
-                changed.append((f"{spec.target}_new", _as_output(self.importer, value)))
+                made = whole(_as_output(self.importer, value), dtype)
+                changed.append((f"{spec.target}_new", made))
                 continue
             elif spec.kind is OutputKind.TOKEN:
                 continue
@@ -192,7 +199,7 @@ class ProgramImporter:
                     hint="export a module in evaluation mode, under torch.no_grad()",
                 )
             names.append(name)
-            outputs.append(_as_output(self.importer, value))
+            outputs.append(whole(_as_output(self.importer, value), dtype))
         names += [name for name, _ in changed]
         outputs += [value for _, value in changed]
         return names, outputs, leaves

@@ -15,21 +15,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
+from clew.frontends.torch.callbacks import called_back, is_custom
 from clew.frontends.torch.layer import Layer, Value
+from clew.ops.registry import bound_in_torch
 
 Result: TypeAlias = "Value | Sequence[Value]"
 Converter: TypeAlias = "Callable[[Layer], Result]"
 
 _CONVERTERS: Final[dict[str, Converter]] = {}
+_OF_COMPLEX: Final[dict[str, Converter]] = {}
 
 
 def converter(*names: str) -> Callable[[Converter], Converter]:
     """Decorator: registers a converter for operators. It returns a call's results in order."""
+    return _registering(_CONVERTERS, names)
 
+
+def complex_converter(*names: str) -> Callable[[Converter], Converter]:
+    """Decorator: registers a converter for calls of operators in which a tensor is complex. A
+    complex tensor is a real one with an axis for the two parts behind the others.
+    """
+    return _registering(_OF_COMPLEX, names)
+
+
+def _registering(
+    table: dict[str, Converter], names: Sequence[str]
+) -> Callable[[Converter], Converter]:
     def register(function: Converter) -> Converter:
         for name in names:
-            assert name not in _CONVERTERS, f"{name} has two converters"
-            _CONVERTERS[name] = function
+            assert name not in table, f"{name} has two converters"
+            table[name] = function
         return function
 
     return register
@@ -40,10 +55,20 @@ def name_of(target: Any) -> str:
     return str(target).removeprefix("aten.")
 
 
-def find(target: Any) -> Converter | None:
-    """Returns the converter for an operator of torch, None if there is none."""
+def find(target: Any, of_complex: bool = False) -> Converter | None:
+    """Returns the converter for an operator of torch, None if there is none.
+
+    A user's binding of the operator takes precedence. A custom operator without one is called back.
+    """
     name = name_of(target)
-    return _CONVERTERS.get(name) or _CONVERTERS.get(name.rpartition(".")[0])
+    if of_complex:
+        return _OF_COMPLEX.get(name) or _OF_COMPLEX.get(name.rpartition(".")[0])
+    path = str(target).rpartition(".")[0]  # "" for operators of a higher order
+    bound = bound_in_torch(path) if path else None
+    if bound is not None:
+        return lambda layer: layer.call_of(bound)
+    known = _CONVERTERS.get(name) or _CONVERTERS.get(name.rpartition(".")[0])
+    return called_back if known is None and is_custom(target) else known
 
 
 def supported() -> Iterator[str]:

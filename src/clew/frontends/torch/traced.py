@@ -13,7 +13,8 @@ import torch
 from torch import fx
 
 from clew.frontends.building import call, scalar
-from clew.frontends.torch.dtypes import check_tensor, dtype_of, to_numpy
+from clew.frontends.torch.complex_parts import in_parts, whole
+from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
 from clew.frontends.torch.layer import Value
 from clew.frontends.torch.sizes import Sizes
@@ -144,7 +145,7 @@ class Traced:
                 params.append(_parameter(importer, name, fake, taken[position]))
                 if isinstance(fake, torch.SymInt) and not taken[position].is_size:
                     sizes.number(fake.node.expr, params[-1])
-                values.setdefault(node, params[-1])
+                values.setdefault(node, in_parts(params[-1]))
             elif isinstance(fake, torch.SymInt):
                 values[node] = sizes.dim(fake) if node.users else None
             else:
@@ -171,7 +172,7 @@ def _weight(name: str, tensor: torch.Tensor, known: dict[Any, Constant]) -> Cons
 def _parameter(importer: GraphImporter, name: str, fake: Any, given: TracedInput) -> Var:
     if isinstance(fake, torch.Tensor):
         check_tensor(fake, f"input {name!r}")
-        type_ = TensorType(importer.sizes.shape(fake.shape), dtype_of(fake.dtype))
+        type_ = TensorType(importer.sizes.shape(fake.shape), given_dtype(fake.dtype))
     elif given.is_size:
         type_ = TensorType((importer.sizes.dim(fake),), "bool")
     else:
@@ -211,10 +212,11 @@ def _hint(size: Any) -> int:
 def _stored(importer: GraphImporter, value: Value, output: TracedOutput) -> Expr:
     """Returns a result as it is stored."""
     if isinstance(value, Expr):
-        if not output.order:
-            return value
-        stored = sorted(range(len(output.order)), key=lambda a: output.order[a])
-        return call("transpose", value, axes=tuple(stored))
+        if output.order:
+            stored = sorted(range(len(output.order)), key=lambda a: output.order[a])
+            parts = range(len(stored), value.tensor.rank)  # of complex numbers
+            value = call("transpose", value, axes=(*stored, *parts))
+        return whole(value, output.dtype)
     if isinstance(value, SymDim):
         return importer.scalar_of(value, "i64")
     return scalar(value, "i64")

@@ -201,3 +201,39 @@ def _inverse_types(x: Type) -> Type:
     if not is_float(source.dtype):
         raise GraphTypeError("T105", f"inverse: input is {source}, expected a float dtype")
     return source
+
+
+@register_op(
+    "cholesky",
+    host=True,
+    samples=(
+        Sample(np.array([[4, 2], [2, 3]], "f4")),
+        Sample(np.array([[[2, 0], [0, 9]], [[1, 2], [2, 1]]], "f8")),
+        Sample(f64(2, 0, 0)),
+        Sample(f32(2, 3), error="T108"),
+        Sample(f32(2), error="T102"),
+        Sample(i32(2, 2), error="T105"),
+    ),
+)
+def cholesky(x: Array) -> Array:
+    """Lower triangles `L` with `L L' = x` of positive definite `f32[..., n, n]`, of which the lower
+    triangle is read; of other matrices, all NaN.
+
+    Errors: T102, T105, T108. Source: `torch.linalg.cholesky_ex`; LAPACK's `potrf`.
+    """
+    wide = x.astype(np.float64)
+    found = np.full(wide.shape, np.nan)
+    for place in np.ndindex(*x.shape[:-2]):
+        try:
+            found[place] = np.linalg.cholesky(wide[place])
+        except np.linalg.LinAlgError:
+            continue
+    return found.astype(x.dtype)
+
+
+@cholesky.types
+def _cholesky_types(x: Type) -> Type:
+    source = _square("cholesky", x)
+    if not is_float(source.dtype):
+        raise GraphTypeError("T105", f"cholesky: input is {source}, expected a float dtype")
+    return source

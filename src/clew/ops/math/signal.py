@@ -94,6 +94,64 @@ def complex_multiply(a: Tensor, b: Tensor) -> Tensor:
     return te.compute(shape, body, "complex_multiply")
 
 
+@register_op(
+    "complex_parts",
+    host=True,
+    samples=(
+        Sample(np.array([1 + 2j, -3j], "c8")),
+        Sample(np.array(0.5 - 1j, "c16")),
+        Sample(f32(3), error="T105"),
+    ),
+)
+def complex_parts(x: Array) -> Array:
+    """Complex numbers as pairs of real ones in a last axis. All other operators take pairs.
+
+    Errors: T105.
+    """
+    real = np.dtype(f"f{x.dtype.itemsize // 2}")
+    return np.ascontiguousarray(x).view(real).reshape(*x.shape, 2)
+
+
+_REALS: Final = {"c64": "f32", "c128": "f64"}
+
+
+@complex_parts.types
+def _complex_parts_types(x: Type) -> Type:
+    source = tensor_type("complex_parts", x)
+    if source.dtype not in _REALS:
+        raise GraphTypeError("T105", f"complex_parts: {source} is not complex")
+    return TensorType((*source.shape, 2), _REALS[source.dtype])
+
+
+@register_op(
+    "complex_of",
+    host=True,
+    samples=(
+        Sample(f32(3, 2)),
+        Sample(f64(2)),
+        Sample(f32(3), error="T108"),
+        Sample(i32(2), error="T105"),
+    ),
+)
+def complex_of(x: Array) -> Array:
+    """The complex numbers of pairs of real ones in the last axis.
+
+    Errors: T105, T108.
+    """
+    return np.ascontiguousarray(x).view(f"c{x.dtype.itemsize * 2}")[..., 0]
+
+
+@complex_of.types
+def _complex_of_types(x: Type) -> Type:
+    source = tensor_type("complex_of", x)
+    if source.dtype not in _REALS.values():
+        raise GraphTypeError("T105", f"complex_of: input is {source}, expected f32 or f64")
+    if source.shape[-1:] != (2,):
+        raise GraphTypeError("T108", f"complex_of: the last axis of {source} does not have size 2")
+    complex_dtype = {real: wide for wide, real in _REALS.items()}[source.dtype]
+    return TensorType(source.shape[:-1], complex_dtype)
+
+
 # --- the discrete Fourier transform ---------------------------------------------------------------
 
 _DFT_SAMPLES = (

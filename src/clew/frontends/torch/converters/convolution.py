@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
-from clew.frontends.building import call, per_channel, reshaped
+from clew.frontends.building import call, cast, constant, per_channel, reshaped
+from clew.frontends.torch.converters.windows import (
+    adaptive_windows,
+    divisors,
+    largest_in_windows,
+    sizes_of,
+    strided_windows,
+)
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, product
@@ -119,7 +127,15 @@ def max_pool(layer: Layer) -> Result:
 
 def _max_pool_3d(layer: Layer, x: Expr, attrs: dict[str, Any], with_places: bool) -> Result:
     if with_places and layer.is_used(1):
-        raise layer.unsupported("places in three dimensions")
+        windows = [
+            strided_windows(*rest)
+            for rest in zip(
+                *sizes_of(layer, x, layer.result(), 3), attrs["kernel"], attrs["strides"],
+                attrs["padding"][:3], attrs["dilation"], strict=True,
+            )
+        ]  # fmt: skip
+        values, places = largest_in_windows(x, windows)
+        return [layer.shaped(values), layer.shaped(places, 1)]
     found = _planes(layer, x, attrs, "nn.max_pool2d")
     return [found, layer.filled(0, 1)] if with_places else found
 
@@ -155,23 +171,49 @@ def avg_pool(layer: Layer) -> Result:
     x, attrs = layer.tensor(), _window(layer, rank)
     attrs["count_include_pad"] = layer.flag("count_include_pad", True)
     divisor = layer.get("divisor_override")
+    padded = any(attrs["padding"]) or attrs["ceil_mode"]
+    if attrs["ceil_mode"] or (rank == 3 and padded and not attrs["count_include_pad"]):
+        return _uneven_avg_pool(layer, x, attrs, divisor)
     if divisor is not None:
         attrs["count_include_pad"] = True
     if rank == 3:
-        padded = any(attrs["padding"]) or attrs["ceil_mode"]
-        if (padded and not attrs["count_include_pad"]) or attrs["ceil_mode"]:
-            raise layer.unsupported("windows over the edge in three dimensions")
         found: Expr = _planes(layer, x, attrs, "nn.avg_pool2d")
     else:
         image, added = _as_image(x, rank)
         attrs = _over_images(attrs) if added else attrs
         found = layer.shaped(call("nn.avg_pool2d", image, **attrs))
     if divisor is not None:
-        if attrs["ceil_mode"]:
-            raise layer.unsupported("divisor_override with ceil_mode")
         count = product(attrs["kernel"])
         found = call("multiply", found, layer.scalar(count / divisor, found))
     return found
+
+
+def _uneven_avg_pool(layer: Layer, x: Expr, attrs: dict[str, Any], divisor: int | None) -> Expr:
+    """Returns means of windows that differ in size: sums of a padded image, divided by window."""
+    kernel, strides = attrs["kernel"], attrs["strides"]
+    rank = len(kernel)
+    before = attrs["padding"][:rank]
+    sizes, counts = sizes_of(layer, x, layer.result(), rank)
+    include = attrs["count_include_pad"]
+    by_window = divisors(sizes, counts, kernel, strides, before, include, divisor)
+    # Windows may reach beyond the padding, or leave a rest of it.
+    after = [
+        (c - 1) * s + k - size - p
+        for c, s, k, size, p in zip(counts, strides, kernel, sizes, before, strict=True)
+    ]
+    none = (0,) * (x.tensor.rank - rank)
+    dtype = x.tensor.dtype
+    wide = cast(x, "f32") if dtype in ("f16", "bf16") else x
+    wide = call("pad", wide, pads=(*none, *before, *none, *after), mode="constant", value=0.0)
+    plain = {"kernel": kernel, "strides": strides, "padding": (0,) * (2 * rank)}
+    if rank == 3:
+        means = _planes(layer, wide, plain, "nn.avg_pool2d")
+    else:
+        image, added = _as_image(wide, rank)
+        means = call("nn.avg_pool2d", image, **(_over_images(plain) if added else plain))
+    means = reshaped(means, layer.result().shape)
+    scale = constant(math.prod(kernel) / by_window)
+    return layer.to_result(call("multiply", means, cast(scale, means.tensor.dtype)))
 
 
 @converter(
@@ -184,6 +226,8 @@ def avg_pool(layer: Layer) -> Result:
 def adaptive_avg_pool(layer: Layer) -> Result:
     """The mean of windows that divide the image: one axis after another."""
     x, rank = layer.tensor(), _pool_rank(layer)
+    # Half precision would be rounded after each axis.
+    x = cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
     wanted = layer.result().shape[-rank:]
     first = x.tensor.rank - rank
     if all(w == 1 for w in wanted):
@@ -215,12 +259,17 @@ def _adaptive(layer: Layer, x: Expr, axis: int, out: Dim) -> Expr:
     return call("concatenate", *pieces, axis=axis)
 
 
-@converter("adaptive_max_pool1d", "adaptive_max_pool2d")
+@converter("adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d")
 def adaptive_max_pool(layer: Layer) -> Result:
-    """The largest element of windows that divide the image."""
-    if layer.is_used(1):
-        raise layer.unsupported("places")
+    """The largest element of windows that divide the image, and its place."""
     x, rank = layer.tensor(), _pool_rank(layer)
+    if layer.is_used(1):
+        if 0 in layer.result().shape:
+            return [layer.filled(0), layer.filled(0, 1)]
+        pairs = zip(*sizes_of(layer, x, layer.result(), rank), strict=True)
+        windows = [adaptive_windows(*pair) for pair in pairs]
+        values, places = largest_in_windows(x, windows)
+        return [layer.shaped(values), layer.shaped(places, 1)]
     wanted = layer.result().shape[-rank:]
     first = x.tensor.rank - rank
     for axis, out in enumerate(wanted, first):
@@ -239,25 +288,32 @@ def adaptive_max_pool(layer: Layer) -> Result:
 # --- resampling -----------------------------------------------------------------------------------
 
 
+# Scales of the overloads that take sizes, one for each axis.
+_SCALES: Final = ("scales", "scales_d", "scales_h", "scales_w")
+
+
 def _resized(layer: Layer, mode: str, coordinates: str, rounding: str = "floor") -> Expr:
     x, wanted = layer.tensor("input" if "input" in layer.arguments else "self"), layer.result()
-    rank = wanted.rank - 2
     scales: tuple[float, ...] = ()
     given = layer.get("scale_factors")
-    if isinstance(given, (list, tuple)) and all(isinstance(v, (int, float)) for v in given):
-        scales = tuple(float(v) for v in given)
+    if given is None:
+        given = [layer.arguments[n] for n in _SCALES if n in layer.arguments]
+    if len(given) == wanted.rank - 2 and all(isinstance(v, (int, float)) for v in given):
+        scales = (1.0, 1.0, *map(float, given))
     attrs: dict[str, Any] = {"scales": scales} if scales else {}
     if "_aa" in layer.op:
+        if layer.flag("align_corners"):
+            raise layer.unsupported("align_corners together with antialias")
         attrs["antialias"] = True
+        attrs["exclude_outside"] = True  # unlike ONNX, torch leaves the edge element single
         attrs["cubic_a"] = -0.5
     return call(
         "resize",
         x,
-        shape=wanted.shape[2:],
+        shape=(*x.tensor.shape[:2], *wanted.shape[2:]),
         mode=mode,
         coordinates=coordinates,
         rounding=rounding,
-        axes=tuple(range(2, 2 + rank)),
         **attrs,
     )
 

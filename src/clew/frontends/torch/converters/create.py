@@ -125,4 +125,4 @@ def item(layer: Layer) -> Result:
         x = cast(x, "i64")
         if value.node.expr.is_Symbol:
             layer.importer.sizes.number(value.node.expr, x)
-    return x
+    return cast(x, "f64") if isinstance(value, torch.SymFloat) else x

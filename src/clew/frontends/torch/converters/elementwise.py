@@ -17,6 +17,11 @@ _FLOATS: Final = PROMOTION.INT_TO_FLOAT
 _BOOLS: Final = PROMOTION.ALWAYS_BOOL
 
 
+def wide(x: Expr) -> Expr:
+    """Returns half precision as f32, for several operators in a row, each of which would round."""
+    return cast(x, "f32") if x.tensor.dtype in ("f16", "bf16") else x
+
+
 def _unary(op: str, kind: PROMOTION = PROMOTION.DEFAULT) -> Converter:
     def convert(layer: Layer) -> Result:
         return layer.to_result(call(op, *layer.promoted("self", kind=kind)))
@@ -35,14 +40,25 @@ def _binary(op: str, kind: PROMOTION = PROMOTION.DEFAULT, of_truths: str = "") -
 
 for _name, _op in {
     "abs": "abs",
-    "ceil": "ceil",
-    "floor": "floor",
     "neg": "negative",
-    "sign": "sign",
-    "trunc": "trunc",
     "relu": "nn.relu",
 }.items():
     converter(_name)(_unary(_op))
+converter("sign")(
+    lambda layer: layer.tensor() if layer.type().dtype == "bool" else call("sign", layer.tensor())
+)
+for _name in ("ceil", "floor", "trunc"):
+    converter(_name)(
+        lambda layer, name=_name: _whole(layer, name)  # type: ignore[misc]
+    )
+
+
+def _whole(layer: Layer, name: str) -> Result:
+    """Returns a rounded number; integers are whole."""
+    x = layer.tensor()
+    return call(name, x) if is_float(x.tensor.dtype) else x
+
+
 for _name, _op in {
     "acos": "acos",
     "acosh": "acosh",
@@ -240,7 +256,7 @@ def power(layer: Layer) -> Result:
 @converter("log2", "log10")
 def log_of_base(layer: Layer) -> Result:
     """Logarithms to the bases 2 and 10."""
-    (x,) = layer.promoted("self", kind=_FLOATS)
+    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
     base = 2.0 if layer.op.startswith("log2") else 10.0
     return layer.to_result(call("multiply", call("log", x), layer.scalar(1 / math.log(base), x)))
 
@@ -248,7 +264,7 @@ def log_of_base(layer: Layer) -> Result:
 @converter("exp2")
 def exp2(layer: Layer) -> Result:
     """Powers of two."""
-    (x,) = layer.promoted("self", kind=_FLOATS)
+    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
     return layer.to_result(call("exp", call("multiply", x, layer.scalar(math.log(2), x))))
 
 
@@ -318,7 +334,7 @@ def _negative(x: Expr) -> Expr:
 @converter("expm1")
 def expm1(layer: Layer) -> Result:
     """`exp(x) - 1`; near 0 by way of tanh, which loses no digits there."""
-    (x,) = layer.promoted("self", kind=_FLOATS)
+    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
     dtype = x.tensor.dtype
     half = call("tanh", call("multiply", x, scalar(0.5, dtype)))
     one = scalar(1, dtype)
@@ -330,7 +346,7 @@ def expm1(layer: Layer) -> Result:
 @converter("log1p")
 def log1p(layer: Layer) -> Result:
     """`log(1 + x)`; near 0 by way of atanh, which loses no digits there."""
-    (x,) = layer.promoted("self", kind=_FLOATS)
+    (x,) = map(wide, layer.promoted("self", kind=_FLOATS))
     dtype = x.tensor.dtype
     one, two = scalar(1, dtype), scalar(2, dtype)
     ratio = call("divide", x, call("add", two, x))
@@ -360,8 +376,11 @@ def clamp(layer: Layer) -> Result:
     plain = all(isinstance(v, (int, float)) for v in values.values())
     if plain and is_float(x.tensor.dtype):
         return layer.to_result(call("clip", x, min=values.get(low), max=values.get(high)))
+    ops = ("maximum", "minimum")
+    if x.tensor.dtype == "bool":
+        ops = ("logical_or", "logical_and")
     for name, limit in zip(given, limits, strict=True):
-        x = call("maximum" if name == low else "minimum", x, limit)
+        x = call(ops[0] if name == low else ops[1], x, limit)
     return layer.to_result(x)
 
 

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from clew.frontends.building import call, cast, fields, reshaped, scalar
-from clew.frontends.torch.converters.movement import bound, joined, sliced
+from clew.frontends.torch.converters.linalg import norm_of
+from clew.frontends.torch.converters.movement import (
+    bound,
+    in_memory,
+    joined,
+    sliced,
+    strided_places,
+)
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim, SymDim, product
 from clew.ir.expr import Expr
+from clew.ir.types import is_float
+from clew.ops.common import broadcast_shapes
+from clew.te.interpret import identity_of
 
 
 @converter("embedding")
@@ -32,6 +43,8 @@ def index_select(layer: Layer) -> Result:
 def gather(layer: Layer) -> Result:
     """For each index, the element at the same position with the index on one axis."""
     x, index = layer.tensor(), layer.tensor("index")
+    if 0 in layer.result().shape:
+        return layer.filled(0)
     if x.tensor.rank == 0 or index.tensor.rank == 0:
         flat = reshaped(x, (x.tensor.size,))
         found = call("gather", flat, reshaped(index, (index.tensor.size,)), axis=0)
@@ -152,8 +165,9 @@ def index_put(layer: Layer) -> Result:
     return call("transpose", found, axes=tuple(order.index(a) for a in range(len(order))))
 
 
-_REDUCTIONS = {
-    "sum": "add", "prod": "mul", "amax": "max", "amin": "min", "add": "add", "multiply": "mul",
+_REDUCTIONS: Final = {
+    "sum": "add", "mean": "mean", "prod": "mul", "amax": "max", "amin": "min", "add": "add",
+    "multiply": "mul",
 }  # fmt: skip
 
 
@@ -163,25 +177,67 @@ def scatter(layer: Layer) -> Result:
     x, places = layer.tensor(), layer.tensor("index")
     mode = "add" if layer.op.startswith("scatter_add") else "none"
     if layer.has("reduce"):
-        wanted = str(layer["reduce"])
-        if wanted not in _REDUCTIONS or not layer.flag("include_self", True):
-            raise layer.unsupported(f"reduce={wanted!r}, include_self={layer.get('include_self')}")
-        mode = _REDUCTIONS[wanted]
+        mode = _REDUCTIONS[str(layer["reduce"])]
+    if 0 in places.tensor.shape:
+        return x
     name = "src" if "src" in layer.arguments else "value"
     value = layer.importer.as_dtype(layer[name], x.tensor.dtype)
     shape = places.tensor.shape
-    rank = len(shape)
-    if x.tensor.rank == 0:
-        flat = call(
-            "scatter_elements", reshaped(x, (1,)), reshaped(places, (1,)), reshaped(value, (1,)),
-            axis=0, reduction=mode,
-        )  # fmt: skip
-        return reshaped(flat, ())
+    include = layer.flag("include_self", True)
+    if x.tensor.rank == 0 or not shape:
+        # One place, or a vector of places in a scalar.
+        many = (places.tensor.size,)
+        lone = reshaped(x, (x.tensor.size,))
+        places = reshaped(places, many)
+        value = call("broadcast_to", reshaped(value, (value.tensor.size,)), shape=many)
+        return reshaped(_scattered(lone, places, value, 0, mode, include), x.tensor.shape)
     if value.tensor.rank == 0:
         value = call("broadcast_to", value, shape=shape)
-    for axis in range(rank):
+    for axis in range(len(shape)):
         value = sliced(value, axis, 0, shape[axis])
-    return call("scatter_elements", x, places, value, axis=layer.axis(), reduction=mode)
+    return _scattered(x, places, value, layer.axis(), mode, include)
+
+
+@converter("index_reduce")
+def index_reduce(layer: Layer) -> Result:
+    """Slices combined with those of one axis by index."""
+    x, index, source = layer.tensor(), layer.tensor("index"), layer.tensor("source")
+    if 0 in index.tensor.shape:
+        return x
+    axis = layer.axis()
+    shape = x.tensor.shape
+    x = x if shape else reshaped(x, (1,))
+    source = source if source.tensor.rank else reshaped(source, (1,))
+    places = reshaped(index, (index.tensor.size, *(1,) * (x.tensor.rank - axis - 1)))
+    places = call("broadcast_to", places, shape=source.tensor.shape)
+    mode, include = _REDUCTIONS[str(layer["reduce"])], layer.flag("include_self", True)
+    return reshaped(_scattered(x, places, source, axis, mode, include), shape)
+
+
+_NEUTRAL: Final = {"add": "sum", "mean": "sum", "mul": "prod", "max": "max", "min": "min"}
+
+
+def _scattered(x: Expr, places: Expr, value: Expr, axis: int, mode: str, include: bool) -> Expr:
+    """Returns `x` with updates along an axis. Without `include`, the elements that they meet do not
+    take part. A mean is the sum over the number of updates.
+    """
+    dtype = x.tensor.dtype
+    start = x
+    ones = call("broadcast_to", scalar(1, "i64"), shape=places.tensor.shape)
+    none = call("broadcast_to", scalar(0, "i64"), shape=x.tensor.shape)
+    count = call("scatter_elements", none, places, ones, axis=axis, reduction="add")
+    if not include and mode != "none":
+        met = call("greater", count, scalar(0, "i64"))
+        start = call("where", met, scalar(identity_of(_NEUTRAL[mode], dtype), dtype), x)
+    if mode != "mean":
+        return call("scatter_elements", start, places, value, axis=axis, reduction=mode)
+    total = call("scatter_elements", start, places, value, axis=axis, reduction="add")
+    number: Expr = call("add", count, scalar(1, "i64")) if include else count
+    number = cast(call("maximum", number, scalar(1, "i64")), dtype)
+    if is_float(dtype):
+        return call("divide", total, number)
+    rest = call("floor_mod", total, number)
+    return call("divide", call("subtract", total, rest), number)
 
 
 @converter("masked_scatter")
@@ -211,6 +267,42 @@ def select_scatter(layer: Layer) -> Result:
     shape = source.tensor.shape
     row = reshaped(source, (*shape[:axis], 1, *shape[axis:]))
     return _replaced(x, cast(row, x.tensor.dtype), axis, start, start + 1)
+
+
+@converter("as_strided_scatter")
+def as_strided_scatter(layer: Layer) -> Result:
+    """Elements replaced by their places in memory."""
+    flat, order = in_memory(layer)
+    source = cast(layer.tensor("src"), flat.tensor.dtype)
+    size = source.tensor.size
+    places = reshaped(strided_places(layer), (size, 1))
+    found: Expr = call("scatter_nd", flat, places, reshaped(source, (size,)))
+    shape = layer.type().shape
+    found = reshaped(found, tuple(shape[a] for a in order))
+    back = tuple(order.index(a) for a in range(len(order)))
+    return found if order == sorted(order) else call("transpose", found, axes=back)
+
+
+@converter("diagonal_scatter")
+def diagonal_scatter(layer: Layer) -> Result:
+    """The elements of a diagonal replaced."""
+    x, source, offset = layer.tensor(), layer.tensor("src"), layer.integer("offset", 0)
+    first, second = layer.axis("dim1"), layer.axis("dim2")
+    length = source.tensor.shape[-1]
+    if length == 0:
+        return x
+    order = [first, second, *(a for a in range(x.tensor.rank) if a not in (first, second))]
+    moved = call("transpose", x, axes=tuple(order))
+    columns = []
+    for start in (max(-offset, 0), max(offset, 0)):
+        steps = call("arange", start=0, stop=length, step=1, dtype="i64")
+        columns.append(reshaped(call("add", steps, scalar(start, "i64")), (length, 1)))
+    last = source.tensor.rank - 1
+    rows = cast(source, x.tensor.dtype)
+    if last:
+        rows = call("transpose", rows, axes=(last, *range(last)))
+    found = call("scatter_nd", moved, joined(columns, 1), rows)
+    return call("transpose", found, axes=tuple(order.index(a) for a in range(len(order))))
 
 
 @converter("slice_scatter")
@@ -257,6 +349,97 @@ def nonzero(layer: Layer) -> Result:
     x = layer.tensor()
     found = call("nonzero", x)
     return call("transpose", found, axes=(1, 0))
+
+
+@converter("nonzero_static")
+def nonzero_static(layer: Layer) -> Result:
+    """As many places of elements that are not zero as are asked for, filled up."""
+    x, rows = layer.tensor(), layer.integer("size")
+    value = layer.importer.as_dtype(layer.get("fill_value", -1), "i64")
+    if x.tensor.rank == 0 or 0 in layer.result().shape or 0 in layer.type().shape:
+        if x.tensor.rank:
+            return layer.filled(layer.get("fill_value", -1))
+        return layer.filled(0)
+    size = product(x.tensor.shape)
+    holds = call("not_equal", x, scalar(0, x.tensor.dtype)) if x.tensor.dtype != "bool" else x
+    number = cast(reshaped(holds, (size,)), "i64")
+    places = call("cumsum", number, axis=0, exclusive=True)
+    # Elements that are zero, and those beyond the last row, go to a row that is cut off.
+    wanted = call("where", reshaped(holds, (size,)), places, scalar(rows, "i64"))
+    wanted = call("minimum", wanted, scalar(rows, "i64"))
+    columns = []
+    for axis, length in enumerate(x.tensor.shape):
+        steps: Expr = call("arange", start=0, stop=length, step=1, dtype="i64")
+        steps = reshaped(steps, (length, *(1,) * (x.tensor.rank - axis - 1)))
+        columns.append(reshaped(call("broadcast_to", steps, shape=x.tensor.shape), (size, 1)))
+    start = call("broadcast_to", value, shape=(rows + 1, x.tensor.rank))
+    found = call("scatter_nd", start, reshaped(wanted, (size, 1)), joined(columns, 1))
+    return sliced(found, 0, 0, rows)
+
+
+@converter("put")
+def put(layer: Layer) -> Result:
+    """Elements written, or added, by their places in the flattened tensor."""
+    x, index = layer.tensor(), layer.tensor("index")
+    size = index.tensor.size
+    flat = reshaped(x, (product(x.tensor.shape),))
+    if size == 0:
+        return x
+    mode = "add" if layer.flag("accumulate") else "none"
+    places, source = reshaped(index, (size, 1)), reshaped(layer.tensor("source"), (size,))
+    return reshaped(call("scatter_nd", flat, places, source, reduction=mode), x.tensor.shape)
+
+
+@converter("repeat_interleave.Tensor")
+def repeat_interleave(layer: Layer) -> Result:
+    """Each index as often as asked: for each place, the number of indices that are used up."""
+    repeats = cast(layer.tensor("repeats"), "i64")
+    count = repeats.tensor.shape[0]
+    upto = call("cumsum", repeats, axis=0)
+    if layer.has("output_size"):
+        total = layer.dim("output_size")
+    else:
+        room = call("room", call("sum", repeats, axes=(0,), keepdims=False))
+        total = room.tensor.shape[0]
+        _learn_count(layer, total, room)
+    places = call("arange", start=0, stop=total, step=1, dtype="i64")
+    used = call("less_equal", reshaped(upto, (1, count)), reshaped(places, (total, 1)))
+    found = call("sum", cast(used, "i64"), axes=(1,), keepdims=False)
+    return layer.to_result(found)
+
+
+@converter("embedding_renorm")
+def embedding_renorm(layer: Layer) -> Result:
+    """Rows that are looked up scaled down to a norm."""
+    x, index = layer.tensor(), layer.tensor("indices")
+    most, order = float(layer.number("max_norm")), float(layer.number("norm_type"))
+    size = index.tensor.size
+    dtype = x.tensor.dtype
+    norms = norm_of(x, order, (1,), True)
+    small = call("add", norms, scalar(1e-7, dtype))
+    scaled = call("multiply", x, call("divide", scalar(most, dtype), small))
+    none = call("broadcast_to", scalar(False, "bool"), shape=(x.tensor.shape[0],))
+    met = call("broadcast_to", scalar(True, "bool"), shape=(size,))
+    used = call("scatter_nd", none, reshaped(index, (size, 1)), met)
+    large = call("greater", norms, scalar(most, dtype))
+    return call(
+        "where", call("logical_and", large, reshaped(used, (x.tensor.shape[0], 1))), scaled, x
+    )
+
+
+@converter("masked_select")
+def masked_select(layer: Layer) -> Result:
+    """The elements where a mask holds, in a row."""
+    x, mask = layer.tensor(), layer.tensor("mask")
+    shape = broadcast_shapes("masked_select", x.tensor.shape, mask.tensor.shape)
+    size = product(shape)
+    flat, holds = (
+        reshaped(e if e.tensor.shape == shape else call("broadcast_to", e, shape=shape), (size,))
+        for e in (x, mask)
+    )
+    found = call("compress", flat, holds, axis=0)
+    _learn_count(layer, found.tensor.shape[0], found)
+    return found
 
 
 @converter("topk")
@@ -337,5 +520,4 @@ def embedding_bag(layer: Layer) -> Result:
                 axes=(1,),
             )
             found = call("divide", found, call("maximum", sizes, scalar(1, dtype)))
-    none = scalar(0, "i64")
-    return [found, none, none, none]
+    return [found, *(layer.filled(0, n) for n in range(1, len(layer.fakes)))]

@@ -178,7 +178,7 @@ def split(layer: Layer) -> Result:
     return fields(call("split", x, sizes=sizes, axis=axis), len(sizes))
 
 
-@converter("unbind")
+@converter("unbind", "unbind_copy")
 def unbind(layer: Layer) -> Result:
     """All slices of an axis, without it."""
     x, axis = layer.tensor(), layer.axis()
@@ -307,9 +307,16 @@ def triangle(layer: Layer) -> Result:
 @converter("as_strided", "as_strided_copy")
 def as_strided(layer: Layer) -> Result:
     """Elements by their places in memory, which is known for tensors without gaps."""
+    flat, _ = in_memory(layer)
+    return call("gather", flat, strided_places(layer), axis=0)
+
+
+def in_memory(layer: Layer) -> tuple[Expr, list[int]]:
+    """Returns the elements of `self` in the order in which torch holds them, and that of the axes.
+
+    Errors: U063 if there are gaps between them.
+    """
     x, fake = layer.tensor(), layer.fake("self")
-    shape, strides = layer.dims("size"), layer.dims("stride")
-    start = layer.dim("storage_offset", 0)
     order = sorted(range(fake.dim()), key=lambda a: (-fake.stride(a), a))
     held = 1
     for axis in reversed(order):
@@ -318,14 +325,20 @@ def as_strided(layer: Layer) -> Result:
         held *= fake.shape[axis]
     if order != list(range(len(order))):
         x = call("transpose", x, axes=tuple(order))
-    flat = reshaped(x, (product(x.tensor.shape),))
+    return reshaped(x, (product(x.tensor.shape),)), order
+
+
+def strided_places(layer: Layer) -> Expr:
+    """Returns the places in memory of the elements that sizes and strides name."""
+    shape, strides = layer.dims("size"), layer.dims("stride")
+    start = layer.dim("storage_offset", 0)
     place: Expr = layer.importer.scalar_of(start, "i64")
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         steps = call("arange", start=0, stop=size, step=1, dtype="i64")
         if stride != 1:
             steps = call("multiply", steps, layer.importer.scalar_of(stride, "i64"))
         place = call("add", place, reshaped(steps, (size, *(1,) * (len(shape) - axis - 1))))
-    return call("gather", flat, place, axis=0)
+    return place
 
 
 @converter("unfold")

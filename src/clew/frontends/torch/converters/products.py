@@ -47,9 +47,15 @@ def _scaled(layer: Layer, x: Expr, name: str) -> Expr:
 
 @converter("addmm", "baddbmm", "addbmm", "addmv")
 def add_product(layer: Layer) -> Result:
-    """`beta * self + alpha * (a @ b)`."""
+    """`beta * self + alpha * (a @ b)`; the products of a batch are added up for `addbmm`."""
     names = list(layer.arguments)
-    found = product_of(layer.tensor(names[1]), layer.tensor(names[2]))
+    factors = [layer.tensor(n) for n in names[1:3]]
+    batch = layer.op.startswith("addbmm")
+    if batch and layer.result().dtype in ("f16", "bf16"):
+        factors = [cast(x, "f32") for x in factors]
+    found: Expr = product_of(*factors)
+    if batch:
+        found = call("sum", found, axes=(0,), keepdims=False)
     found = _scaled(layer, cast(found, layer.result().dtype), "alpha")
     beta = layer.get("beta", 1)
     if isinstance(beta, (int, float)) and beta == 0:

@@ -206,7 +206,7 @@ def unique(layer: Layer) -> Result:
 
 def _distinct(layer: Layer, values: Expr, inverse: Expr, counts: Expr) -> list[Expr]:
     """Returns the results that are asked for; torch leaves the others empty."""
-    empty = [layer.fakes[n].shape == (0,) for n in (1, 2)]
+    empty = [layer.result(n).shape == (0,) for n in (1, 2)]
     return [
         values,
         layer.filled(0, 1) if empty[0] else layer.shaped(inverse, 1),
@@ -293,7 +293,7 @@ def bincount(layer: Layer) -> Result:
     size = x.tensor.shape[0]
     if size == 0:
         return layer.filled(0)
-    dtype = layer.result().dtype if not layer.has("weights") else layer.type("weights").dtype
+    dtype = layer.type("weights").dtype if layer.has("weights") else "i64"
     dtype = dtype if dtype in ("i64", "f32", "f64") else "f64"
     top = call("add", call("max", x, axes=(0,), keepdims=False), scalar(1, "i64"))
     room = call("room", call("maximum", top, scalar(least, "i64")))

@@ -1,0 +1,278 @@
+"""Functions of analysis: error and gamma functions, and elementwise operators near the bits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND as PROMOTION
+
+from clew.frontends.building import call, cast, reshaped, scalar
+from clew.frontends.torch.layer import Layer
+from clew.frontends.torch.registry import Converter, Result, converter
+from clew.ir.expr import Expr
+from clew.ir.types import is_float
+
+_FLOATS: Final = PROMOTION.INT_TO_FLOAT
+
+
+class _F64:
+    """Arithmetic on f64 expressions and numbers."""
+
+    def __init__(self, expr: Expr) -> None:
+        self.expr = expr
+
+    @staticmethod
+    def of(value: _F64 | float) -> Expr:
+        return value.expr if isinstance(value, _F64) else scalar(value, "f64")
+
+    def _with(self, op: str, *others: _F64 | float) -> _F64:
+        return _F64(call(op, self.expr, *map(self.of, others)))
+
+    def __add__(self, other: _F64 | float) -> _F64:
+        return self._with("add", other)
+
+    def __sub__(self, other: _F64 | float) -> _F64:
+        return self._with("subtract", other)
+
+    def __mul__(self, other: _F64 | float) -> _F64:
+        return self._with("multiply", other)
+
+    def __truediv__(self, other: _F64 | float) -> _F64:
+        return self._with("divide", other)
+
+    def __lt__(self, other: _F64 | float) -> Expr:
+        return self._with("less", other).expr
+
+    def __getattr__(self, op: str) -> Callable[..., _F64]:
+        return lambda *others: self._with(op, *others)
+
+
+def _chosen(condition: Expr, a: _F64 | float, b: _F64 | float) -> _F64:
+    return _F64(call("where", condition, _F64.of(a), _F64.of(b)))
+
+
+def _polynomial(x: _F64, coefficients: Sequence[float]) -> _F64:
+    """Returns a polynomial; the coefficient of the highest power comes first."""
+    found = x * 0.0 + coefficients[0]
+    for c in coefficients[1:]:
+        found = found * x + c
+    return found
+
+
+def _in_f64(function: Callable[[_F64], _F64]) -> Converter:
+    def convert(layer: Layer) -> Result:
+        (x,) = layer.promoted("self", kind=_FLOATS)
+        return layer.to_result(function(_F64(cast(x, "f64"))).expr)
+
+    return convert
+
+
+def erfc(x: _F64) -> _F64:
+    """`1 - erf(x)`; from 2.5 on, Laplace's continued fraction, which keeps small results."""
+    far = x.maximum(2.5)
+    fraction = far
+    for n in range(24, 0, -1):
+        fraction = far + fraction.reciprocal() * (n / 2)
+    tail = (far * far * -1.0).exp() / fraction * (1 / math.sqrt(math.pi))
+    return _chosen(x < 2.5, x.erf() * -1.0 + 1.0, tail)
+
+
+def erfinv(x: _F64) -> _F64:
+    """Giles's approximation (GPU Computing Gems, 2011), and two of Newton's steps."""
+    w = ((x * -1.0 + 1.0) * (x + 1.0)).log() * -1.0
+    near = _polynomial(w - 2.5, (
+        2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
+        -0.00125372503, -0.00417768164, 0.246640727, 1.50140941,
+    ))  # fmt: skip
+    far = _polynomial(w.maximum(0.0).sqrt() - 3.0, (
+        -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
+        -0.0076224613, 0.00943887047, 1.00167406, 2.83297682,
+    ))  # fmt: skip
+    y = _chosen(w < 5.0, near, far) * x
+    for _ in range(2):
+        slope = (y * y * -1.0).exp() * (2 / math.sqrt(math.pi))
+        y = y - (y.erf() - x) / slope
+    edge = x.abs().equal(1.0).expr
+    return _chosen(edge, x * math.inf, y)
+
+
+_SHIFT: Final = 10
+
+
+def lgamma(x: _F64) -> _F64:
+    """Stirling's series beyond 10, the recurrence up to it, and the reflection below 1/2."""
+    low = x < 0.5
+    z = _chosen(low, x * -1.0 + 1.0, x)
+    short = z < float(_SHIFT)
+    factors = z
+    for n in range(1, _SHIFT):
+        factors = factors * (z + float(n))
+    far = _chosen(short, z + float(_SHIFT), z)
+    one = far.reciprocal()
+    series = _polynomial(
+        one * one, (1 / 156, -691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12)
+    )
+    found = (far - 0.5) * far.log() - far + 0.5 * math.log(2 * math.pi) + series * one
+    found = found - _chosen(short, factors.log(), 0.0)
+    # The sine's argument is reduced first: it keeps its digits for large numbers.
+    rest = x - x.floor()
+    sine = (rest * math.pi).sin().abs()
+    reflected = sine.log() * -1.0 + math.log(math.pi) - found
+    found = _chosen(low, reflected, found)
+    return _chosen(x.abs().equal(math.inf).expr, math.inf, found)
+
+
+def digamma(x: _F64) -> _F64:
+    """The derivative of `lgamma`, by the derivatives of its three parts."""
+    low = x < 0.5
+    z = _chosen(low, x * -1.0 + 1.0, x)
+    short = z < float(_SHIFT)
+    steps = z.reciprocal()
+    for n in range(1, _SHIFT):
+        steps = steps + (z + float(n)).reciprocal()
+    far = _chosen(short, z + float(_SHIFT), z)
+    one = far.reciprocal()
+    square = one * one
+    series = _polynomial(
+        square, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12)
+    )
+    found = far.log() - one * 0.5 - series * square - _chosen(short, steps, 0.0)
+    angle = (x - x.floor()) * math.pi
+    found = _chosen(low, found - angle.cos() / angle.sin() * math.pi, found)
+    pole = _F64(call("logical_and", low, x.equal(x.floor()).expr)).expr
+    zero = x.equal(0.0).expr
+    signed = x.reciprocal() * -1.0
+    return _chosen(pole, _chosen(zero, signed, math.nan), found)
+
+
+for _name, _function in {
+    "erfc": erfc,
+    "erfinv": erfinv,
+    "lgamma": lgamma,
+    "digamma": digamma,
+}.items():
+    converter(_name)(_in_f64(_function))
+
+
+# --- elementwise operators near the bits ----------------------------------------------------------
+
+
+def is_negative(x: Expr) -> Expr:
+    """Whether the sign bit is set, also of a negative zero."""
+    dtype = x.tensor.dtype
+    if not is_float(dtype):
+        return call("less", x, scalar(0, dtype))
+    wide = cast(x, "f32") if dtype in ("f16", "bf16") else x
+    integer = "i64" if wide.tensor.dtype == "f64" else "i32"
+    return call("less", call("bitcast", wide, dtype=integer), scalar(0, integer))
+
+
+@converter("signbit")
+def signbit(layer: Layer) -> Result:
+    """Whether the sign bit is set."""
+    x = layer.tensor()
+    if x.tensor.dtype in ("bool", "u8"):
+        return layer.filled(False)
+    return is_negative(x)
+
+
+@converter("copysign")
+def copysign(layer: Layer) -> Result:
+    """The size of `self` with the sign of `other`."""
+    a, b = layer.promoted("self", "other", kind=_FLOATS)
+    size = call("abs", a)
+    return layer.to_result(call("where", is_negative(b), call("negative", size), size))
+
+
+@converter("fmax", "fmin")
+def extreme_of_numbers(layer: Layer) -> Result:
+    """The larger or smaller; of a number and a NaN, the number."""
+    a, b = layer.promoted("self", "other")
+    if a.tensor.dtype == "bool":
+        op = "logical_or" if layer.op.startswith("fmax") else "logical_and"
+        return call(op, a, b)
+    found = call("maximum" if layer.op.startswith("fmax") else "minimum", a, b)
+    if is_float(a.tensor.dtype):
+        found = call("where", call("isnan", b), a, found)
+        found = call("where", call("isnan", a), b, found)
+    return layer.to_result(found)
+
+
+@converter("hypot")
+def hypot(layer: Layer) -> Result:
+    """The length of the vector (self, other), without overflow."""
+    a, b = (call("abs", x) for x in layer.promoted("self", "other"))
+    dtype = a.tensor.dtype
+    most, least = call("maximum", a, b), call("minimum", a, b)
+    zero = call("equal", most, scalar(0, dtype))
+    ratio = call("divide", least, call("where", zero, scalar(1, dtype), most))
+    square = call("add", call("multiply", ratio, ratio), scalar(1, dtype))
+    found = call("multiply", most, call("sqrt", square))
+    endless = call("logical_or", call("isinf", a), call("isinf", b))
+    return layer.to_result(call("where", endless, scalar(math.inf, dtype), found))
+
+
+@converter("ldexp")
+def ldexp(layer: Layer) -> Result:
+    """`self * 2 ** other`."""
+    wanted = layer.result().dtype
+    wide = "f64" if wanted == "f64" else "f32"
+    two = call("power", scalar(2, wide), cast(layer.tensor("other"), wide))
+    return layer.to_result(call("multiply", cast(layer.tensor(), wide), two))
+
+
+@converter("nextafter")
+def nextafter(layer: Layer) -> Result:
+    """The next number in the direction of another: one step of the bits."""
+    a, b = layer.promoted("self", "other")
+    dtype = a.tensor.dtype
+    if dtype not in ("f32", "f64"):
+        raise layer.unsupported(f"numbers of {dtype}")
+    integer = "i64" if dtype == "f64" else "i32"
+    bits = call("bitcast", a, dtype=integer)
+    one = scalar(1, integer)
+    grows = call("equal", call("less", a, b), call("greater", a, scalar(0, dtype)))
+    step = call("where", grows, call("add", bits, one), call("subtract", bits, one))
+    moved = call("bitcast", step, dtype=dtype)
+    least = scalar(5e-324 if dtype == "f64" else 1e-45, dtype)
+    from_zero = call("where", is_negative(b), call("negative", least), least)
+    moved = call("where", call("equal", a, scalar(0, dtype)), from_zero, moved)
+    found = call("where", call("equal", a, b), b, moved)
+    wrong = call("logical_or", call("isnan", a), call("isnan", b))
+    return call("where", wrong, scalar(math.nan, dtype), found)
+
+
+@converter("angle")
+def angle(layer: Layer) -> Result:
+    """Of real numbers: pi if they are negative."""
+    (x,) = layer.promoted("self", kind=_FLOATS)
+    dtype = x.tensor.dtype
+    found = call(
+        "where", call("less", x, scalar(0, dtype)), scalar(math.pi, dtype), scalar(0, dtype)
+    )
+    return layer.to_result(call("where", call("isnan", x), x, found))
+
+
+@converter("logcumsumexp")
+def log_cumulative_sum_exp(layer: Layer) -> Result:
+    """Logarithms of running sums of exponentials, each less the largest number so far."""
+    x = layer.tensor()
+    if x.tensor.rank == 0:
+        return x
+    axis = layer.axis()
+    wide = cast(x, "f64" if x.tensor.dtype == "f64" else "f32")
+    dtype, shape = wide.tensor.dtype, wide.tensor.shape
+    size = shape[axis]
+    top = call("cummax", wide, axis=axis)
+    top = call("where", call("isinf", top), scalar(0, dtype), top)
+    # A new axis behind the old one counts the numbers that are summed.
+    rows = reshaped(top, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
+    terms = reshaped(wide, (*shape[:axis], 1, *shape[axis:]))
+    steps = call("arange", start=0, stop=size, step=1, dtype="i64")
+    rest = (1,) * (len(shape) - axis - 1)
+    here = call("less_equal", reshaped(steps, (1, size, *rest)), reshaped(steps, (size, 1, *rest)))
+    share = call("where", here, call("exp", call("subtract", terms, rows)), scalar(0, dtype))
+    total = call("sum", share, axes=(axis + 1,), keepdims=False)
+    return layer.to_result(call("add", call("log", total), top))

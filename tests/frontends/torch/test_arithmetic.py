@@ -1,0 +1,85 @@
+"""Arithmetic whose rules differ between frameworks, against eager PyTorch."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.export import Dim
+
+from .torch_calls import agrees
+
+
+def test_divisions_of_integers():
+    def divide(a, b):
+        return (
+            a // b,
+            torch.div(a, b, rounding_mode="trunc"),
+            torch.div(a, b, rounding_mode="floor"),
+            a / b,
+            a % b,
+            torch.fmod(a, b),
+            a // 3,
+            7 // b,
+            a % -4,
+        )
+
+    a = torch.tensor([-7, 7, -8, 8, -1, 0, 2**40])
+    b = torch.tensor([2, -2, 3, -3, 5, 1, -7])
+    agrees(divide, a, b, more=[(b * 11, a.abs() + 1)])
+    agrees(divide, a.float() / 3, b.float(), more=[(b.float(), torch.full((7,), 0.1))])
+
+
+def test_promotion():
+    def promote(i, f, h, t):
+        return (
+            i + 1.5,
+            t + t,
+            t * i,
+            t * t,
+            h + f,
+            h * 2.5,
+            i * h,
+            torch.where(t, i, 0.5),
+            i.float() > f,
+            t.sum(),
+            i.sum(dtype=torch.int32),
+            h.sum(),
+            torch.maximum(t, ~t),
+            i**2,
+            i.int() ** 3,
+            f.to(torch.int64),
+            t.cumsum(0),
+        )
+
+    batch = Dim("batch", min=2, max=64)
+
+    def values(n):
+        f = torch.randn(n, 3) * 4
+        return f.int().long(), f, f.bfloat16(), f > 0
+
+    free = [{0: batch}] * 4
+    agrees(promote, *values(3), dynamic=free, more=[values(2), values(5)])
+
+
+def test_special_functions():
+    def special(x, y):
+        return (
+            torch.erfc(x),
+            torch.erfinv(y),
+            torch.lgamma(x),
+            torch.digamma(x),
+            torch.hypot(x, y),
+            torch.copysign(x, y),
+            torch.nextafter(x, y),
+            torch.fmax(x, y),
+            torch.logcumsumexp(x, 0),
+            torch.expm1(y),
+            torch.log1p(y),
+            torch.atan2(x, y),
+        )
+
+    x = torch.tensor([-30.5, -3.25, -1e-3, 0.3, 1.0, 2.0, 2.6, 9.5, 13.0, 1e3, math.nan])
+    y = torch.tensor([-0.999, -0.5, -0.0, 0.0, 1e-6, 0.5, 0.99, math.nan, 1.0, -1.0, 0.1])
+    x, y = x.double(), y.double()
+    agrees(special, x, y, more=[(-x / 7, y / 2)])

@@ -1,0 +1,102 @@
+"""Reading and writing at places, against eager PyTorch: static, and with a free size."""
+
+from __future__ import annotations
+
+import torch
+from torch.export import Dim
+
+from .torch_calls import agrees
+
+BATCH = Dim("batch", min=2, max=64)
+
+
+def test_masks_and_integers_mixed():
+    def index(x, rows, columns, mask):
+        return (
+            x[rows, :, columns],
+            x[:, rows[:2], columns[:2]],
+            x[rows.unsqueeze(1), columns],
+            x[..., -1],
+            x[mask.any(1).any(1)],
+            x[mask],
+            x[:, mask[0]],
+        )
+
+    x = torch.randn(4, 5, 6)
+    rows, columns = torch.tensor([3, 0, -1]), torch.tensor([1, 4, -2])
+    agrees(index, x, rows, columns, x > 0, more=[(-x, columns.abs() % 4, rows, x < 9)])
+
+
+def test_writing_at_places():
+    def put(x, rows, columns, values):
+        one = x.index_put((rows, columns), values, accumulate=True)
+        two = x.index_put((rows,), values[:, None].expand(3, 5))
+        three = torch.index_put(x, (x > 0,), torch.tensor(2.0))
+        four = x.clone()
+        four[:, columns] = values
+        four[1:3, ::2] += 1
+        return one, two, three, four
+
+    x = torch.randn(4, 5)
+    places = torch.tensor([1, 3, 1]), torch.tensor([0, 2, 0])
+    agrees(put, x, *places, torch.randn(3), more=[(x * 2, *places[::-1], torch.randn(3))])
+
+
+def test_free_sizes():
+    def index(x, rows):
+        y = x.clone()
+        y[:, 1] = 7
+        return x[:, rows], x[:, -2:], x[:, 1:5:2], y, torch.gather(x, 1, rows.expand(x.shape[0], 3))
+
+    rows = torch.tensor([2, 0, 5])
+    more = [(torch.randn(n, 6), rows.flip(0)) for n in (2, 9)]
+    agrees(index, torch.randn(4, 6), rows, dynamic=({0: BATCH}, None), more=more)
+
+
+def test_places_in_memory():
+    def strided(x):
+        return (
+            x.as_strided((3, 2), (2, 5), 1),
+            x.t().as_strided((2, 2), (1, 3)),
+            torch.as_strided_scatter(x, torch.zeros(2, 2), (2, 2), (4, 1), 2),
+            torch.diagonal_scatter(x, torch.ones(3), -1),
+            x.unfold(1, 2, 2),
+        )
+
+    agrees(strided, torch.randn(4, 5), more=[(torch.randn(4, 5),)])
+
+
+def test_scatter_reductions():
+    def scatter(x, places, values):
+        return tuple(
+            x.scatter_reduce(1, places, values, how, include_self=own)
+            for how in ("sum", "prod", "mean", "amax", "amin")
+            for own in (True, False)
+        )
+
+    places = torch.tensor([[0, 3, 0], [2, 2, 1]])
+    agrees(scatter, torch.randn(2, 4), places, torch.randn(2, 3))
+    agrees(scatter, torch.randint(-9, 9, (2, 4)), places, torch.randint(-9, 9, (2, 3)))
+
+
+def test_order_of_elements():
+    def order(x, bounds, mask):
+        return (
+            *x.cummax(1),
+            *x.cummin(0),
+            *x.kthvalue(3, 1),
+            *x.median(1),
+            *x.nanmedian(0),
+            *x.sort(1, descending=True),
+            torch.searchsorted(bounds, x, right=True),
+            torch.bucketize(x, bounds),
+            torch.histc(x.nan_to_num(), 4, -1, 1),
+            torch.masked_select(x, mask),
+            *torch.unique_consecutive(mask.int(), return_inverse=True, return_counts=True),
+            *torch.unique((x * 2).nan_to_num().int(), return_inverse=True, return_counts=True),
+        )
+
+    x = torch.randn(3, 5)
+    x[1, 2] = torch.nan
+    bounds = torch.tensor([-1.0, 0.0, 0.5])
+    agrees(order, x, bounds, x > 0, more=[(torch.randn(3, 5), bounds, x < 9)])
