@@ -132,12 +132,14 @@ class ProgramImporter:
                 self._weights[key] = Constant(to_numpy(tensor), name=name)
         return self._weights[key]
 
-    def _state(self, spec: InputSpec, fake: torch.Tensor) -> Var:
+    def _state(self, spec: InputSpec, fake: torch.Tensor) -> Value:
         """Returns the parameter for a buffer that the module changes."""
         name = str(spec.target)
         tensor = self._tensor(name, spec.kind)
         check_tensor(tensor, f"the tensor {name!r}")
-        type_ = TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
+        if tensor.is_complex():
+            raise UnsupportedError("U065", f"the buffer {name!r}, which changes, is complex")
+        type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
         var = Var(name, type_, span=Span([Source(name, frontend=FRONTEND, kind="input")]))
         self._states[name] = var, tensor
         return var
