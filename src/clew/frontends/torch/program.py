@@ -20,7 +20,7 @@ from torch.utils import _pytree as pytree
 
 from clew.frontends.building import scalar
 from clew.frontends.torch.complex_parts import in_parts, whole
-from clew.frontends.torch.dtypes import check_tensor, dtype_of, given_dtype, to_numpy
+from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
 from clew.frontends.torch.sizes import Sizes
@@ -132,12 +132,14 @@ class ProgramImporter:
                 self._weights[key] = Constant(to_numpy(tensor), name=name)
         return self._weights[key]
 
-    def _state(self, spec: InputSpec, fake: torch.Tensor) -> Var:
+    def _state(self, spec: InputSpec, fake: torch.Tensor) -> Value:
         """Returns the parameter for a buffer that the module changes."""
         name = str(spec.target)
         tensor = self._tensor(name, spec.kind)
         check_tensor(tensor, f"the tensor {name!r}")
-        type_ = TensorType(self.sizes.shape(fake.shape), dtype_of(fake.dtype))
+        if tensor.is_complex():
+            raise UnsupportedError("U065", f"the buffer {name!r}, which changes, is complex")
+        type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
         var = Var(name, type_, span=Span([Source(name, frontend=FRONTEND, kind="input")]))
         self._states[name] = var, tensor
         return var
@@ -177,6 +179,8 @@ class ProgramImporter:
         leaves: list[Tree] = []
         (ending,) = self.program.graph.find_nodes(op="output")
         for spec, value, node in zip(specs, found, ending.args[0], strict=True):
+            fake = node.meta.get("val") if isinstance(node, fx.Node) else None
+            dtype = getattr(fake, "dtype", None)
             if spec.kind is OutputKind.USER_OUTPUT:
                 name = next(paths)
                 if isinstance(spec.arg, ConstantArgument):
@@ -185,7 +189,8 @@ class ProgramImporter:
                 tensor = isinstance(spec.arg, TensorArgument)
                 leaves.append(len(outputs) if tensor else ("number", len(outputs)))
             elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
-                changed.append((f"{spec.target}_new", _as_output(self.importer, value)))
+                made = whole(_as_output(self.importer, value), dtype)
+                changed.append((f"{spec.target}_new", made))
                 continue
             elif spec.kind is OutputKind.TOKEN:
                 continue
@@ -196,9 +201,7 @@ class ProgramImporter:
                     hint="export a module in evaluation mode, under torch.no_grad()",
                 )
             names.append(name)
-            made = _as_output(self.importer, value)
-            fake = node.meta.get("val") if isinstance(node, fx.Node) else None
-            outputs.append(whole(made, getattr(fake, "dtype", None)))
+            outputs.append(whole(_as_output(self.importer, value), dtype))
         names += [name for name, _ in changed]
         outputs += [value for _, value in changed]
         return names, outputs, leaves
