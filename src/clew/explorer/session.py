@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -28,6 +29,10 @@ def _stamp(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_size, found.st_mtime_ns
+
+
+# A step of a module's path, with the number of a module in a list: `layer.0`.
+_STEP: Final = re.compile(r"[^.]+(?:\.\d+)*")
 
 
 class Session:
@@ -175,12 +180,17 @@ class Session:
         return {line.name: line.path for line in self.listing.lines if line.path}
 
     def group_of(self, layer: str) -> list[str]:
-        """Returns the groups of a layer, outermost first: the modules that its exporter recorded,
-        else the path in its name: `/encoder/layer.0/MatMul` is in `encoder` and `layer.0`.
+        """Returns the groups of a layer, outermost first: the modules that its exporter recorded or
+        that call it, else the path in its name: `/encoder/layer.0/MatMul` is in `encoder` and
+        `layer.0`.
         """
         noted = self._paths.get(layer)
         if noted is not None:
             return list(noted)
+        place = self.trace.places.get(layer)
+        if place is not None:
+            path = place.module if layer != place.module else place.module.rpartition(".")[0]
+            return [part.lstrip(".") for part in _STEP.findall(path)]
         return [part for part in layer.split("/")[:-1] if part]
 
     # --- places ---

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import Final
 
 from clew.compare.layers import layers_of
@@ -13,6 +14,8 @@ from clew.frontends.onnx.file.listing import Body, Line, Listing, Value
 from clew.frontends.onnx.names import display
 
 NOWHERE: Final = -1
+CODE: Final = "# "
+"""The start of a line of the user's code, which belongs to the first layer that it calls."""
 
 
 def source(session: Session) -> Source:
@@ -190,12 +193,16 @@ class _Writer:
         self._values("inputs", [Value(p.name, str(p.type)) for p in main.params])
         self.add(0, "layers")
         open_: tuple[str, ...] = ()
+        called = ""
         for layer in layers_of(session.trace).values():
             place = session.layers[layer.name]
             group = tuple(session.group_of(layer.name))
             for level in range(sum(1 for _ in _common(open_, group)), len(group)):
                 self.add(1 + level, f"{display(group[level])}:")
-            open_ = group
+            line = _line_of(session, layer.name)
+            if line and (line != called or open_ != group):
+                self.add(1 + len(group), line, place)
+            open_, called = group, line
             reads = ", ".join(display(name) if name else "input" for name in layer.reads)
             types = session.output_types.get(layer.name, {})
             results = ", ".join(types[n] for n in sorted(types))
@@ -222,6 +229,16 @@ class _Writer:
             for layer in result.span.layers:
                 if layer in session.layers:
                     self.edge(session.layers[layer], NOWHERE, name)
+
+
+def _line_of(session: Session, layer: str) -> str:
+    """Returns the line of the user's code that calls a layer, with its place; "" if unknown."""
+    place = session.trace.places.get(layer)
+    if place is None or not place.file:
+        return ""
+    return (
+        f"{CODE}{display(PurePath(place.file).name)}:{place.line}  {display(place.code)}".rstrip()
+    )
 
 
 def _common(a: Iterable[str], b: Iterable[str]) -> Iterable[str]:

@@ -10,6 +10,7 @@ from clew.explorer.views.refs import Place as Named
 from clew.explorer.views.refs import wire_ref
 from clew.explorer.views.stories.parts import (
     code,
+    code_sentences,
     kernel_part,
     kernel_parts,
     layer_parts,
@@ -174,5 +175,5 @@ def _layers(session: Session, reach: Reach) -> Section:
         "layer",
         "layers",
         wire_ref(session, reach.layers[0]) if names else "",
-        [text if names else none],
+        [text if names else none, *code_sentences(session, names)],
     )

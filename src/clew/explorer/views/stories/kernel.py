@@ -15,6 +15,7 @@ from clew.explorer.views.stories.neighbors import dataflow
 from clew.explorer.views.stories.parts import (
     amount,
     code,
+    code_sentences,
     conversion_section,
     conversions,
     count,
@@ -48,6 +49,7 @@ def kernel_story(session: Session, place: int) -> Story:
     facts = describe_kernel(session.uses[place])
     sections = [
         _short(session, place, facts),
+        *_lines(session, place),
         *_notes(session, place),
         _operators(session, place),
         *conversion_section(
@@ -100,6 +102,14 @@ def _notes(session: Session, place: int) -> Iterator[Section]:
     ]
     if told:
         yield Section("note", "notes", f"kernel:{place}", told)
+
+
+def _lines(session: Session, place: int) -> Iterator[Section]:
+    """Yields the lines of the user's code that call the layers that it computes."""
+    layers = session.trace.kernel_layers(session.kernels[place])
+    told = list(code_sentences(session, layers))
+    if told:
+        yield Section("code", "your code", f"kernel:{place}", told)
 
 
 def _in_loops(session: Session, place: int) -> Iterator[Sentence]:

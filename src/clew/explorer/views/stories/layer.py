@@ -44,7 +44,7 @@ def layer_story(session: Session, name: str) -> Story:
         match section.kind:
             case "import":
                 sections.append(_import(session, story, section))
-            case "note":
+            case "note" | "code":
                 sections.append(told(session, section))
             case "kernel" | "end":
                 pass

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from clew.explorer.session import Session
-from clew.explorer.views.source import source
+from clew.explorer.views.source import CODE, source
 from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem
 from clew.ir.visit import inner_functions, post_order
 
@@ -38,7 +38,7 @@ def neighbors(session: Session) -> Neighbors:
                 if other not in known:
                     known.append(other)
     for line, layer in enumerate(model.line_layers, 1):
-        if layer >= 0:
+        if layer >= 0 and not found.texts[line - 1].startswith(CODE):
             found.lines.setdefault(layer, line)
     if session.listing is not None:
         for holder in session.listing.lines:

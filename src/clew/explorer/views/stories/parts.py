@@ -55,6 +55,19 @@ def layer_parts(session: Session, names: Iterable[str]) -> list[Part]:
     return named([layer_part(session, name) for name in session.trace.in_order(names)])
 
 
+def code_sentences(session: Session, layers: Iterable[str]) -> Iterator[Sentence]:
+    """Yields the lines of the user's code that call layers, each once, with the layers."""
+    places = session.trace.places
+    by_line: dict[tuple[str, str], list[str]] = {}
+    for layer in session.trace.in_order(layers):
+        place = places.get(layer)
+        if place is not None and place.file:
+            by_line.setdefault((place.where, place.code), []).append(layer)
+    for (where, text), called in by_line.items():
+        shown = [": ", code(text)] if text else []
+        yield sentence(code(where), *shown, " calls ", layer_parts(session, called), ".")
+
+
 def kernel_part(session: Session, place: int) -> Part:
     """Returns a kernel's name as a link."""
     return code(session.kernels[place].name, f"kernel:{place}")
