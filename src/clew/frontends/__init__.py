@@ -15,7 +15,18 @@ from clew.support.links import following
 
 ModelSource: TypeAlias = "str | os.PathLike[str] | bytes | onnx.ModelProto"
 
-_READERS: dict[str, Callable[..., Module]] = {".onnx": onnx.load, ".txt": text.load}
+
+def _exported_program(path: str | os.PathLike[str], **options: Any) -> Module:
+    from clew.frontends.torch import load  # noqa: PLC0415 - torch is optional, and slow to import
+
+    return load(path, **options)
+
+
+_READERS: dict[str, Callable[..., Module]] = {
+    ".onnx": onnx.load,
+    ".pt2": _exported_program,
+    ".txt": text.load,
+}
 
 
 def load(model: ModelSource, *, links: str | None = None, **options: Any) -> Module:
@@ -23,7 +34,8 @@ def load(model: ModelSource, *, links: str | None = None, **options: Any) -> Mod
     (`onnx.ModelProto`) or its bytes.
 
     `options` are the frontend's: for ONNX `inputs` (shapes by name), `annotate`. A `.txt` file
-    holds the text form; its constants are in the `.npz` file beside it. External data must be plain
+    holds the text form; its constants are in the `.npz` file beside it. A `.pt2` file is a program
+    that `torch.export.save` wrote, which torch reads. External data must be plain
     files below the model's folder; `links="snapshot"` also follows the links of a model hub's
     snapshot folder into the `blobs` of the same repository.
 

@@ -6,6 +6,7 @@ holds the user's line.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     sorting,
     special,
 )
-from clew.frontends.torch.exporting import program_of
+from clew.frontends.torch.exporting import program_of, saved_program
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.registry import converter, supported
 from clew.ir.module import Module
@@ -57,4 +58,13 @@ def from_torch(
     return ProgramImporter(program_of(model, args, kwargs, dynamic_shapes)).run()
 
 
-__all__ = ["converter", "from_torch", "supported"]
+def load(path: str | os.PathLike[str]) -> Module:
+    """Returns the graph IR of a program that `torch.export.save` wrote. torch reads the file, so
+    that it is as safe as torch's reader: load files that you trust.
+
+    Errors: M052 (torch cannot read it), and those of `from_torch`.
+    """
+    return ProgramImporter(program_of(saved_program(path), (), None, None)).run()
+
+
+__all__ = ["converter", "from_torch", "load", "supported"]

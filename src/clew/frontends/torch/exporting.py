@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -47,6 +48,22 @@ def program_of(
             "M050",
             f"torch cannot decompose the exported program: {text}",
             hint="program.run_decompositions() must work: see its message above",
+        ) from error
+
+
+def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
+    """Returns a program that `torch.export.save` wrote. Errors: M052."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.load(path)
+    except (MemoryError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # of any type: it comes from torch
+        raise ModelError(
+            "M052",
+            f"torch cannot read {os.fspath(path)!r}: {type(error).__name__}: {error}",
+            hint="write it with torch.export.save, by the same version of torch",
         ) from error
 
 
