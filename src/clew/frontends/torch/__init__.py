@@ -34,6 +34,8 @@ from clew.frontends.torch.exporting import program_of, saved_program
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.registry import converter, supported
 from clew.ir.module import Module
+from clew.support.budgets import Budgets, in_force
+from clew.support.errors import InputError
 
 if TYPE_CHECKING:
     import torch
@@ -58,13 +60,26 @@ def from_torch(
     return ProgramImporter(program_of(model, args, kwargs, dynamic_shapes)).run()
 
 
-def load(path: str | os.PathLike[str]) -> Module:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    inputs: Mapping[str, Sequence[int | str]] | None = None,
+    budgets: Budgets | None = None,
+) -> Module:
     """Returns the graph IR of a program that `torch.export.save` wrote. torch reads the file, so
     that it is as safe as torch's reader: load files that you trust.
 
-    Errors: M052 (torch cannot read it), and those of `from_torch`.
+    Errors: M052 (torch cannot read it), and those of `from_torch`; I140 for `inputs`, because the
+    program contains its sizes.
     """
-    return ProgramImporter(program_of(saved_program(path), (), None, None)).run()
+    if inputs:
+        raise InputError(
+            "I140",
+            "an exported program already contains the shapes of its inputs",
+            hint="export it again with other inputs, or give free sizes: compile(..., sizes={...})",
+        )
+    with in_force(budgets):
+        return ProgramImporter(program_of(saved_program(path), (), None, None)).run()
 
 
 __all__ = ["converter", "from_torch", "load", "supported"]

@@ -64,7 +64,7 @@ def code_sentences(session: Session, layers: Iterable[str]) -> Iterator[Sentence
         if place is not None and place.file:
             by_line.setdefault((place.where, place.code), []).append(layer)
     for (where, text), called in by_line.items():
-        shown = [": ", code(text)] if text else []
+        shown: list[Part | str] = [": ", code(text)] if text else []
         yield sentence(code(where), *shown, " calls ", layer_parts(session, called), ".")
 
 
