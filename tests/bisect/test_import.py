@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import clew
+from clew.frontends.building import call
 from clew.frontends.onnx import registry
 from clew.ir.expr import Call
 from clew.ir.interpret import interpret_values
@@ -43,7 +44,7 @@ def model(tmp_path: Path) -> Path:
 
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(layer: Any) -> Any:
-        return registry.call("nn.leaky_relu", layer.input(0), alpha=0.01)
+        return call("nn.leaky_relu", layer.input(0), alpha=0.01)
 
     monkeypatch.setitem(registry._CONVERTERS[("", "LeakyRelu")], 1, wrong)
     for since in list(registry._CONVERTERS[("", "LeakyRelu")]):

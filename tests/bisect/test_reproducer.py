@@ -23,6 +23,7 @@ from clew.bisection.reproducer import read_values, replay
 from clew.cli import app
 from clew.codegen.math import polynomials
 from clew.extensions import extensions_of
+from clew.frontends.building import call
 from clew.frontends.onnx import registry
 from clew.ir.textfile import save_module
 from clew.support.errors import ClewError
@@ -84,7 +85,7 @@ def test_a_layer_in_its_own_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             plant.setitem(
                 registry._CONVERTERS["", "Selu"],
                 since,
-                lambda layer: registry.call("nn.relu", layer.input(0)),
+                lambda layer: call("nn.relu", layer.input(0)),
             )
         verdict = clew.bisect(path, inputs, reference="onnxruntime", threads=1, cache=False)
         assert verdict.kind == "import", str(verdict)

@@ -222,7 +222,7 @@ def unique_consecutive(layer: Layer) -> Result:
         axis = layer.axis()
     else:
         x, axis = reshaped(x, (product(x.tensor.shape),)), 0
-    if layer.result().rank != x.tensor.rank:
+    if layer.fakes[0].dim() != x.tensor.rank:
         raise layer.unsupported("slices of inner axes, whose result torch types wrongly")
     size = x.tensor.shape[axis]
     others = tuple(n for n in range(x.tensor.rank) if n != axis)
