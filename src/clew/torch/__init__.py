@@ -1,4 +1,4 @@
-"""clew as a backend of `torch.compile`, and what it compiled.
+"""clew as a backend of `torch.compile`, and access to the compiled programs.
 
 ```python
 compiled = torch.compile(model, backend="clew", options={"threads": 2})

@@ -1,4 +1,4 @@
-"""The backend of `torch.compile`: FX graphs after AOT decomposition become native programs."""
+"""The `torch.compile` backend: compiles FX graphs to native programs, after AOT decomposition."""
 
 from __future__ import annotations
 

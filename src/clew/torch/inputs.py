@@ -1,4 +1,4 @@
-"""Inputs of a graph that Dynamo traced: their names in the user's code, and which are weights."""
+"""Inputs of a Dynamo graph: their names in the user's code, and which of them are weights."""
 
 from __future__ import annotations
 

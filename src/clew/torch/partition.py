@@ -1,4 +1,4 @@
-"""Graphs of torch as parts: those that clew runs, and calls between them that stay in eager."""
+"""Partitions an FX graph into parts that clew runs and calls between them that stay in eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled FX graphs, as torch calls them, and the list of those compiled last."""
+"""Compiled FX graphs as callables for torch, and the list of those compiled last."""
 
 from __future__ import annotations
 

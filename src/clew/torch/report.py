@@ -1,4 +1,4 @@
-"""What stays in eager, and why."""
+"""The report of calls that stay in eager, with reasons."""
 
 from __future__ import annotations
 

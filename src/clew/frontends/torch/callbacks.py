@@ -1,4 +1,4 @@
-"""Custom operators of torch that clew has no operator for: called between native segments."""
+"""Custom torch operators without a clew operator, which torch runs between native segments."""
 
 from __future__ import annotations
 

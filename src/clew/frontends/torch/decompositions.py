@@ -1,4 +1,4 @@
-"""How operators of torch are taken apart: into core ATen, except those that clew has whole."""
+"""Decomposes torch operators into core ATen, except those that clew has whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees of torch's calls (`torch.utils._pytree`) as plain data."""
+"""Converts the pytrees of torch calls (`torch.utils._pytree`) to plain data."""
 
 from __future__ import annotations
 

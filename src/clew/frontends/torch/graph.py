@@ -1,4 +1,4 @@
-"""From an FX graph to graph IR: one call at a time, each under its own source."""
+"""Imports an FX graph into graph IR, one call at a time, each with its own source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic of numbers between the tensors of an FX graph: sizes, and what is computed of them."""
+"""Scalar arithmetic in an FX graph: on sizes, and on numbers computed from them."""
 
 from __future__ import annotations
 

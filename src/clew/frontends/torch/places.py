@@ -1,4 +1,4 @@
-"""Places: where in the user's model and code an operator of an FX graph comes from."""
+"""Places: the module and the line of user code that an operator of an FX graph comes from."""
 
 from __future__ import annotations
 

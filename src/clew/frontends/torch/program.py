@@ -1,4 +1,4 @@
-"""From an exported program to a module of the graph IR."""
+"""Imports an exported program as a graph IR module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes: symbolic integers of torch as dimensions of the graph IR."""
+"""Converts torch's symbolic integers to graph IR dimensions."""
 
 from __future__ import annotations
 

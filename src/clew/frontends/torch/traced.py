@@ -1,4 +1,4 @@
-"""From an FX graph that `torch.compile` traced to modules of the graph IR.
+"""Imports an FX graph of `torch.compile` into modules of the graph IR.
 
 The graph's inputs are tensors, integers and weights. Sizes have the names of torch's symbols.
 """

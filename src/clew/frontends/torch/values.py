@@ -1,4 +1,4 @@
-"""Values of an FX graph as those of the graph IR: numbers, sizes, and types of tensors."""
+"""Converts values of an FX graph to graph IR: numbers, sizes and tensor types."""
 
 from __future__ import annotations
 
