@@ -48,15 +48,15 @@ def run_by_parts(
     """Returns a graph as a function of its inputs: one program if clew runs all of it, else the
     graph with programs in place of its parts.
     """
-    refused = Traced(graph, given.names, given.frozen).refused(given.args)
-    if not refused:
-        try:
-            return _program(graph, given, options, programs)
-        except ClewError as error:
+    try:
+        return _program(graph, given, options, programs)
+    except ClewError as error:
+        refused = Traced(graph, given.names, given.frozen).refused(given.args)
+        if not refused:  # it imports, and does not compile
             programs.left += [left_of(n, error) for n in graph.graph.nodes if is_layer(n)]
             run: Function = graph.forward
             return run
-    programs.left += [left_of(node, error) for node, error in refused.items()]
+    programs.left += [left_of(node, why) for node, why in refused.items()]
     return _divided(graph, given, options, programs, refused)
 
 

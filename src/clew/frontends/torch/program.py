@@ -19,24 +19,20 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from clew.frontends.building import scalar
+from clew.frontends.torch.assembling import Weights, assembled, input_of
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of
-from clew.frontends.torch.graph import FRONTEND, GraphImporter
+from clew.frontends.torch.graph import GraphImporter
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
-from clew.ir.expr import Call, Constant, Expr, Function, Tuple, Var
-from clew.ir.late_sizes import Anchors
+from clew.ir.expr import Call, Constant, Expr, Var
 from clew.ir.module import Module
 from clew.ir.state import STATE, State, state_attribute
 from clew.ir.types import TensorType
-from clew.ops.registry import get_op
 from clew.support.call_form import FORM, Tree
 from clew.support.errors import ModelError, UnsupportedError
-from clew.trace.lineage import building
-from clew.trace.places import PLACES
-from clew.trace.span import Source, Span
 
 _BY_USER: Final = (InputKind.USER_INPUT,)
 
@@ -50,7 +46,7 @@ class ProgramImporter:
         self.importer = GraphImporter(program.graph_module, self.sizes)
         self.params: list[Var] = []
         self._states: dict[str, tuple[Var, torch.Tensor]] = {}
-        self._weights: dict[Any, Constant] = {}
+        self._weights = Weights()
 
     def run(self) -> Module:
         """Returns the module."""
@@ -63,19 +59,10 @@ class ProgramImporter:
         names, outputs, results = self._outputs(found)
         form = form_of(self.program, given, results)
         self.params += [var for var, _ in self._states.values()]
-        body: Expr = Tuple(outputs, span=Span())
-        if self.sizes.carriers:
-            anchors = Anchors(self.sizes.carriers, get_op("sized"))
-            body = anchors.rewrite_function(Function(self.params, body, span=Span())).body
-        attrs: dict[str, Any] = {
-            "outputs": tuple(names),
-            "eliminated": self.importer.eliminated(body),
-            **self._state_attribute(names),
-            PLACES: tuple(map(tuple, self.importer.places)),
-        }
+        attrs = self._state_attribute(names)
         if form is not None:
             attrs[FORM] = form.plain
-        return Module({"main": Function(self.params, body, attrs, span=Span())})
+        return assembled(self.importer, self.params, outputs, names, attrs)
 
     # --- sizes ---
 
@@ -116,21 +103,13 @@ class ProgramImporter:
             )
         check_tensor(fake, f"input {node.name!r}")
         type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
-        span = Span([Source(node.name, frontend=FRONTEND, kind="input")])
-        var = Var(node.name, type_, span=span)
+        var = input_of(node.name, type_)
         self.params.append(var)
         return in_parts(var)
 
     def _weight(self, spec: InputSpec) -> Constant:
         name = str(spec.target)
-        tensor = self._tensor(name, spec.kind)
-        check_tensor(tensor, f"the tensor {name!r}")
-        # Tied weights are one constant.
-        key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
-        if tensor.numel() == 0 or key not in self._weights:
-            with building(Span([Source(name, frontend=FRONTEND, kind="parameter")])):
-                self._weights[key] = Constant(to_numpy(tensor), name=name)
-        return self._weights[key]
+        return self._weights.constant(name, self._tensor(name, spec.kind))
 
     def _state(self, spec: InputSpec, fake: torch.Tensor) -> Value:
         """Returns the parameter for a buffer that the module changes."""
@@ -140,7 +119,7 @@ class ProgramImporter:
         if tensor.is_complex():
             raise UnsupportedError("U065", f"the buffer {name!r}, which changes, is complex")
         type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
-        var = Var(name, type_, span=Span([Source(name, frontend=FRONTEND, kind="input")]))
+        var = input_of(name, type_)
         self._states[name] = var, tensor
         return var
 

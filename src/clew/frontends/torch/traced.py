@@ -13,21 +13,17 @@ import torch
 from torch import fx
 
 from clew.frontends.building import call, scalar
+from clew.frontends.torch.assembling import Weights, assembled, input_of
 from clew.frontends.torch.complex_parts import in_parts, whole
-from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
-from clew.frontends.torch.graph import FRONTEND, GraphImporter
+from clew.frontends.torch.dtypes import check_tensor, given_dtype
+from clew.frontends.torch.graph import GraphImporter
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
-from clew.ir.expr import Constant, Expr, Function, Tuple, Var
-from clew.ir.late_sizes import Anchors
+from clew.ir.expr import Expr, Var
 from clew.ir.module import Module
 from clew.ir.types import TensorType
-from clew.ops.registry import get_op
 from clew.support.errors import ClewError
-from clew.trace.lineage import building
-from clew.trace.places import PLACES
-from clew.trace.span import Source, Span
 
 
 @dataclass(frozen=True)
@@ -85,10 +81,9 @@ class Traced:
             elif isinstance(fake, torch.SymInt) and fake.node.expr not in shown:
                 self.inputs.append(TracedInput(position, None, is_size=_least(fake) is not None))
         (ending,) = graph.graph.find_nodes(op="output")
-        self._results = (
-            list(ending.args[0]) if isinstance(ending.args[0], (list, tuple)) else [ending.args[0]]
-        )
-        self.outputs = [_output(r) for r in self._results]
+        results = ending.args[0]
+        several = isinstance(results, (list, tuple))
+        self.outputs = [_output(r) for r in (results if several else [results])]
 
     def module(self, args: Sequence[Any]) -> Module:
         """Returns the module with the weights among the graph's arguments.
@@ -102,17 +97,8 @@ class Traced:
             for value, output in zip(found, self.outputs, strict=True)
             if not output.fixed
         ]
-        body: Expr = Tuple(outputs, span=Span())
-        carriers = importer.sizes.carriers
-        if carriers:
-            anchors = Anchors(carriers, get_op("sized"))
-            body = anchors.rewrite_function(Function(params, body, span=Span())).body
-        attrs = {
-            "outputs": tuple(f"output{n}" for n in range(len(outputs))),
-            "eliminated": importer.eliminated(body),
-            PLACES: tuple(map(tuple, importer.places)),
-        }
-        return Module({"main": Function(params, body, attrs, span=Span())})
+        names = [f"output{n}" for n in range(len(outputs))]
+        return assembled(importer, params, outputs, names, {})
 
     def refused(self, args: Sequence[Any]) -> dict[fx.Node, ClewError]:
         """Returns the calls that cannot be imported, and why."""
@@ -134,11 +120,11 @@ class Traced:
         taken = {given.position: given for given in self.inputs}
         values: dict[fx.Node, Value] = {}
         params: list[Var] = []
-        weights: dict[Any, Constant] = {}
+        weights = Weights()
         for position, node in enumerate(self._nodes):
             fake, name = node.meta.get("val"), self._names[position]
             if position in self._frozen:
-                values[node] = _weight(name, args[position], weights)
+                values[node] = weights.constant(name, args[position])
             elif position in taken:
                 if taken[position].is_size:
                     values[node] = sizes.name(fake.node.expr, name, _least(fake) or 0)
@@ -159,16 +145,6 @@ def _least(size: torch.SymInt) -> int | None:
     return 1 if lower >= 1 else 0 if lower >= 0 else None
 
 
-def _weight(name: str, tensor: torch.Tensor, known: dict[Any, Constant]) -> Constant:
-    """Returns a weight; tied ones are one constant."""
-    check_tensor(tensor, f"the tensor {name!r}")
-    key = (tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride())
-    if tensor.numel() == 0 or key not in known:
-        with building(Span([Source(name, frontend=FRONTEND, kind="parameter")])):
-            known[key] = Constant(to_numpy(tensor), name=name)
-    return known[key]
-
-
 def _parameter(importer: GraphImporter, name: str, fake: Any, given: TracedInput) -> Var:
     if isinstance(fake, torch.Tensor):
         check_tensor(fake, f"input {name!r}")
@@ -177,7 +153,7 @@ def _parameter(importer: GraphImporter, name: str, fake: Any, given: TracedInput
         type_ = TensorType((importer.sizes.dim(fake),), "bool")
     else:
         type_ = TensorType((), "i64")
-    return Var(name, type_, span=Span([Source(name, frontend=FRONTEND, kind="input")]))
+    return input_of(name, type_)
 
 
 def _output(result: Any) -> TracedOutput:
@@ -193,7 +169,7 @@ def _output(result: Any) -> TracedOutput:
 
 def _order(fake: torch.Tensor) -> tuple[int, ...]:
     """Returns where each axis of a tensor is stored, () if axes are stored as they are counted."""
-    if fake.is_contiguous() or any(isinstance(s, torch.SymInt) for s in fake.stride()[:0]):
+    if fake.is_contiguous():
         return ()
     strides = [(_hint(fake.stride(a)), a) for a in range(fake.dim())]
     stored = [a for _, a in sorted(strides, key=lambda s: (-s[0], s[1]))]
