@@ -449,8 +449,8 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def sizes(self) -> SizeRanges:
-        """The ranges given for free dimensions, by name; sizes that were fixed are not among them,
-        because these dimensions are no longer free.
+        """The ranges of free dimensions, by name: those given, inside those that the model itself
+        has. Sizes that were fixed are not among them, because these dimensions are no longer free.
         """
         return self.options.sizes
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clew.support.errors import InputError
+from clew.support.errors import ClewError, InputError
 from clew.support.size_ranges import SizeRange, SizeRanges, read_size_text, read_sizes
 
 
@@ -146,3 +146,16 @@ def test_a_range_as_json() -> None:
         assert SizeRange.from_json(one.to_json()) == one
     with pytest.raises(AssertionError):
         SizeRange.from_json({"low": "1", "high": 4, "likely": [], "empty": False})
+
+
+def test_ranges_inside_those_of_the_model() -> None:
+    ranges = read_sizes({"n": (1, 9), "m": [4]}).within({"n": (2, 64), "k": (0, 3)})
+    assert str(ranges) == "k 0 to 3, m 0 or more, likely 4, n 2 to 9"
+    assert (ranges["n"].own, ranges["m"].own) == ((2, 64), None)
+    assert ranges["n"].excludes_itself(1)
+    assert not ranges["n"].excludes_itself(10)
+    assert SizeRange.from_json(ranges["n"].to_json()) == ranges["n"]
+    assert ranges.expected == (("k", 3), ("m", 4), ("n", 9))
+    for given in ({"n": 1}, {"n": [65]}, {"n": (70, None)}):
+        with pytest.raises(ClewError, match="I315.*itself has the range 2 to 64"):
+            read_sizes(given).within({"n": (2, 64)})

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from clew.ir.deferred import DeferredModule
+from clew.ir.dims import SymDim
 from clew.ir.expr import Var
 from clew.ir.module import Module
 from clew.ir.state import states_of
@@ -103,8 +104,13 @@ def _output(name: str, type_: Type) -> OutputSpec:
 def _input(param: Var) -> InputSpec:
     if not isinstance(param.type, TensorType):
         return InputSpec(param.name, None, (), kind=_kind(param.type))
-    shape = [d if isinstance(d, int) else str(d) for d in param.type.shape]
-    return InputSpec(param.name, to_numpy(param.type.dtype), shape)
+    dims = param.type.shape
+    shape = [d if isinstance(d, int) else str(d) for d in dims]
+    found = InputSpec(param.name, to_numpy(param.type.dtype), shape)
+    found.expressions = {
+        axis: d for axis, d in enumerate(dims) if isinstance(d, SymDim) and str(d) not in d.symbols
+    }
+    return found
 
 
 def _kind(type_: Type) -> Kind:

@@ -171,7 +171,9 @@ class _Writer:
 def _input(spec: InputSpec) -> dict[str, Any]:
     dtype = None if spec.dtype is None else dtype_name(spec.dtype)
     kind = {} if spec.kind is None else {"kind": spec.kind.to_json()}
-    names = {"value_names": spec.value_names} if spec.value_names else {}
+    names: dict[str, Any] = {"value_names": spec.value_names} if spec.value_names else {}
+    sizes = {str(axis): to_record(dim) for axis, dim in spec.expressions.items()}
+    names |= {"expressions": sizes} if sizes else {}
     state = {}
     if spec.initial is not None:
         state = {"initial": array_record(spec.initial), "fed_by": spec.fed_by}

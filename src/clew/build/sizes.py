@@ -8,6 +8,7 @@ from typing import overload
 from clew.build.inputs import declared_inputs, inputs_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
+from clew.ir.own_sizes import own_sizes_of
 from clew.passes.specialize import with_sizes
 from clew.runtime.input_spec import InputSpec, free_sizes
 from clew.support.errors import InputError
@@ -25,20 +26,26 @@ def sized(
     module: Module | DeferredModule, given: Mapping[str, GivenSize] | None
 ) -> tuple[Module | DeferredModule, SizeRanges]:
     """Returns the model with fixed sizes in place of their names, and the ranges of the names that
-    remain. A model whose sizes are all fixed is built once, when it is compiled.
+    remain: those in `given`, inside those that the model itself has. A model whose sizes are all
+    fixed is built once, when it is compiled.
 
-    Errors: I315 (the form of `given`), I316 (names), and those of importing or specializing the
-    model for the fixed sizes.
+    Errors: I315 (the form of `given`, or sizes that the model excludes), I316 (names), and those of
+    importing or specializing the model for the fixed sizes.
     """
     ranges = read_sizes({} if given is None else given)
-    if not ranges:
+    own = own_sizes_of(module) if isinstance(module, Module) else {}
+    if not ranges and not own:
         return module, ranges
-    fixed = ranges.fixed
     if isinstance(module, Module):
-        _check_names(ranges, inputs_of(module))
+        inputs = inputs_of(module)
+        _check_names(ranges, inputs)
+        free = free_sizes(inputs)
+        ranges = ranges.within({name: one for name, one in own.items() if name in free})
+        fixed = ranges.fixed
         module = with_sizes(module, fixed) if fixed else module
     else:
         _check_names(ranges, declared_inputs(module))
+        fixed = ranges.fixed
         module = module.with_sizes(fixed) if fixed else module
     return module, ranges.without(fixed)
 

@@ -27,6 +27,7 @@ from clew.ir.expr import (
     While,
 )
 from clew.ir.module import Module
+from clew.ir.size_names import sizes_in
 from clew.ir.types import TensorType, TupleType, Type, UnrankedType, is_float, to_numpy
 from clew.support.budgets import check_loop_steps
 from clew.support.errors import InputError, RunError
@@ -184,6 +185,8 @@ class _Run:
         for param, arg in zip(function.params, args, strict=True):
             values[param.id] = arg
             _bind(param.type, arg, here)
+        for name, size in sizes_in(function.params, args).items():
+            here.setdefault(name, size)  # that only expressions tell
         left = dict(uses)
         for node in order:
             if known and node.id in known:

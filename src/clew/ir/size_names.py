@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from clew.ir.dims import Dim, SymDim, is_unknown
+from clew.ir.dim_places import size_places
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Call, Expr, Var, While
 from clew.ir.types import TensorType, Type, leaves
 from clew.support.errors import GraphTypeError
@@ -35,20 +36,23 @@ def attribute_names(calls: Iterable[Call]) -> set[str]:
 
 def plain_names(types: Iterable[Type]) -> set[str]:
     """Returns the names of sizes that the shape of an array of one of these types gives."""
-    return {str(d) for d in _dims(types) if isinstance(d, SymDim) and str(d) in d.symbols}
+    return {place.name for place in size_places([tuple(_dims(types))])}
 
 
 def sizes_in(params: Sequence[Var], values: Mapping[str, Any] | Sequence[Any]) -> dict[str, int]:
     """Returns the sizes that the shapes of parameters' values give, in order or by name."""
     found: dict[str, int] = {}
+    if all(isinstance(p.type, TensorType) and p.type.is_static for p in params):
+        return found
     given = [values[p.name] for p in params] if isinstance(values, Mapping) else values
-    for param, value in zip(params, given, strict=True):
-        type_ = param.type
-        if not isinstance(type_, TensorType) or type_.rank != np.ndim(value):
-            continue
-        for dim, size in zip(type_.shape, np.shape(value), strict=True):
-            if isinstance(dim, SymDim) and str(dim) in dim.symbols and not is_unknown(dim):
-                found.setdefault(str(dim), int(size))
+    shapes = [
+        p.type.shape if isinstance(p.type, TensorType) and p.type.rank == np.ndim(value) else ()
+        for p, value in zip(params, given, strict=True)
+    ]
+    for place in size_places(shapes):
+        if not place.name.startswith("?"):
+            elements = np.shape(given[place.argument])[place.axis]
+            found.setdefault(place.name, place.size(int(elements)))
     return found
 
 
@@ -59,13 +63,8 @@ class SizeReader:
         self._params = tuple(params)
         tensors = [(n, p.type) for n, p in enumerate(params) if isinstance(p.type, TensorType)]
         self._ranks = [(number, type_.rank) for number, type_ in tensors]
-        # Where each name occurs: the parameter and its axis.
-        self._places = [
-            (str(dim), number, axis)
-            for number, type_ in tensors
-            for axis, dim in enumerate(type_.shape)
-            if isinstance(dim, SymDim) and str(dim) in dim.symbols
-        ]
+        shapes = [p.type.shape if isinstance(p.type, TensorType) else () for p in params]
+        self._places = size_places(shapes)
 
     def read(
         self, arguments: Sequence[Any], known: Mapping[str, int] = MappingProxyType({})
@@ -82,13 +81,14 @@ class SizeReader:
                     f"{param.name} has rank {len(arguments[number].shape)}, expected {param.type}",
                 )
         sizes = dict(known)
-        for name, number, axis in self._places:
-            size = int(arguments[number].shape[axis])
-            bound = sizes.setdefault(name, size)
+        for place in self._places:
+            size = place.size(int(arguments[place.argument].shape[place.axis]))
+            bound = sizes.setdefault(place.name, size)
             if bound != size:
-                param = self._params[number]
+                param = self._params[place.argument]
                 raise GraphTypeError(
-                    "T030", f"size {name} is {bound} in one input and {size} in {param.name}"
+                    "T030",
+                    f"size {place.name} is {bound} in one input and {size} in {param.name}",
                 )
         return sizes
 

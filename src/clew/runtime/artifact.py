@@ -150,6 +150,9 @@ def _input(record: Json) -> InputSpec:
     dtype = record["dtype"] and dtype_named(record["dtype"])
     spec = InputSpec(record["name"], dtype, record["shape"], kind=kind)
     spec.value_names = tuple(map(str, record.get("value_names", ())))
+    for axis, dim in record.get("expressions", {}).items():
+        assert isinstance(spec.shape[int(axis)], str)
+        spec.expressions = {**spec.expressions, int(axis): symbolic_of_record(dim)}
     if "initial" in record:
         spec.initial = spec.check(array_of(record["initial"]))
         spec.fed_by = str(record["fed_by"])

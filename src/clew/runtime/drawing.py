@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from clew.ir.dim_places import size_places
+from clew.ir.dims import value_at
 from clew.support.calling import by_name
 from clew.support.errors import Hint, InputError
 
@@ -74,6 +76,9 @@ def _named_sizes(
         if shape is not None and len(shape) == len(wanted.shape):
             pairs = zip(wanted.shape, shape, strict=True)
             sizes.update({d: n for d, n in pairs if isinstance(d, str) and d != "..."})
+    dims = [spec.dims if spec.name in shapes else () for spec in inputs]
+    for place in size_places(dims):
+        sizes.setdefault(place.name, place.size(shapes[inputs[place.argument].name][place.axis]))
     return sizes
 
 
@@ -120,6 +125,9 @@ def settled(
     if wanted.takes_any_shape and wanted.name in (known or {}):
         return list((known or {})[wanted.name])
     shape = [sizes.get(d, d) if isinstance(d, str) else d for d in wanted.shape]
+    for axis, dim in wanted.expressions.items():
+        if dim.symbols.issubset(sizes):
+            shape[axis] = value_at(dim, sizes)
     open_sizes = [d for d in shape if isinstance(d, str)]
     if open_sizes:
         name, dims = wanted.name, ", ".join(map(str, wanted.shape))

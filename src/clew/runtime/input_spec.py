@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from clew.ir.dim_places import SizePlace, size_places
+from clew.ir.dims import Dim, SymDim, value_at
 from clew.runtime.kinds import Kind
-from clew.support.errors import Hint, InputError
-from clew.support.size_ranges import SizeRanges
+from clew.support.errors import GraphTypeError, Hint, InputError
+from clew.support.near import listed
+from clew.support.size_ranges import SizeRange, SizeRanges, bounds_text
 from clew.support.text_arrays import as_text
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -21,7 +24,8 @@ class InputSpec:
     """An input, and the arrays that it accepts.
 
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
-    unknown. `dtype` is None for values other than tensors, which `kind` describes. `decides` says
+    unknown. `expressions` has, by axis, the dimensions of sizes that are no names (`2*n`), which
+    other sizes determine. `dtype` is None for values other than tensors, which `kind` describes. `decides` says
     that its value decides sizes or axes. Then `value_names` names its elements, in order, if one
     build serves all values of at least 1; otherwise each new value needs a build. A state of the
     model has an `initial` value, which is taken where a call does not give it, and `fed_by` names
@@ -35,6 +39,7 @@ class InputSpec:
         self.kind = kind
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.shape = tuple(shape)
+        self.expressions: Mapping[int, SymDim] = {}
         self.decides = False
         self.value_names: tuple[str, ...] = ()
         self.initial: Array | None = None
@@ -158,34 +163,39 @@ class InputSpec:
             return False
         return all(isinstance(w, str) or s == w for s, w in zip(shape, self.shape, strict=True))
 
-    def check_sizes(self, array: Any, ranges: SizeRanges) -> None:
-        """Checks the named sizes of an input, an array that `check` returned.
-
-        Errors: I317 for a size outside its range.
-        """
+    @property
+    def dims(self) -> tuple[Dim, ...]:
+        """The shape as dimensions; empty if it is not known as such."""
         if self.is_static or self.takes_any_shape:
-            return
-        for name, size in zip(self.shape, array.shape, strict=True):
-            allowed = ranges.get(name) if isinstance(name, str) else None
-            if allowed is None or size in allowed:
+            return ()
+        return tuple(
+            d if isinstance(d, int) else self.expressions.get(axis, SymDim.symbol(d))
+            for axis, d in enumerate(self.shape)
+        )
+
+    def check_sizes(self, array: Any, sizes: Mapping[str, int]) -> None:
+        """Checks the sizes of an array that other sizes determine.
+
+        Errors: I042 for another size than that.
+        """
+        for axis, dim in self.expressions.items():
+            try:
+                wanted = value_at(dim, sizes)
+            except (KeyError, GraphTypeError):  # a size that the data decide; a division by 0
                 continue
-            low, high = allowed.widened(size)
-            most = "" if high is None else high
-            raise InputError(
-                "I317",
-                f"input {self.name!r}: {name} is {size}, but the model was compiled for {allowed}",
-                hint=Hint(
-                    f"compile it with sizes={{{name!r}: ({low}, {high})}}",
-                    cli=f"compile it with --sizes {name}={low}:{most}",
-                    page=f"compile it with the sizes {name}={low}:{most}",
-                ),
-            )
+            if array.shape[axis] != wanted:
+                at = listed(f"{name} = {sizes[name]}" for name in sorted(dim.symbols))
+                raise InputError(
+                    "I042",
+                    f"axis {axis} of input {self.name!r} has {array.shape[axis]} elements, but "
+                    f"{dim} is {wanted} (at {at})",
+                    hint="all inputs must agree on the named sizes",
+                )
 
 
 def free_sizes(inputs: Sequence[InputSpec]) -> list[str]:
     """Returns the names of the free dimensions of inputs, in order."""
-    names = (d for spec in inputs for d in spec.shape if isinstance(d, str))
-    return list(dict.fromkeys(name for name in names if name.isidentifier()))
+    return list(dict.fromkeys(place.name for place in _places(inputs)))
 
 
 def size_names(inputs: Sequence[InputSpec]) -> set[str]:
@@ -210,23 +220,55 @@ def shape_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str,
     Errors: I042 if a size has two values.
     """
     found: dict[str, int] = {}
-    for spec, array in zip(inputs, arrays, strict=True):
-        if spec.is_static or spec.takes_any_shape:
-            continue
-        for name, size in zip(spec.shape, array.shape, strict=True):
-            if not isinstance(name, str) or not name.isidentifier():
-                continue
-            if found.setdefault(name, size) != size:
-                raise InputError(
-                    "I042", f"size {name} is {found[name]} in one input and {size} in {spec.name}"
-                )
+    for place in _places(inputs):
+        size = place.size(arrays[place.argument].shape[place.axis])
+        if found.setdefault(place.name, size) != size:
+            name = inputs[place.argument].name
+            raise InputError(
+                "I042",
+                f"size {place.name} is {found[place.name]} in one input and {size} in {name}",
+            )
     return found
 
 
 def check_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any], ranges: SizeRanges) -> None:
-    """Checks the named sizes of checked inputs.
+    """Checks the sizes of checked inputs: named ones, and those that others determine.
 
-    Errors: I317 for a size outside its range.
+    Errors: I317 for a size outside its range, I042 for sizes that contradict each other.
     """
-    for spec, array in zip(inputs, arrays, strict=True) if ranges else ():
-        spec.check_sizes(array, ranges)
+    for place in _places(inputs) if ranges else ():
+        allowed = ranges.get(place.name)
+        size = place.size(arrays[place.argument].shape[place.axis])
+        if allowed is not None and size not in allowed:
+            raise _out_of_range(inputs[place.argument].name, place.name, size, allowed)
+    if any(spec.expressions for spec in inputs):
+        sizes = shape_sizes(inputs, arrays)
+        for spec, array in zip(inputs, arrays, strict=True):
+            spec.check_sizes(array, sizes)
+
+
+def _places(inputs: Sequence[InputSpec]) -> list[SizePlace]:
+    """Returns where the shapes of inputs tell the sizes that have names."""
+    found = size_places([spec.dims for spec in inputs])
+    return [place for place in found if place.name.replace(".", "_").isidentifier()]
+
+
+def _out_of_range(given: str, name: str, size: int, allowed: SizeRange) -> InputError:
+    if allowed.own is not None and allowed.excludes_itself(size):
+        return InputError(
+            "I317",
+            f"input {given!r}: {name} is {size}, but the model itself has the range "
+            f"{bounds_text(*allowed.own)}",
+            hint=f"export the model with a range of {name} that includes {size}",
+        )
+    low, high = allowed.widened(size)
+    most = "" if high is None else high
+    return InputError(
+        "I317",
+        f"input {given!r}: {name} is {size}, but the model was compiled for {allowed}",
+        hint=Hint(
+            f"compile it with sizes={{{name!r}: ({low}, {high})}}",
+            cli=f"compile it with --sizes {name}={low}:{most}",
+            page=f"compile it with the sizes {name}={low}:{most}",
+        ),
+    )

@@ -31,13 +31,15 @@ class SizeRange:
 
     `likely` holds the sizes expected most, in ascending order; other sizes of the range work, too.
     `low` and the likely sizes are at least 1, because inputs of size 0 are always handled
-    separately: `empty` says whether the range includes 0.
+    separately: `empty` says whether the range includes 0. `own` holds the bounds that the model
+    itself has, if it has any; the range is within them.
     """
 
     low: int = 1
     high: int | None = None
     likely: tuple[int, ...] = ()
     empty: bool = True
+    own: tuple[int, int | None] | None = None
 
     def __contains__(self, size: int) -> bool:
         if size == 0:
@@ -45,8 +47,7 @@ class SizeRange:
         return self.low <= size and (self.high is None or size <= self.high)
 
     def __str__(self) -> str:
-        low = 0 if self.empty else self.low
-        return f"{low} or more" if self.high is None else f"{low} to {self.high}"
+        return bounds_text(0 if self.empty else self.low, self.high)
 
     @property
     def typical(self) -> int:
@@ -65,6 +66,26 @@ class SizeRange:
             return 0
         return self.low if self.low == self.high and not self.empty else None
 
+    def within(self, low: int, high: int | None) -> SizeRange | None:
+        """Returns the range inside the bounds that the model itself has; None if no size, or a
+        likely one, is inside.
+        """
+        most = [one for one in (self.high, high) if one is not None]
+        found = SizeRange(
+            max(self.low, low), min(most) if most else None, self.likely, self.empty and low == 0,
+            (low, high),
+        )  # fmt: skip
+        if any(size not in found for size in self.likely):
+            return None
+        some = found.high is None or found.low <= found.high
+        return found if some or (found.empty and found.high == 0) else None
+
+    def excludes_itself(self, size: int) -> bool:
+        """Whether the model itself, not what it was compiled for, excludes a size."""
+        return self.own is not None and not (
+            self.own[0] <= size and (self.own[1] is None or size <= self.own[1])
+        )
+
     def widened(self, size: int) -> tuple[int, int | None]:
         """Returns the bounds of the smallest range that includes this one and a size."""
         low = min(0 if self.empty else self.low, size)
@@ -72,14 +93,19 @@ class SizeRange:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the range as JSON."""
-        return {"low": self.low, "high": self.high, "likely": self.likely, "empty": self.empty}
+        own = {} if self.own is None else {"own": self.own}
+        plain = {"low": self.low, "high": self.high, "likely": self.likely, "empty": self.empty}
+        return {**plain, **own}
 
     @staticmethod
     def from_json(record: Mapping[str, Any]) -> SizeRange:
         """Returns the range that `to_json` wrote; a contradiction is an `AssertionError`."""
         low, high, likely = record["low"], record["high"], tuple(record["likely"])
-        found = SizeRange(low, high, likely, record["empty"])
-        assert all(type(n) is int for n in (low, *likely, 0 if high is None else high))
+        own = tuple(record["own"]) if "own" in record else None
+        assert own is None or len(own) == 2
+        found = SizeRange(low, high, likely, record["empty"], own)
+        ends = [n for n in (high, *(own or ())) if n is not None]
+        assert all(type(n) is int for n in (low, *likely, *ends))
         assert type(found.empty) is bool
         return found
 
@@ -125,14 +151,34 @@ class SizeRanges(Mapping[str, SizeRange]):
 
     @property
     def expected(self) -> tuple[tuple[str, int], ...]:
-        """The sizes to optimize for of the dimensions whose ranges were given, by name."""
-        return tuple((name, one.typical) for name, one in self._ranges.items())
+        """The sizes to optimize for, by name, of the dimensions whose ranges tell more than that
+        `TYPICAL_SIZE` is one of them.
+        """
+        return tuple(
+            (name, one.typical)
+            for name, one in self._ranges.items()
+            if one.likely or one.high is not None or one.low > TYPICAL_SIZE
+        )
 
     @property
     def fixed(self) -> dict[str, int]:
         """The dimensions whose range has only one size, with that size."""
         sizes = {name: one.fixed for name, one in self._ranges.items()}
         return {name: size for name, size in sizes.items() if size is not None}
+
+    def within(self, own: Mapping[str, tuple[int, int | None]]) -> SizeRanges:
+        """Returns these ranges inside those that the model itself has.
+
+        Errors: I315 for sizes that the model excludes.
+        """
+        found = dict(self._ranges)
+        for name, (low, high) in own.items():
+            inside = self.of(name).within(low, high)
+            if inside is None:
+                text = f"the model itself has the range {bounds_text(low, high)}"
+                raise _wrong(name, text, hint="give sizes inside this range")
+            found[name] = inside
+        return SizeRanges(found)
 
     def without(self, names: Iterable[str]) -> SizeRanges:
         """Returns the ranges of all other names."""
@@ -144,6 +190,11 @@ _ALL: Final = SizeRange()
 Bounds: TypeAlias = "tuple[int | None, int | None]"
 GivenSize: TypeAlias = "int | Bounds | range | Sequence[int] | Mapping[str, Any] | SizeRange"
 """What a user gives for a name: a size, a range, a list of likely sizes, or both in a dict."""
+
+
+def bounds_text(low: int, high: int | None) -> str:
+    """Returns a range as text."""
+    return f"{low} or more" if high is None else f"{low} to {high}"
 
 
 def read_sizes(given: Mapping[str, GivenSize]) -> SizeRanges:
@@ -249,8 +300,8 @@ def _size(name: str, given: object) -> int:
     return size
 
 
-def _wrong(name: object, why: str) -> InputError:
-    return InputError("I315", f"the sizes given for {name!r}: {why}", hint=_FORMS)
+def _wrong(name: object, why: str, hint: str = _FORMS) -> InputError:
+    return InputError("I315", f"the sizes given for {name!r}: {why}", hint=hint)
 
 
 def _listing(before: str, sizes: Sequence[int]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
 
 from clew.frontends.torch.decompositions import decompositions
@@ -56,7 +57,7 @@ def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return torch.export.load(path)
+            return _without_derived_ranges(torch.export.load(path))
     except (MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:  # of any type: it comes from torch
@@ -65,6 +66,17 @@ def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
             f"torch cannot read {os.fspath(path)!r}: {type(error).__name__}: {error}",
             hint="write it with torch.export.save, by the same version of torch",
         ) from error
+
+
+def _without_derived_ranges(program: ExportedProgram) -> ExportedProgram:
+    """Removes the ranges of expressions (`2*s0`) that torch 2.13 reads from a file but cannot
+    decompose. Those of their symbols remain.
+    """
+    env = _get_shape_env_from_gm(program.graph_module)
+    for expression in list(env.var_to_range) if env is not None else ():
+        if not expression.is_Symbol:
+            del env.var_to_range[expression]
+    return program
 
 
 def _exported(

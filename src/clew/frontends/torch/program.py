@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import sympy
 import torch
 from torch import fx
 from torch.export import ExportedProgram
@@ -29,12 +30,14 @@ from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
 from clew.ir.expr import Call, Constant, Expr, Var
 from clew.ir.module import Module
+from clew.ir.own_sizes import OWN_SIZES, Range, own_sizes_attribute
 from clew.ir.state import STATE, State, state_attribute
 from clew.ir.types import TensorType
 from clew.support.call_form import FORM, Tree
 from clew.support.errors import ModelError, UnsupportedError
 
 _BY_USER: Final = (InputKind.USER_INPUT,)
+_ASSUMED: Final = 2  # the least size that torch assumes
 
 
 class ProgramImporter:
@@ -46,6 +49,7 @@ class ProgramImporter:
         self.importer = GraphImporter(program.graph_module, self.sizes)
         self.params: list[Var] = []
         self._states: dict[str, tuple[Var, torch.Tensor]] = {}
+        self._ranges: dict[str, Range] = {}
         self._weights = Weights()
 
     def run(self) -> Module:
@@ -60,27 +64,47 @@ class ProgramImporter:
         form = form_of(self.program, given, results)
         self.params += [var for var, _ in self._states.values()]
         attrs = self._state_attribute(names)
+        if self._ranges:
+            attrs[OWN_SIZES] = own_sizes_attribute(self._ranges)
         if form is not None:
             attrs[FORM] = form.plain
         return assembled(self.importer, self.params, outputs, names, attrs)
 
     # --- sizes ---
 
-    def _name_sizes(self, nodes: Any) -> None:
-        """Names the symbols of inputs: as the user named them, else after input and axis."""
-        for node in nodes:
-            fake = node.meta.get("val")
-            if isinstance(fake, torch.Tensor):
-                for axis, size in enumerate(fake.shape):
-                    if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                        name = _given_name(size) or f"{node.name}.{axis}"
-                        self.sizes.name(size.node.expr, name, self._least(size))
-            elif isinstance(fake, torch.SymInt) and fake.node.expr.is_Symbol:
-                self.sizes.name(fake.node.expr, node.name, self._least(fake))
+    def _name_sizes(self, nodes: Iterable[fx.Node]) -> None:
+        """Names the symbols of inputs: as the user named them, else after input and axis. The size
+        of an axis may also be an expression of a symbol that is no size (`2 * Dim("n")`).
+        """
+        fakes = [(node.name, node.meta.get("val")) for node in nodes]
+        sizes = [
+            (f"{name}.{axis}", size)
+            for name, fake in fakes
+            for axis, size in enumerate(fake.shape if isinstance(fake, torch.Tensor) else ())
+            if isinstance(size, torch.SymInt)
+        ]
+        for name, size in sizes:
+            if size.node.expr.is_Symbol:
+                self._name(size, size.node.expr, name)
+        for name, size in sizes:
+            for symbol in size.node.expr.free_symbols:
+                self._name(size, symbol, name)
 
-    def _least(self, size: torch.SymInt) -> int:
-        found = self.program.range_constraints.get(size.node.expr)
-        return 1 if found is None else max(0, min(1, int(max(found.lower, 0))))
+    def _name(self, size: torch.SymInt, symbol: sympy.Symbol, otherwise: str) -> None:
+        if self.sizes.has(symbol):
+            return
+        given, is_size = _given_name(size, symbol)
+        found = self.program.range_constraints.get(symbol)
+        low = 1 if found is None else max(0, int(max(found.lower, 0)))
+        high = int(found.upper) if found is not None and found.upper.is_Integer else None
+        name = given or otherwise
+        self.sizes.name(symbol, name, low)
+        # torch assumes that sizes are at least 2 where the user gives no bounds, but what it
+        # exports then serves 0 and 1, too.
+        if low <= _ASSUMED and not (given and is_size):
+            low = 0
+        if low or high is not None:
+            self._ranges[name] = low, high
 
     # --- inputs ---
 
@@ -197,14 +221,18 @@ def _as_output(importer: GraphImporter, value: Value) -> Expr:
     raise UnsupportedError("U065", f"a result of type {type(value).__name__}")
 
 
-def _given_name(size: torch.SymInt) -> str:
-    """Returns the name that the user gave a size (`Dim("batch")`), "" if none."""
+def _given_name(size: torch.SymInt, symbol: sympy.Symbol) -> tuple[str, bool]:
+    """Returns the name that the user gave a symbol of a size (`Dim("batch")`), "" if none, and
+    whether it is the size of an axis. One that occurs only in expressions is not.
+    """
     env = size.node.shape_env
-    for source in env.var_to_sources.get(size.node.expr, ()):
-        name = env.source_name_to_debug_name.get(source.name)
-        if name:
-            return str(name)
-    return ""
+    for source in env.var_to_sources.get(symbol, ()):
+        name = str(env.source_name_to_debug_name.get(source.name, ""))
+        if name.isidentifier():  # not `2*n`, for a symbol that another one takes part in
+            return name, True
+        if source.name.isidentifier():
+            return source.name, False
+    return "", True
 
 
 def _paths(spec: pytree.TreeSpec) -> Iterator[str]:

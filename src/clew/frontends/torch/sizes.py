@@ -28,6 +28,10 @@ class Sizes:
         self.carriers: dict[str, Expr] = {}
         """For a size that the data decide, a value that has it."""
 
+    def has(self, symbol: sympy.Symbol) -> bool:
+        """Whether a symbol has a dimension."""
+        return symbol in self._dims
+
     def name(self, symbol: sympy.Symbol, name: str, least: int) -> Dim:
         """Gives a symbol a name, unless it has one, and returns its dimension."""
         return self._dims.setdefault(symbol, SymDim.symbol(name, min(max(least, 0), 1)))
