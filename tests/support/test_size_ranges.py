@@ -157,5 +157,5 @@ def test_ranges_inside_those_of_the_model() -> None:
     assert SizeRange.from_json(ranges["n"].to_json()) == ranges["n"]
     assert ranges.expected == (("k", 3), ("m", 4), ("n", 9))
     for given in ({"n": 1}, {"n": [65]}, {"n": (70, None)}):
-        with pytest.raises(ClewError, match="I315.*itself has the range 2 to 64"):
+        with pytest.raises(ClewError, match=r"I315.*itself has the range 2 to 64"):
             read_sizes(given).within({"n": (2, 64)})

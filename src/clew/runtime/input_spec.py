@@ -25,11 +25,11 @@ class InputSpec:
 
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
     unknown. `expressions` has, by axis, the dimensions of sizes that are no names (`2*n`), which
-    other sizes determine. `dtype` is None for values other than tensors, which `kind` describes. `decides` says
-    that its value decides sizes or axes. Then `value_names` names its elements, in order, if one
-    build serves all values of at least 1; otherwise each new value needs a build. A state of the
-    model has an `initial` value, which is taken where a call does not give it, and `fed_by` names
-    the output that is its next value.
+    other sizes determine. `dtype` is None for values other than tensors, which `kind` describes.
+    `decides` says that its value decides sizes or axes. Then `value_names` names its elements, in
+    order, if one build serves all values of at least 1; otherwise each new value needs a build. A
+    state of the model has an `initial` value, which is taken where a call does not give it, and
+    `fed_by` names the output that is its next value.
     """
 
     def __init__(
