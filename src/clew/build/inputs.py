@@ -62,6 +62,9 @@ def inputs_of(module: Module) -> list[InputSpec]:
     for spec in found:
         if spec.name in states:
             spec.initial, spec.fed_by = states[spec.name].initial, states[spec.name].output
+    form = form_of(module)
+    for number in form.counts if form is not None else ():
+        found[number].is_count = True
     return found
 
 

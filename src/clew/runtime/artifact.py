@@ -150,6 +150,7 @@ def _input(record: Json) -> InputSpec:
     dtype = record["dtype"] and dtype_named(record["dtype"])
     spec = InputSpec(record["name"], dtype, record["shape"], kind=kind)
     spec.value_names = tuple(map(str, record.get("value_names", ())))
+    spec.is_count = bool(record.get("is_count"))
     for axis, dim in record.get("expressions", {}).items():
         assert isinstance(spec.shape[int(axis)], str)
         spec.expressions = {**spec.expressions, int(axis): symbolic_of_record(dim)}

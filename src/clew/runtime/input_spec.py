@@ -20,6 +20,9 @@ ANY_SHAPE: Final = ("...",)
 """The shape of an input that accepts any shape."""
 
 
+_FALSE: Final = np.zeros((), np.bool_)
+
+
 class InputSpec:
     """An input, and the arrays that it accepts.
 
@@ -29,7 +32,8 @@ class InputSpec:
     `decides` says that its value decides sizes or axes. Then `value_names` names its elements, in
     order, if one build serves all values of at least 1; otherwise each new value needs a build. A
     state of the model has an `initial` value, which is taken where a call does not give it, and
-    `fed_by` names the output that is its next value.
+    `fed_by` names the output that is its next value. If it `is_count`, callers give an integer, of
+    which the program takes the shape: a vector of that many elements, none of which it reads.
     """
 
     def __init__(
@@ -44,6 +48,7 @@ class InputSpec:
         self.value_names: tuple[str, ...] = ()
         self.initial: Array | None = None
         self.fed_by = ""
+        self.is_count = False
         self._fitted: tuple[int, ...] | None = None  # the last shape that was found to fit
         self.is_static = not any(isinstance(d, str) for d in self.shape)
 
@@ -61,6 +66,8 @@ class InputSpec:
     @property
     def shown_type(self) -> str:
         """The dtype and shape, or the kind of a value other than a tensor, as text."""
+        if self.is_count:
+            return "int"
         if self.dtype is None:
             return "no tensor" if self.kind is None else str(self.kind)
         return f"{self.dtype}{self.shown_shape}"
@@ -115,6 +122,8 @@ class InputSpec:
             array = self._text(array)
         dtype = array.dtype
         if dtype is not self.dtype and dtype != self.dtype and self.dtype is not None:
+            if self.is_count and array.size == 1 and dtype.kind in "iu":
+                return self._counted(int(array.item()))
             raise InputError(
                 "I043",
                 f"input {self.name!r} is {dtype}, the model expects {self.dtype}",
@@ -132,6 +141,19 @@ class InputSpec:
             )
         self._fitted = shape
         return array
+
+    def _counted(self, number: int) -> Array:
+        """Returns an integer as a vector of that many elements.
+
+        Errors: I317 for a negative one.
+        """
+        if number < 0:
+            raise InputError(
+                "I317",
+                f"input {self.name!r} is {number}, the model takes integers from 0",
+                hint="the model was traced for integers that are not negative",
+            )
+        return elements(number)
 
     def _of_other_shape(self, shape: tuple[int, ...]) -> str:
         """Returns a hint for an input with a shape that does not fit."""
@@ -185,12 +207,22 @@ class InputSpec:
                 continue
             if array.shape[axis] != wanted:
                 at = listed(f"{name} = {sizes[name]}" for name in sorted(dim.symbols))
+                size, given = array.shape[axis], f"input {self.name!r}"
                 raise InputError(
                     "I042",
-                    f"axis {axis} of input {self.name!r} has {array.shape[axis]} elements, but "
-                    f"{dim} is {wanted} (at {at})",
+                    f"{given} is {size}, but {dim} is {wanted} (at {at})"
+                    if self.is_count
+                    else f"axis {axis} of {given} has {size} elements, but {dim} is {wanted} "
+                    f"(at {at})",
                     hint="all inputs must agree on the named sizes",
                 )
+
+
+def elements(number: int) -> Array:
+    """Returns a vector of that many elements without memory for them: an integer whose value is a
+    size of a program.
+    """
+    return np.broadcast_to(_FALSE, (number,))
 
 
 def free_sizes(inputs: Sequence[InputSpec]) -> list[str]:

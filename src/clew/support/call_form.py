@@ -14,12 +14,14 @@ from clew.support.errors import InputError
 
 Tree: TypeAlias = "int | tuple[Any, ...]"
 """A tensor's number, or a tuple: `("=", value)`, `("number", n)` for a tensor that is given back as
-a number, `("tuple", trees)`, `("list", trees)`, `("dict", keys, trees)`, or
-`("object", class, keys, trees)` for an object with leaves of its own (no keys: they have no names).
+a number, `("count", n)` for an integer that a program takes as a vector of that size,
+`("tuple", trees)`, `("list", trees)`, `("dict", keys, trees)`, or `("object", class, keys, trees)`
+for an object with leaves of its own (no keys: they have no names).
 """
 
 FORM: Final = "call_form"
 """The attribute of a main function that holds its form: `CallForm.plain`."""
+_NUMBERS: Final = ("number", "count")
 Leaves: TypeAlias = "Callable[[Any], list[Any]]"
 _flatten: list[Leaves] = []
 
@@ -51,6 +53,27 @@ class CallForm:
             case (tuple(names), tuple(parameters), result) if len(names) == len(parameters):
                 return CallForm(tuple(map(str, names)), parameters, result)
         return None
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the parameters are the inputs in order, without nesting and fixed values."""
+        return self.parameters == tuple(
+            ("count", n) if isinstance(tree, tuple) and tree[0] == "count" else n
+            for n, tree in enumerate(self.parameters)
+        )
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """The numbers of the inputs that are integers, given as the sizes of vectors."""
+        found: list[int] = []
+        left: list[Tree] = list(self.parameters)
+        while left:
+            tree = left.pop()
+            if isinstance(tree, tuple) and tree[0] == "count":
+                found.append(int(tree[1]))
+            elif isinstance(tree, tuple) and tree[0] not in ("=", "number"):
+                left += tree[-1]
+        return tuple(sorted(found))
 
     def inputs(
         self, given: Sequence[Any], named: Mapping[str, Any], count: int
@@ -87,8 +110,8 @@ def _leaves(tree: Tree) -> int:
     """Returns the number of tensors in a tree."""
     if isinstance(tree, int):
         return 1
-    if tree[0] in ("=", "number"):
-        return int(tree[0] == "number")
+    if tree[0] in ("=", *_NUMBERS):
+        return int(tree[0] != "=")
     return sum(map(_leaves, tree[-1]))
 
 
@@ -109,7 +132,7 @@ def _take(tree: Tree, value: Any, found: dict[int, Any]) -> bool:
                 hint="import it again with that value: only tensors may change",
             )
         return True
-    if kind == "number":
+    if kind in _NUMBERS:
         found[tree[1]] = value
         return True
     children = tree[-1]

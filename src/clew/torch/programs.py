@@ -17,7 +17,7 @@ import torch
 from clew.compiled import CompiledModel
 from clew.frontends.torch.tensors import Array, reader, writer
 from clew.frontends.torch.traced import TracedInput, TracedOutput
-from clew.runtime.input_spec import InputSpec
+from clew.runtime.input_spec import InputSpec, elements
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
 from clew.torch.report import Left
@@ -57,7 +57,6 @@ class Weights:
 
 
 _KEPT: Final = 256  # sets of weights of one graph, as of equal blocks of a model
-_FALSE: Final = np.zeros((), np.bool_)
 _version: Final = attrgetter("_version")
 _place: Final = torch.Tensor.data_ptr
 
@@ -117,7 +116,7 @@ def _reader(given: TracedInput) -> Callable[[Any], Array]:
     if given.dtype is not None:
         return reader(given.dtype)
     if given.is_size:
-        return lambda size: np.broadcast_to(_FALSE, (size,))
+        return elements
     return lambda value: np.asarray(value, np.int64)
 
 

@@ -9,6 +9,7 @@ import torch
 
 from clew.frontends.torch.dtypes import check_tensor, to_numpy
 from clew.frontends.torch.graph import FRONTEND, GraphImporter
+from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr, Function, Tuple, Var
 from clew.ir.late_sizes import Anchors
 from clew.ir.module import Module
@@ -38,6 +39,13 @@ class Weights:
 def input_of(name: str, type_: TensorType) -> Var:
     """Returns an input of the module."""
     return Var(name, type_, span=Span([Source(name, frontend=FRONTEND, kind="input")]))
+
+
+def count_of(name: str, size: Dim) -> Var:
+    """Returns an input for an integer that may be a size: a vector of that many elements, of which
+    nothing is read.
+    """
+    return input_of(name, TensorType((size,), "bool"))
 
 
 def assembled(

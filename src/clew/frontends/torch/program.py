@@ -20,7 +20,7 @@ from torch.export.graph_signature import (
 from torch.utils import _pytree as pytree
 
 from clew.frontends.building import scalar
-from clew.frontends.torch.assembling import Weights, assembled, input_of
+from clew.frontends.torch.assembling import Weights, assembled, count_of, input_of
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of
@@ -28,7 +28,7 @@ from clew.frontends.torch.graph import GraphImporter
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
-from clew.ir.expr import Call, Constant, Expr, Var
+from clew.ir.expr import Constant, Expr, Var
 from clew.ir.module import Module
 from clew.ir.own_sizes import OWN_SIZES, Range, own_sizes_attribute
 from clew.ir.state import STATE, State, state_attribute
@@ -58,7 +58,8 @@ class ProgramImporter:
         specs = self.program.graph_signature.input_specs
         self._name_sizes(nodes.values())
         values = {nodes[s.arg.name]: self._input(s, nodes[s.arg.name]) for s in specs}
-        given = [self._leaf(values[nodes[s.arg.name]]) for s in specs if s.kind in _BY_USER]
+        numbers = {var.name: number for number, var in enumerate(self.params)}
+        given = [_leaf(s, numbers) for s in specs if s.kind in _BY_USER]
         found = self.importer.run(values)
         names, outputs, results = self._outputs(found)
         form = form_of(self.program, given, results)
@@ -83,6 +84,7 @@ class ProgramImporter:
             for axis, size in enumerate(fake.shape if isinstance(fake, torch.Tensor) else ())
             if isinstance(size, torch.SymInt)
         ]
+        sizes += [(name, fake) for name, fake in fakes if isinstance(fake, torch.SymInt)]
         for name, size in sizes:
             if size.node.expr.is_Symbol:
                 self._name(size, size.node.expr, name)
@@ -120,16 +122,25 @@ class ProgramImporter:
         if spec.kind is InputKind.TOKEN:
             return None
         if isinstance(spec.arg, SymIntArgument):
-            raise UnsupportedError(
-                "U065",
-                f"input {node.name!r} is an integer that may change",
-                hint="give it as a tensor, or fix it",
-            )
+            return self._integer(node.name, fake)
         check_tensor(fake, f"input {node.name!r}")
         type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
         var = input_of(node.name, type_)
         self.params.append(var)
         return in_parts(var)
+
+    def _integer(self, name: str, fake: torch.SymInt) -> Value:
+        """Returns the size that an integer is. torch assumes that it is at least 0."""
+        if fake.node.hint is not None and fake.node.hint < 0:
+            raise UnsupportedError(
+                "U065",
+                f"input {name!r} is an integer that may change, and torch exports these for values "
+                f"of at least 0, but the example is {fake.node.hint}",
+                hint="give it as a tensor, or fix it",
+            )
+        size = self.sizes.dim(fake)
+        self.params.append(count_of(name, size))
+        return size
 
     def _weight(self, spec: InputSpec) -> Constant:
         name = str(spec.target)
@@ -165,12 +176,6 @@ class ProgramImporter:
         return found
 
     # --- outputs ---
-
-    def _leaf(self, value: Value) -> Tree:
-        """Returns an argument as a leaf of the call's form."""
-        if isinstance(value, Call):  # a complex input in parts
-            (value,) = value.args
-        return self.params.index(value) if isinstance(value, Var) else ("=", value)
 
     def _outputs(self, found: list[Value]) -> tuple[list[str], list[Expr], list[Tree]]:
         """Returns names and values of the outputs, and the leaves of the call's result."""
@@ -208,6 +213,14 @@ class ProgramImporter:
         names += [name for name, _ in changed]
         outputs += [value for _, value in changed]
         return names, outputs, leaves
+
+
+def _leaf(spec: InputSpec, numbers: Mapping[str, int]) -> Tree:
+    """Returns an argument as a leaf of the call's form. `numbers` are those of inputs by name."""
+    if isinstance(spec.arg, ConstantArgument):
+        return ("=", spec.arg.value)
+    number = numbers[spec.arg.name]
+    return ("count", number) if isinstance(spec.arg, SymIntArgument) else number
 
 
 def _as_output(importer: GraphImporter, value: Value) -> Expr:

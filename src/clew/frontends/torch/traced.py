@@ -13,7 +13,7 @@ import torch
 from torch import fx
 
 from clew.frontends.building import call, scalar
-from clew.frontends.torch.assembling import Weights, assembled, input_of
+from clew.frontends.torch.assembling import Weights, assembled, count_of, input_of
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype
 from clew.frontends.torch.graph import GraphImporter
@@ -149,11 +149,10 @@ def _parameter(importer: GraphImporter, name: str, fake: Any, given: TracedInput
     if isinstance(fake, torch.Tensor):
         check_tensor(fake, f"input {name!r}")
         type_ = TensorType(importer.sizes.shape(fake.shape), given_dtype(fake.dtype))
-    elif given.is_size:
-        type_ = TensorType((importer.sizes.dim(fake),), "bool")
-    else:
-        type_ = TensorType((), "i64")
-    return input_of(name, type_)
+        return input_of(name, type_)
+    if given.is_size:
+        return count_of(name, importer.sizes.dim(fake))
+    return input_of(name, TensorType((), "i64"))
 
 
 def _output(result: Any) -> TracedOutput:

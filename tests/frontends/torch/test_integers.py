@@ -1,0 +1,90 @@
+"""Integers among the arguments of exported programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from modules_run import assert_same
+from torch import nn
+from torch.export import Dim
+
+import clew
+from clew.frontends.torch import from_torch
+from clew.support.errors import ClewError
+
+
+class Head(nn.Module):
+    """Returns some rows, and computes with their number."""
+
+    def forward(self, x: torch.Tensor, k: int) -> tuple[torch.Tensor, int]:
+        return x[:k] * k + torch.arange(k).sum(), k + 1
+
+
+class Scaled(nn.Module):
+    """Takes an integer from a list."""
+
+    def forward(self, x: torch.Tensor, by: list[Any]) -> torch.Tensor:
+        return x * by[0] + by[1]
+
+
+def imported(module: nn.Module, *args: Any, dynamic: Any) -> Any:
+    return clew.compile(from_torch(module, args, dynamic_shapes=dynamic), threads=1)
+
+
+def refusal(model: Any, *args: Any) -> tuple[str, str]:
+    with pytest.raises(ClewError) as caught:
+        model(*args)
+    return caught.value.code, caught.value.message
+
+
+def test_an_integer_is_an_argument(tmp_path: Path) -> None:
+    x = torch.randn(6, 2)
+    model = imported(Head(), x, 4, dynamic=({}, Dim.AUTO))
+    model.save(tmp_path / "head.clew")
+    for kept in (model, clew.load_compiled(tmp_path / "head.clew")):
+        for k in (1, 3, 6):
+            for given in (k, np.int32(k), np.array(k)):
+                assert_same(list(kept(x.numpy(), given)), Head(), (x, k))
+        assert kept(x.numpy(), k=2)[1] == 3
+        assert kept.run({"x": x.numpy(), "k": 2})["output0"].shape == (2, 2)
+        assert repr(kept.inputs[1]) == "<k: int>"
+        assert refusal(kept, x.numpy(), 7) == (
+            "I317",
+            "input 'k': k is 7, but the model itself has the range 0 to 6",
+        )
+        assert refusal(kept, x.numpy(), -1) == (
+            "I317",
+            "input 'k' is -1, the model takes integers from 0",
+        )
+        assert refusal(kept, x.numpy(), 1.5)[0] == "I043"
+
+
+def test_an_integer_in_a_list_next_to_one_that_is_fixed() -> None:
+    x = torch.randn(3)
+    model = imported(Scaled(), x, [4, 3], dynamic=({}, [Dim.DYNAMIC, None]))
+    for by in (4, 0, 100):
+        assert_same(model(x.numpy(), [by, 3]), Scaled(), (x, [by, 3]))
+    assert refusal(model, x.numpy(), [4, 2])[0] == "I414"
+
+
+def test_an_integer_that_is_a_size() -> None:
+    class Rows(nn.Module):
+        def forward(self, x: torch.Tensor, k: int) -> torch.Tensor:
+            return x.view(k, -1) * 2
+
+    model = imported(Rows(), torch.randn(6, 2), 6, dynamic=({0: Dim.AUTO}, Dim.AUTO))
+    assert model(np.ones((3, 2), np.float32), 3).shape == (3, 2)
+    assert refusal(model, np.ones((3, 2), np.float32), 2) == (
+        "I042",
+        "size x.0 is 3 in one input and 2 in k",
+    )
+
+
+def test_a_negative_example() -> None:
+    with pytest.raises(ClewError, match=r"input 'by_0'.*the example is -4") as caught:
+        imported(Scaled(), torch.randn(3), [-4, 3], dynamic=({}, [Dim.DYNAMIC, None]))
+    assert caught.value.code == "U065"
