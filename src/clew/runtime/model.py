@@ -168,7 +168,7 @@ class Model(Shown, ABC, Generic[K]):
         self._expect_empty(growing_names(pairs))
         names = {pair.input.name for pair in pairs}
         first = {name: value for name, value in self._initial.items() if name in names}
-        return Session(self, pairs, {**first, **(initial or {})})
+        return Session(self, pairs, {**first, **(initial or {})}, self._form)
 
     def _expect_empty(self, names: Collection[str]) -> None:
         """Prepares for calls in which the named sizes are 0."""

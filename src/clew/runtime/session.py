@@ -17,6 +17,7 @@ from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.state import StatePair, first_value, growing_names
 from clew.support.budgets import Budgets, in_force
+from clew.support.call_form import CallForm
 from clew.support.calling import in_order
 from clew.support.errors import InputError
 from clew.support.locks import Lock
@@ -69,8 +70,13 @@ class Session(Shown):
     """
 
     def __init__(
-        self, model: Stateless, pairs: Sequence[StatePair], initial: Mapping[str, Any] = _NOTHING
+        self,
+        model: Stateless,
+        pairs: Sequence[StatePair],
+        initial: Mapping[str, Any] = _NOTHING,
+        form: CallForm | None = None,
     ) -> None:
+        """`form` is that of the model's calls, if inputs and outputs are parts of nested values."""
         self._model = model
         self._pairs = tuple(pairs)
         self._specs = {pair.input.name: pair.input for pair in pairs}
@@ -79,8 +85,13 @@ class Session(Shown):
         self._kept = tuple(numbers[pair.output.name] for pair in pairs)
         self._given = tuple(i for i in model.inputs if i.name not in self._specs)
         self._given_names = tuple(i.name for i in self._given)
-        # Without inputs, a number that no call has: there is no input to test then.
-        self._count = len(self._given) or -1
+        self._whole_form = form
+        states = [n for n, i in enumerate(model.inputs) if i.name in self._specs]
+        self._form = None if form is None else form.without(states, self._kept)
+        # The number of arguments that may be the inputs in order. Without inputs, or with nested
+        # ones, a number that no call has.
+        flat = self._form is None or self._form.is_flat
+        self._count = (len(self._given) or -1) if flat else -1
         self._defaults = {i.name: i.initial for i in self._given if i.initial is not None}
         self._maps = tuple(i.name for i in self._given if i.takes_mapping)
         shown = [n for n in range(len(model.outputs)) if n not in self._kept]
@@ -129,12 +140,15 @@ class Session(Shown):
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Returns the output, or a tuple if there are none or several, and updates the state.
 
-        Inputs are given as in a call of the model, without the state.
+        Inputs are given as in a call of the model, without the state. A model from PyTorch takes
+        and returns nested values here, too.
 
         Errors: those of a call of the model; I372 (an output that its input does not accept), I373
         (an unknown initial value), I374 (another call is running).
         """
         results = self._step(inputs, named)
+        if self._form is not None:
+            return self._form.results(results)
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, /, *inputs: Any, **named: Any) -> dict[str, Any]:
@@ -170,7 +184,7 @@ class Session(Shown):
         """Returns an independent session with the same state and initial state. No array is copied:
         calls replace the arrays of a state and never write to them.
         """
-        made = Session(self._model, self._pairs)
+        made = Session(self._model, self._pairs, form=self._whole_form)
         made._initial, made._state = self._initial, self._state
         return made
 
@@ -209,6 +223,11 @@ class Session(Shown):
                 f"input {own[0]!r} is a state of the session, which passes it itself",
                 hint=f"session.set({{{own[0]!r}: ...}}) changes it",
             )
+        if self._form is not None:
+            # Inputs with a value of their own come last.
+            nested = self._form.inputs(given, named, len(self._given) - len(self._defaults))
+            if nested is not None:
+                return [*nested, *self._defaults.values()]
         return in_order(
             self._given_names, given, named, maps=self._maps, defaults=self._defaults, of="session"
         )

@@ -6,7 +6,7 @@ input or output.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -97,6 +97,22 @@ class CallForm:
                 return None
         return [found[n] for n in range(count)] if len(found) == count else None
 
+    def without(self, inputs: Collection[int], outputs: Collection[int]) -> CallForm:
+        """Returns the form of calls without some inputs and outputs, whose other ones keep their
+        order. Parts of nested values that consist of these only are left out, and so is a tuple
+        around the only result that remains.
+        """
+        given = dict(enumerate(_pruned(t, inputs) for t in self.parameters))
+        kept = [n for n, tree in given.items() if tree is not None]
+        result = _pruned(self.result, outputs)
+        if result is not None and result != self.result and _is_alone(result):
+            (result,) = result[-1]
+        return CallForm(
+            tuple(self.names[n] for n in kept),
+            tuple(_renumbered(given[n], inputs) for n in kept),
+            ("tuple", ()) if result is None else _renumbered(result, outputs),
+        )
+
     def results(self, outputs: Sequence[Any]) -> Any:
         """Returns the outputs in the form of the result."""
         return _built(self.result, outputs)
@@ -104,6 +120,35 @@ class CallForm:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, (list, tuple)) else value
+
+
+def _pruned(tree: Tree, gone: Collection[int]) -> Tree | None:
+    """Returns a tree without some tensors; None if it has no others, but had these."""
+    if not isinstance(tree, tuple) or tree[0] in ("=", *_NUMBERS):
+        number = tree if isinstance(tree, int) else tree[1] if tree[0] != "=" else None
+        return None if number in gone and number is not None else tree
+    children = [_pruned(child, gone) for child in tree[-1]]
+    if children and all(child is None for child in children):
+        return None
+    kept = [n for n, child in enumerate(children) if child is not None]
+    keys = [tuple(k[n] for n in kept) if k else () for k in tree[1:-1] if isinstance(k, tuple)]
+    plain = [part for part in tree[:-1] if isinstance(part, str)]
+    return (*plain, *keys, tuple(children[n] for n in kept))
+
+
+def _is_alone(tree: Tree) -> bool:
+    return isinstance(tree, tuple) and tree[0] == "tuple" and len(tree[-1]) == 1
+
+
+def _renumbered(tree: Any, gone: Collection[int]) -> Tree:
+    """Returns a tree whose tensors are numbered without those that are gone."""
+    if isinstance(tree, int):
+        return tree - sum(n < tree for n in gone)
+    if tree[0] == "=":
+        return tuple(tree)
+    if tree[0] in _NUMBERS:
+        return (tree[0], _renumbered(tree[1], gone))
+    return (*tree[:-1], tuple(_renumbered(child, gone) for child in tree[-1]))
 
 
 def _leaves(tree: Tree) -> int:

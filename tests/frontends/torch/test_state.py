@@ -113,3 +113,62 @@ def test_records_of_arrays(array: Any) -> None:
     found = array_of(array_record(array))
     assert found.dtype == array.dtype
     np.testing.assert_array_equal(found, array)
+
+
+class Mean(nn.Module):
+    """Returns the mean of all inputs so far, in nested values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("sum", torch.zeros(3))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, given: dict[str, Any], scale: torch.Tensor) -> dict[str, Any]:
+        x, (y, by) = given["x"], given["rest"]
+        self.sum += x
+        self.count += 1
+        return {"mean": self.sum / self.count * scale, "rest": [(y * by, by)]}
+
+
+def test_a_session_takes_and_returns_nested_values(tmp_path: Path) -> None:
+    module, two = Mean(), torch.tensor(2.0)
+    given = {"x": torch.ones(3), "rest": (torch.ones(2), 3)}
+    model = compiled_from(module, given, two)
+    model.save(tmp_path / "mean.clew")
+    for kept in (model, clew.load_compiled(tmp_path / "mean.clew")):
+        eager, session = Mean(), kept.session()
+        for step in range(3):
+            x, y = torch.full((3,), step * 1.5), torch.randn(2)
+            wanted = eager({"x": x, "rest": (y, 3)}, two)
+            call = {"x": x.numpy(), "rest": (y.numpy(), 3)}
+            found = (session if step % 2 else session.copy())(call, scale=two.numpy())
+            if step % 2 == 0:
+                found = session(call, two.numpy())
+            torch.testing.assert_close(torch.as_tensor(found["mean"]), wanted["mean"])
+            ((product, by),) = found["rest"]
+            torch.testing.assert_close(torch.as_tensor(product), wanted["rest"][0][0])
+            assert (list(found), by) == (["mean", "rest"], 3)
+        assert session.state["count"] == 3
+        assert set(session.run(call, two.numpy())) == {"mean", "rest.0.0"}
+
+
+class Cached(nn.Module):
+    """Adds its input to keys and values that it takes and returns."""
+
+    def forward(self, x: torch.Tensor, past: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+        ((key, value),) = past
+        return x * 2, [(key + x, value - x)]
+
+
+def test_a_session_leaves_the_state_out_of_nested_values() -> None:
+    past = [(torch.zeros(2), torch.ones(2))]
+    model = compiled_from(Cached(), torch.ones(2), past)
+    x = np.ones(2, np.float32)
+    names = dict(zip(model.input_names[1:], model.output_names[1:], strict=True))
+    session = model.session(names)
+    assert [list(session(x)) for _ in range(2)] == [[2, 2], [2, 2]]
+    assert [list(v) for v in session.state.values()] == [[2, 2], [-2, -2]]
+    one = dict(list(names.items())[:1])
+    partly = model.session(one)
+    found, ((value,),) = partly(x, [(x,)])
+    assert (list(found), list(value)) == ([2, 2], [0, 0])
