@@ -24,6 +24,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     movement,
     norm,
     products,
+    quantized,
     random,
     recurrent,
     reduce,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.ao.quantization.fx._decomposed  # operators that files may call
 from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
 
