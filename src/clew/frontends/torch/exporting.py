@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import os
+import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import torch
 import torch.ao.quantization.fx._decomposed  # operators that files may call
@@ -13,9 +16,18 @@ from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
 
 from clew.frontends.torch.decompositions import decompositions
+from clew.frontends.torch.forms import plain
 from clew.frontends.torch.layer import EVAL
 from clew.frontends.torch.recurrent_types import free_time
 from clew.support.errors import ClewWarning, InputError, ModelError
+
+# Libraries whose classes of arguments and results torch knows once a function of theirs is called.
+_REGISTERED_BY: Final = {
+    "transformers.cache_utils": (
+        "transformers.integrations.executorch",
+        "register_dynamic_cache_export_support",
+    ),
+}
 
 
 def program_of(
@@ -41,7 +53,7 @@ def program_of(
     try:
         with warnings.catch_warnings(), free_time():
             warnings.simplefilter("ignore")
-            return program.run_decompositions(decompositions())
+            return _decomposed(program)
     except (MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:  # of any type: torch raises it
@@ -51,6 +63,26 @@ def program_of(
             f"torch cannot decompose the exported program: {text}",
             hint="program.run_decompositions() must work: see its message above",
         ) from error
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    """Returns a program of core ATen operators. Meanwhile, arguments and results that are objects
+    of registered classes are dicts: torch would make these objects while it traces, and tensors
+    that their constructors make would be constants without a value.
+    """
+    signature = program.module_call_graph[0].signature
+    if signature is None:
+        return program.run_decompositions(decompositions())
+    given = signature.in_spec, signature.out_spec
+    try:
+        signature.in_spec, signature.out_spec = map(plain, given)
+        found = program.run_decompositions(decompositions())
+    finally:
+        signature.in_spec, signature.out_spec = given
+    kept = found.module_call_graph[0].signature
+    assert kept is not None
+    kept.in_spec, kept.out_spec = given
+    return found
 
 
 def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
@@ -89,6 +121,7 @@ def _exported(
     if _trains(model):
         text = "the module is in training mode: its dropout is random, as in eager"
         warnings.warn(ClewWarning("I411", text, hint=EVAL), stacklevel=4)
+    _register_classes()
     try:
         with torch.no_grad(), warnings.catch_warnings(), free_time():
             warnings.simplefilter("ignore")
@@ -104,6 +137,14 @@ def _exported(
             f"torch cannot export the module: {text}",
             hint="torch.export.export(model, args) must work: see its message above",
         ) from error
+
+
+def _register_classes() -> None:
+    """Has the libraries in use register their classes with torch (`torch.utils._pytree`)."""
+    for library, (module, function) in _REGISTERED_BY.items():
+        if library in sys.modules:
+            with contextlib.suppress(ImportError, AttributeError):  # of another version
+                getattr(importlib.import_module(module), function)()
 
 
 def _trains(model: torch.nn.Module) -> bool:

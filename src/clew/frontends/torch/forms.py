@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
 from clew.support.call_form import CallForm, Tree, objects_flattened_by
+
+_PLAIN: Final = (tuple, list, dict, OrderedDict)
 
 
 def form_of(
@@ -44,6 +46,19 @@ def tree_of(spec: pytree.TreeSpec, leaves: Iterator[Tree]) -> Tree:
     return ("object", spec.type.__name__, _keys(spec, len(children)), children)
 
 
+def plain(spec: pytree.TreeSpec) -> pytree.TreeSpec:
+    """Returns a tree of torch with dicts, or tuples, in place of objects of registered classes."""
+    if spec.is_leaf():
+        return spec
+    children = [plain(child) for child in spec.children()]
+    if spec.type in _PLAIN:
+        return pytree.TreeSpec(spec.type, spec.context, children)
+    keys = _keys(spec, len(children))
+    if keys:
+        return pytree.TreeSpec(dict, list(keys), children)
+    return pytree.TreeSpec(tuple, None, children)
+
+
 def _key(key: Any) -> Any:
     return key if isinstance(key, (str, int, float, bool)) else str(key)
 
@@ -57,7 +72,8 @@ def _keys(spec: pytree.TreeSpec, count: int) -> tuple[Any, ...]:
         return tuple(fields)
     context = spec.context
     for found in (context, *(context if isinstance(context, (list, tuple)) else ())):
-        if isinstance(found, (list, tuple)) and len(found) == count:
+        names = isinstance(found, (list, tuple)) and len(found) == count
+        if names and all(isinstance(key, (str, int)) for key in found):
             return tuple(map(_key, found))
     return ()
 

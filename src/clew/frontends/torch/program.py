@@ -23,7 +23,7 @@ from clew.frontends.building import scalar
 from clew.frontends.torch.assembling import Weights, assembled, count_of, input_of
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
-from clew.frontends.torch.forms import form_of
+from clew.frontends.torch.forms import form_of, plain
 from clew.frontends.torch.graph import GraphImporter
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
@@ -180,7 +180,7 @@ class ProgramImporter:
     def _outputs(self, found: list[Value]) -> tuple[list[str], list[Expr], list[Tree]]:
         """Returns names and values of the outputs, and the leaves of the call's result."""
         specs = self.program.graph_signature.output_specs
-        paths = iter(_paths(self.program.call_spec.out_spec))
+        paths = iter(_paths(plain(self.program.call_spec.out_spec)))
         names: list[str] = []
         outputs: list[Expr] = []
         changed: list[tuple[str, Expr]] = []
