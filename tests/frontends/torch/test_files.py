@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,26 @@ def test_a_saved_program_is_a_model(tmp_path: Path) -> None:
     assert {"0", "1", "2"} <= set(compiled.trace.layers)
 
 
-def test_a_damaged_file_is_a_coded_error(tmp_path: Path) -> None:
+def test_a_damaged_file_is_a_coded_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """torch logs the reason, which the error has instead."""
     (tmp_path / "network.pt2").write_bytes(b"PK\x03\x04 and nothing more")
-    with pytest.raises(clew.ClewError, match="M052"):
+    with pytest.raises(clew.ClewError, match=r"M052.*not a ZIP archive"):
         clew.load(tmp_path / "network.pt2")
+    assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+    assert capfd.readouterr().err == ""
+    assert not logging.getLogger("torch.export").filters
+
+
+def test_an_operator_that_torch_does_not_know(tmp_path: Path) -> None:
+    program = torch.export.export(nn.Linear(4, 8), (torch.randn(3, 4),))
+    torch.export.save(program, tmp_path / "linear.pt2")
+    with (
+        zipfile.ZipFile(tmp_path / "linear.pt2") as archive,
+        zipfile.ZipFile(tmp_path / "other.pt2", "w") as other,
+    ):
+        for name in archive.namelist():
+            other.writestr(name, archive.read(name).replace(b"aten.linear", b"aten.lineal"))
+    with pytest.raises(clew.ClewError, match=r"M052.*failed to resolve torch.ops.aten.lineal"):
+        clew.load(tmp_path / "other.pt2")

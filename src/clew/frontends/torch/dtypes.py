@@ -48,19 +48,20 @@ PARTS: Final[Mapping[torch.dtype, torch.dtype]] = {
 }
 
 
-def dtype_of(dtype: torch.dtype, what: str = "tensors of") -> str:
+def dtype_of(dtype: torch.dtype, what: str = "a tensor is of") -> str:
     """Returns clew's name of a dtype of torch.
 
     Errors: U061 for a dtype that clew lacks.
     """
     name = _NAMES.get(dtype)
     if name is None:
-        hint = "compute with torch.view_as_real(x)" if dtype.is_complex else ""
+        other = "torch.view_as_real(x)" if dtype.is_complex else "another dtype"
+        hint = f"compute with {other}"
         raise UnsupportedError("U061", f"{what} {dtype}, which is not supported", hint=hint)
     return name
 
 
-def given_dtype(dtype: torch.dtype, what: str = "tensors of") -> str:
+def given_dtype(dtype: torch.dtype, what: str = "a tensor is of") -> str:
     """Returns clew's name of the dtype of an input, which may be complex.
 
     Errors: U061 for a dtype that clew lacks.
@@ -78,10 +79,15 @@ def check_tensor(tensor: torch.Tensor, what: str) -> None:
         raise UnsupportedError(
             "U062", f"{what} is a {kind} tensor", hint="convert it: x.to_dense(), x.dequantize()"
         )
+    check_device(tensor, what)
+    given_dtype(tensor.dtype, f"{what} is of")
+
+
+def check_device(tensor: torch.Tensor, what: str) -> None:
+    """Errors: U062 for a tensor on another device than the CPU."""
     if tensor.device.type != "cpu":
         hint = "load the weights first" if tensor.device.type == "meta" else "model.cpu()"
         raise UnsupportedError("U062", f"{what} is on the device {tensor.device}", hint=hint)
-    given_dtype(tensor.dtype, f"{what} is of")
 
 
 def to_numpy(tensor: torch.Tensor) -> NDArray[Any]:

@@ -8,6 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import torch
@@ -16,10 +17,13 @@ from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
 
 from clew.frontends.torch.decompositions import decompositions
+from clew.frontends.torch.dtypes import check_device
 from clew.frontends.torch.forms import plain
 from clew.frontends.torch.layer import EVAL
+from clew.frontends.torch.logs import kept_logs
+from clew.frontends.torch.places import line_of_error
 from clew.frontends.torch.recurrent_types import free_time
-from clew.support.errors import ClewWarning, InputError, ModelError
+from clew.support.errors import ClewWarning, InputError, ModelError, locate
 
 # Libraries whose classes of arguments and results torch knows once a function of theirs is called.
 _REGISTERED_BY: Final = {
@@ -87,18 +91,24 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
 
 def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
     """Returns a program that `torch.export.save` wrote. Errors: M052."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return _without_derived_ranges(torch.export.load(path))
-    except (MemoryError, KeyboardInterrupt):
-        raise
-    except Exception as error:  # of any type: it comes from torch
-        raise ModelError(
-            "M052",
-            f"torch cannot read {os.fspath(path)!r}: {type(error).__name__}: {error}",
-            hint="write it with torch.export.save, by the same version of torch",
-        ) from error
+    with kept_logs() as logs:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                return _without_derived_ranges(torch.export.load(path))
+        except (MemoryError, KeyboardInterrupt):
+            raise
+        except Exception as error:  # of any type: it comes from torch
+            raised: BaseException = error
+    # torch logs the reason, and raises an error that refers to the log.
+    cause = logs.error or raised
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    raise ModelError(
+        "M052",
+        f"torch cannot read {os.fspath(path)!r}: {type(cause).__name__}: {cause}",
+        hint="write it with torch.export.save, by the same version of torch",
+    ) from raised
 
 
 def _without_derived_ranges(program: ExportedProgram) -> ExportedProgram:
@@ -121,6 +131,9 @@ def _exported(
     if _trains(model):
         text = "the module is in training mode: its dropout is random, as in eager"
         warnings.warn(ClewWarning("I411", text, hint=EVAL), stacklevel=4)
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        with locate(layer=name.rpartition(".")[0]):
+            check_device(tensor, f"the tensor {name!r}")
     _register_classes()
     try:
         with torch.no_grad(), warnings.catch_warnings(), free_time():
@@ -132,11 +145,13 @@ def _exported(
         raise
     except Exception as error:  # of any type: it comes from torch, or from the user's code
         text = f"{type(error).__name__}: {error}".strip()
-        raise ModelError(
+        failed = ModelError(
             "M050",
             f"torch cannot export the module: {text}",
             hint="torch.export.export(model, args) must work: see its message above",
-        ) from error
+        )
+        failed.position = line_of_error(error)
+        raise failed from error
 
 
 def _register_classes() -> None:

@@ -12,10 +12,18 @@ import torch
 from torch import fx
 
 from clew.frontends.building import call
-from clew.frontends.torch.dtypes import to_numpy
+from clew.frontends.torch.dtypes import check_tensor, to_numpy
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.numbers import arithmetic, is_arithmetic
-from clew.frontends.torch.places import is_check, is_layer, layer_names, line_of, op_name, place_of
+from clew.frontends.torch.places import (
+    is_check,
+    is_layer,
+    layer_names,
+    line_of,
+    op_name,
+    place_of,
+    shown_line,
+)
 from clew.frontends.torch.registry import find, name_of
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value, Values
@@ -62,6 +70,7 @@ class GraphImporter(Values):
             known = not is_layer(node)
             known = known or any(find(node.target, of_complex) for of_complex in (False, True))
             if not known:
+                self._check_tensors(node)
                 unknown.setdefault(name_of(node.target), node)
         if unknown:
             listed = "; ".join(
@@ -73,6 +82,15 @@ class GraphImporter(Values):
                 f"{len(unknown)} {what} not supported: {listed}",
                 hint="register_op(..., torch='NAMESPACE::NAME') adds operators",
             )
+
+    def _check_tensors(self, node: fx.Node) -> None:
+        """Errors: U061, U062 for a tensor of an operator that no converter could take."""
+        with self.located(node):
+            for given in node.all_input_nodes:
+                for fake in _tensors(given.meta.get("val")):
+                    check_tensor(fake, f"an argument of {name_of(node.target)}")
+            for fake in _tensors(node.meta.get("val")):
+                check_tensor(fake, f"a result of {name_of(node.target)}")
 
     # --- the graph ---
 
@@ -151,13 +169,31 @@ class GraphImporter(Values):
         elif is_check(node):
             self.values[node] = None
         elif is_arithmetic(target):
-            self.values[node] = arithmetic(self, node, self._mapped(node.args))
+            with self.located(node):
+                self.values[node] = arithmetic(self, node, self._mapped(node.args))
         elif not is_layer(node):
-            raise UnsupportedError("U064", f"{target} is not supported{_behind(node)}")
+            with self.located(node):
+                raise UnsupportedError(
+                    "U064",
+                    f"{op_name(node)} of numbers is not supported",
+                    hint="compute sizes with +, -, *, //, %, min and max",
+                )
         else:
-            name = self._names[node]
-            with locate(layer=name), _with_line(node), _coded(node):
-                self._layer(node, name)
+            with self.located(node), _coded(node):
+                self._layer(node, self._names[node])
+
+    @contextmanager
+    def located(self, node: Any) -> Iterator[None]:
+        """Adds the layer and the user's line to errors about a node: its own, or those of the first
+        layer that reads an input. Other values have none.
+        """
+        if not isinstance(node, fx.Node):
+            yield
+            return
+        if node.op == "placeholder":
+            node = next((user for user in node.users if is_layer(user)), node)
+        with locate(layer=self._names.get(node, "")), _with_line(node):
+            yield
 
     def _layer(self, node: fx.Node, name: str) -> None:
         source = Source(name, op_name(node), FRONTEND)
@@ -244,6 +280,11 @@ def _faked(value: Any) -> Any:
     return value
 
 
+def _tensors(fakes: Any) -> list[torch.Tensor]:
+    parts = fakes if isinstance(fakes, (list, tuple)) else [fakes]
+    return [fake for fake in parts if isinstance(fake, torch.Tensor)]
+
+
 def _has_complex(fakes: Any) -> bool:
     if isinstance(fakes, (list, tuple)):
         return any(map(_has_complex, fakes))
@@ -276,7 +317,7 @@ def _with_line(node: fx.Node) -> Iterator[None]:
     except ClewError as error:
         file, line, code = line_of(node)
         if file and not error.position:
-            error.position = f"{file}:{line}" + (f"  {code}" if code else "")
+            error.position = shown_line(file, line, code)
         raise
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sysconfig
+import traceback
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+import sympy
 import torch
 from torch import fx
 
@@ -22,6 +25,8 @@ _INDEX: Final = re.compile(r"""\[['"]?([^'"\]]+)['"]?\]""")
 _NOT_OWN: Final = (
     f"{Path(torch.__file__).parent}/", "torch/", "<eval_with_key>", f"{Path(__file__).parent}/",
 )  # fmt: skip
+_PYTHON: Final = f"{sysconfig.get_path('stdlib')}/"
+_SYMPY: Final = f"{Path(sympy.__file__).parent}/"
 _NONE: Final = "_empty_nn_module_stack_from_metadata_hook"
 # Calls that only check: sizes and values were checked when the program was exported.
 _CHECKS: Final = (
@@ -105,6 +110,27 @@ def place_of(node: fx.Node, name: str) -> CodePlace:
     path, kind = module_of(node)
     file, line, code = line_of(node)
     return CodePlace(name, path, kind, file, line, code)
+
+
+def line_of_error(error: BaseException) -> str:
+    """Returns the innermost line of code that is not torch's own among those that an error passed,
+    "" if there is none.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if _is_own(frame.filename)]
+    return shown_line(own[-1].filename, own[-1].lineno or 0, own[-1].line or "") if own else ""
+
+
+def _is_own(file: str) -> bool:
+    """Whether a file is the user's or a library's, not one of torch, sympy or Python."""
+    if file.startswith(_PYTHON) and "site-packages" not in file:
+        return False
+    return not file.startswith((*_NOT_OWN, _SYMPY, "<"))
+
+
+def shown_line(file: str, line: int, code: str) -> str:
+    """Returns a line of code as errors show it."""
+    return f"{file}:{line}" + (f"  {code}" if code else "")
 
 
 def line_of(node: Any) -> tuple[str, int, str]:

@@ -37,6 +37,12 @@ from clew.support.call_form import FORM, Tree
 from clew.support.errors import ModelError, UnsupportedError
 
 _BY_USER: Final = (InputKind.USER_INPUT,)
+_RESULTS: Final = (
+    OutputKind.USER_OUTPUT,
+    OutputKind.BUFFER_MUTATION,
+    OutputKind.USER_INPUT_MUTATION,
+    OutputKind.TOKEN,
+)
 _ASSUMED: Final = 2  # the least size that torch assumes
 
 
@@ -57,7 +63,11 @@ class ProgramImporter:
         nodes = {n.name: n for n in self.program.graph.nodes if n.op == "placeholder"}
         specs = self.program.graph_signature.input_specs
         self._name_sizes(nodes.values())
-        values = {nodes[s.arg.name]: self._input(s, nodes[s.arg.name]) for s in specs}
+        values: dict[fx.Node, Value] = {}
+        for spec in specs:
+            node = nodes[spec.arg.name]
+            with self.importer.located(node):
+                values[node] = self._input(spec, node)
         numbers = {var.name: number for number, var in enumerate(self.params)}
         given = [_leaf(s, numbers) for s in specs if s.kind in _BY_USER]
         found = self.importer.run(values)
@@ -118,7 +128,11 @@ class ProgramImporter:
             changed = self.program.graph_signature.buffers_to_mutate.values()
             return self._state(spec, fake) if spec.target in changed else self._weight(spec)
         if spec.kind is InputKind.CUSTOM_OBJ:
-            raise UnsupportedError("U065", f"{spec.target} is an object of C++, no tensor")
+            raise UnsupportedError(
+                "U065",
+                f"{spec.target} is an object of C++, no tensor",
+                hint="compute with tensors only",
+            )
         if spec.kind is InputKind.TOKEN:
             return None
         if isinstance(spec.arg, SymIntArgument):
@@ -152,7 +166,11 @@ class ProgramImporter:
         tensor = self._tensor(name, spec.kind)
         check_tensor(tensor, f"the tensor {name!r}")
         if tensor.is_complex():
-            raise UnsupportedError("U065", f"the buffer {name!r}, which changes, is complex")
+            raise UnsupportedError(
+                "U065",
+                f"the buffer {name!r}, which changes, is complex",
+                hint="keep it as pairs of real numbers: torch.view_as_real(x)",
+            )
         type_ = TensorType(self.sizes.shape(fake.shape), given_dtype(fake.dtype))
         var = input_of(name, type_)
         self._states[name] = var, tensor
@@ -189,6 +207,15 @@ class ProgramImporter:
         for spec, value, node in zip(specs, found, ending.args[0], strict=True):
             fake = node.meta.get("val") if isinstance(node, fx.Node) else None
             dtype = getattr(fake, "dtype", None)
+            if spec.kind not in _RESULTS:
+                what = spec.kind.name.lower().replace("_", " ")
+                of = f" of {spec.target!r}" if spec.target else ""
+                with self.importer.located(node):
+                    raise UnsupportedError(
+                        "U066",
+                        f"the program returns the {what}{of}",
+                        hint="export a module in evaluation mode, under torch.no_grad()",
+                    )
             if spec.kind is OutputKind.USER_OUTPUT:
                 name = next(paths)
                 if isinstance(spec.arg, ConstantArgument):
@@ -196,20 +223,15 @@ class ProgramImporter:
                     continue
                 tensor = isinstance(spec.arg, TensorArgument)
                 leaves.append(len(outputs) if tensor else ("number", len(outputs)))
-            elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
+            elif spec.kind is not OutputKind.TOKEN:
                 made = whole(_as_output(self.importer, value), dtype)
                 changed.append((f"{spec.target}_new", made))
                 continue
-            elif spec.kind is OutputKind.TOKEN:
-                continue
             else:
-                raise UnsupportedError(
-                    "U066",
-                    f"the program gives the {spec.kind.name.lower()} of {spec.target!r}",
-                    hint="export a module in evaluation mode, under torch.no_grad()",
-                )
+                continue
             names.append(name)
-            outputs.append(whole(_as_output(self.importer, value), dtype))
+            with self.importer.located(node):
+                outputs.append(whole(_as_output(self.importer, value), dtype))
         names += [name for name, _ in changed]
         outputs += [value for _, value in changed]
         return names, outputs, leaves

@@ -77,7 +77,11 @@ class Sizes:
             return reduce(lambda a, b: a * b, [self._dim(expr.base)] * int(expr.exp))
         rule = _RULES.get(type(expr).__name__)
         if rule is None:
-            raise UnsupportedError("U060", f"the size {expr} is no expression of sizes")
+            raise UnsupportedError(
+                "U060",
+                f"the size {expr} is no expression of sizes",
+                hint="compute sizes with +, -, *, //, %, min and max",
+            )
         return reduce(rule, map(self._dim, expr.args))
 
     def _of_symbol(self, symbol: sympy.Symbol) -> Dim:
@@ -85,7 +89,11 @@ class Sizes:
         if found is None:
             number = self._numbers.get(symbol)
             if number is None:
-                raise UnsupportedError("U060", f"the size {symbol} is known to no value")
+                raise UnsupportedError(
+                    "U060",
+                    f"no value tells the size {symbol}",
+                    hint="compute it from sizes of inputs, or from a tensor (x.item())",
+                )
             room = call("room", number)
             found = self._dims[symbol] = room.tensor.shape[0]
             self.carriers[str(found)] = room

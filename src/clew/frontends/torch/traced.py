@@ -124,11 +124,13 @@ class Traced:
         for position, node in enumerate(self._nodes):
             fake, name = node.meta.get("val"), self._names[position]
             if position in self._frozen:
-                values[node] = weights.constant(name, args[position])
+                with importer.located(node):
+                    values[node] = weights.constant(name, args[position])
             elif position in taken:
                 if taken[position].is_size:
                     values[node] = sizes.name(fake.node.expr, name, _least(fake) or 0)
-                params.append(_parameter(importer, name, fake, taken[position]))
+                with importer.located(node):
+                    params.append(_parameter(importer, name, fake, taken[position]))
                 if isinstance(fake, torch.SymInt) and not taken[position].is_size:
                     sizes.number(fake.node.expr, params[-1])
                 values.setdefault(node, in_parts(params[-1]))
