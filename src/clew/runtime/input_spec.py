@@ -207,13 +207,11 @@ class InputSpec:
                 continue
             if array.shape[axis] != wanted:
                 at = listed(f"{name} = {sizes[name]}" for name in sorted(dim.symbols))
-                size, given = array.shape[axis], f"input {self.name!r}"
+                what = f"input {self.name!r}"
+                what = what if self.is_count else f"axis {axis} of {what}"
                 raise InputError(
                     "I042",
-                    f"{given} is {size}, but {dim} is {wanted} (at {at})"
-                    if self.is_count
-                    else f"axis {axis} of {given} has {size} elements, but {dim} is {wanted} "
-                    f"(at {at})",
+                    f"{what} is {array.shape[axis]}, but {dim} is {wanted} (at {at})",
                     hint="all inputs must agree on the named sizes",
                 )
 

@@ -105,7 +105,7 @@ class CallForm:
         given = dict(enumerate(_pruned(t, inputs) for t in self.parameters))
         kept = [n for n, tree in given.items() if tree is not None]
         result = _pruned(self.result, outputs)
-        if result is not None and result != self.result and _is_alone(result):
+        if isinstance(result, tuple) and result != self.result and _is_alone(result):
             (result,) = result[-1]
         return CallForm(
             tuple(self.names[n] for n in kept),

@@ -12,6 +12,7 @@ from clew.frontends.torch import from_torch
 from clew.support.errors import ClewError
 
 X = torch.randn(3, 3)
+LIBRARY = "quantized_decomposed"
 HALF = torch.zeros(3, 3, dtype=torch.complex64).to(torch.complex32)
 
 
@@ -100,7 +101,7 @@ class Branch(nn.Module):
             X,
             "U063",
             "quantizes to i32",
-            "quantized_decomposed.quantize_per_tensor",
+            f"{LIBRARY}.quantize_per_tensor",
             "quantize(x",
         ),
         (Changed(HALF.to(torch.complex64)), X, "U065", "'weight', which changes", "add", "add_"),

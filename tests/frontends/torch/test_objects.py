@@ -55,10 +55,8 @@ def filled(rows: int) -> Cache:
 
 
 def test_a_cache_grows_from_call_to_call(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = ModuleType("some_library")
-    library.register = register  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "some_library", library)
-    monkeypatch.setitem(exporting._REGISTERED_BY, "some_library", ("some_library", "register"))
+    monkeypatch.setitem(sys.modules, "some_library", ModuleType("some_library"))
+    monkeypatch.setitem(exporting.REGISTERING, "some_library", register)
     free, cache = [{0: Dim.AUTO}] * 2, filled(4)
     model = compiled_from(Decoder(), torch.randn(1, 3), cache, dynamic=({}, [free, free]))
     assert model.input_names[1:] == ("cache_keys_0", "cache_keys_1", *model.input_names[3:])

@@ -108,7 +108,7 @@ def test_derived_dims(tmp_path: Path) -> None:
             assert_same(kept(*(x.numpy() for x in given)), Doubled(), given)
         assert refusal(kept, zeros(3, 2), zeros(5, 2)) == (
             "I042",
-            "axis 0 of input 'y' has 5 elements, but 2*n is 6 (at n = 3)",
+            "axis 0 of input 'y' is 5, but 2*n is 6 (at n = 3)",
         )
     assert model.drawn(shapes={"x": (4, 2)})[1].shape == (8, 2)
 

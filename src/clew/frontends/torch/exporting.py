@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -24,14 +23,6 @@ from clew.frontends.torch.logs import kept_logs
 from clew.frontends.torch.places import line_of_error
 from clew.frontends.torch.recurrent_types import free_time
 from clew.support.errors import ClewWarning, InputError, ModelError, locate
-
-# Libraries whose classes of arguments and results torch knows once a function of theirs is called.
-_REGISTERED_BY: Final = {
-    "transformers.cache_utils": (
-        "transformers.integrations.executorch",
-        "register_dynamic_cache_export_support",
-    ),
-}
 
 
 def program_of(
@@ -156,10 +147,20 @@ def _exported(
 
 def _register_classes() -> None:
     """Has the libraries in use register their classes with torch (`torch.utils._pytree`)."""
-    for library, (module, function) in _REGISTERED_BY.items():
+    for library, register in REGISTERING.items():
         if library in sys.modules:
             with contextlib.suppress(ImportError, AttributeError):  # of another version
-                getattr(importlib.import_module(module), function)()
+                register()
+
+
+def _register_caches() -> None:
+    from transformers.integrations import executorch
+
+    executorch.register_dynamic_cache_export_support()
+
+
+REGISTERING: Final[dict[str, Callable[[], None]]] = {"transformers.cache_utils": _register_caches}
+"""By library, the function that registers its classes of arguments and results."""
 
 
 def _trains(model: torch.nn.Module) -> bool:

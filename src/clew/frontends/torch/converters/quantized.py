@@ -17,8 +17,8 @@ from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
 from clew.ir.dims import Dim
 from clew.ir.expr import Constant, Expr
-from clew.ir.types import to_numpy
-from clew.ops.math.quantization import QUANTIZED, integer_limits
+from clew.ir.types import integer_limits, to_numpy
+from clew.ops.math.quantization import QUANTIZED
 
 _OF: Final = "quantized_decomposed."
 _LEAST_TOKEN_SCALE: Final = 1e-5
