@@ -154,7 +154,7 @@ def _register_classes() -> None:
 
 
 def _register_caches() -> None:
-    from transformers.integrations import executorch
+    from transformers.integrations import executorch  # noqa: PLC0415 - optional
 
     executorch.register_dynamic_cache_export_support()
 
