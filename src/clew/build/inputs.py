@@ -63,8 +63,9 @@ def inputs_of(module: Module) -> list[InputSpec]:
         if spec.name in states:
             spec.initial, spec.fed_by = states[spec.name].initial, states[spec.name].output
     form = form_of(module)
-    for number in form.counts if form is not None else ():
-        found[number].is_count = True
+    counts = form.counts if form is not None else ()
+    for number, spec in enumerate(found):
+        spec.is_count = number in counts
     return found
 
 

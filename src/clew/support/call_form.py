@@ -58,7 +58,7 @@ class CallForm:
     def is_flat(self) -> bool:
         """Whether the parameters are the inputs in order, without nesting and fixed values."""
         return self.parameters == tuple(
-            ("count", n) if isinstance(tree, tuple) and tree[0] == "count" else n
+            ("count", n) if isinstance(tree, tuple) and tree[:1] == ("count",) else n
             for n, tree in enumerate(self.parameters)
         )
 
@@ -68,11 +68,11 @@ class CallForm:
         found: list[int] = []
         left: list[Tree] = list(self.parameters)
         while left:
-            tree = left.pop()
-            if isinstance(tree, tuple) and tree[0] == "count":
-                found.append(int(tree[1]))
-            elif isinstance(tree, tuple) and tree[0] not in ("=", "number"):
-                left += tree[-1]
+            match left.pop():
+                case ("count", int(number)):
+                    found.append(number)
+                case ("tuple" | "list" | "dict" | "object", *_, tuple(parts)):
+                    left += parts
         return tuple(sorted(found))
 
     def inputs(

@@ -14,6 +14,7 @@ from torch.export import Dim
 
 import clew
 from clew.frontends.torch import from_torch
+from clew.support.call_form import CallForm
 from clew.support.errors import ClewError
 
 
@@ -88,3 +89,12 @@ def test_a_negative_example() -> None:
     with pytest.raises(ClewError, match=r"input 'by_0'.*the example is -4") as caught:
         imported(Scaled(), torch.randn(3), [-4, 3], dynamic=({}, [Dim.DYNAMIC, None]))
     assert caught.value.code == "U065"
+
+
+def test_integers_in_forms() -> None:
+    nested = ("dict", ("a", "b"), (("count", 2), ("=", 3)))
+    form = CallForm(("x", "y", "z"), (("count", 0), 1, nested), 0)
+    assert form.counts == (0, 2)
+    assert not form.is_flat
+    assert CallForm(("x", "y"), (("count", 0), 1), 0).is_flat
+    assert CallForm(("x", "y"), (("count", "no"), ()), 0).counts == ()

@@ -15,6 +15,7 @@ from torch.export import Dim
 import clew
 from clew.frontends.torch import from_torch
 from clew.ir.own_sizes import own_sizes_of
+from clew.ir.parser import parse_module
 from clew.support.errors import ClewError
 
 
@@ -71,6 +72,7 @@ def test_a_dim_keeps_its_range(tmp_path: Path) -> None:
 def test_guards_are_ranges_and_the_sizes_that_torch_assumes_are_none() -> None:
     module = from_torch(Short().eval(), (torch.randn(6),), dynamic_shapes=({0: Dim.AUTO},))
     assert dict(own_sizes_of(module)) == {"x.0": (0, 10)}
+    assert own_sizes_of(parse_module(str(module))) == own_sizes_of(module)
     model = clew.compile(module, threads=1)
     for size in (0, 1, 10):
         assert_same(np.array(model(zeros(size))), Short(), [torch.zeros(size)])
