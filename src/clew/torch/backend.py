@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -19,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from clew.frontends.torch.decompositions import WHOLE, decompositions
 from clew.frontends.torch.registry import find
 from clew.support.errors import ClewWarning, InputError
+from clew.support.settings import requested_threads
 from clew.torch.inputs import inputs_of
 from clew.torch.partition import Given, run_by_parts
 from clew.torch.programs import TorchProgram, current
@@ -100,8 +100,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
             f"the backend has no option {unknown[0]!r}",
             hint=f"it takes {', '.join(_OPTIONS)}",
         )
-    if "CLEW_THREADS" not in os.environ:
-        found.setdefault("threads", torch.get_num_threads())
+    found.setdefault("threads", requested_threads() or torch.get_num_threads())
     return found
 
 

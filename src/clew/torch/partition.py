@@ -13,7 +13,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from clew.compiler import compile
 from clew.frontends.torch.places import is_layer
-from clew.frontends.torch.traced import Traced
+from clew.frontends.torch.traced import Traced, hidden_symbols, is_size
 from clew.support.errors import ClewError, CompileError
 from clew.torch.programs import Programs, TorchProgram
 from clew.torch.report import left_of
@@ -122,10 +122,11 @@ def _divided(
         graph, _Supported(refused), allows_single_node_partition=True
     )
     parts = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
-    places = {node: n for n, node in enumerate(graph.graph.find_nodes(op="placeholder"))}
-    fused = partitioner.fuse_partitions(parts)
+    fused = partitioner.fuse_partitions(parts)  # of a copy
+    places = {node: n for n, node in enumerate(fused.graph.find_nodes(op="placeholder"))}
     for node in list(fused.graph.find_nodes(op="call_module")):
         part = fused.get_submodule(node.target)
+        _give_sizes(part, node, list(places))
         positions = [places.get(a) for a in node.args]
         own = given.picked(positions, [a.name for a in node.args])
         (ending,) = part.graph.find_nodes(op="output")
@@ -136,8 +137,27 @@ def _divided(
             programs.left += [left_of(n, error) for n in part.graph.nodes if is_layer(n)]
             continue
         setattr(fused, node.target, _Part(program, alone))
+    fused.recompile()
     run: Function = fused.forward
     return run
+
+
+def _give_sizes(part: fx.GraphModule, caller: fx.Node, inputs: Sequence[fx.Node]) -> None:
+    """Passes a part the sizes that its shapes depend on, where no input of it has them."""
+    own = {
+        node.meta["val"].node.expr
+        for node in part.graph.find_nodes(op="placeholder")
+        if is_size(node.meta.get("val"))
+    }
+    needed = hidden_symbols(part) - own
+    for given in inputs:
+        size = given.meta.get("val")
+        if is_size(size) and size.node.expr in needed:
+            last = part.graph.find_nodes(op="placeholder")[-1]
+            with part.graph.inserting_after(last):
+                made = part.graph.placeholder(given.name)
+            made.meta.update(given.meta)
+            caller.args = (*caller.args, given)
 
 
 def _computes(node: fx.Node) -> bool:

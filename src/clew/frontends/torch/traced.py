@@ -71,10 +71,12 @@ class Traced:
             for size in fake.shape
             if isinstance(size, torch.SymInt)
         }
+        needed = hidden_symbols(graph)
         self.inputs: list[TracedInput] = []
         for position, node in enumerate(self._nodes):
             fake = node.meta.get("val")
-            if position in self._frozen or not node.users:
+            unread = not node.users and not (is_size(fake) and fake.node.expr in needed)
+            if position in self._frozen or unread:
                 continue
             if isinstance(fake, torch.Tensor):
                 self.inputs.append(TracedInput(position, fake.dtype))
@@ -118,6 +120,10 @@ class Traced:
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                     sizes.name(size.node.expr, str(size.node.expr), _least(size) or 0)
         taken = {given.position: given for given in self.inputs}
+        for given in self.inputs:
+            if given.is_size:  # before shapes that depend on it
+                fake = self._nodes[given.position].meta["val"]
+                sizes.name(fake.node.expr, self._names[given.position], _least(fake) or 0)
         values: dict[fx.Node, Value] = {}
         params: list[Var] = []
         weights = Weights()
@@ -127,7 +133,7 @@ class Traced:
                 values[node] = weights.constant(name, args[position])
             elif position in taken:
                 if taken[position].is_size:
-                    values[node] = sizes.name(fake.node.expr, name, _least(fake) or 0)
+                    values[node] = sizes.dim(fake)
                 params.append(_parameter(importer, name, fake, taken[position]))
                 if isinstance(fake, torch.SymInt) and not taken[position].is_size:
                     sizes.number(fake.node.expr, params[-1])
@@ -137,6 +143,28 @@ class Traced:
             else:
                 values[node] = None
         return importer, params, values
+
+
+def hidden_symbols(graph: fx.GraphModule) -> set[Any]:
+    """Returns the symbols that shapes and numbers in a graph depend on, and that are no size of its
+    inputs.
+    """
+    used: set[Any] = set()
+    shown: set[Any] = set()
+    for node in graph.graph.nodes:
+        fakes = node.meta.get("val")
+        for fake in fakes if isinstance(fakes, (list, tuple)) else [fakes]:
+            sizes = fake.shape if isinstance(fake, torch.Tensor) else [fake]
+            exprs = [size.node.expr for size in sizes if is_size(size)]
+            used.update(symbol for expr in exprs for symbol in expr.free_symbols)
+            if node.op == "placeholder" and isinstance(fake, torch.Tensor):
+                shown.update(exprs)
+    return used - shown
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value is an integer that is known in a call."""
+    return isinstance(value, torch.SymInt)
 
 
 def _least(size: torch.SymInt) -> int | None:
