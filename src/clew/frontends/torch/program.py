@@ -24,6 +24,7 @@ from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of
 from clew.frontends.torch.graph import GraphImporter
+from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
@@ -38,12 +39,13 @@ _BY_USER: Final = (InputKind.USER_INPUT,)
 
 
 class ProgramImporter:
-    """Imports one exported program."""
+    """Imports one exported program; `exported` is the program before decomposition, if known."""
 
-    def __init__(self, program: ExportedProgram) -> None:
+    def __init__(self, program: ExportedProgram, exported: ExportedProgram | None = None) -> None:
         self.program = program
         self.sizes = Sizes()
-        self.importer = GraphImporter(program.graph_module, self.sizes)
+        earlier = exported and Undecomposed(exported.graph_module, program.graph_module)
+        self.importer = GraphImporter(program.graph_module, self.sizes, earlier=earlier)
         self.params: list[Var] = []
         self._states: dict[str, tuple[Var, torch.Tensor]] = {}
         self._weights = Weights()
