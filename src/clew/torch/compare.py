@@ -135,7 +135,9 @@ def compare(
         run = _run_of(compiled, model, args, kwargs)
         outputs = compiled.run(run.feed)
         states = {i.name: outputs[i.fed_by] for i in compiled.inputs if i.name in eager.buffers}
-        reference |= {i.fed_by: array_of(eager.buffers[i.name]) for i in compiled.inputs if i.name in states}
+        reference |= {
+            i.fed_by: array_of(eager.buffers[i.name]) for i in compiled.inputs if i.name in states
+        }
         runs, result = [run], pytree.tree_leaves(_in_form(compiled, list(outputs.values())))
         names = pytree.tree_leaves(_in_form(compiled, [_Name(name) for name in outputs]))
         for name, value in zip(names, wanted, strict=True):

@@ -61,9 +61,9 @@ class ResultLayers:
             if not read_in <= call.calls
         ]
         numbers = sorted(made.output for made in left)
-        if len({made.layer for made in left}) == 1 < len(left) == len(call.results):
-            if numbers == list(range(len(left))):  # all results of one layer, in order
-                return {made.output: made for made in left}
+        of_one = len({made.layer for made in left}) == 1 and numbers == list(range(len(left)))
+        if of_one and 1 < len(left) == len(call.results):
+            return {made.output: made for made in left}  # all results of the layer, in order
         fitting = {
             n: [made for made in left if _fits(value, made.type)]
             for n, value in enumerate(call.results)

@@ -231,12 +231,13 @@ def test_each_call_of_the_exported_program_is_accounted_for(made: Made) -> None:
     for name, fate in fates.items():
         below = trace.forward(LayerRef(name))
         if fate.kind is FateKind.KERNEL:
-            assert below.kernels and below.loops and below.asm, name
+            assert all((below.kernels, below.loops, below.asm)), name
         elif fate.kind in (FateKind.FOLDED, FateKind.MERGED, FateKind.DEAD):
             assert fate.pass_name in passes, name
         else:
             assert fate.into, name
-        assert trace.places[name].file == __file__ and trace.places[name].line, name
+        assert trace.places[name].file == __file__
+        assert trace.places[name].line, name
     assert trace.check() == []
     calls = list(layers_of(made.program.graph_module, decomposed(made.program).graph_module))
     named = [name for _, names in calls for name in names]
