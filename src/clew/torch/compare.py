@@ -94,14 +94,11 @@ class EagerReport(Shown):
     def __str__(self) -> str:
         made = table("module", "class", "layers", "error", "rms", "", right=("error", "rms"))
         for row in self.rows:
-            worst, rms = ("", "") if row.error is None else map(_number, _numbers(row.error))
+            error = row.error
+            numbers = ("", "") if error is None else (_number(error.worst), _number(error.rms))
             layers = "" if row.layers == (row.module,) else ", ".join(row.layers)
-            made.add_row(row.module, row.kind, layers, worst, rms, row.reason)
+            made.add_row(row.module, row.kind, layers, *numbers, row.reason)
         return f"{as_text(made)}\n{self._about()}"
-
-
-def _numbers(error: Deviation) -> tuple[float, float]:
-    return error.worst, error.rms
 
 
 def _number(value: float) -> str:
@@ -128,35 +125,26 @@ def compare(
     """
     kwargs = dict(kwargs or {})
     eager = EagerRun(model, args, kwargs)
-    wanted = pytree.tree_leaves(eager.result)
-    reference: dict[str, Any] = {}
-    states: dict[str, Any] = {}
     if isinstance(compiled, CompiledModel):
-        run = _run_of(compiled, model, args, kwargs)
-        outputs = compiled.run(run.feed)
-        states = {i.name: outputs[i.fed_by] for i in compiled.inputs if i.name in eager.buffers}
-        reference |= {
-            i.fed_by: array_of(eager.buffers[i.name]) for i in compiled.inputs if i.name in states
-        }
-        runs, result = [run], pytree.tree_leaves(_in_form(compiled, list(outputs.values())))
-        names = pytree.tree_leaves(_in_form(compiled, [_Name(name) for name in outputs]))
-        for name, value in zip(names, wanted, strict=True):
-            if isinstance(name, _Name) and isinstance(value, torch.Tensor):
-                reference[name.text] = array_of(value)
+        ran = _run_of(compiled, model, args, kwargs)
     else:
-        runs, result = _runs_of(compiled, model, args, kwargs)
-    parts = [_Part(run, eager, force=force) for run in runs]
-    for part in parts:
-        reference |= part.wanted
+        ran = _runs_of(compiled, model, args, kwargs)
+    parts = [_Part(run, eager, force=force) for run in ran.runs]
     rows = [_row(call, parts) for call in eager.calls[:-1]]
     rows += [
         ModuleRow(name, BUFFER, (), _deviation(value, array_of(eager.buffers[name])))
-        for name, value in states.items()
+        for name, (_, value) in ran.states.items()
     ]
-    whole = [_deviation(a, array_of(b)) for a, b in zip(result, wanted, strict=True) if _is(b)]
-    kind = eager.calls[-1].kind
-    rows.append(ModuleRow(WHOLE, kind, (), _worst(whole), "" if whole else "it returns no tensor"))
-    limit = max(map(_tolerance, runs)) if tolerance is None else tolerance
+    wanted = pytree.tree_leaves(eager.result)
+    rows.append(_whole(eager.calls[-1], ran.result, wanted))
+    reference = {name: value for part in parts for name, value in part.wanted.items()}
+    reference |= {out: array_of(eager.buffers[n]) for n, (out, _) in ran.states.items()}
+    reference |= {
+        name: array_of(value)
+        for name, value in zip(ran.names, wanted, strict=False)
+        if name and isinstance(value, torch.Tensor)
+    }
+    limit = max(map(_tolerance, ran.runs), default=0.0) if tolerance is None else tolerance
     return EagerReport(tuple(rows), limit, reference)
 
 
@@ -174,19 +162,42 @@ class _Run:
     several: bool = False
 
 
+@dataclass(frozen=True)
+class _Ran:
+    """The runs in a call, the leaves of its result, the names of outputs among them, and for each
+    buffer that changes, the output and the value that it gets.
+    """
+
+    runs: Sequence[_Run]
+    result: Sequence[Any]
+    names: Sequence[str] = ()
+    states: Mapping[str, tuple[str, Any]] = field(default_factory=dict)
+
+
 def _run_of(
     compiled: CompiledModel, model: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> _Run:
+) -> _Ran:
     """Returns a run at the module's arguments, from the current values of its buffers."""
     checked = compiled.checked(args, kwargs)
-    buffers = dict(model.named_buffers())
     feed = dict(zip(compiled.input_names, checked, strict=True))
-    feed |= {
-        i.name: array_of(buffers[i.name].clone())
-        for i in compiled.inputs
-        if i.initial is not None and i.name in buffers
-    }
-    return _Run(compiled, feed)
+    buffers = dict(model.named_buffers())
+    states = {i.name: i.fed_by for i in compiled.inputs if i.fed_by and i.name in buffers}
+    feed |= {name: array_of(buffers[name].clone()) for name in states}
+    outputs = compiled.run(feed)
+    form = form_of(compiled.module)
+
+    def leaves(values: list[Any]) -> list[Any]:
+        """Returns the leaves of a result, in which each output has one of these values."""
+        found: list[Any] = pytree.tree_leaves(values if form is None else form.results(values))
+        return found
+
+    names = leaves([_Name(name) for name in outputs])
+    return _Ran(
+        [_Run(compiled, feed)],
+        leaves(list(outputs.values())),
+        [name.text if isinstance(name, _Name) else "" for name in names],
+        {name: (output, outputs[output]) for name, output in states.items()},
+    )
 
 
 class _Recorder:
@@ -208,16 +219,16 @@ def _runs_of(
     model: torch.nn.Module,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
-) -> tuple[list[_Run], list[Any]]:
-    """Returns the runs of programs in a call of a function of `torch.compile`, and its results.
+) -> _Ran:
+    """Returns the runs of programs in a call of a function of `torch.compile`.
 
     Errors: I416.
     """
 
-    def call() -> list[Any]:
+    def call() -> Any:
         own_args, own_kwargs = kept((tuple(args), dict(kwargs)))
         with torch.no_grad(), same_buffers(model):
-            return pytree.tree_leaves(kept(function(*own_args, **own_kwargs)))
+            return kept(function(*own_args, **own_kwargs))
 
     call()  # compiles it, if this is the first call at these sizes
     with _recorded(last()) as recorders:
@@ -227,27 +238,29 @@ def _runs_of(
         raise InputError(
             "I416",
             "the function runs no program of clew",
-            hint='compile it with torch.compile(model, backend="clew"), and call it last',
+            hint='compile it with torch.compile(model, backend="clew"), and compile nothing after',
         )
-    return [
+    runs = [
         _Run(r.model, dict(zip(r.model.input_names, r.given[0], strict=True)), len(ran) > 1)
         for r in ran
-        if len(r.given) == 1
-    ], result
+        if len(r.given) == 1  # of one that ran several times, no layer has one value
+    ]
+    return _Ran(runs, pytree.tree_leaves(result))
 
 
 @contextmanager
 def _recorded(programs: Sequence[TorchProgram]) -> Iterator[list[_Recorder]]:
     """Records the inputs of programs."""
-    held = [(program, program.compiled) for program in programs]
-    recorders = [_Recorder(model) for _, model in held]
-    for (program, _), recorder in zip(held, recorders, strict=True):
-        program.compiled = recorder  # type: ignore[assignment]
+    held: list[tuple[Any, CompiledModel, _Recorder]] = [
+        (program, program.compiled, _Recorder(program.compiled)) for program in programs
+    ]
+    for program, _, recorder in held:
+        program.compiled = recorder
     try:
-        yield recorders
+        yield [recorder for _, _, recorder in held]
     finally:
-        for (program, model), recorder in zip(held, recorders, strict=True):
-            if program.compiled is recorder:  # type: ignore[comparison-overlap]
+        for program, model, recorder in held:
+            if program.compiled is recorder:  # else its weights have changed
                 program.compiled = model
 
 
@@ -299,6 +312,18 @@ def _row(call: ModuleCall, parts: Sequence[_Part]) -> ModuleRow:
     return ModuleRow(call.name, call.kind, (), None, reason)
 
 
+def _whole(call: ModuleCall, found: Sequence[Any], wanted: Sequence[Any]) -> ModuleRow:
+    """Returns the row of the whole model, with the leaves of both results."""
+    error, reason = None, "it returns no tensor"
+    if len(found) != len(wanted):
+        reason = "eager returns something else"
+    elif any(isinstance(value, torch.Tensor) for value in wanted):
+        pairs = zip(found, wanted, strict=True)
+        errors = [_deviation(a, array_of(b)) for a, b in pairs if isinstance(b, torch.Tensor)]
+        error, reason = _worst(errors), ""
+    return ModuleRow(WHOLE, call.kind, (), error, reason)
+
+
 def _brief(refusal: Refusal | None) -> str:
     if refusal is None:
         return ""
@@ -309,10 +334,6 @@ def _brief(refusal: Refusal | None) -> str:
 
 def _label(layer: str, output: int) -> str:
     return f"{layer}:{output}" if output else layer
-
-
-def _is(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 def _deviation(value: Any, wanted: Any) -> Deviation:
@@ -341,9 +362,3 @@ class _Name:
     def item(self) -> _Name:
         """Returns itself: a number of the result is an output, too."""
         return self
-
-
-def _in_form(compiled: CompiledModel, outputs: list[Any]) -> Any:
-    """Returns outputs as the module returns them."""
-    form = form_of(compiled.module)
-    return tuple(outputs) if form is None else form.results(outputs)
