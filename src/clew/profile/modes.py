@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from clew.compiled import CompiledModel
-from clew.kernel import Kernel
 from clew.ir.notes import places_of
+from clew.kernel import Kernel
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.profile.by_module import module_profiles
 from clew.profile.report import Profile

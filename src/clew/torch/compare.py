@@ -98,7 +98,9 @@ class EagerReport(Shown):
             numbers = ("", "") if error is None else (_number(error.worst), _number(error.rms))
             layers = "" if row.layers == (row.module,) else ", ".join(row.layers)
             made.add_row(row.module, row.kind, layers, *numbers, row.reason)
-        return f"{as_text(made)}\n{self._about()}"
+        inside = sum(r.error is None and _is_fused(r.refusal) for r in self.rows)
+        more = f"\nforce=True also compares {counted(inside, 'call')} inside kernels"
+        return f"{as_text(made)}\n{self._about()}{more if inside else ''}"
 
 
 def _number(value: float) -> str:
@@ -324,10 +326,14 @@ def _whole(call: ModuleCall, found: Sequence[Any], wanted: Sequence[Any]) -> Mod
     return ModuleRow(WHOLE, call.kind, (), error, reason)
 
 
+def _is_fused(refusal: Refusal | None) -> bool:
+    return refusal is not None and refusal.state is State.FUSED
+
+
 def _brief(refusal: Refusal | None) -> str:
     if refusal is None:
         return ""
-    if refusal.state is State.FUSED:
+    if _is_fused(refusal):
         return f"inside {refusal.kernel}"
     return f"not computed since {refusal.pass_name}" if refusal.pass_name else refusal.reason
 
