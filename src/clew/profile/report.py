@@ -22,9 +22,10 @@ class Profile(ProfileRows, Shown):
     `wall` is the time of plain calls, `timed_wall` that of calls with timers, which alternate with
     them and are slower by `overhead` (relative, the median over pairs). There are `rounds` timed
     rounds of `runs_a_round` runs each, after `warmup` runs. `kernels` are in the order they run,
-    followed by host steps; `layers` and `modules` are in the model's order. `outside` is an approximate breakdown
-    of `outside_ns`. `limits` is None without `roofline`. `notes` list deviations from the request.
-    `unfused` and `gains` (the whole run first) are set in the mode `both`.
+    followed by host steps; `layers` and `modules` are in the model's order. `outside` is an
+    approximate breakdown of `outside_ns`. `limits` is None without `roofline`. `notes` list
+    deviations from the request. `unfused` and `gains` (the whole run first) are set in the mode
+    `both`.
     """
 
     unfused: Profile | None = None

@@ -49,6 +49,7 @@ class ProgramImporter:
         self.params: list[Var] = []
         self._states: dict[str, tuple[Var, torch.Tensor]] = {}
         self._weights = Weights()
+        self.places_of_outputs: dict[str, int] = {}
 
     def run(self) -> Module:
         """Returns the module."""
@@ -159,7 +160,8 @@ class ProgramImporter:
         changed: list[tuple[str, Expr]] = []
         leaves: list[Tree] = []
         (ending,) = self.program.graph.find_nodes(op="output")
-        for spec, value, node in zip(specs, found, ending.args[0], strict=True):
+        places: dict[str, int] = {}
+        for place, (spec, value, node) in enumerate(zip(specs, found, ending.args[0], strict=True)):
             fake = node.meta.get("val") if isinstance(node, fx.Node) else None
             dtype = getattr(fake, "dtype", None)
             if spec.kind is OutputKind.USER_OUTPUT:
@@ -172,6 +174,7 @@ class ProgramImporter:
             elif spec.kind in (OutputKind.BUFFER_MUTATION, OutputKind.USER_INPUT_MUTATION):
                 made = whole(_as_output(self.importer, value), dtype)
                 changed.append((f"{spec.target}_new", made))
+                places[f"{spec.target}_new"] = place
                 continue
             elif spec.kind is OutputKind.TOKEN:
                 continue
@@ -182,7 +185,9 @@ class ProgramImporter:
                     hint="export a module in evaluation mode, under torch.no_grad()",
                 )
             names.append(name)
+            places[name] = place
             outputs.append(whole(_as_output(self.importer, value), dtype))
+        self.places_of_outputs = places
         names += [name for name, _ in changed]
         outputs += [value for _, value in changed]
         return names, outputs, leaves
