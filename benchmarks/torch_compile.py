@@ -1,165 +1,91 @@
-"""Calls of PyTorch models under `torch.compile`: clew, Inductor, OpenVINO and eager, alternately.
+"""PyTorch models under `torch.compile`: clew, Inductor, OpenVINO and eager.
 
-    taskset -c 0 python benchmarks/torch_compile.py --models bert_small,resnet18 --threads 1
+    taskset -c 0 python benchmarks/torch_compile.py calls --models bert_small,resnet18
+    python benchmarks/torch_compile.py first            first calls, in a new process each
+    taskset -c 0 python benchmarks/torch_compile.py overhead
+    taskset -c 0 python benchmarks/torch_compile.py lengths
 
-Each model is called with new values at every call. A row holds the best and the median call of each
-engine, and the seconds of its first call, which compiles. Weights are drawn.
+Networks are those of `harness/torch_networks.py`; their weights are drawn. Every call has new
+values.
 """
 
 from __future__ import annotations
 
 import copy
-import itertools
 import json
+import os
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FunctionType
 from typing import Annotated, Any, Final
+from unittest.mock import patch
 
 import torch
 import typer
 from torch import nn
 
 from harness.report import fill, markdown, progress
+from harness.torch_networks import MODELS, sentence_encoder
 
-Inputs = Mapping[str, Any]
-
-
-# --- models ---------------------------------------------------------------------------------------
-
-
-class _Taken(nn.Module):  # type: ignore[misc]
-    """A network of the transformers library, reduced to one result."""
-
-    def __init__(self, network: nn.Module, result: str) -> None:
-        super().__init__()
-        self.network, self.result = network, result
-
-    def forward(self, input_ids: torch.Tensor) -> Any:
-        return getattr(self.network(input_ids=input_ids), self.result)
-
-
-def _bert(hidden: int, layers: int, length: int) -> tuple[nn.Module, Callable[[], Inputs]]:
-    import transformers  # noqa: PLC0415 - optional
-
-    config = transformers.BertConfig(
-        vocab_size=8_000,
-        hidden_size=hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 32,
-        intermediate_size=4 * hidden,
-    )
-    network = _Taken(transformers.BertModel(config), "last_hidden_state")
-    return network, lambda: {"input_ids": torch.randint(0, 8_000, (1, length))}
-
-
-def _llama(length: int) -> tuple[nn.Module, Callable[[], Inputs]]:
-    import transformers  # noqa: PLC0415 - optional
-
-    config = transformers.LlamaConfig(
-        vocab_size=4_000,
-        hidden_size=256,
-        intermediate_size=688,
-        num_hidden_layers=4,
-        num_attention_heads=8,
-        num_key_value_heads=4,
-        use_cache=False,
-    )
-    network = _Taken(transformers.LlamaForCausalLM(config), "logits")
-    return network, lambda: {"input_ids": torch.randint(0, 4_000, (1, length))}
-
-
-class _Block(nn.Module):  # type: ignore[misc]
-    """A residual block of two convolutions."""
-
-    def __init__(self, channels: int, out: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(out)
-        self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(out)
-        self.down: nn.Module = nn.Identity()
-        if stride > 1 or channels != out:
-            self.down = nn.Sequential(
-                nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out)
-            )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.bn1(self.conv1(x)))
-        return torch.relu(self.bn2(self.conv2(y)) + self.down(x))
-
-
-def _resnet18() -> tuple[nn.Module, Callable[[], Inputs]]:
-    stages = [_Block(64, 64, 1), _Block(64, 64, 1)]
-    for out in (128, 256, 512):
-        stages += [_Block(out // 2, out, 2), _Block(out, out, 1)]
-    network = nn.Sequential(
-        nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(),
-        nn.MaxPool2d(3, 2, 1), *stages, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000),
-    )  # fmt: skip
-    return network, lambda: {"input": torch.randn(1, 3, 224, 224)}
-
-
-def _vit() -> tuple[nn.Module, Callable[[], Inputs]]:
-    import transformers  # noqa: PLC0415 - optional
-
-    config = transformers.ViTConfig(
-        hidden_size=192, num_hidden_layers=6, num_attention_heads=3, intermediate_size=768
-    )
-
-    class Pooled(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = transformers.ViTModel(config)
-
-        def forward(self, pixels: torch.Tensor) -> Any:
-            return self.network(pixel_values=pixels).last_hidden_state
-
-    return Pooled(), lambda: {"pixels": torch.randn(1, 3, 224, 224)}
-
-
-def _mlp() -> tuple[nn.Module, Callable[[], Inputs]]:
-    widths = (256, 512, 512, 256, 10)
-    layers: list[nn.Module] = []
-    for a, b in itertools.pairwise(widths):
-        layers += [nn.Linear(a, b), nn.GELU()]
-    return nn.Sequential(*layers), lambda: {"input": torch.randn(32, 256)}
-
-
-MODELS: Final[Mapping[str, Callable[[], tuple[nn.Module, Callable[[], Inputs]]]]] = {
-    "mlp": _mlp,
-    "bert_small": lambda: _bert(256, 4, 128),
-    "bert_short": lambda: _bert(256, 4, 12),
-    "minilm_like": lambda: _bert(384, 6, 64),
-    "llama_small": lambda: _llama(64),
-    "vit_small": _vit,
-    "resnet18": _resnet18,
-}
 ENGINES: Final[Mapping[str, Mapping[str, Any]]] = {
     "clew": {"backend": "clew"},
     "inductor": {"backend": "inductor", "options": {"freezing": True}},
     "max-autotune": {"backend": "inductor", "options": {"freezing": True, "max_autotune": True}},
     "openvino": {"backend": "openvino"},
 }
+_ALL: Final = ",".join(MODELS)
+_TIMEOUT = 600.0  # seconds of one first call
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+Names = Annotated[str, typer.Option(help="Names.")]
+Threads = Annotated[int, typer.Option(help="Threads of each engine.")]
+Rows = Annotated[Path | None, typer.Option("--json", help="Also write the rows here.")]
+Document = Annotated[
+    Path | None, typer.Option("--markdown", help="Also put the table into this document.")
+]
 
 
-# --- measuring ------------------------------------------------------------------------------------
-
-
-def _calls(engine: str, network: nn.Module) -> Callable[..., Any]:
+def _compiled(engine: str, network: nn.Module, **options: Any) -> Callable[..., Any]:
     own = copy.deepcopy(network)
     call: Callable[..., Any] = own
     if engine == "eager":
         return call
-    call = torch.compile(own, **ENGINES[engine])
+    # Of one code object, torch keeps what all engines compiled, and tests the guards of each.
+    kind, plain = type(own), type(own).forward
+    forward = FunctionType(
+        plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__,
+        plain.__closure__,
+    )  # fmt: skip
+    own.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+    call = torch.compile(own, **ENGINES[engine], **options)
     return call
 
 
+def _show(columns: Sequence[str], lines: Sequence[Sequence[str]], section: str,
+          document: Path | None) -> None:  # fmt: skip
+    text = markdown(columns, lines)
+    print(text)
+    if document is not None:
+        fill(document, section, text)
+
+
+def _kept(rows: Mapping[str, Any], into: Path | None) -> None:
+    if into is not None:
+        into.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
 def _measured(name: str, engines: Sequence[str], seconds: float) -> dict[str, Any]:
-    """Returns the times of each engine for a model: first call in s, best and median call in ms,
-    and the largest difference from eager, relative to eager's largest value.
+    """Returns the times of each engine for a model: best and median call in ms, and the largest
+    difference from eager, relative to eager's largest value.
     """
     torch.manual_seed(0)
     torch._dynamo.reset()
@@ -172,15 +98,12 @@ def _measured(name: str, engines: Sequence[str], seconds: float) -> dict[str, An
     for engine in engines:
         progress.print(f"{name}, {engine}")
         try:
-            call = _calls(engine, network)
-            began = time.perf_counter()
+            call = _compiled(engine, network)
             found = call(*first.values())
-            took = time.perf_counter() - began
         except Exception as error:  # of any type: an engine fails
             row[engine] = {"why": f"{type(error).__name__}: {str(error)[:200]}"}
             continue
-        differs = float((found - wanted).abs().max() / wanted.abs().max())
-        row[engine] = {"first": took, "error": differs}
+        row[engine] = {"error": float((found - wanted).abs().max() / wanted.abs().max())}
         calls[engine] = call
     times: dict[str, list[float]] = {engine: [] for engine in calls}
     for call in calls.values():
@@ -194,22 +117,21 @@ def _measured(name: str, engines: Sequence[str], seconds: float) -> dict[str, An
                 call(*inputs)
                 took = time.perf_counter() - began
             times[engine].append(1e3 * took)
-    for engine, found in times.items():
-        row[engine] |= {"best": min(found), "median": statistics.median(found)}
+    for engine, taken in times.items():
+        row[engine] |= {"best": min(taken), "median": statistics.median(taken)}
     return row
 
 
-def main(
-    models: Annotated[str, typer.Option(help="Names.")] = ",".join(MODELS),
-    engines: Annotated[str, typer.Option(help="Names.")] = "eager,clew,inductor,openvino",
-    threads: Annotated[int, typer.Option(help="Threads of each engine.")] = 1,
+@app.command()
+def calls(
+    models: Names = _ALL,
+    engines: Names = "eager,clew,inductor,max-autotune,openvino",
+    threads: Threads = 1,
     seconds: Annotated[float, typer.Option(help="Seconds for each engine and model.")] = 4.0,
-    into: Annotated[Path | None, typer.Option("--json", help="Also write the rows here.")] = None,
-    document: Annotated[
-        Path | None, typer.Option("--markdown", help="Also put the table into this document.")
-    ] = None,
+    into: Rows = None,
+    document: Document = None,
 ) -> None:
-    """Times calls of models under `torch.compile` and prints a table."""
+    """Times calls, alternately, and prints the best and the median of each engine."""
     warnings.filterwarnings("ignore")
     torch.set_num_threads(threads)
     rows: dict[str, Any] = {}
@@ -219,20 +141,23 @@ def main(
     with torch.no_grad():
         for name in [n for n in models.split(",") if n]:
             rows[name] = _measured(name, names, seconds)
-            if into is not None:
-                into.write_text(json.dumps(rows, indent=1))
+            _kept(rows, into)
     lines = []
+    ratios: dict[str, list[float]] = {"fastest": [], "inductor": []}
     for name, row in rows.items():
-        peers = [r["best"] for e, r in row.items() if e != "clew" and "best" in r]
         own = row.get("clew", {}).get("best")
-        ratio = f"{min(peers) / own:.2f}" if own and peers else "–"
+        peers = {e: r["best"] for e, r in row.items() if e != "clew" and "best" in r}
+        if not own or not peers:
+            continue
+        ratios["fastest"].append(min(peers.values()) / own)
+        tuned = [best for e, best in peers.items() if e in ("inductor", "max-autotune")]
+        ratios["inductor"].append(min(tuned) / own if tuned else float("nan"))
         cells = [_cell(row.get(engine)) for engine in names]
-        lines.append([name, *cells, ratio])
-    columns = ["model", *(f"{n}, ms (first call, s)" for n in names), "fastest peer ÷ clew"]
-    text = markdown(columns, lines)
-    print(text)
-    if document is not None:
-        fill(document, f"torch compile {threads}", text)
+        lines.append([name, *cells, *(f"{r[-1]:.2f}" for r in ratios.values())])
+    means = [f"{statistics.geometric_mean(r):.2f}" for r in ratios.values() if r]
+    lines.append(["geometric mean", *("" for _ in names), *means])
+    columns = ["model", *(f"{n}, ms" for n in names), "fastest peer ÷ clew", "Inductor ÷ clew"]
+    _show(columns, lines, f"torch compile {threads}", document)
 
 
 def _cell(found: Mapping[str, Any] | None) -> str:
@@ -240,8 +165,201 @@ def _cell(found: Mapping[str, Any] | None) -> str:
         return "–"
     if "best" not in found:
         return "fails"
-    return f"{found['best']:.2f} ({found['first']:.1f})"
+    return f"{found['best']:.2f}"
+
+
+# --- first calls ----------------------------------------------------------------------------------
+
+
+@app.command()
+def first(
+    models: Names = _ALL,
+    engines: Names = "clew,inductor,max-autotune",
+    threads: Threads = 1,
+    free: Annotated[bool, typer.Option(help="Compile for free sizes (dynamic=True).")] = False,
+    into: Rows = None,
+    document: Document = None,
+) -> None:
+    """Times the first call of each engine, in s: in a new process with empty caches, and in a
+    second one with the caches that the first has filled.
+    """
+    rows: dict[str, Any] = {}
+    if into is not None and into.exists():
+        rows = json.loads(into.read_text())
+    names = engines.split(",")
+    for name in [n for n in models.split(",") if n]:
+        rows[name] = {engine: list(_firsts(name, engine, threads, free)) for engine in names}
+        _kept(rows, into)
+    lines = []
+    for name, row in rows.items():
+        cells = [" / ".join("fails" if s is None else f"{s:.1f}" for s in row[e]) for e in names]
+        lines.append([name, *cells])
+    columns = ["model", *(f"{n}: cold / second process, s" for n in names)]
+    _show(columns, lines, "torch compile first", document)
+
+
+def _firsts(name: str, engine: str, threads: int, free: bool) -> Iterator[float | None]:
+    with tempfile.TemporaryDirectory() as folder:
+        caches = {"CLEW_CACHE_DIR": f"{folder}/clew", "TORCHINDUCTOR_CACHE_DIR": f"{folder}/torch"}
+        command = [sys.executable, __file__, "first-call", name, engine, str(threads)]
+        for _ in range(2):
+            progress.print(f"{name}, {engine}")
+            try:
+                said = subprocess.run(
+                    [*command, "--free"] if free else command, timeout=_TIMEOUT, check=True,
+                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**os.environ, **caches},
+                )  # fmt: skip
+                yield float(said.stdout.split()[-1])
+            except (subprocess.SubprocessError, ValueError):
+                yield None
+
+
+@app.command(hidden=True)
+def first_call(model: str, engine: str, threads: int, free: bool = False) -> None:
+    """Prints the seconds of the first call of a compiled model in this process."""
+    torch.set_num_threads(threads)
+    network, draw = MODELS[model]()
+    inputs = draw().values()
+    network.eval()
+    with torch.no_grad():
+        network(*inputs)
+        call = _compiled(engine, network, dynamic=free or None)
+        began = time.perf_counter()
+        call(*inputs)
+        print(time.perf_counter() - began)
+
+
+# --- overhead -------------------------------------------------------------------------------------
+
+
+class _Chain(nn.Module):  # type: ignore[misc]
+    """Linear layers of eight numbers each, so that a call has little to compute."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(layers))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
+@app.command()
+def overhead(
+    layers: Annotated[str, typer.Option(help="Numbers of linear layers.")] = "1,4,16,50",
+    seconds: float = 3.0,
+    document: Document = None,
+) -> None:
+    """Times calls of tiny models in µs: the whole call, clew's program (what torch calls once its
+    guards hold), and the model's run on arrays.
+    """
+    torch.set_num_threads(1)
+    lines = []
+    for count in map(int, layers.split(",")):
+        torch._dynamo.reset()
+        network = _Chain(count).eval()
+        x = torch.randn(1, 8)
+        with torch.no_grad():
+            ours, theirs = _compiled("clew", network), _compiled("inductor", network)
+            ours(x), theirs(x)
+            program, taken = _as_called(lambda: ours(x))  # noqa: B023 - called in this turn
+            array = x.numpy()
+            run = program.compiled.run_checked
+            times = _alternately(
+                {
+                    "call": lambda: ours(x),  # noqa: B023
+                    "program": lambda: program(*taken),  # noqa: B023
+                    "run": lambda: run([array]),  # noqa: B023
+                    "inductor": lambda: theirs(x),  # noqa: B023
+                    "eager": lambda: network(x),  # noqa: B023
+                },
+                seconds,
+            )
+        cells = [f"{times[n]:.1f}" for n in ("call", "program", "run", "inductor", "eager")]
+        lines.append([str(count), *cells, f"{times['call'] - times['run']:.1f}"])
+    columns = ["layers", "call, µs", "clew's program", "its run", "inductor", "eager",
+               "call less run"]  # fmt: skip
+    _show(columns, lines, "torch compile overhead", document)
+
+
+def _as_called(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
+    """Returns the program that a call runs, and its arguments: weights and inputs."""
+    from clew.torch import TorchProgram  # noqa: PLC0415 - the other commands run without it, too
+
+    seen: list[Any] = []
+    plain = TorchProgram.__call__
+
+    def recorded(program: Any, *args: Any) -> Any:
+        seen[:] = [program, list(args)]
+        return plain(program, *args)
+
+    with patch.object(TorchProgram, "__call__", recorded):
+        call()
+    return seen[0], seen[1]
+
+
+def _alternately(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
+    """Returns the median time of each call in µs, of turns of 20 calls."""
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    ends = time.perf_counter() + seconds
+    while time.perf_counter() < ends:
+        for name, call in calls.items():
+            call()
+            began = time.perf_counter()
+            for _ in range(20):
+                call()
+            times[name].append((time.perf_counter() - began) / 20 * 1e6)
+    return {name: statistics.median(found) for name, found in times.items()}
+
+
+# --- free lengths ---------------------------------------------------------------------------------
+
+
+@app.command()
+def lengths(
+    count: Annotated[int, typer.Option(help="Calls, each of a random length.")] = 200,
+    longest: int = 256,
+    threads: Threads = 1,
+) -> None:
+    """Calls a sentence encoder with random lengths under `torch.compile(dynamic=True)`, and prints
+    the graphs, the longest pause beyond the same call repeated, and the largest difference from
+    eager.
+    """
+    import clew.torch  # noqa: PLC0415 - the other commands run without it, too
+
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    network, draw = sentence_encoder()
+    network.eval()
+    call = _compiled("clew", network, dynamic=True)
+    chosen = torch.randint(1, longest + 1, (count,)).tolist()
+    pauses, errors = [], []
+    with torch.no_grad():
+        for number, length in enumerate(chosen):
+            inputs = draw(length)
+            began = time.perf_counter()
+            found = call(*inputs.values())
+            took = time.perf_counter() - began
+            again = min(_seconds(lambda: call(*inputs.values())) for _ in range(3))  # noqa: B023
+            pauses.append(took - again)
+            wanted = network(*inputs.values())
+            errors.append(float((found - wanted).abs().max() / wanted.abs().max()))
+            if number < 2:
+                print(f"call {number + 1}, length {length}: {took:.2f} s")
+    later = sorted(pauses[2:])
+    print(
+        f"{count} lengths of 1 to {longest}: {len(clew.torch.last())} graphs, largest difference "
+        f"{max(errors):.1e}; first calls of a length less their repetition, after two: "
+        f"median {1e3 * statistics.median(later):.2f} ms, longest {1e3 * later[-1]:.2f} ms"
+    )
+
+
+def _seconds(call: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    call()
+    return time.perf_counter() - began
 
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

@@ -49,6 +49,7 @@ from clew.runtime.model import (
     sizes_key,
 )
 from clew.runtime.program import Program
+from clew.runtime.segment import NativeSegment
 from clew.runtime.state import growing_by_convention
 from clew.runtime.threads import shared_pool
 from clew.runtime.variant import Variant, is_empty
@@ -340,6 +341,18 @@ class CompiledModel(ProfiledModel[Kernel]):
         tell(unmet, self._told)
 
     # --- running ---
+
+    @property
+    def segment(self) -> NativeSegment | None:
+        """The native segment that is all that a call runs, if all calls are alike and within the
+        budgets of the process.
+        """
+        if self._symbolic or self._any_rank or self.budgets is not None:
+            return None
+        if any(0 in spec.shape for spec in self._inputs):
+            return None
+        whole = self.program_for(()).whole
+        return whole if isinstance(whole, NativeSegment) else None
 
     def program_for(self, arrays: Sequence[Any]) -> Program:
         if self._symbolic:

@@ -308,6 +308,17 @@ def test_options() -> None:
             compiled(torch.randn(2, 8))
 
 
+def test_threads_are_those_of_torch_unless_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CLEW_THREADS", raising=False)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    for options, threads in (({}, 1), ({"threads": 2}, 2)):
+        torch._dynamo.reset()
+        compiled = torch.compile(nn.Linear(8, 4), backend="clew", options=options)
+        with torch.no_grad():
+            compiled(torch.randn(2, 8))
+        assert clew.torch.last()[0].compiled.options.threads == threads
+
+
 def test_last_holds_one_model() -> None:
     agrees(Network().eval(), images(2))
     first = clew.torch.last()

@@ -1,4 +1,6 @@
-"""Whole PyTorch models through `from_torch`, compared with eager (docs/torch.md)."""
+"""Whole PyTorch models through `from_torch` and `torch.compile`, compared with eager
+(docs/torch.md).
+"""
 
 from __future__ import annotations
 
@@ -33,6 +35,9 @@ def list_(names: Names = None) -> None:
 def check(
     names: Names = None,
     sizes: Annotated[str, typer.Option(help="static, dynamic or both")] = "both",
+    way: Annotated[
+        str, typer.Option(help="export (from_torch) or compile (torch.compile)")
+    ] = "export",
     as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
     seconds: Annotated[float, typer.Option(help="for each model")] = SECONDS,
 ) -> None:
@@ -49,7 +54,7 @@ def check(
         for number, entry in enumerate(chosen, 1):
             for how in ("static", "dynamic"):
                 if sizes in (how, "both") and (how == "static" or entry.is_free):
-                    rows.append(runner.check(entry.name, how))
+                    rows.append(runner.check(entry.name, way, how))
                     _tell(rows[-1], as_json, f"{number}/{len(chosen)}")
     finally:
         runner.close()
@@ -61,15 +66,17 @@ def check(
 def _tell(row: Row, as_json: bool, progress: str) -> None:
     found = row.result
     if as_json:
-        text = json.dumps({"name": row.name, "sizes": row.how, "status": row.status,
+        text = json.dumps({"name": row.name, "way": row.way, "sizes": row.how, "status": row.status,
                            "why": row.why, **found})  # fmt: skip
     elif found:
         how = f"{row.how} ({found['spec']})" if found["spec"] else row.how
         fixed = f"fixed: {', '.join(found['fixed'])}" if found["fixed"] else ""
+        left = f" in eager: {'; '.join(found['left'])}" if found["left"] else ""
+        counted = "nodes" if row.way == "export" else f"kernels, {found['programs']} programs"
         seconds = f"{found['export_s']:6.1f} {found['compile_s']:6.1f} s"
         text = (
             f"{progress:>7} {row.name:30} {how:15} {row.status:10} {found['error']:8.1e} "
-            f"{found['nodes']:5} nodes {seconds} {row.why}{fixed}"
+            f"{found['nodes']:5} {counted} {seconds} {row.why}{fixed}{left}"
         )
     else:
         text = f"{progress:>7} {row.name:30} {row.how:15} {row.status:10} {row.why[:600]}"

@@ -1,4 +1,5 @@
-"""A process that checks models: reads lines "NAME static|dynamic", and answers in JSON.
+"""A process that checks models. It reads lines "NAME export|compile static|dynamic", and answers
+in JSON.
 
 {"phase": ...} before each phase, at last {"result": ...} or {"error": ..., "code": ...}.
 """
@@ -14,7 +15,9 @@ from typing import Any
 
 from clew.support.errors import ClewError
 from torch_models.catalog import entry_of
-from torch_models.checking import TorchError, check
+from torch_models.comparing import TorchError
+from torch_models.compiled import check_compiled
+from torch_models.exported import check_exported
 
 _BYTES = 12 << 30  # of address space
 
@@ -24,7 +27,8 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_BYTES, _BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     for line in sys.stdin:
-        name, how = line.split()
+        name, way, how = line.split()
+        check = check_compiled if way == "compile" else check_exported
         try:
             found = check(entry_of(name), how == "dynamic", lambda text: _say(phase=text))
             _say(result=found.as_json())

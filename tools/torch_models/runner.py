@@ -19,6 +19,7 @@ class Row:
     """One model's outcome. `said` holds the child's messages, later ones over earlier ones."""
 
     name: str
+    way: str
     how: str
     status: str
     why: str
@@ -47,21 +48,21 @@ class Runner:
             self._child = None
         self._served = 0
 
-    def check(self, name: str, how: str) -> Row:
-        """Returns the outcome of one model."""
+    def check(self, name: str, way: str, how: str) -> Row:
+        """Returns the outcome of one model: `way` is export or compile, `how` static or dynamic."""
         if self._served >= _KEPT:
             self.close()
-        said, death = self._ask(f"{name} {how}\n")
+        said, death = self._ask(f"{name} {way} {how}\n")
         self._served += 1
         if death:
             self.close()
             kind = "hangs" if death.startswith("over") else "crashes"
-            return Row(name, how, kind, f"{death}, {said.get('phase', 'start')}", said)
+            return Row(name, way, how, kind, f"{death}, {said.get('phase', 'start')}", said)
         if "result" in said:
-            return Row(name, how, said["result"]["status"], said["result"]["why"], said)
+            return Row(name, way, how, said["result"]["status"], said["result"]["why"], said)
         status = "torch fails" if said.get("torch") or said.get("code") == "M050" else "fails"
         status = "refused" if str(said.get("code", "")).startswith("U") else status
-        return Row(name, how, status, f"{said.get('phase')}: {said['error']}", said)
+        return Row(name, way, how, status, f"{said.get('phase')}: {said['error']}", said)
 
     def _ask(self, line: str) -> tuple[dict[str, Any], str]:
         """Returns the messages, and how the process died if it did."""

@@ -239,6 +239,11 @@ class Program(Shown):
         return lambda arrays: _chosen(whole(arrays), shown)
 
     @property
+    def whole(self) -> Runnable | None:
+        """What runs the whole program in one native call, if anything does."""
+        return self._whole
+
+    @property
     def is_native(self) -> bool:
         """Whether the whole program is one native segment."""
         return self._whole is not None

@@ -146,6 +146,31 @@ class NativeSegment(Shown):
         del arrays  # keeps the arrays alive while kernels read them
         return results
 
+    @property
+    def runs_in_place(self) -> bool:
+        """Whether `run_at` may be called: no call is guarded, and no output grows."""
+        return not self._guard and not self._capacity
+
+    def run_at(self, addresses: Sequence[int]) -> None:
+        """Runs the kernels on the caller's memory, and checks nothing: `addresses` are those of the
+        inputs, then of the outputs. Each is a C-contiguous buffer of the plan's shape and dtype;
+        inputs are aligned to their elements, outputs to `ALIGNMENT_BYTES`. An output shares memory
+        with no other buffer.
+
+        Errors: I266, I320 (see `__call__`).
+        """
+        context = self._take()
+        if self._bound.loops:
+            context.loops.clear(current().loop_steps)
+        bases = context.bases
+        for position, address in enumerate(addresses):
+            bases[position] = address
+        self._go(context)
+        self._finish(context, [])
+        moved = self._resident.count_call()
+        if moved is not None:
+            self._settle(Constants(moved))
+
     def _go(self, context: Context) -> None:
         """Runs a call."""
         watch = self._watch_address

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -86,7 +87,10 @@ def _is_plain(graph: fx.GraphModule) -> bool:
 
 
 def _options(given: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options for `clew.compile`. Errors: I413."""
+    """Returns the options for `clew.compile`; the number of threads is torch's unless given.
+
+    Errors: I413.
+    """
     found = dict(given.pop("options", None) or {})
     given.pop("mode", None)
     found.update(given)
@@ -97,6 +101,8 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
             f"the backend has no option {unknown[0]!r}",
             hint=f"it takes {', '.join(_OPTIONS)}",
         )
+    if "CLEW_THREADS" not in os.environ:
+        found.setdefault("threads", torch.get_num_threads())
     return found
 
 

@@ -20,6 +20,7 @@ from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.runtime.input_spec import InputSpec
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
+from clew.torch.direct import direct_call
 from clew.torch.report import Left
 
 
@@ -82,6 +83,9 @@ class TorchProgram:
         self._writers = [_writer(o) for o in outputs if not o.fixed]
         self._fixed = {n: o.value for n, o in enumerate(outputs) if o.fixed}
         self._frozen = tuple(weights)
+        self._direct_for = partial(
+            direct_call, inputs=inputs, outputs=[o for o in outputs if not o.fixed]
+        )
         self._lock = Lock()
         self._take(args)
 
@@ -89,12 +93,18 @@ class TorchProgram:
         """Returns the results for the graph's arguments, weights included."""
         if not self._weights.same(args):
             self._take(args)
-        given = [read(args[n]) for n, read in self._readers]
-        found = self.compiled.run_checked(list(map(InputSpec.check, self.compiled.inputs, given)))
-        results = [write(array) for write, array in zip(self._writers, found, strict=True)]
+        results = self._direct(args) if self._direct is not None else None
+        if results is None:
+            results = self._converted(args)
         for position, value in self._fixed.items():
             results.insert(position, value)
         return results
+
+    def _converted(self, args: Sequence[Any]) -> list[Any]:
+        """Returns the results that are not fixed, by way of arrays."""
+        given = [read(args[n]) for n, read in self._readers]
+        found = self.compiled.run_checked(list(map(InputSpec.check, self.compiled.inputs, given)))
+        return [write(array) for write, array in zip(self._writers, found, strict=True)]
 
     def _take(self, args: Sequence[Any]) -> None:
         """Makes the model with the weights among the arguments the current one. It is compiled if
@@ -111,6 +121,7 @@ class TorchProgram:
                     self._made.pop(next(iter(self._made)))
                 self._made[key] = compiled, weights
             self.compiled, self._weights = compiled, weights
+            self._direct = self._direct_for(compiled)
 
 
 def _reader(given: TracedInput) -> Callable[[Any], Array]:
