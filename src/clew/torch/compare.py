@@ -6,8 +6,8 @@ compiled program are the same: taps read them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ from clew.support.tables import as_text, table
 from clew.tap.read import refusals
 from clew.tap.where import Refusal, State
 from clew.torch.eager import EagerRun, ModuleCall, kept, same_buffers
-from clew.torch.programs import TorchProgram, last
+from clew.torch.programs import last
 from clew.torch.results import ResultLayers
 
 WHOLE: Final = "(the model)"
@@ -202,20 +202,6 @@ def _run_of(
     )
 
 
-class _Recorder:
-    """A compiled model in a program of `torch.compile`, whose inputs are recorded."""
-
-    def __init__(self, model: CompiledModel) -> None:
-        self.model = model
-        self.inputs = model.inputs
-        self.given: list[list[Any]] = []
-
-    def run_checked(self, checked: Sequence[Any]) -> list[Any]:
-        """Returns the outputs."""
-        self.given.append([np.array(a) for a in checked])
-        return self.model.run_checked(checked)
-
-
 def _runs_of(
     function: Callable[..., Any],
     model: torch.nn.Module,
@@ -233,9 +219,10 @@ def _runs_of(
             return kept(function(*own_args, **own_kwargs))
 
     call()  # compiles it, if this is the first call at these sizes
-    with _recorded(last()) as recorders:
+    with ExitStack() as stack:
+        records = [stack.enter_context(program.recorded()) for program in last()]
         result = call()
-    ran = [r for r in recorders if r.given]
+    ran = [record for record in records if record]
     if not ran:
         raise InputError(
             "I416",
@@ -243,27 +230,11 @@ def _runs_of(
             hint='compile it with torch.compile(model, backend="clew"), and compile nothing after',
         )
     runs = [
-        _Run(r.model, dict(zip(r.model.input_names, r.given[0], strict=True)), len(ran) > 1)
-        for r in ran
-        if len(r.given) == 1  # of one that ran several times, no layer has one value
+        _Run(model, dict(zip(model.input_names, given, strict=True)), len(ran) > 1)
+        for (model, given), *more in ran
+        if not more  # of a program that ran several times, no layer has one value
     ]
     return _Ran(runs, pytree.tree_leaves(result))
-
-
-@contextmanager
-def _recorded(programs: Sequence[TorchProgram]) -> Iterator[list[_Recorder]]:
-    """Records the inputs of programs."""
-    held: list[tuple[Any, CompiledModel, _Recorder]] = [
-        (program, program.compiled, _Recorder(program.compiled)) for program in programs
-    ]
-    for program, _, recorder in held:
-        program.compiled = recorder
-    try:
-        yield [recorder for _, _, recorder in held]
-    finally:
-        for program, model, recorder in held:
-            if program.compiled is recorder:  # else its weights have changed
-                program.compiled = model
 
 
 # --- values ---
