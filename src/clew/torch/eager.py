@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,8 +39,8 @@ class EagerRun:
         self.calls: list[ModuleCall] = []
         self.times: Counter[str] = Counter()
         self._open: list[ModuleCall] = []
-        own_args, own_kwargs = copy.deepcopy((tuple(args), dict(kwargs)))
         with torch.no_grad(), same_buffers(model), self._recording(model):
+            own_args, own_kwargs = kept((tuple(args), dict(kwargs)))
             self.result = kept(model(*own_args, **own_kwargs))
             self.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
 
