@@ -204,3 +204,25 @@ def test_calls_left_in_eager_are_the_only_ones_outside_programs(
     layers = [name for p in programs for name in p.compiled.trace.accounted()]
     assert sorted(layers) == ["first", "float", "last"]
     assert [left.op for left in programs.left] == ["sin"]
+
+
+def test_modules_with_several_paths_and_several_results() -> None:
+    class Shared(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.Linear(8, 8)
+            self.b = self.a
+            self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = (self.b(x) + self.a(x * 2))[None]
+            found, weights = self.attend(y, y, y)
+            return found + weights.sum()
+
+    module, (args, _) = Shared().eval(), given()
+    compiled = clew.compile(from_torch(module, args), threads=1)
+    report = clew.torch.compare(compiled, module, args, force=True)
+    assert report.first is None
+    rows = {row.module: row.layers for row in report.compared}
+    assert (rows["a"], rows["a@1"]) == (("b",), ("a",))
+    assert len(rows["attend"]) == 2

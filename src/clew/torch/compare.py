@@ -249,12 +249,13 @@ class _Part:
         self.wanted: dict[str, Any] = {}
         self.names: dict[str, list[str]] = {}
         layers = ResultLayers(run.model.trace)
-        self._modules = {place.module for place in run.model.trace.places.values()}
+        self._own = own = layers.names(eager)
+        self._modules: set[str | None] = {place.module for place in run.model.trace.places.values()}
         for call in eager.calls[:-1]:
             # Graphs count calls of a module separately.
             if run.several and any(eager.times[n.partition("@")[0]] > 1 for n in call.calls):
                 continue
-            results = layers.of(call)
+            results = layers.of(call, own)
             names = {n: _label(made.layer, made.output) for n, made in results.items()}
             self.names[call.name] = list(names.values())
             self.wanted |= {name: array_of(call.results[n]) for n, name in names.items()}
@@ -265,7 +266,7 @@ class _Part:
 
     def has(self, call: ModuleCall) -> bool:
         """Whether the model has layers of a call of a module."""
-        return not self._modules.isdisjoint(call.calls)
+        return not self._modules.isdisjoint(self._own.get(n, n) for n in call.calls)
 
 
 def _row(call: ModuleCall, parts: Sequence[_Part]) -> ModuleRow:

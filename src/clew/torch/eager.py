@@ -29,7 +29,8 @@ class ModuleCall:
 
 class EagerRun:
     """A run of a module in eager: `result`, and `calls` in the order in which they ended. `times`
-    counts the calls of each path, and `buffers` has the values of buffers after the run. The run
+    counts the calls of each path, and `buffers` has the values of buffers after the run. `shared`
+    has, for a module with several paths, all of them by the first, which names its calls. The run
     changes neither the arguments nor the module.
     """
 
@@ -38,6 +39,7 @@ class EagerRun:
     ) -> None:
         self.calls: list[ModuleCall] = []
         self.times: Counter[str] = Counter()
+        self.shared = _shared(model)
         self._open: list[ModuleCall] = []
         with torch.no_grad(), same_buffers(model), self._recording(model):
             own_args, own_kwargs = kept((tuple(args), dict(kwargs)))
@@ -78,6 +80,14 @@ class EagerRun:
         self.calls.append(call)
         if self._open:
             self._open[-1].calls |= call.calls
+
+
+def _shared(model: torch.nn.Module) -> dict[str, list[str]]:
+    """Returns the paths of modules that have several."""
+    paths: dict[torch.nn.Module, list[str]] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        paths.setdefault(module, []).append(path)
+    return {several[0]: several for several in paths.values() if len(several) > 1}
 
 
 def kept(result: Any) -> Any:

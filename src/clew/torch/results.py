@@ -15,7 +15,7 @@ from clew.ir.module import Module
 from clew.ir.types import TensorType
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError
-from clew.torch.eager import ModuleCall
+from clew.torch.eager import EagerRun, ModuleCall
 from clew.trace.trace import Trace
 
 
@@ -38,6 +38,7 @@ class ResultLayers:
     def __init__(self, trace: Trace) -> None:
         module: Module = trace.stages[0].module
         outside = {n.id for n in post_order(module.main.body)}
+        served = trace.layer_nodes(0)
         modules = {layer: place.module for layer, place in trace.places.items()}
         self._made: dict[str, list[tuple[LayerResult, set[str]]]] = defaultdict(list)
         for node, readers in _readers(trace, module).items():
@@ -50,15 +51,34 @@ class ResultLayers:
                     read_in = {modules.get(r, r) for r in readers - {source.layer}}
                     self._made[made_by].append((made, read_in))
 
-    def of(self, call: ModuleCall) -> dict[int, LayerResult]:
-        """Returns the layers' results that are results of a call, by position. Those that types do
-        not tell apart are left out.
+        self._in_order = list(dict.fromkeys(modules[la] for la in trace.places if la in served))
+
+    def names(self, eager: EagerRun) -> dict[str, str | None]:
+        """Returns the names in the graph for calls of modules that have several paths: torch names
+        a call by the path that the code uses, which eager does not tell. The calls of a module are
+        in the same order in both; None if their numbers differ.
         """
+        found: dict[str, str | None] = {}
+        for first, paths in eager.shared.items():
+            here = [name for name in self._in_order if name.partition("@")[0] in paths]
+            calls = [first if not n else f"{first}@{n}" for n in range(eager.times[first])]
+            if here:
+                same = len(here) == len(calls)
+                found |= dict(zip(calls, here if same else [None] * len(calls), strict=True))
+        return found
+
+    def of(self, call: ModuleCall, names: Mapping[str, str | None]) -> dict[int, LayerResult]:
+        """Returns the layers' results that are results of a call, by position. Those that types do
+        not tell apart are left out. `names` are those in the graph, if they are others.
+        """
+        calls = {names.get(name, name) for name in call.calls}
+        if None in calls:
+            return {}
         left = [
             made
-            for name in call.calls
-            for made, read_in in self._made.get(name, ())
-            if not read_in <= call.calls
+            for name in calls
+            for made, read_in in self._made.get(name or "", ())
+            if not read_in <= calls
         ]
         numbers = sorted(made.output for made in left)
         of_one = len({made.layer for made in left}) == 1 and numbers == list(range(len(left)))
