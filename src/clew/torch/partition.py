@@ -12,6 +12,7 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from clew.compiler import compile
+from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.places import is_layer
 from clew.frontends.torch.traced import Traced, hidden_symbols, is_size
 from clew.support.errors import ClewError, CompileError
@@ -24,21 +25,26 @@ Function = Callable[..., Any]
 @dataclass(frozen=True)
 class Given:
     """What a graph is called with: example arguments, their names in the user's code, and the
-    positions of weights, which the programs hold.
+    positions of weights, which the programs hold. `earlier` has the graph before decomposition.
     """
 
     args: Sequence[Any]
     names: Sequence[str]
     frozen: Collection[int]
+    earlier: Undecomposed | None = None
 
-    def picked(self, positions: Sequence[int | None], names: Sequence[str]) -> Given:
+    def picked(
+        self, positions: Sequence[int | None], names: Sequence[str], *, is_first: bool
+    ) -> Given:
         """Returns what a part of the graph is called with: arguments of the graph by position, or
-        values from other parts (None), which have `names`.
+        values from other parts (None), which have `names`. The first part accounts for the calls
+        that decomposition omitted.
         """
         return Given(
             [None if p is None else self.args[p] for p in positions],
             [n if p is None else self.names[p] for p, n in zip(positions, names, strict=True)],
             {n for n, p in enumerate(positions) if p in self.frozen},
+            self.earlier if is_first else None,
         )
 
 
@@ -68,7 +74,7 @@ def _program(
     Errors: those of importing and compiling it; C083 for a bug in clew, so that the user's program
     goes on in eager, and the report tells of it.
     """
-    traced = Traced(graph, given.names, given.frozen)
+    traced = Traced(graph, given.names, given.frozen, given.earlier)
 
     def build(args: Sequence[Any]) -> Any:
         try:
@@ -124,11 +130,11 @@ def _divided(
     parts = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
     fused = partitioner.fuse_partitions(parts)  # of a copy
     places = {node: n for n, node in enumerate(fused.graph.find_nodes(op="placeholder"))}
-    for node in list(fused.graph.find_nodes(op="call_module")):
+    for number, node in enumerate(list(fused.graph.find_nodes(op="call_module"))):
         part = fused.get_submodule(node.target)
         _give_sizes(part, node, list(places))
         positions = [places.get(a) for a in node.args]
-        own = given.picked(positions, [a.name for a in node.args])
+        own = given.picked(positions, [a.name for a in node.args], is_first=not number)
         (ending,) = part.graph.find_nodes(op="output")
         alone = not isinstance(ending.args[0], (list, tuple))
         try:

@@ -17,6 +17,7 @@ from clew.frontends.torch.assembling import Weights, assembled, input_of
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype
 from clew.frontends.torch.graph import GraphImporter
+from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
@@ -55,12 +56,18 @@ class Traced:
     """A traced graph: `inputs` are what programs take, `outputs` what they return.
 
     `names` are the names of arguments in the user's code, and `frozen` the positions of weights.
+    `earlier` has the graph that torch traced, before its decomposition, if known.
     """
 
     def __init__(
-        self, graph: fx.GraphModule, names: Sequence[str], frozen: Collection[int]
+        self,
+        graph: fx.GraphModule,
+        names: Sequence[str],
+        frozen: Collection[int],
+        earlier: Undecomposed | None = None,
     ) -> None:
         self._graph = graph
+        self._earlier = earlier
         self._nodes = list(graph.graph.find_nodes(op="placeholder"))
         self._names = names
         self._frozen = set(frozen)
@@ -113,7 +120,7 @@ class Traced:
     ) -> tuple[GraphImporter, list[Var], Mapping[fx.Node, Value]]:
         """Returns an importer, the parameters, and the values of the graph's inputs."""
         sizes = Sizes()
-        importer = GraphImporter(self._graph, sizes, probing=probing)
+        importer = GraphImporter(self._graph, sizes, earlier=self._earlier, probing=probing)
         for node in self._nodes:
             fake = node.meta.get("val")
             for size in fake.shape if isinstance(fake, torch.Tensor) else ():
