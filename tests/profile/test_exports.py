@@ -54,6 +54,9 @@ _GAIN = {
     "layer": (str, type(None)), "op": str, "unfused_ns": float, "fused_ns": float,
     "unfused_kernels": int, "fused_kernels": int, "saved_ns": float, "speedup": (float, type(None)),
 }  # fmt: skip
+_MODULE = {
+    "module": str, "kind": str, "ns": float, "share": float, "layers": [str], "kernels": [str],
+}  # fmt: skip
 _OUTSIDE = {"what": str, "count": int, "ns": float}
 _LIMITS = {
     "threads": int, "peak_gflops": float, "tile_gflops": (float, type(None)),
@@ -64,7 +67,7 @@ _PROFILE: dict[str, Any] = {
     "runs_a_round": int, "wall": _TIME, "timed_wall": _TIME, "overhead": float,
     "kernels_ns": float, "outside_ns": float, "outside": [_OUTSIDE],
     "limits": (_LIMITS, type(None)), "notes": [str],
-    "kernels": [_KERNEL], "layers": [_LAYER], "gains": [_GAIN],
+    "kernels": [_KERNEL], "layers": [_LAYER], "modules": [_MODULE], "gains": [_GAIN],
 }  # fmt: skip
 _PROFILE["unfused"] = (_PROFILE, type(None))
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clew.profile.by_module import module_profiles
 from clew.profile.rollup import (
     Timed,
     divided,
@@ -17,10 +18,11 @@ from clew.profile.rollup import (
     layer_profiles,
     undivided_profile,
 )
-from clew.profile.rows import Roof
+from clew.profile.rows import LayerProfile, Roof
 from clew.profile.split import OperatorShare, Split
 from clew.profile.timing import Time, middle_half, time_of
 from clew.runtime.program import RunHost
+from clew.trace.places import CodePlace
 
 SPLIT = Split(
     "conv_relu",
@@ -121,3 +123,37 @@ def test_the_typical_runs_are_the_middle_half() -> None:
     assert found.ns == pytest.approx((5 + 4 + 6 + 5.5) / 4)
     assert (found.best_ns, found.median_ns) == (1.0, 5.25)
     assert time_of([-1.0], middle_half([-1.0])).ns == 0.0  # less than a stamp takes
+
+
+def test_modules_have_the_times_of_all_calls_and_of_modules_inside() -> None:
+    def layer(name: str, ns: float, *kernels: str) -> LayerProfile:
+        return LayerProfile(name, "", ns, ns / 100, ns, 0.0, 0.0, 0.0, kernels)
+
+    def place(name: str, path: str, kind: str) -> CodePlace:
+        return CodePlace(name, path, f"nets.{kind}")
+
+    layers = [
+        layer("add", 1.0, "b"),
+        layer("stack.0.up", 2.0, "a"),
+        layer("head", 4.0, "b"),
+        layer("stack.0.up@1", 8.0, "a"),
+        layer("stack.0@1/relu", 16.0, "c"),
+    ]
+    places = [
+        place("unused", "other", "Other"),
+        place("stack.0.up", "stack.0.up", "Linear"),
+        place("head", "head", "Linear"),
+        place("stack.0.up@1", "stack.0.up@1", "Linear"),
+        place("stack.0@1/relu", "stack.0@1", "Block"),
+        place("add", "", "Net"),
+    ]
+    assert [
+        (m.module, m.kind, m.ns, m.kernels) for m in module_profiles(layers, places, 100.0)
+    ] == [
+        ("", "Net", 31.0, ("a", "b", "c")),
+        ("stack", "", 26.0, ("a", "c")),
+        ("stack.0", "Block", 26.0, ("a", "c")),
+        ("stack.0.up", "Linear", 10.0, ("a",)),
+        ("head", "Linear", 4.0, ("b",)),
+    ]
+    assert module_profiles(layers, [], 100.0) == ()

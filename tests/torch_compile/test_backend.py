@@ -163,6 +163,31 @@ def test_operators_without_a_converter_stay_in_eager_and_are_reported(
     assert "test_backend.py" in programs.report()
 
 
+def test_parts_of_a_graph_hold_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(registry._CONVERTERS, "sin")
+    network = Mixed().eval()
+    compiled = torch.compile(network, backend="clew")
+    (x,) = rows(2)[0]
+    with torch.no_grad():
+        for _ in range(2):
+            same([compiled(x)], [network(x)])
+            network.first.weight.mul_(2)
+            network.second.bias.add_(1)
+    assert [len(program.compiled.inputs) for program in clew.torch.last()] == [1, 1]
+
+
+def test_parts_of_a_graph_know_the_sizes_that_shapes_depend_on() -> None:
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[0]
+        y = F.pad(torch.relu(x), (0, 0, 0, (4 - n % 4) % 4))
+        y = y + torch.linalg.qr(torch.ones(3, 3) + y.sum())[0].sum()
+        return y.reshape(-1, 4, y.shape[1]) * 2 + n % 4
+
+    agrees(padded, [(torch.randn(n, 6),) for n in (5, 8, 11)], dynamic=True)
+    assert {left.op for left in clew.torch.last().left} == {"linalg_qr"}
+    assert len(clew.torch.last()) == 2
+
+
 def test_custom_operators_are_called_back_between_native_segments() -> None:
     agrees(Custom().eval(), rows(2, 3))
     (program, *_) = clew.torch.last()

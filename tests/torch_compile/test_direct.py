@@ -54,7 +54,7 @@ def test_lazy_negatives_and_misaligned_tensors_are_converted(program: Any) -> No
 
 @pytest.mark.parametrize("x", [torch.ones(3, 9), torch.ones(3, 8, dtype=torch.float64)])
 def test_other_shapes_and_dtypes_are_refused(program: Any, x: torch.Tensor) -> None:
-    with pytest.raises(InputError, match="I04[23]"):
+    with pytest.raises(InputError, match=r"I04[23]"):
         program(x)
 
 

@@ -1,4 +1,4 @@
-"""References for a result: ONNX Runtime, a file of values, level 0, or the interpreter."""
+"""References for a result: ONNX Runtime, torch, a file of values, level 0, the interpreter."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from clew.support.near import did_you_mean
 from clew.trace.span import Source
 
 _OF_THE_MACHINE: Final = ("target", "threads", "cache")
-NAMES: Final = ("onnxruntime", "opt0", "interpreter")
+NAMES: Final = ("onnxruntime", "torch", "opt0", "interpreter")
 Values = dict[str, Any]
 
 
@@ -52,7 +52,7 @@ def reference_of(
     the interpreter, whose outputs are those of the first stage.
 
     Errors: I170 for an unknown reference, I171 for a file that cannot be read or has no output,
-    I173 (ONNX Runtime), I174 for a model that is not an ONNX file.
+    I173 (ONNX Runtime or torch), I174 for a model that it does not run.
     """
     if isinstance(wanted, Mapping):
         return _of_values("the given values", dict(wanted), module)
@@ -64,6 +64,8 @@ def reference_of(
         return Reference("opt level 0", found, of_import=False)
     if wanted == "onnxruntime":
         return _of_onnxruntime(model, inputs, load_options)
+    if wanted == "torch":
+        return _of_torch(model, inputs)
     path = Path(str(wanted))
     if path.suffix != ".npz":
         raise InputError(
@@ -117,6 +119,18 @@ def _of_values(text: str, values: Values, module: Module) -> Reference:
         if layer and number.isdecimal():
             layers[layer, int(number)] = values[name]
     return Reference(text, outputs, of_import=True, layers=lambda: layers)
+
+
+def _of_torch(model: Any, inputs: Mapping[str, Any]) -> Reference:
+    path = Path(str(model)) if isinstance(model, (str, Path)) else None
+    if path is None or path.suffix.lower() != ".pt2":
+        raise InputError(
+            "I174",
+            "torch runs .pt2 files, but the model is not one",
+            hint="give the model as a path, or another reference",
+        )
+    found = frontends.exported_values(path, inputs)
+    return Reference("torch", dict(found.outputs), True, lambda: dict(found.layers))
 
 
 def _of_onnxruntime(

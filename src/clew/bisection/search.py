@@ -38,7 +38,7 @@ def bisect(
     """Returns the cause of a model's wrong result.
 
     `inputs` are given by name, or in order as a tuple or list. `reference` gives the correct
-    result: `onnxruntime` (the model is then a path), `opt0` (the same model at level 0),
+    result: `onnxruntime` or `torch` (the model is then a path), `opt0` (the same model at level 0),
     `interpreter` (NumPy references on the imported graph), or a `.npz` file or dictionary of
     outputs by name, optionally with values of layers by layer name. An output is wrong if it is off
     by more than `tolerance`, relative to its largest magnitude; the default depends on the

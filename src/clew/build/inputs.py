@@ -46,7 +46,8 @@ class Inputs(Shown):
         Errors: I040, I041.
         """
         maps = [i.name for i in self.inputs if i.takes_mapping]
-        return one_argument(self.input_names, inputs, maps=maps)
+        states = {i.name: i.initial for i in self.inputs if i.initial is not None}
+        return one_argument(self.input_names, inputs, maps=maps, defaults=states)
 
     def drawn(self, given: Mapping[str, Any] | None = None, *, seed: int = 0) -> list[Any]:
         """Returns inputs in order: those in `given`, by name, and random values for the others.

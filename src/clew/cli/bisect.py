@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from rich.padding import Padding
@@ -18,6 +18,9 @@ from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
+# What runs the models of files, by suffix; ONNX Runtime, if none is here.
+_RUNS: Final = {".pt2": "torch", ".txt": "interpreter"}
+
 
 @compiling
 def bisect(
@@ -26,10 +29,11 @@ def bisect(
         str,
         typer.Option(
             "--against",
-            metavar="onnxruntime|opt0|interpreter|FILE.npz",
+            metavar="onnxruntime|torch|opt0|interpreter|FILE.npz",
             help="Reference for the outputs.",
+            show_default="onnxruntime; torch for .pt2 files, interpreter for .txt files",
         ),
-    ] = "onnxruntime",
+    ] = "",
     inputs: opt.Inputs = [],  # noqa: B006 (typer takes the default from here)
     random: opt.Random = False,
     seed: opt.Seed = 0,
@@ -64,6 +68,7 @@ def bisect(
 
     refuse_saved(model, "bisection compiles the stages again")
     options = how.options
+    against = against or _RUNS.get(model.suffix.lower(), "onnxruntime")
     if against == "onnxruntime" and model.is_file():
         Peer(model)  # fails before anything is compiled
     with progress(f"reading {model}") as say:

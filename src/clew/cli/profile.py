@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from clew.profile.report import Profile
 
 _MODES = ("fused", "unfused", "both")
-_BY = ("kernel", "layer", "operator")
+_BY = ("kernel", "layer", "operator", "module")
 _TOP = 20
 _SUFFIXES = (".trace.json", ".json", ".parquet", ".csv")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -20,6 +20,17 @@ def _exported_program(path: str | os.PathLike[str], **options: Any) -> Module:
     from clew.frontends.torch import load  # noqa: PLC0415 - torch is optional, and slow to import
 
     return load(path, **options)
+
+
+def exported_values(path: str | os.PathLike[str], inputs: Mapping[str, Any]) -> Any:
+    """Returns the values that torch computes in a run of a program that `torch.export.save` wrote
+    (`clew.frontends.torch.reference.ProgramValues`).
+
+    Errors: I415 (torch is not installed), M050, M052, I173.
+    """
+    from clew.frontends.torch.reference import program_values  # noqa: PLC0415 - torch, as above
+
+    return program_values(path, inputs)
 
 
 _READERS: dict[str, Callable[..., Module]] = {
@@ -75,4 +86,4 @@ def _reader(model: ModelSource) -> Callable[..., Module]:
     return reader
 
 
-__all__ = ["ModelSource", "load", "load_or_defer"]
+__all__ = ["ModelSource", "exported_values", "load", "load_or_defer"]

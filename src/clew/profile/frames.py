@@ -161,7 +161,7 @@ def write_parquet(profile: ProfileRows, path: Path) -> None:
         parquet.write_table(table, stream)
 
 
-_IN_ROWS = ("kernels", "layers", "unfused", "gains")
+_IN_ROWS = ("kernels", "layers", "modules", "unfused", "gains")
 
 
 def _needed(name: str) -> Any:

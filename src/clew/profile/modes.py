@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from clew.compiled import CompiledModel
+from clew.ir.notes import places_of
 from clew.kernel import Kernel
 from clew.passes.fusion.fuse_ops import FuseOps
+from clew.profile.by_module import module_profiles
 from clew.profile.report import Profile
 from clew.profile.rollup import (
     Timed,
@@ -27,6 +29,7 @@ from clew.profile.work import LayerWork
 from clew.runtime.model import Model
 from clew.runtime.program import RunRegion
 from clew.support.errors import InputError
+from clew.trace.places import CodePlace
 
 Mode = Literal["fused", "unfused", "both"]
 Say = Callable[[str], None]
@@ -133,9 +136,11 @@ def _profile(
     notes: list[str] = []
     order: Mapping[str, int] = {}
     types: Mapping[str, str] = {}
+    places: Sequence[CodePlace] = ()
     if isinstance(model, CompiledModel):
         work = LayerWork(model.build)
         order, types = model.build.layer_order, work.types
+        places = places_of(model.module)
         seconds = asked.seconds if mode == "fused" else 0.0
         splits = _splits(model, subject.arrays, seconds, asked, notes)
         roofs = Roofs(asked.here) if asked.here is not None else None
@@ -162,6 +167,7 @@ def _profile(
             "which lengthens interrupted runs; compare the medians"
         )
     outside_ns = measured.wall.ns - sum(kernel.ns for kernel in kernels)
+    layers = layer_profiles(kernels, wall_ns, order, types)
     return Profile(
         mode=mode,
         target=target,
@@ -173,7 +179,8 @@ def _profile(
         timed_wall=measured.timed_wall,
         overhead=measured.overhead,
         kernels=tuple(kernels),
-        layers=layer_profiles(kernels, wall_ns, order, types),
+        layers=layers,
+        modules=module_profiles(layers, places, wall_ns),
         outside=_outside(measured, outside_ns),
         limits=asked.here.limits() if asked.here is not None else None,
         notes=tuple(notes),

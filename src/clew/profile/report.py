@@ -22,9 +22,10 @@ class Profile(ProfileRows, Shown):
     `wall` is the time of plain calls, `timed_wall` that of calls with timers, which alternate with
     them and are slower by `overhead` (relative, the median over pairs). There are `rounds` timed
     rounds of `runs_a_round` runs each, after `warmup` runs. `kernels` are in the order they run,
-    followed by host steps; `layers` are in the model's order. `outside` is an approximate breakdown
-    of `outside_ns`. `limits` is None without `roofline`. `notes` list deviations from the request.
-    `unfused` and `gains` (the whole run first) are set in the mode `both`.
+    followed by host steps; `layers` and `modules` are in the model's order. `outside` is an
+    approximate breakdown of `outside_ns`. `limits` is None without `roofline`. `notes` list
+    deviations from the request. `unfused` and `gains` (the whole run first) are set in the mode
+    `both`.
     """
 
     unfused: Profile | None = None
@@ -41,8 +42,8 @@ class Profile(ProfileRows, Shown):
     def table(
         self, by: tables.By | None = None, *, top: int | None = tables.TOP, width: int = 120
     ) -> str:
-        """Returns tables as text: of `"kernel"`, `"layer"` or `"operator"`, by default of kernels
-        and layers.
+        """Returns tables as text: of `"kernel"`, `"layer"`, `"operator"` or `"module"` (of a
+        PyTorch model), by default of kernels and layers.
 
         Each table shows the `top` longest rows, or all with `None`.
         """

@@ -155,6 +155,23 @@ class LayerProfile(Brief):
     kernels: tuple[str, ...]
 
 
+@dataclass(frozen=True, repr=False)
+class ModuleProfile(Brief):
+    """A module of a PyTorch model: `ns` is the time of its `layers`, which include those of modules
+    inside it, in all of its calls.
+
+    `module` is its path, which is empty for the whole model. `kind` is its class; empty if only
+    modules inside it have layers.
+    """
+
+    module: str
+    kind: str
+    ns: float
+    share: float
+    layers: tuple[str, ...]
+    kernels: tuple[str, ...]
+
+
 @dataclass(frozen=True)
 class Outside:
     """Work outside kernels and host steps: `count` times, about `ns` in total."""
@@ -225,6 +242,7 @@ class ProfileRows:
     notes: tuple[str, ...] = ()
     unfused: ProfileRows | None = None
     gains: tuple[Gain, ...] = ()
+    modules: tuple[ModuleProfile, ...] = ()
 
     @property
     def operators(self) -> tuple[OperatorProfile, ...]:
@@ -280,6 +298,7 @@ class ProfileRows:
             "notes": list(self.notes),
             "kernels": [_kernel_json(kernel) for kernel in self.kernels],
             "layers": [asdict(layer) for layer in self.layers],
+            "modules": [asdict(module) for module in self.modules],
             "unfused": self.unfused.to_json() if self.unfused else None,
             "gains": [asdict(gain) | gain.derived() for gain in self.gains],
         }

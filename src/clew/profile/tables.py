@@ -12,7 +12,7 @@ from clew.profile.timing import Time
 from clew.support.errors import InputError
 from clew.support.shown import counted
 
-By: TypeAlias = Literal["kernel", "layer", "operator"]
+By: TypeAlias = Literal["kernel", "layer", "operator", "module"]
 TOP: Final = 20
 _GAP = 2
 _LEAST_TEXT = 15  # minimum width of a column of names
@@ -262,7 +262,31 @@ def _operators(profile: ProfileRows, top: int | None, width: int) -> list[str]:
     return _drawn(columns, shown, _sums(profile, "operator", len(rows), shown), width)
 
 
-_TABLES: Final = {"kernel": _kernels, "layer": _layers, "operator": _operators}
+def _modules(profile: ProfileRows, top: int | None, width: int) -> list[str]:
+    """Returns the table of modules, which contain each other, in the order of the model."""
+    if not profile.modules:
+        return [
+            "the model does not say which modules its layers belong to: it is no PyTorch module"
+        ]
+    columns = [
+        _Column("module", lambda m: m.module or "(the model)", number=False),
+        _Column("class", lambda m: m.kind, 2, number=False),
+        _Column("µs", lambda m: us(m.ns)),
+        _Column("share", lambda m: percent(m.share)),
+        _Column("layers", lambda m: str(len(m.layers)), 4),
+        _Column("kernels", lambda m: _names(m.kernels), 3, number=False),
+    ]
+    longest = set(map(id, _largest(profile.modules, top)))
+    shown = [module for module in profile.modules if id(module) in longest]
+    hidden = len(profile.modules) - len(shown)
+    more = [{"module": f"{hidden} more, inside these"}] if hidden else []
+    ends = _sums(profile, "module", 0, profile.kernels)
+    return _drawn(columns, shown, [*more, *ends], width)
+
+
+_TABLES: Final = {
+    "kernel": _kernels, "layer": _layers, "operator": _operators, "module": _modules
+}  # fmt: skip
 
 
 def _legend(profile: ProfileRows) -> list[str]:

@@ -321,7 +321,9 @@ class Model(Shown, ABC, Generic[K]):
 
         Errors: I040, I041.
         """
-        return one_argument(self._input_names, inputs, maps=self._maps, partial=partial)
+        return one_argument(
+            self._input_names, inputs, maps=self._maps, defaults=self._initial, partial=partial
+        )
 
 
 def described(specs: Sequence[InputSpec], arrays: Sequence[Any]) -> str:

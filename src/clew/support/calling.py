@@ -89,17 +89,25 @@ def by_name(
 
 
 def one_argument(
-    names: Sequence[str], inputs: Any, *, maps: Collection[str] = (), partial: bool = False
+    names: Sequence[str],
+    inputs: Any,
+    *,
+    maps: Collection[str] = (),
+    defaults: Mapping[str, Any] = _NONE,
+    partial: bool = False,
 ) -> dict[str, Any]:
     """Returns, by name, the inputs in a single argument: a mapping by name, a tuple or list in
-    order, or the value of the only input.
+    order, or the value of the only input. `defaults` are the values of inputs that need not be
+    given.
 
     Errors: those of `in_order`.
     """
     if isinstance(inputs, Mapping) and _is_by_name(inputs, names, maps):
-        return by_name(names, inputs, partial=partial)
-    several = isinstance(inputs, (tuple, list)) and (len(names) != 1 or len(inputs) == 1)
-    values = in_order(names, list(inputs) if several else [inputs], maps=maps)
+        return by_name(names, {**defaults, **inputs}, partial=partial)
+    needed = sum(name not in defaults for name in names)
+    several = isinstance(inputs, (tuple, list)) and (needed != 1 or len(inputs) == 1)
+    given = list(inputs) if several else [inputs]
+    values = in_order(names, given, maps=maps, defaults=defaults)
     return dict(zip(names, values, strict=True))
 
 

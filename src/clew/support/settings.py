@@ -71,6 +71,14 @@ def _home() -> Path:
         return Path("/nonexistent")
 
 
+def requested_threads() -> int | None:
+    """Returns the threads that the environment asks for, None if it does not.
+
+    Errors: I001 if the variable does not hold a positive integer.
+    """
+    return _count("CLEW_THREADS", 0) or None
+
+
 def settings() -> Settings:
     """Returns the settings in force.
 

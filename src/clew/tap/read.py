@@ -85,14 +85,26 @@ def tap_states(compiled: CompiledModel) -> dict[str, tuple[State, str]]:
 
     Errors: I044 and I045 (see `CompiledModel.trace`).
     """
+    refused = refusals(compiled)
+    return {
+        name: (State.MEMORY, "") if refusal is None else (refusal.state, refusal.reason)
+        for name, refusal in refused.items()
+    }
+
+
+def refusals(compiled: CompiledModel) -> dict[str, Refusal | None]:
+    """Returns why each result of each layer of the last build cannot be read, None if it can. A
+    layer's second result is `name:1`, and so on.
+
+    Errors: I044 and I045 (see `CompiledModel.trace`).
+    """
     where = _session(compiled).where
     found = {}
     for layer, outputs in where.outputs.items():
         for output in outputs or [0]:
             value = where.values.get((layer, output))
-            state = State.GONE if value is None else where.state(value)
-            reason = "" if state is State.MEMORY else where.refusal(layer, output).reason
-            found[_label((layer, output))] = state, reason
+            held = value is not None and where.state(value) is State.MEMORY
+            found[_label((layer, output))] = None if held else where.refusal(layer, output)
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,8 +16,10 @@ from torch._guards import TracingContext
 from torch.utils._python_dispatch import _disable_current_modes
 
 from clew.frontends.torch.decompositions import WHOLE, decompositions
+from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.registry import find
 from clew.support.errors import ClewWarning, InputError
+from clew.support.settings import requested_threads
 from clew.torch.inputs import inputs_of
 from clew.torch.partition import Given, run_by_parts
 from clew.torch.programs import TorchProgram, current
@@ -53,7 +54,7 @@ def clew_backend(module: fx.GraphModule, args: Sequence[Any], **given: Any) -> C
     plain: list[TorchProgram] = []
 
     def compiled(graph: fx.GraphModule, fakes: Sequence[Any]) -> Callable[..., Any]:
-        given = _given(graph, args, names, static)
+        given = _given(graph, args, names, static, Undecomposed(module, graph))
         with _disable_current_modes():  # weights are real tensors, not fake ones
             made = run_by_parts(graph, given, options, programs)
         if isinstance(made, TorchProgram) and _is_plain(graph):
@@ -100,13 +101,16 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
             f"the backend has no option {unknown[0]!r}",
             hint=f"it takes {', '.join(_OPTIONS)}",
         )
-    if "CLEW_THREADS" not in os.environ:
-        found.setdefault("threads", torch.get_num_threads())
+    found.setdefault("threads", requested_threads() or torch.get_num_threads())
     return found
 
 
 def _given(
-    graph: fx.GraphModule, args: Sequence[Any], names: Sequence[str], static: Collection[int]
+    graph: fx.GraphModule,
+    args: Sequence[Any],
+    names: Sequence[str],
+    static: Collection[int],
+    earlier: Undecomposed,
 ) -> Given:
     """Returns the arguments of a graph after AOT, each of which is one of those before it, in
     another order.
@@ -124,7 +128,7 @@ def _given(
         for n, p in enumerate(positions)
         if p in static and n not in changed and isinstance(taken[n], torch.Tensor)
     }
-    return Given(taken, shown, frozen)
+    return Given(taken, shown, frozen, earlier)
 
 
 @contextmanager

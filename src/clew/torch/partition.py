@@ -12,8 +12,9 @@ from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
 from clew.compiler import compile
+from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.places import is_layer
-from clew.frontends.torch.traced import Traced
+from clew.frontends.torch.traced import Traced, hidden_symbols, is_size
 from clew.support.errors import ClewError, CompileError
 from clew.torch.programs import Programs, TorchProgram
 from clew.torch.report import left_of
@@ -24,21 +25,26 @@ Function = Callable[..., Any]
 @dataclass(frozen=True)
 class Given:
     """What a graph is called with: example arguments, their names in the user's code, and the
-    positions of weights, which the programs hold.
+    positions of weights, which the programs hold. `earlier` has the graph before decomposition.
     """
 
     args: Sequence[Any]
     names: Sequence[str]
     frozen: Collection[int]
+    earlier: Undecomposed | None = None
 
-    def picked(self, positions: Sequence[int | None], names: Sequence[str]) -> Given:
+    def picked(
+        self, positions: Sequence[int | None], names: Sequence[str], *, is_first: bool
+    ) -> Given:
         """Returns what a part of the graph is called with: arguments of the graph by position, or
-        values from other parts (None), which have `names`.
+        values from other parts (None), which have `names`. The first part accounts for the calls
+        that decomposition omitted.
         """
         return Given(
             [None if p is None else self.args[p] for p in positions],
             [n if p is None else self.names[p] for p, n in zip(positions, names, strict=True)],
             {n for n, p in enumerate(positions) if p in self.frozen},
+            self.earlier if is_first else None,
         )
 
 
@@ -68,7 +74,7 @@ def _program(
     Errors: those of importing and compiling it; C083 for a bug in clew, so that the user's program
     goes on in eager, and the report tells of it.
     """
-    traced = Traced(graph, given.names, given.frozen)
+    traced = Traced(graph, given.names, given.frozen, given.earlier)
 
     def build(args: Sequence[Any]) -> Any:
         try:
@@ -122,12 +128,13 @@ def _divided(
         graph, _Supported(refused), allows_single_node_partition=True
     )
     parts = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
-    places = {node: n for n, node in enumerate(graph.graph.find_nodes(op="placeholder"))}
-    fused = partitioner.fuse_partitions(parts)
-    for node in list(fused.graph.find_nodes(op="call_module")):
+    fused = partitioner.fuse_partitions(parts)  # of a copy
+    places = {node: n for n, node in enumerate(fused.graph.find_nodes(op="placeholder"))}
+    for number, node in enumerate(list(fused.graph.find_nodes(op="call_module"))):
         part = fused.get_submodule(node.target)
+        _give_sizes(part, node, list(places))
         positions = [places.get(a) for a in node.args]
-        own = given.picked(positions, [a.name for a in node.args])
+        own = given.picked(positions, [a.name for a in node.args], is_first=not number)
         (ending,) = part.graph.find_nodes(op="output")
         alone = not isinstance(ending.args[0], (list, tuple))
         try:
@@ -136,8 +143,27 @@ def _divided(
             programs.left += [left_of(n, error) for n in part.graph.nodes if is_layer(n)]
             continue
         setattr(fused, node.target, _Part(program, alone))
+    fused.recompile()
     run: Function = fused.forward
     return run
+
+
+def _give_sizes(part: fx.GraphModule, caller: fx.Node, inputs: Sequence[fx.Node]) -> None:
+    """Passes a part the sizes that its shapes depend on, where no input of it has them."""
+    own = {
+        node.meta["val"].node.expr
+        for node in part.graph.find_nodes(op="placeholder")
+        if is_size(node.meta.get("val"))
+    }
+    needed = hidden_symbols(part) - own
+    for given in inputs:
+        size = given.meta.get("val")
+        if is_size(size) and size.node.expr in needed:
+            last = part.graph.find_nodes(op="placeholder")[-1]
+            with part.graph.inserting_after(last):
+                made = part.graph.placeholder(given.name)
+            made.meta.update(given.meta)
+            caller.args = (*caller.args, given)
 
 
 def _computes(node: fx.Node) -> bool:

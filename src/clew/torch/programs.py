@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter, itemgetter
@@ -20,7 +21,7 @@ from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.runtime.input_spec import InputSpec, elements
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
-from clew.torch.direct import direct_call
+from clew.torch.direct import Direct, direct_call
 from clew.torch.report import Left
 
 
@@ -82,7 +83,8 @@ class TorchProgram:
         self._writers = [_writer(o) for o in outputs if not o.fixed]
         self._fixed = {n: o.value for n, o in enumerate(outputs) if o.fixed}
         self._frozen = tuple(weights)
-        self._direct_for = partial(
+        self._recorded: list[tuple[CompiledModel, list[Array]]] | None = None
+        self._direct_for: Callable[[CompiledModel], Direct | None] = partial(
             direct_call, inputs=inputs, outputs=[o for o in outputs if not o.fixed]
         )
         self._lock = Lock()
@@ -102,8 +104,24 @@ class TorchProgram:
     def _converted(self, args: Sequence[Any]) -> list[Any]:
         """Returns the results that are not fixed, by way of arrays."""
         given = [read(args[n]) for n, read in self._readers]
-        found = self.compiled.run_checked(list(map(InputSpec.check, self.compiled.inputs, given)))
+        checked = list(map(InputSpec.check, self.compiled.inputs, given))
+        if self._recorded is not None:
+            self._recorded.append((self.compiled, [np.array(array) for array in checked]))
+        found = self.compiled.run_checked(checked)
         return [write(array) for write, array in zip(self._writers, found, strict=True)]
+
+    @contextmanager
+    def recorded(self) -> Iterator[list[tuple[CompiledModel, list[Array]]]]:
+        """Yields a list to which each call adds the compiled model and its inputs. Calls go by way
+        of arrays meanwhile.
+        """
+        direct_for = self._direct_for
+        self._recorded, self._direct, self._direct_for = [], None, lambda model: None
+        try:
+            yield self._recorded
+        finally:
+            self._recorded, self._direct_for = None, direct_for
+            self._direct = direct_for(self.compiled)
 
     def _take(self, args: Sequence[Any]) -> None:
         """Makes the model with the weights among the arguments the current one. It is compiled if

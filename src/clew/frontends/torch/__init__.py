@@ -31,7 +31,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     sorting,
     special,
 )
-from clew.frontends.torch.exporting import program_of, saved_program
+from clew.frontends.torch.exporting import decomposed, exported, saved_program
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.registry import converter, supported
 from clew.ir.module import Module
@@ -58,7 +58,8 @@ def from_torch(
     Errors: I415 (torch is not installed), I410 (wrong arguments), M050 (torch cannot export the
     module), U060 to U066 (operators, dtypes and devices that are not supported).
     """
-    return ProgramImporter(program_of(model, args, kwargs, dynamic_shapes)).run()
+    program = exported(model, args, kwargs, dynamic_shapes)
+    return ProgramImporter(decomposed(program), program).run()
 
 
 def load(
@@ -80,7 +81,8 @@ def load(
             hint="export it again with other inputs, or give free sizes: compile(..., sizes={...})",
         )
     with in_force(budgets):
-        return ProgramImporter(program_of(saved_program(path), (), None, None)).run()
+        program = saved_program(path)
+        return ProgramImporter(decomposed(program), program).run()
 
 
 __all__ = ["converter", "from_torch", "load", "supported"]

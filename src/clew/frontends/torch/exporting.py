@@ -35,16 +35,32 @@ def program_of(
 
     Errors: I410 (not a module), M050 (torch cannot export it).
     """
+    return decomposed(exported(model, args, kwargs, dynamic_shapes))
+
+
+def exported(
+    model: torch.nn.Module | ExportedProgram,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+) -> ExportedProgram:
+    """Returns a module as torch exports it; a program as it is.
+
+    Errors: I410 (not a module), M050 (torch cannot export it).
+    """
     if isinstance(model, ExportedProgram):
-        program = model
-    elif isinstance(model, torch.nn.Module):
-        program = _exported(model, args, kwargs, dynamic_shapes)
-    else:
-        raise InputError(
-            "I410",
-            f"from_torch takes a module or an exported program, got {type(model).__name__}",
-            hint="wrap a function in a torch.nn.Module whose forward calls it",
-        )
+        return model
+    if isinstance(model, torch.nn.Module):
+        return _exported(model, args, kwargs, dynamic_shapes)
+    raise InputError(
+        "I410",
+        f"from_torch takes a module or an exported program, got {type(model).__name__}",
+        hint="wrap a function in a torch.nn.Module whose forward calls it",
+    )
+
+
+def decomposed(program: ExportedProgram) -> ExportedProgram:
+    """Returns a program of operators that have converters. Errors: M050."""
     try:
         with warnings.catch_warnings(), free_time():
             warnings.simplefilter("ignore")

@@ -15,6 +15,7 @@ from clew.frontends.building import call
 from clew.frontends.torch.dtypes import check_tensor, to_numpy
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.numbers import arithmetic, is_arithmetic
+from clew.frontends.torch.omitted import UNUSED, Undecomposed
 from clew.frontends.torch.places import (
     is_check,
     is_layer,
@@ -46,11 +47,18 @@ class GraphImporter(Values):
     """Imports the graph of one FX module, and of modules inside it, which share `sizes`.
 
     With `probing`, calls that cannot be imported are collected in `refused`, and the graph goes on
-    with values of the types that torch gives them.
+    with values of the types that torch gives them. `earlier` has the graph before decomposition:
+    calls that decomposition left out are layers, too.
     """
 
     def __init__(
-        self, module: fx.GraphModule, sizes: Sizes, *, prefix: str = "", probing: bool = False
+        self,
+        module: fx.GraphModule,
+        sizes: Sizes,
+        *,
+        prefix: str = "",
+        earlier: Undecomposed | None = None,
+        probing: bool = False,
     ) -> None:
         super().__init__(sizes)
         self.module = module
@@ -59,7 +67,11 @@ class GraphImporter(Values):
         self.places: list[CodePlace] = []
         self.refused: dict[fx.Node, ClewError] = {}
         self._probing = probing
-        self._names = layer_names(module.graph.nodes, prefix)
+        self._names = layer_names(filter(is_layer, module.graph.nodes), prefix)
+        self._earlier = earlier
+        taken = self._names.values()
+        self._omitted = list(earlier.omitted(prefix, taken)) if earlier is not None else []
+        self.places += [omitted.place for omitted in self._omitted]
         if not probing:
             self._check_supported()
 
@@ -133,11 +145,12 @@ class GraphImporter(Values):
             for node in post_order(body, into_functions=True)
             for source in node.span.sources
         }
-        return tuple(
-            (source.layer, source.op, "result not used" if values else "known at import")
+        settled = [
+            (source.layer, source.op, UNUSED if values else "known at import")
             for source, values in self.layers.items()
             if source not in alive
-        )
+        ]
+        return (*settled, *((o.name, o.op, o.reason) for o in self._omitted))
 
     def _attribute(self, node: fx.Node) -> Value:
         found: Any = self.module
@@ -246,11 +259,16 @@ class GraphImporter(Values):
 
     def inner(self, module: fx.GraphModule, inputs: Sequence[Value], prefix: str) -> list[Value]:
         """Returns the results of a module inside this one for values of its inputs."""
-        importer = GraphImporter(module, self.sizes, prefix=f"{prefix}/")
+        earlier = None
+        if self._earlier is not None:
+            name = next((n for n, c in self.module.named_children() if c is module), "")
+            earlier = self._earlier.inner(name)
+        importer = GraphImporter(module, self.sizes, prefix=f"{prefix}/", earlier=earlier)
         places = [n for n in module.graph.nodes if n.op == "placeholder"]
         found = importer.run(dict(zip(places, inputs, strict=True)))
         self.layers.update(importer.layers)
         self.places += importer.places
+        self._omitted += importer._omitted
         return found
 
 

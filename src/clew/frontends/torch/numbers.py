@@ -6,6 +6,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial, reduce
 from typing import Any, Final
 
 import torch
@@ -43,6 +44,7 @@ _FLOATS: Final[Mapping[Any, Callable[..., Expr]]] = {
     torch.sym_not: _op("logical_not"),
     torch.sym_max: _op("maximum"),
     torch.sym_min: _op("minimum"),
+    torch.sym_sum: lambda *terms: reduce(partial(call, "add"), terms),
     torch.sym_float: lambda a: a,
     math.sqrt: _op("sqrt"),
     torch._sym_sqrt: _op("sqrt"),
@@ -84,6 +86,8 @@ def arithmetic(importer: Values, node: fx.Node, args: list[Value]) -> Value:
 
     Errors: U060.
     """
+    if node.target is torch.sym_sum:
+        (args,) = args  # type: ignore[assignment]
     known = node.meta.get("val")
     if isinstance(known, (bool, int, float)):
         return known

@@ -84,19 +84,17 @@ def op_name(node: fx.Node) -> str:
     return str(getattr(target, "__name__", target))
 
 
-def layer_names(nodes: Iterable[fx.Node], prefix: str = "") -> dict[fx.Node, str]:
+def layer_names(layers: Iterable[fx.Node], prefix: str = "") -> dict[fx.Node, str]:
     """Returns names for layers. The only layer of a module that calls no other module has the
     module's path, as in `encoder.layer.3.attention.self.query`. Others have the operator's name
     behind it: `encoder.layer.3.attention.self/softmax`, and a number if it is not the first.
     """
-    layers = [node for node in nodes if is_layer(node)]
     paths = {node: module_of(node)[0] for node in layers}
     counts = Counter(paths.values())
     outer = {path[:n] for path in counts for n, letter in enumerate(path) if letter == "."}
     used: Counter[str] = Counter()
     names: dict[fx.Node, str] = {}
-    for node in layers:
-        path = paths[node]
+    for node, path in paths.items():
         alone = path and counts[path] == 1 and path not in outer
         name = path if alone else f"{path}/{op_name(node)}".lstrip("/")
         number = used[name]

@@ -25,6 +25,7 @@ from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
 from clew.frontends.torch.forms import form_of, plain
 from clew.frontends.torch.graph import GraphImporter
+from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
@@ -47,16 +48,18 @@ _ASSUMED: Final = 2  # the least size that torch assumes
 
 
 class ProgramImporter:
-    """Imports one exported program."""
+    """Imports one exported program; `exported` is the program before decomposition, if known."""
 
-    def __init__(self, program: ExportedProgram) -> None:
+    def __init__(self, program: ExportedProgram, exported: ExportedProgram | None = None) -> None:
         self.program = program
         self.sizes = Sizes()
-        self.importer = GraphImporter(program.graph_module, self.sizes)
+        earlier = exported and Undecomposed(exported.graph_module, program.graph_module)
+        self.importer = GraphImporter(program.graph_module, self.sizes, earlier=earlier)
         self.params: list[Var] = []
         self._states: dict[str, tuple[Var, torch.Tensor]] = {}
         self._ranges: dict[str, Range] = {}
         self._weights = Weights()
+        self.places_of_outputs: dict[str, int] = {}
 
     def run(self) -> Module:
         """Returns the module."""
@@ -204,7 +207,8 @@ class ProgramImporter:
         changed: list[tuple[str, Expr]] = []
         leaves: list[Tree] = []
         (ending,) = self.program.graph.find_nodes(op="output")
-        for spec, value, node in zip(specs, found, ending.args[0], strict=True):
+        places: dict[str, int] = {}
+        for place, (spec, value, node) in enumerate(zip(specs, found, ending.args[0], strict=True)):
             fake = node.meta.get("val") if isinstance(node, fx.Node) else None
             dtype = getattr(fake, "dtype", None)
             if spec.kind not in _RESULTS:
@@ -226,12 +230,15 @@ class ProgramImporter:
             elif spec.kind is not OutputKind.TOKEN:
                 made = whole(_as_output(self.importer, value), dtype)
                 changed.append((f"{spec.target}_new", made))
+                places[f"{spec.target}_new"] = place
                 continue
             else:
                 continue
             names.append(name)
+            places[name] = place
             with self.importer.located(node):
                 outputs.append(whole(_as_output(self.importer, value), dtype))
+        self.places_of_outputs = places
         names += [name for name, _ in changed]
         outputs += [value for _, value in changed]
         return names, outputs, leaves

@@ -23,7 +23,7 @@ class Sizes:
     """
 
     def __init__(self) -> None:
-        self._dims: dict[sympy.Symbol, Dim] = {}
+        self._dims: dict[sympy.Expr, Dim] = {}
         self._numbers: dict[sympy.Symbol, Expr] = {}
         self.carriers: dict[str, Expr] = {}
         """For a size that the data decide, a value that has it."""
@@ -32,8 +32,10 @@ class Sizes:
         """Whether a symbol has a dimension."""
         return symbol in self._dims
 
-    def name(self, symbol: sympy.Symbol, name: str, least: int) -> Dim:
-        """Gives a symbol a name, unless it has one, and returns its dimension."""
+    def name(self, symbol: sympy.Expr, name: str, least: int) -> Dim:
+        """Gives a symbol, or an expression that is a value of its own, a name, and returns its
+        dimension. A name that it has stays.
+        """
         return self._dims.setdefault(symbol, SymDim.symbol(name, min(max(least, 0), 1)))
 
     def number(self, symbol: sympy.Symbol, value: Expr) -> None:
@@ -71,6 +73,8 @@ class Sizes:
     def _dim(self, expr: Any) -> Dim:
         if expr.is_Integer:
             return int(expr)
+        if expr in self._dims:  # a symbol, or an expression that is a value of its own
+            return self._dims[expr]
         if isinstance(expr, sympy.Symbol):
             return self._of_symbol(expr)
         if isinstance(expr, sympy.Pow) and expr.exp.is_Integer and expr.exp > 0:
@@ -85,18 +89,17 @@ class Sizes:
         return reduce(rule, map(self._dim, expr.args))
 
     def _of_symbol(self, symbol: sympy.Symbol) -> Dim:
-        found = self._dims.get(symbol)
-        if found is None:
-            number = self._numbers.get(symbol)
-            if number is None:
-                raise UnsupportedError(
-                    "U060",
-                    f"no value tells the size {symbol}",
-                    hint="compute it from sizes of inputs, or from a tensor (x.item())",
-                )
-            room = call("room", number)
-            found = self._dims[symbol] = room.tensor.shape[0]
-            self.carriers[str(found)] = room
+        number = self._numbers.get(symbol)
+        if number is None:
+            raise UnsupportedError(
+                "U060",
+                f"no value tells the size {symbol}",
+                hint="compute it from sizes of inputs, or from a tensor (x.item())",
+            )
+        room = call("room", number)
+        found: Dim = room.tensor.shape[0]
+        self._dims[symbol] = found
+        self.carriers[str(found)] = room
         return found
 
 

@@ -17,6 +17,7 @@ from clew.frontends.torch.assembling import Weights, assembled, count_of, input_
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype
 from clew.frontends.torch.graph import GraphImporter
+from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
 from clew.ir.dims import SymDim
@@ -55,12 +56,18 @@ class Traced:
     """A traced graph: `inputs` are what programs take, `outputs` what they return.
 
     `names` are the names of arguments in the user's code, and `frozen` the positions of weights.
+    `earlier` has the graph that torch traced, before its decomposition, if known.
     """
 
     def __init__(
-        self, graph: fx.GraphModule, names: Sequence[str], frozen: Collection[int]
+        self,
+        graph: fx.GraphModule,
+        names: Sequence[str],
+        frozen: Collection[int],
+        earlier: Undecomposed | None = None,
     ) -> None:
         self._graph = graph
+        self._earlier = earlier
         self._nodes = list(graph.graph.find_nodes(op="placeholder"))
         self._names = names
         self._frozen = set(frozen)
@@ -71,10 +78,12 @@ class Traced:
             for size in fake.shape
             if isinstance(size, torch.SymInt)
         }
+        needed = hidden_symbols(graph)
         self.inputs: list[TracedInput] = []
         for position, node in enumerate(self._nodes):
             fake = node.meta.get("val")
-            if position in self._frozen or not node.users:
+            unread = not node.users and not (is_size(fake) and fake.node.expr in needed)
+            if position in self._frozen or unread:
                 continue
             if isinstance(fake, torch.Tensor):
                 self.inputs.append(TracedInput(position, fake.dtype))
@@ -111,13 +120,17 @@ class Traced:
     ) -> tuple[GraphImporter, list[Var], Mapping[fx.Node, Value]]:
         """Returns an importer, the parameters, and the values of the graph's inputs."""
         sizes = Sizes()
-        importer = GraphImporter(self._graph, sizes, probing=probing)
+        importer = GraphImporter(self._graph, sizes, earlier=self._earlier, probing=probing)
         for node in self._nodes:
             fake = node.meta.get("val")
             for size in fake.shape if isinstance(fake, torch.Tensor) else ():
                 if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
                     sizes.name(size.node.expr, str(size.node.expr), _least(size) or 0)
         taken = {given.position: given for given in self.inputs}
+        for given in self.inputs:
+            if given.is_size:  # before shapes that depend on it
+                fake = self._nodes[given.position].meta["val"]
+                sizes.name(fake.node.expr, self._names[given.position], _least(fake) or 0)
         values: dict[fx.Node, Value] = {}
         params: list[Var] = []
         weights = Weights()
@@ -128,7 +141,7 @@ class Traced:
                     values[node] = weights.constant(name, args[position])
             elif position in taken:
                 if taken[position].is_size:
-                    values[node] = sizes.name(fake.node.expr, name, _least(fake) or 0)
+                    values[node] = sizes.dim(fake)
                 with importer.located(node):
                     params.append(_parameter(importer, name, fake, taken[position]))
                 if isinstance(fake, torch.SymInt) and not taken[position].is_size:
@@ -139,6 +152,28 @@ class Traced:
             else:
                 values[node] = None
         return importer, params, values
+
+
+def hidden_symbols(graph: fx.GraphModule) -> set[Any]:
+    """Returns the symbols that shapes and numbers in a graph depend on, and that are no size of its
+    inputs.
+    """
+    used: set[Any] = set()
+    shown: set[Any] = set()
+    for node in graph.graph.nodes:
+        fakes = node.meta.get("val")
+        for fake in fakes if isinstance(fakes, (list, tuple)) else [fakes]:
+            sizes = fake.shape if isinstance(fake, torch.Tensor) else [fake]
+            exprs = [size.node.expr for size in sizes if is_size(size)]
+            used.update(symbol for expr in exprs for symbol in expr.free_symbols)
+            if node.op == "placeholder" and isinstance(fake, torch.Tensor):
+                shown.update(exprs)
+    return used - shown
+
+
+def is_size(value: Any) -> bool:
+    """Whether a value is an integer that is known in a call."""
+    return isinstance(value, torch.SymInt)
 
 
 def _least(size: torch.SymInt) -> int | None:

@@ -1,0 +1,129 @@
+"""Which layers of a compiled model give the results of calls of modules."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from clew.frontends.torch.dtypes import given_dtype
+from clew.ir.expr import Expr
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.ir.visit import post_order
+from clew.support.errors import ClewError
+from clew.torch.eager import EagerRun, ModuleCall
+from clew.trace.trace import Trace
+
+
+@dataclass(frozen=True)
+class LayerResult:
+    """A result of a layer, and its type in the imported graph."""
+
+    layer: str
+    output: int
+    type: TensorType
+
+
+class ResultLayers:
+    """The results of layers by the calls of modules that they leave: of the results of a module's
+    layers, those that layers outside the module read, or the whole model returns.
+
+    Layers in branches and loops are none of them.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        module: Module = trace.stages[0].module
+        outside = {n.id for n in post_order(module.main.body)}
+        served = trace.layer_nodes(0)
+        modules = {layer: place.module for layer, place in trace.places.items()}
+        self._made: dict[str, list[tuple[LayerResult, set[str]]]] = defaultdict(list)
+        for node, readers in _readers(trace, module).items():
+            for source in node.span.sources:
+                made_by = modules.get(source.layer)
+                if source.output is None or made_by is None or node.id not in outside:
+                    continue
+                if isinstance(node.type, TensorType):
+                    made = LayerResult(source.layer, source.output, node.type)
+                    read_in = {modules.get(r, r) for r in readers - {source.layer}}
+                    self._made[made_by].append((made, read_in))
+
+        self._in_order = list(dict.fromkeys(modules[la] for la in trace.places if la in served))
+
+    def names(self, eager: EagerRun) -> dict[str, str | None]:
+        """Returns the names in the graph for calls of modules that have several paths: torch names
+        a call by the path that the code uses, which eager does not tell. The calls of a module are
+        in the same order in both; None if their numbers differ.
+        """
+        found: dict[str, str | None] = {}
+        for first, paths in eager.shared.items():
+            here = [name for name in self._in_order if name.partition("@")[0] in paths]
+            calls = [first if not n else f"{first}@{n}" for n in range(eager.times[first])]
+            if here:
+                same = len(here) == len(calls)
+                found |= dict(zip(calls, here if same else [None] * len(calls), strict=True))
+        return found
+
+    def of(self, call: ModuleCall, names: Mapping[str, str | None]) -> dict[int, LayerResult]:
+        """Returns the layers' results that are results of a call, by position. Those that types do
+        not tell apart are left out. `names` are those in the graph, if they are others.
+        """
+        calls = {names.get(name, name) for name in call.calls}
+        if None in calls:
+            return {}
+        left = [
+            made
+            for name in calls
+            for made, read_in in self._made.get(name or "", ())
+            if not read_in <= calls
+        ]
+        numbers = sorted(made.output for made in left)
+        of_one = len({made.layer for made in left}) == 1 and numbers == list(range(len(left)))
+        if of_one and 1 < len(left) == len(call.results):
+            return {made.output: made for made in left}  # all results of the layer, in order
+        fitting = {
+            n: [made for made in left if _fits(value, made.type)]
+            for n, value in enumerate(call.results)
+        }
+        times = Counter(made for several in fitting.values() for made in several)
+        return {n: m[0] for n, m in fitting.items() if len(m) == 1 == times[m[0]]}
+
+
+def _readers(trace: Trace, module: Module) -> Mapping[Expr, set[str]]:
+    """Returns, for each node that is a layer's result, the layers that read it. What the model
+    returns is read by a layer without a name.
+    """
+    users: dict[int, list[Expr]] = defaultdict(list)
+    nodes: Mapping[int, Any] = trace.nodes(0)
+    for node in nodes.values():
+        if isinstance(node, Expr):
+            for child in node.children:
+                users[child.id].append(node)
+    found: dict[Expr, set[str]] = {}
+    for node in nodes.values():
+        if any(s.output is not None for s in node.span.sources):
+            readers = found[node] = set()
+            open_: Sequence[Expr] = users[node.id]
+            while open_:
+                for user in open_:
+                    readers.update(user.span.layers)
+                if any(u is module.main for u in open_):
+                    readers.add("")
+                # Tuples and functions belong to no layer: whoever reads them, reads the result.
+                open_ = [after for u in open_ if not u.span.layers for after in users[u.id]]
+    return found
+
+
+def _fits(value: Any, type_: TensorType) -> bool:
+    """Whether a tensor of torch may be a value of a type."""
+    if not isinstance(value, torch.Tensor) or value.dim() != type_.rank:
+        return False
+    try:
+        dtype = given_dtype(value.dtype)
+    except ClewError:  # one that clew lacks
+        return False
+    sizes = zip(value.shape, type_.shape, strict=True)
+    return dtype == type_.dtype and all(a == b for a, b in sizes if isinstance(b, int))
