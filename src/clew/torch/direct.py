@@ -36,7 +36,8 @@ def direct_call(
     for given, spec in zip(inputs, compiled.inputs, strict=True):
         if given.dtype is None or not _is_stored_as(given.dtype, spec.dtype):
             return None
-        taken.append((given.position, spec.shape, given.dtype, spec.dtype.itemsize - 1))
+        odd = given.dtype.itemsize - 1
+        taken.append((given.position, spec.shape, given.dtype, odd))
     for output, found in zip(outputs, compiled.outputs, strict=True):
         if output.dtype is None or found.shape is None or 0 in found.shape:
             return None

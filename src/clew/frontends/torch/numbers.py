@@ -87,7 +87,7 @@ def arithmetic(importer: Values, node: fx.Node, args: list[Value]) -> Value:
     Errors: U060.
     """
     if node.target is torch.sym_sum:
-        (args,) = args  # type: ignore[assignment]
+        (args,) = args
     known = node.meta.get("val")
     if isinstance(known, (bool, int, float)):
         return known
