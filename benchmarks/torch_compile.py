@@ -319,6 +319,7 @@ def _alternately(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict
 @app.command()
 def lengths(
     count: Annotated[int, typer.Option(help="Calls, each of a random length.")] = 200,
+    shortest: Annotated[int, typer.Option(help="A sentence has two tokens of its own.")] = 3,
     longest: int = 256,
     threads: Threads = 1,
 ) -> None:
@@ -333,7 +334,7 @@ def lengths(
     network, draw = sentence_encoder()
     network.eval()
     call = _compiled("clew", network, dynamic=True)
-    chosen = torch.randint(1, longest + 1, (count,)).tolist()
+    chosen = torch.randint(shortest, longest + 1, (count,)).tolist()
     pauses, errors = [], []
     with torch.no_grad():
         for number, length in enumerate(chosen):
@@ -349,9 +350,11 @@ def lengths(
                 print(f"call {number + 1}, length {length}: {took:.2f} s")
     later = sorted(pauses[2:])
     print(
-        f"{count} lengths of 1 to {longest}: {len(clew.torch.last())} graphs, largest difference "
-        f"{max(errors):.1e}; first calls of a length less their repetition, after two: "
-        f"median {1e3 * statistics.median(later):.2f} ms, longest {1e3 * later[-1]:.2f} ms"
+        f"{count} lengths of {shortest} to {longest}: {len(clew.torch.last())} graphs, largest "
+        f"difference {max(errors):.1e}; first calls of a length less their repetition, after two: "
+        f"median {1e3 * statistics.median(later):.2f} ms, longest "
+        + ", ".join(f"{1e3 * pause:.2f}" for pause in later[:-4:-1])
+        + " ms"
     )
 
 
