@@ -1,4 +1,4 @@
-"""Where the shapes of a call's arguments tell the values of named sizes."""
+"""Finds the axes of a call's arguments that give the values of named sizes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from clew.ir.dims import Dim, SymDim
 
 
 class SizePlace(NamedTuple):
-    """An axis that tells a named size: it has `factor * size + offset` elements."""
+    """An axis that gives a named size: it has `factor * size + offset` elements."""
 
     name: str
     argument: int
@@ -18,13 +18,13 @@ class SizePlace(NamedTuple):
     offset: int = 0
 
     def size(self, elements: int) -> int:
-        """Returns the named size at a number of elements; rounded down if it has no such number."""
+        """Returns the named size for a number of elements; rounded down if no size gives it."""
         return (elements - self.offset) // self.factor
 
 
 def size_places(shapes: Sequence[Sequence[Dim]]) -> list[SizePlace]:
-    """Returns the places of named sizes in the shapes of arguments: every axis that is a plain name
-    (`n`), and, for names without such an axis, those that are linear in them (`2*n + 1`).
+    """Returns the places of named sizes in the shapes of arguments: every axis whose size is a plain
+    name (`n`), and, for names without such an axis, the axes that are linear in them (`2*n + 1`).
     """
     plain = list(_places(shapes, linear=False))
     known = {place.name for place in plain}

@@ -20,8 +20,8 @@ def own_sizes_attribute(ranges: Mapping[str, Range]) -> tuple[Any, ...]:
 
 
 def own_sizes_of(module: Module) -> Mapping[str, Range]:
-    """Returns the ranges of a module by name. A text form may hold other entries, which are left
-    out.
+    """Returns the ranges of a module by name. Entries of other forms, which text IR may hold, are
+    left out.
     """
     found: dict[str, Range] = {}
     entries = module.main.attrs.get(OWN_SIZES, ())

@@ -27,13 +27,13 @@ class InputSpec:
     """An input, and the arrays that it accepts.
 
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
-    unknown. `expressions` has, by axis, the dimensions of sizes that are no names (`2*n`), which
-    other sizes determine. `dtype` is None for values other than tensors, which `kind` describes.
-    `decides` says that its value decides sizes or axes. Then `value_names` names its elements, in
+    unknown. `expressions` has, by axis, the dimensions that are not plain names (`2*n`): other sizes
+    determine them. `dtype` is None for values other than tensors, which `kind` describes. `decides`
+    says that the value of the input decides sizes or axes. Then `value_names` names its elements, in
     order, if one build serves all values of at least 1; otherwise each new value needs a build. A
-    state of the model has an `initial` value, which is taken where a call does not give it, and
-    `fed_by` names the output that is its next value. If it `is_count`, callers give an integer, of
-    which the program takes the shape: a vector of that many elements, none of which it reads.
+    state of the model has an `initial` value, which calls use unless they give another, and `fed_by`
+    names the output that is its next value. If `is_count` is set, callers give an integer, which the
+    program takes as a vector of that many elements; it reads only the vector's size.
     """
 
     def __init__(
@@ -198,7 +198,7 @@ class InputSpec:
     def check_sizes(self, array: Any, sizes: Mapping[str, int]) -> None:
         """Checks the sizes of an array that other sizes determine.
 
-        Errors: I042 for another size than that.
+        Errors: I042 for a size that differs.
         """
         for axis, dim in self.expressions.items():
             try:
@@ -217,8 +217,8 @@ class InputSpec:
 
 
 def elements(number: int) -> Array:
-    """Returns a vector of that many elements without memory for them: an integer whose value is a
-    size of a program.
+    """Returns an integer in the form that programs take if `is_count` is set: a vector of that many
+    elements, which occupy no memory.
     """
     return np.broadcast_to(_FALSE, (number,))
 
@@ -262,7 +262,7 @@ def shape_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str,
 
 
 def check_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any], ranges: SizeRanges) -> None:
-    """Checks the sizes of checked inputs: named ones, and those that others determine.
+    """Checks the sizes of checked inputs: named sizes, and those that other sizes determine.
 
     Errors: I317 for a size outside its range, I042 for sizes that contradict each other.
     """
@@ -278,7 +278,7 @@ def check_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any], ranges: Size
 
 
 def _places(inputs: Sequence[InputSpec]) -> list[SizePlace]:
-    """Returns where the shapes of inputs tell the sizes that have names."""
+    """Returns the axes of inputs that give the sizes that have names."""
     found = size_places([spec.dims for spec in inputs])
     return [place for place in found if place.name.replace(".", "_").isidentifier()]
 

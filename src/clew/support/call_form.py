@@ -1,4 +1,4 @@
-"""The form of a model's calls: how its inputs and outputs lie in nested tuples, lists and dicts.
+"""The form of a model's calls: how inputs and outputs are nested in tuples, lists and dicts.
 
 A form is plain data, so that files and the text form hold it. In it, a tensor is the number of its
 input or output.
@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 from clew.support.errors import InputError
 
 Tree: TypeAlias = "int | tuple[Any, ...]"
-"""A tensor's number, or a tuple: `("=", value)`, `("number", n)` for a tensor that is given back as
-a number, `("count", n)` for an integer that a program takes as a vector of that size,
+"""A tensor's number, or a tuple: `("=", value)` for a fixed value, `("number", n)` for a tensor that
+is returned as a number, `("count", n)` for an integer that a program takes as a vector of that size,
 `("tuple", trees)`, `("list", trees)`, `("dict", keys, trees)`, or `("object", class, keys, trees)`
-for an object with leaves of its own (no keys: they have no names).
+for an object with parts (whose keys are empty if the parts have no names).
 """
 
 FORM: Final = "call_form"
@@ -27,7 +27,7 @@ _flatten: list[Leaves] = []
 
 
 def objects_flattened_by(leaves: Leaves) -> None:
-    """Sets the function that returns the leaves of objects, such as those known to torch."""
+    """Sets the function that returns the leaves of objects, such as those registered with torch."""
     _flatten[:] = [leaves]
 
 
@@ -48,7 +48,7 @@ class CallForm:
 
     @staticmethod
     def of(plain: Any) -> CallForm | None:
-        """Returns the form in `plain`, which may come from a file; None if it is none."""
+        """Returns the form in `plain`, which may come from a file; None if it is not a form."""
         match _tuples(plain):
             case (tuple(names), tuple(parameters), result) if len(names) == len(parameters):
                 return CallForm(tuple(map(str, names)), parameters, result)
@@ -56,7 +56,7 @@ class CallForm:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the parameters are the inputs in order, without nesting and fixed values."""
+        """Whether the parameters are the inputs in order, without nesting or fixed values."""
         return self.parameters == tuple(
             ("count", n) if isinstance(tree, tuple) and tree[:1] == ("count",) else n
             for n, tree in enumerate(self.parameters)
@@ -64,7 +64,7 @@ class CallForm:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of the inputs that are integers, given as the sizes of vectors."""
+        """The numbers of the inputs that are integers, which a program takes as sizes of vectors."""
         found: list[int] = []
         left: list[Tree] = list(self.parameters)
         while left:
@@ -98,9 +98,9 @@ class CallForm:
         return [found[n] for n in range(count)] if len(found) == count else None
 
     def without(self, inputs: Collection[int], outputs: Collection[int]) -> CallForm:
-        """Returns the form of calls without some inputs and outputs, whose other ones keep their
-        order. Parts of nested values that consist of these only are left out, and so is a tuple
-        around the only result that remains.
+        """Returns the form of calls without some inputs and outputs; the others keep their order.
+        Nested values without any other parts are left out, and so is a tuple around the only
+        result that remains.
         """
         given = dict(enumerate(_pruned(t, inputs) for t in self.parameters))
         kept = [n for n, tree in given.items() if tree is not None]
@@ -123,7 +123,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _pruned(tree: Tree, gone: Collection[int]) -> Tree | None:
-    """Returns a tree without some tensors; None if it has no others, but had these."""
+    """Returns a tree without some tensors; None if it had no others."""
     if not isinstance(tree, tuple) or tree[0] in ("=", *_NUMBERS):
         number = tree if isinstance(tree, int) else tree[1] if tree[0] != "=" else None
         return None if number in gone and number is not None else tree
@@ -141,7 +141,7 @@ def _is_alone(tree: Tree) -> bool:
 
 
 def _renumbered(tree: Any, gone: Collection[int]) -> Tree:
-    """Returns a tree whose tensors are numbered without those that are gone."""
+    """Returns a tree with its tensors renumbered, without those that are gone."""
     if isinstance(tree, int):
         return tree - sum(n < tree for n in gone)
     if tree[0] == "=":
@@ -161,7 +161,7 @@ def _leaves(tree: Tree) -> int:
 
 
 def _take(tree: Tree, value: Any, found: dict[int, Any]) -> bool:
-    """Puts the tensors of a value into `found` by number; False if it is not of the tree's form.
+    """Puts the tensors of a value into `found` by number; False if its form is not the tree's.
 
     Errors: I414 for a value other than the one that was fixed.
     """

@@ -67,8 +67,8 @@ class SizeRange:
         return self.low if self.low == self.high and not self.empty else None
 
     def within(self, low: int, high: int | None) -> SizeRange | None:
-        """Returns the range inside the bounds that the model itself has; None if no size, or a
-        likely one, is inside.
+        """Returns the range limited to the bounds that the model itself has; None if no size is
+        left, or if a likely size is outside.
         """
         most = [one for one in (self.high, high) if one is not None]
         found = SizeRange(
@@ -167,7 +167,7 @@ class SizeRanges(Mapping[str, SizeRange]):
         return {name: size for name, size in sizes.items() if size is not None}
 
     def within(self, own: Mapping[str, tuple[int, int | None]]) -> SizeRanges:
-        """Returns these ranges inside those that the model itself has.
+        """Returns these ranges, limited to those that the model itself has.
 
         Errors: I315 for sizes that the model excludes.
         """

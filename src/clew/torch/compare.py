@@ -1,7 +1,7 @@
 """Compares a compiled model with its module in eager: which module's result is the first to differ.
 
 Forward hooks record the results of each module in eager. The trace says which values of the
-compiled program are the same: taps read them.
+compiled program correspond to them, and taps read these values.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class ModuleRow:
     layers that give its results.
 
     `error` is the deviation of the compiled model's results from those in eager. It is None if no
-    result could be compared; `reason` then says why, and `refusal` in full for values that are not
-    in memory.
+    result could be compared; `reason` then says why. For values that are not in memory, `refusal`
+    has the reason in full.
     """
 
     module: str
@@ -62,7 +62,7 @@ class EagerReport(Shown):
     """The calls of modules in the order in which they ended in eager, then the buffers that the
     model changes, and the whole model.
 
-    Differences above `tolerance` are more than rounding. `reference` has the values of eager by
+    Differences above `tolerance` are more than rounding. `reference` has eager's values by
     layer and output, for `clew.bisect(graph, inputs, reference=report.reference)`.
     """
 
@@ -118,10 +118,10 @@ def compare(
 ) -> EagerReport:
     """Returns a comparison of a compiled model with its module in eager, module by module.
 
-    `compiled` is made of `clew.from_torch(model, ...)`, or is what `torch.compile(model,
-    backend="clew")` returned. Values that stay inside a kernel are left out, unless `force` is set;
-    then their kernels are cut for this comparison. Errors are relative to the largest value of a
-    result. Neither run changes the arguments or the module.
+    `compiled` is the compiled form of `clew.from_torch(model, ...)`, or the function that
+    `torch.compile(model, backend="clew")` returned. Values that stay inside a kernel are left out,
+    unless `force` is set, which cuts their kernels for this comparison. Errors are relative to the
+    largest value of a result. Neither run changes the arguments or the module.
 
     Errors: I416 (clew compiled nothing that ran), I045 (`trace=False`), and those of a run.
     """
@@ -155,8 +155,8 @@ def compare(
 
 @dataclass(frozen=True)
 class _Run:
-    """A compiled model, and the inputs of a run. `several` says that the run of the whole has more
-    than one program.
+    """A compiled model, and the inputs of a run. `several` says that the whole call runs more than
+    one program.
     """
 
     model: CompiledModel
@@ -166,8 +166,9 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Ran:
-    """The runs in a call, the leaves of its result, the names of outputs among them, and for each
-    buffer that changes, the output and the value that it gets.
+    """The runs in a call, the leaves of its result, and for each leaf the name of its output ("" if
+    it is none). `states` has, for each buffer that changes, the output that gives its new value, and
+    this value.
     """
 
     runs: Sequence[_Run]
@@ -189,7 +190,7 @@ def _run_of(
     form = form_of(compiled.module)
 
     def leaves(values: list[Any]) -> list[Any]:
-        """Returns the leaves of a result, in which each output has one of these values."""
+        """Returns the leaves of the result for these values of the outputs."""
         found: list[Any] = pytree.tree_leaves(values if form is None else form.results(values))
         return found
 
@@ -232,7 +233,7 @@ def _runs_of(
     runs = [
         _Run(model, dict(zip(model.input_names, given, strict=True)), len(ran) > 1)
         for (model, given), *more in ran
-        if not more  # of a program that ran several times, no layer has one value
+        if not more  # if a program ran several times, its layers have several values
     ]
     return _Ran(runs, pytree.tree_leaves(result))
 
@@ -241,8 +242,8 @@ def _runs_of(
 
 
 class _Part:
-    """A run of a compiled model, next to that of eager: `wanted` has the values in eager, and
-    `found` those in the run, by name (`lstm:1` for a layer's second result).
+    """A run of a compiled model, beside the run in eager: `wanted` has eager's values, and `found`
+    those of the compiled model, by name (`lstm:1` for a layer's second result).
     """
 
     def __init__(self, run: _Run, eager: EagerRun, *, force: bool) -> None:
@@ -252,7 +253,7 @@ class _Part:
         self._own = own = layers.names(eager)
         self._modules: set[str | None] = {place.module for place in run.model.trace.places.values()}
         for call in eager.calls[:-1]:
-            # Graphs count calls of a module separately.
+            # Each graph counts the calls of a module separately.
             if run.several and any(eager.times[n.partition("@")[0]] > 1 for n in call.calls):
                 continue
             results = layers.of(call, own)
@@ -333,10 +334,10 @@ def _tolerance(run: _Run) -> float:
 
 @dataclass(frozen=True)
 class _Name:
-    """The name of an output, which is a leaf of a result."""
+    """The name of an output, in place of its value in a result."""
 
     text: str
 
     def item(self) -> _Name:
-        """Returns itself: a number of the result is an output, too."""
+        """Returns itself: a number in a result is an output, too."""
         return self

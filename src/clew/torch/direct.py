@@ -1,4 +1,4 @@
-"""Calls on torch's memory, without arrays in between: for programs that are one native call."""
+"""Calls programs on torch's memory, without arrays in between, if they are one native call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.support.arrays import ALIGNMENT_BYTES
 
 Direct: TypeAlias = Callable[[Sequence[Any]], "list[Any] | None"]
-# What compiled code of torch itself calls: faster than torch.empty_strided.
+# The function that torch's own compiled code calls. It is faster than torch.empty_strided.
 _empty: Final = torch._C._dynamo.guards._empty_strided_cpu
 _KINDS: Final = (torch.Tensor, torch.nn.Parameter)
 _MISALIGNED: Final = ALIGNMENT_BYTES - 1
@@ -27,7 +27,7 @@ def direct_call(
 ) -> Direct | None:
     """Returns a function from a graph's arguments to the program's results, or None if the program
     needs more than one native call at fixed sizes. The function returns None, and runs nothing, for
-    arguments that the kernels cannot read where they are.
+    arguments that the kernels cannot read in place.
     """
     segment = compiled.segment
     if segment is None or not segment.runs_in_place:
@@ -76,7 +76,7 @@ def direct_call(
 
 
 def _is_stored_as(dtype: torch.dtype, stored: Any) -> bool:
-    """Whether tensors of a dtype hold what kernels read as the other."""
+    """Whether tensors of a dtype have the memory format of a NumPy dtype, `stored`."""
     if dtype.is_complex or stored is None or stored.kind not in "biufV":
         return False
     try:
@@ -87,7 +87,7 @@ def _is_stored_as(dtype: torch.dtype, stored: Any) -> bool:
 
 def _layout(stored: Sequence[Any], order: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Returns the sizes and strides of a tensor whose axis `n` is axis `order[n]` of the stored
-    one, which is C-contiguous. Without an order, both are the same.
+    one, which is C-contiguous. Without an order, both have the same axes.
     """
     strides = list(accumulate(reversed(stored[1:]), mul, initial=1))[::-1] if stored else []
     axes = order or range(len(stored))

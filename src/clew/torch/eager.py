@@ -14,10 +14,10 @@ from torch.utils import _pytree as pytree
 
 @dataclass
 class ModuleCall:
-    """A call of a module: its path, with the number of the call if it is not the first one
-    (`block@1`), its class, the names of all calls inside it and of itself, and its results: the
-    leaves of what it returned. The path of the whole model is empty. With `passes_on`, it returned
-    its arguments.
+    """A call of a module. `name` is the module's path, with the number of the call if it is not the
+    first one (`block@1`); it is empty for the whole model. `kind` is the module's class, `calls` has
+    the names of this call and of all calls inside it, and `results` the leaves of what it returned.
+    `passes_on` says that it returned nothing but arguments.
     """
 
     name: str
@@ -30,8 +30,8 @@ class ModuleCall:
 class EagerRun:
     """A run of a module in eager: `result`, and `calls` in the order in which they ended. `times`
     counts the calls of each path, and `buffers` has the values of buffers after the run. `shared`
-    has, for a module with several paths, all of them by the first, which names its calls. The run
-    changes neither the arguments nor the module.
+    has all paths of each module that has several, by the first path, which names the module's
+    calls. The run changes neither the arguments nor the module.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EagerRun:
 
 
 def _shared(model: torch.nn.Module) -> dict[str, list[str]]:
-    """Returns the paths of modules that have several."""
+    """Returns the paths of each module that has several, by the first one."""
     paths: dict[torch.nn.Module, list[str]] = {}
     for path, module in model.named_modules(remove_duplicate=False):
         paths.setdefault(module, []).append(path)
@@ -91,7 +91,7 @@ def _shared(model: torch.nn.Module) -> dict[str, list[str]]:
 
 
 def kept(result: Any) -> Any:
-    """Returns a result with copies of its tensors, which later operators in place do not change."""
+    """Returns a result with copies of its tensors, which later in-place operators do not change."""
     return pytree.tree_map(lambda x: x.clone() if isinstance(x, torch.Tensor) else x, result)
 
 

@@ -1,4 +1,4 @@
-"""Which layers of a compiled model give the results of calls of modules."""
+"""Finds the layers of a compiled model that compute the results of module calls."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class LayerResult:
 
 
 class ResultLayers:
-    """The results of layers by the calls of modules that they leave: of the results of a module's
-    layers, those that layers outside the module read, or the whole model returns.
+    """The layers' results that are results of module calls: those that layers outside the module
+    read, or that the whole model returns.
 
-    Layers in branches and loops are none of them.
+    Results of layers in branches and loops are left out.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -54,9 +54,10 @@ class ResultLayers:
         self._in_order = list(dict.fromkeys(modules[la] for la in trace.places if la in served))
 
     def names(self, eager: EagerRun) -> dict[str, str | None]:
-        """Returns the names in the graph for calls of modules that have several paths: torch names
-        a call by the path that the code uses, which eager does not tell. The calls of a module are
-        in the same order in both; None if their numbers differ.
+        """Returns the graph's names for calls of modules that have several paths, by eager's names.
+
+        torch names a call after the path that the code uses, which is unknown in eager. The calls
+        of a module have the same order in both. A name is None if the numbers of calls differ.
         """
         found: dict[str, str | None] = {}
         for first, paths in eager.shared.items():
@@ -68,8 +69,9 @@ class ResultLayers:
         return found
 
     def of(self, call: ModuleCall, names: Mapping[str, str | None]) -> dict[int, LayerResult]:
-        """Returns the layers' results that are results of a call, by position. Those that types do
-        not tell apart are left out. `names` are those in the graph, if they are others.
+        """Returns the layers' results that are results of a call, by position. Results that their
+        types do not tell apart are left out. `names` has the graph's names where they differ from
+        eager's.
         """
         calls = {names.get(name, name) for name in call.calls}
         if None in calls:
@@ -93,8 +95,8 @@ class ResultLayers:
 
 
 def _readers(trace: Trace, module: Module) -> Mapping[Expr, set[str]]:
-    """Returns, for each node that is a layer's result, the layers that read it. What the model
-    returns is read by a layer without a name.
+    """Returns, for each node that is a layer's result, the layers that read it. A layer without a
+    name stands for the model, which reads what it returns.
     """
     users: dict[int, list[Expr]] = defaultdict(list)
     nodes: Mapping[int, Any] = trace.nodes(0)
@@ -112,13 +114,13 @@ def _readers(trace: Trace, module: Module) -> Mapping[Expr, set[str]]:
                     readers.update(user.span.layers)
                 if any(u is module.main for u in open_):
                     readers.add("")
-                # Tuples and functions belong to no layer: whoever reads them, reads the result.
+                # Tuples and functions belong to no layer: their readers read the result.
                 open_ = [after for u in open_ if not u.span.layers for after in users[u.id]]
     return found
 
 
 def _fits(value: Any, type_: TensorType) -> bool:
-    """Whether a tensor of torch may be a value of a type."""
+    """Whether a value in eager may be a value of a type."""
     if not isinstance(value, torch.Tensor) or value.dim() != type_.rank:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Keeps what torch logs from the user's terminal."""
+"""Captures what torch logs, so that it does not reach the user's terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class KeptLogs(logging.Filter):
-    """Stops the records of one thread, and keeps them."""
+    """Holds back the log records of one thread, and stores them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class KeptLogs(logging.Filter):
 
     @property
     def error(self) -> BaseException | None:
-        """The error that was logged last, None if there is none."""
+        """The error that was logged last; None if there is none."""
         logged = [r.exc_info[1] for r in self.records if isinstance(r.exc_info, tuple)]
         return next((error for error in reversed(logged) if error is not None), None)
 

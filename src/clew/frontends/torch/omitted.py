@@ -1,6 +1,6 @@
 """Calls that torch's decomposition leaves out: no-ops, and calls whose results nothing reads.
 
-They have no node, and are layers of the user's program all the same.
+They have no node in the decomposed graph, but are still layers of the user's program.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Undecomposed:
     after: fx.GraphModule
 
     def inner(self, name: str) -> Undecomposed | None:
-        """Returns the same for a module inside; None if the graph had none of that name."""
+        """Returns both graphs of a module inside; None if either lacks a module of that name."""
         found = [dict(g.named_children()).get(name) for g in (self.before, self.after)]
         return Undecomposed(*found) if all(isinstance(g, fx.GraphModule) for g in found) else None
 
@@ -71,7 +71,7 @@ class Undecomposed:
             source = open_.pop()
             if source.graph_id == graph:
                 found.add(source.name)
-            else:  # a copy of the graph on the way, or a graph before this one
+            else:  # an intermediate copy of the graph, or an earlier graph
                 open_ += source.from_node
         return found
 
@@ -102,7 +102,7 @@ def _type(node: fx.Node) -> tuple[Any, ...] | None:
 
 def _computes(node: fx.Node) -> bool:
     """Whether a node calls a function of tensors: an operator, or a Python function that Dynamo
-    recorded. Picking one of several results is none.
+    recorded. Picking one of several results does not count.
     """
     if isinstance(node.target, (torch._ops.OpOverload, torch._ops.HigherOrderOperator)):
         return is_layer(node)

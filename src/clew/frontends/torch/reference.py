@@ -1,4 +1,4 @@
-"""Runs an exported program in torch: its outputs, and the results of each layer."""
+"""Runs an exported program in torch, and returns its outputs and the results of each layer."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def program_values(path: str | os.PathLike[str], inputs: Mapping[str, Any]) -> P
 
 
 class _Run(fx.Interpreter):  # type: ignore[misc]
-    """A run of a graph that keeps the values of its nodes, as they were before later changes."""
+    """A run of a graph that keeps the values of all nodes."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module, garbage_collect_values=False)

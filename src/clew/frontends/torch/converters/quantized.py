@@ -1,8 +1,8 @@
-"""Programs of torch's quantizers (pt2e): tensors to and from integers with scales and zero points.
+"""Operators of torch's quantizers (pt2e), which convert tensors to integers and back.
 
-The scale and zero point are of the whole tensor, of the positions along an axis (a channel), of
-those along all axes but the last (a token), or of groups of columns. Scales in `f64` hold numbers
-that were computed in `f32`.
+Scales and zero points apply to the whole tensor, to each position along an axis (per channel), to
+each row along the last axis (per token), or to groups of columns. Scales in `f64` hold numbers that
+were computed in `f32`.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def convert_element_type(layer: Layer) -> Result:
 
 
 def _scale(layer: Layer, name: str) -> Expr:
-    """Returns scales in f32; numbers, and vectors of one, as a scalar."""
+    """Returns scales in f32; a number, or a vector of one element, becomes a scalar."""
     found = layer.arguments[name]
     if not isinstance(found, Expr):
         return scalar(found, "f32")
@@ -192,8 +192,8 @@ def _of_tokens(layer: Layer) -> tuple[Expr, Expr | None]:
 
 
 def _range(x: Expr, *, of_rows: bool = False) -> tuple[Expr, Expr]:
-    """Returns the least and the largest value, extended to contain 0, in f32: of a tensor, or of
-    each row along its last axis.
+    """Returns the range of a tensor, or of each row along its last axis, extended to contain 0: the
+    least and the largest value, in f32.
     """
     rank, zero = x.tensor.rank, scalar(0.0, "f32")
     axes = (rank - 1,) if of_rows else tuple(range(rank))
