@@ -5,8 +5,8 @@
     taskset -c 0 python benchmarks/torch_compile.py overhead
     taskset -c 0 python benchmarks/torch_compile.py lengths
 
-Networks are those of `harness/torch_networks.py`; their weights are drawn. Every call has new
-values.
+The networks are those of `harness/torch_networks.py`, with random weights. Every measured call has
+new values.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _compiled(engine: str, network: nn.Module, **options: Any) -> Callable[..., 
     call: Callable[..., Any] = own
     if engine == "eager":
         return call
-    # Of one code object, torch keeps what all engines compiled, and tests the guards of each.
+    # For one code object, torch would keep all engines' code, and test the guards of each.
     kind, plain = type(own), type(own).forward
     forward = FunctionType(
         plain.__code__.replace(), plain.__globals__, plain.__name__, plain.__defaults__,
@@ -112,7 +112,7 @@ def _measured(name: str, engines: Sequence[str], seconds: float) -> dict[str, An
     while time.perf_counter() < ends:
         for engine, call in calls.items():
             inputs = [v.clone() for v in draw().values()]
-            for _ in range(2):  # the first of both fills the caches that others emptied
+            for _ in range(2):  # the first call refills the caches after the other engines
                 began = time.perf_counter()
                 call(*inputs)
                 took = time.perf_counter() - began
@@ -233,7 +233,7 @@ def first_call(model: str, engine: str, threads: int, free: bool = False) -> Non
 
 
 class _Chain(nn.Module):  # type: ignore[misc]
-    """Linear layers of eight numbers each, so that a call has little to compute."""
+    """Linear layers of width 8, so that a call has little to compute."""
 
     def __init__(self, layers: int) -> None:
         super().__init__()
@@ -300,7 +300,7 @@ def _as_called(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
 
 
 def _alternately(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Returns the median time of each call in µs, of turns of 20 calls."""
+    """Returns the median time of each call in µs, over turns of 20 calls."""
     times: dict[str, list[float]] = {name: [] for name in calls}
     ends = time.perf_counter() + seconds
     while time.perf_counter() < ends:
@@ -319,13 +319,13 @@ def _alternately(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict
 @app.command()
 def lengths(
     count: Annotated[int, typer.Option(help="Calls, each of a random length.")] = 200,
-    shortest: Annotated[int, typer.Option(help="A sentence has two tokens of its own.")] = 3,
+    shortest: Annotated[int, typer.Option(help="Shortest length (two tokens are special).")] = 3,
     longest: int = 256,
     threads: Threads = 1,
 ) -> None:
     """Calls a sentence encoder with random lengths under `torch.compile(dynamic=True)`, and prints
-    the graphs, the longest pause beyond the same call repeated, and the largest difference from
-    eager.
+    the number of graphs, how much longer the first call of a length takes than a repeated one, and
+    the largest difference from eager.
     """
     import clew.torch  # noqa: PLC0415 - the other commands run without it, too
 

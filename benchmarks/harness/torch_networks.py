@@ -1,4 +1,4 @@
-"""PyTorch networks for the benchmarks, with functions that draw their inputs. Weights are drawn."""
+"""PyTorch networks with random weights for the benchmarks, with functions that draw their inputs."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class _Unet(nn.Module):  # type: ignore[misc]
 
 
 class _Decoder(nn.Module):  # type: ignore[misc]
-    """A causal transformer in the style of GPT-2, of torch's own layers."""
+    """A causal transformer in the style of GPT-2, built from torch's own layers."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
@@ -242,7 +242,7 @@ def _recommender() -> Drawn:
 
 
 def sentence_encoder() -> tuple[nn.Module, Callable[[int], Inputs]]:
-    """Returns a sentence encoder, and a function that draws ids of a length."""
+    """Returns a sentence encoder, and a function that draws token ids for a given length."""
     network, _ = _bert(256, 3, 8)
     return network, lambda length: {"input_ids": torch.randint(0, 8_000, (1, length))}
 

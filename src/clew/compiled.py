@@ -344,8 +344,8 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def segment(self) -> NativeSegment | None:
-        """The native segment that is all that a call runs, if all calls are alike and within the
-        budgets of the process.
+        """The native segment that does all the work of a call. None if a call runs more than that,
+        if calls differ in sizes, or if the model has its own budgets.
         """
         if self._symbolic or self._any_rank or self.budgets is not None:
             return None
@@ -462,8 +462,9 @@ class CompiledModel(ProfiledModel[Kernel]):
 
     @property
     def sizes(self) -> SizeRanges:
-        """The ranges of free dimensions, by name: those given, inside those that the model itself
-        has. Sizes that were fixed are not among them, because these dimensions are no longer free.
+        """The ranges of free dimensions, by name: those given, limited to those that the model
+        itself has. Sizes that were fixed are not among them, because these dimensions are no longer
+        free.
         """
         return self.options.sizes
 

@@ -19,7 +19,7 @@ app = typer.Typer(
 )
 Names = Annotated[
     list[str] | None,
-    typer.Argument(help="networks or families of tools/exports; the table's if none"),
+    typer.Argument(help="networks or families of tools/exports; by default, those of the table"),
 ]
 
 
@@ -38,12 +38,12 @@ def check(
     way: Annotated[
         str, typer.Option(help="export (from_torch) or compile (torch.compile)")
     ] = "export",
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON object a line")] = False,
-    seconds: Annotated[float, typer.Option(help="for each model")] = SECONDS,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object per line")] = False,
+    seconds: Annotated[float, typer.Option(help="time limit for each model")] = SECONDS,
 ) -> None:
     """Compare clew with eager, at fixed and at free sizes, with new values at every run.
 
-    Exit code 1 if any disagrees, fails or is refused.
+    The exit code is 1 if any model disagrees, fails or is refused.
     """
     try:
         chosen = catalog.selected(names or [])

@@ -1,7 +1,8 @@
 """A process that checks models. It reads lines "NAME export|compile static|dynamic", and answers
-in JSON.
+each with lines of JSON.
 
-{"phase": ...} before each phase, at last {"result": ...} or {"error": ..., "code": ...}.
+They are {"phase": ...} before each phase, and finally {"result": ...} or
+{"error": ..., "code": ...}.
 """
 
 from __future__ import annotations

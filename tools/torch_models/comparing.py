@@ -1,4 +1,4 @@
-"""What a model's outputs are compared with: eager, in the model's precision and in f64."""
+"""Compares a model's outputs with eager, in the model's precision and in f64."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ from torch.utils import _pytree as pytree
 from exports.entries import Entry
 
 TOLERANCE = 1e-4  # of the largest absolute value of an output
-_SMALL = 1e-3  # outputs no larger are compared as if they were
+_SMALL = 1e-3  # smaller outputs are compared as if they were this large
 _SEEDS = (2, 3, 4)  # of inputs with the entry's own sizes, after the example
 _OTHER = (5, 6)  # of inputs with other sizes
 
 
 class TorchError(Exception):
-    """torch itself fails: eager, or the export."""
+    """torch itself fails, in eager or during export."""
 
 
 @dataclass
 class Result:
-    """What was found of one model. `error` is the largest difference from eager, relative to the
-    output's largest value; `fixed` are the sizes that torch fixed although they were to be free;
-    under torch.compile, `programs` counts clew's, `left` are the calls that stay in eager;
-    `f64` holds the errors of clew and of eager against eager in f64, where the difference is above
-    the tolerance.
+    """The outcome of one model's check.
+
+    `error` is the largest difference from eager, relative to the output's largest value. `f64` has
+    the errors of clew and of eager against eager in f64, if the difference is above the tolerance.
+    `fixed` has the sizes that torch fixed although the export left them free. Under torch.compile,
+    `programs` counts clew's programs, and `left` has the calls that stay in eager.
     """
 
     status: str = "agrees"
@@ -62,7 +63,7 @@ def drawn(
 
 
 def torch_call(make: Callable[[], Any]) -> Any:
-    """Returns what a function makes. Raises TorchError for its errors."""
+    """Returns the result of a function. Raises TorchError for any error of the function."""
     try:
         return make()
     except Exception as error:
@@ -136,8 +137,8 @@ def in_f64(
     wanted: Sequence[Any],
     found: Result,
 ) -> None:
-    """Lets eager in f64 decide: a network that amplifies rounding proves nothing, and an order or
-    a label may depend on the last bit.
+    """Lets eager in f64 decide whether a difference is rounding: some networks amplify rounding,
+    and an order or a label may depend on the last bit.
     """
     wide = {n: x.double() if x.dtype == torch.float32 else x for n, x in inputs.items()}
     try:

@@ -1,4 +1,4 @@
-"""Runs one model through `torch.compile` at several sizes, with new values, against eager."""
+"""Runs one model under `torch.compile` at several sizes with new values, against eager."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports one model, and runs it at several sizes with new values, against eager."""
+"""Exports one model, runs it at several sizes with new values, and compares it with eager."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def _fixed(entry: Entry, program: Any) -> dict[str, int]:
 def _exported(
     entry: Entry, module: Any, inputs: Mapping[str, Any], dynamic: bool, found: Result
 ) -> Any:
-    """Returns the exported program. If torch refuses sizes that are all free, those that it
-    must fix are fixed (`Dim.AUTO`).
+    """Returns the exported program. If torch cannot export it with all named sizes free, torch
+    chooses the sizes to fix (`Dim.AUTO`).
     """
     args = () if entry.by_name else tuple(inputs.values())
     kwargs = dict(inputs) if entry.by_name else {}

@@ -1,4 +1,4 @@
-"""Asks processes of `torch_models.child`, so that a hang or a crash is a row of the table."""
+"""Runs checks in child processes, so that a hang or a crash becomes a row of the table."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from typing import Any
 
 SECONDS = 150.0
-_KEPT = 8  # models of a process: torch does not free all that an export takes
+_KEPT = 8  # models per process: torch does not free all memory that an export takes
 
 
 @dataclass
 class Row:
-    """One model's outcome. `said` holds the child's messages, later ones over earlier ones."""
+    """One model's outcome. `said` merges the child's messages; later ones replace earlier ones."""
 
     name: str
     way: str
@@ -33,7 +33,7 @@ class Row:
 
 
 class Runner:
-    """Checks one model at a time; a process serves several, as imports take seconds."""
+    """Checks one model at a time. A process serves several models, because imports take seconds."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
         self._seconds = seconds

@@ -52,7 +52,7 @@ def reference_of(
     the interpreter, whose outputs are those of the first stage.
 
     Errors: I170 for an unknown reference, I171 for a file that cannot be read or has no output,
-    I173 (ONNX Runtime or torch), I174 for a model that it does not run.
+    I173 (ONNX Runtime or torch), I174 for a model that the reference does not run.
     """
     if isinstance(wanted, Mapping):
         return _of_values("the given values", dict(wanted), module)

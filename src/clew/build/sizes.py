@@ -26,8 +26,8 @@ def sized(
     module: Module | DeferredModule, given: Mapping[str, GivenSize] | None
 ) -> tuple[Module | DeferredModule, SizeRanges]:
     """Returns the model with fixed sizes in place of their names, and the ranges of the names that
-    remain: those in `given`, inside those that the model itself has. A model whose sizes are all
-    fixed is built once, when it is compiled.
+    remain: those in `given`, limited to those that the model itself has. A model whose sizes are
+    all fixed is built once, when it is compiled.
 
     Errors: I315 (the form of `given`, or sizes that the model excludes), I316 (names), and those of
     importing or specializing the model for the fixed sizes.

@@ -18,7 +18,7 @@ from clew.cli.output import emit_json, note, progress, stdout
 from clew.support.errors import CompileError
 from clew.support.tables import table
 
-# What runs the models of files, by suffix; ONNX Runtime, if none is here.
+# The default reference, by the suffix of a model's file; for other suffixes, ONNX Runtime.
 _RUNS: Final = {".pt2": "torch", ".txt": "interpreter"}
 
 

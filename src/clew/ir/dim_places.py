@@ -23,8 +23,9 @@ class SizePlace(NamedTuple):
 
 
 def size_places(shapes: Sequence[Sequence[Dim]]) -> list[SizePlace]:
-    """Returns the places of named sizes in the shapes of arguments: every axis whose size is a plain
-    name (`n`), and, for names without such an axis, the axes that are linear in them (`2*n + 1`).
+    """Returns the places of named sizes in the shapes of arguments: every axis whose size is a
+    plain name (`n`), and, for names without such an axis, those that are linear in them
+    (`2*n + 1`).
     """
     plain = list(_places(shapes, linear=False))
     known = {place.name for place in plain}

@@ -186,7 +186,7 @@ class _Run:
             values[param.id] = arg
             _bind(param.type, arg, here)
         for name, size in sizes_in(function.params, args).items():
-            here.setdefault(name, size)  # that only expressions tell
+            here.setdefault(name, size)  # only expressions give it
         left = dict(uses)
         for node in order:
             if known and node.id in known:

@@ -1,4 +1,4 @@
-"""Adds the times of layers up to those of the user's modules, which contain each other."""
+"""Sums the times of layers by the user's modules, which are nested."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class _Sum:
 def module_profiles(
     layers: Iterable[LayerProfile], places: Sequence[CodePlace], wall_ns: float
 ) -> tuple[ModuleProfile, ...]:
-    """Returns the modules with any work, each followed by those inside it, in the model's order;
-    none if no place names a module.
+    """Returns the modules that have timed layers, in the model's order, each followed by those
+    inside it. There are none if no place names a module.
     """
     sums: dict[str, _Sum] = {}
     timed = {layer.layer: layer for layer in layers}

@@ -157,8 +157,8 @@ class LayerProfile(Brief):
 
 @dataclass(frozen=True, repr=False)
 class ModuleProfile(Brief):
-    """A module of a PyTorch model: `ns` is the time of its `layers`, which include those of modules
-    inside it, in all of its calls.
+    """A module of a PyTorch model. `ns` is the time of its `layers` in all calls of the module;
+    `layers` include those of modules inside it.
 
     `module` is its path, which is empty for the whole model. `kind` is its class; empty if only
     modules inside it have layers.

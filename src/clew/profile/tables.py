@@ -263,7 +263,7 @@ def _operators(profile: ProfileRows, top: int | None, width: int) -> list[str]:
 
 
 def _modules(profile: ProfileRows, top: int | None, width: int) -> list[str]:
-    """Returns the table of modules, which contain each other, in the order of the model."""
+    """Returns the table of modules, which are nested, in the order of the model."""
     if not profile.modules:
         return [
             "the model does not say which modules its layers belong to: it is no PyTorch module"

@@ -27,13 +27,14 @@ class InputSpec:
     """An input, and the arrays that it accepts.
 
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
-    unknown. `expressions` has, by axis, the dimensions that are not plain names (`2*n`): other sizes
-    determine them. `dtype` is None for values other than tensors, which `kind` describes. `decides`
-    says that the value of the input decides sizes or axes. Then `value_names` names its elements, in
-    order, if one build serves all values of at least 1; otherwise each new value needs a build. A
-    state of the model has an `initial` value, which calls use unless they give another, and `fed_by`
-    names the output that is its next value. If `is_count` is set, callers give an integer, which the
-    program takes as a vector of that many elements; it reads only the vector's size.
+    unknown. `expressions` has, by axis, the dimensions that are not plain names (`2*n`): other
+    sizes determine them. `dtype` is None for values other than tensors, which `kind` describes.
+    `decides` says that the input's value decides sizes or axes. Then `value_names` names its
+    elements, in order, if one build serves all values of at least 1; otherwise each new value needs
+    a build. A state of the model has an `initial` value, which calls use unless they give another,
+    and `fed_by` names the output that is its next value. If `is_count` is set, callers give an
+    integer, which the program takes as a vector of that many elements; it reads only the vector's
+    size.
     """
 
     def __init__(

@@ -71,8 +71,8 @@ class Model(Shown, ABC, Generic[K]):
         self._output_names = tuple(o.name for o in outputs)
         self._maps = tuple(i.name for i in inputs if i.takes_mapping)
         self._initial = {i.name: i.initial for i in inputs if i.initial is not None}
-        # The number of arguments that may be the inputs in order. Without inputs, or with nested
-        # ones, a number that no call has.
+        # A call with this many arguments may give the inputs in order. If there are no inputs, or
+        # nested ones, it is a number that no call has.
         flat = form is None or form.is_flat
         self._count = (len(self._inputs) or -1) if flat else -1
         # The form of its calls, if inputs and outputs are parts of nested values.

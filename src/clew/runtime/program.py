@@ -240,7 +240,7 @@ class Program(Shown):
 
     @property
     def whole(self) -> Runnable | None:
-        """What runs the whole program in one native call, if anything does."""
+        """The runnable that runs the whole program in one native call, if there is one."""
         return self._whole
 
     @property

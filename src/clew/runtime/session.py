@@ -88,8 +88,8 @@ class Session(Shown):
         self._whole_form = form
         states = [n for n, i in enumerate(model.inputs) if i.name in self._specs]
         self._form = None if form is None else form.without(states, self._kept)
-        # The number of arguments that may be the inputs in order. Without inputs, or with nested
-        # ones, a number that no call has.
+        # A call with this many arguments may give the inputs in order. If there are no inputs, or
+        # nested ones, it is a number that no call has.
         flat = self._form is None or self._form.is_flat
         self._count = (len(self._given) or -1) if flat else -1
         self._defaults = {i.name: i.initial for i in self._given if i.initial is not None}
@@ -140,8 +140,8 @@ class Session(Shown):
     def __call__(self, /, *inputs: Any, **named: Any) -> Any:
         """Returns the output, or a tuple if there are none or several, and updates the state.
 
-        Inputs are given as in a call of the model, without the state. A model from PyTorch takes
-        and returns nested values here, too.
+        Inputs are given as in a call of the model, without the state. A session of a PyTorch model
+        takes and returns nested values, as the model does.
 
         Errors: those of a call of the model; I372 (an output that its input does not accept), I373
         (an unknown initial value), I374 (another call is running).
@@ -224,7 +224,7 @@ class Session(Shown):
                 hint=f"session.set({{{own[0]!r}: ...}}) changes it",
             )
         if self._form is not None:
-            # Inputs with a value of their own come last.
+            # Inputs with a default value come last.
             nested = self._form.inputs(given, named, len(self._given) - len(self._defaults))
             if nested is not None:
                 return [*nested, *self._defaults.values()]

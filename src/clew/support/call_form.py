@@ -13,10 +13,10 @@ from typing import Any, Final, TypeAlias
 from clew.support.errors import InputError
 
 Tree: TypeAlias = "int | tuple[Any, ...]"
-"""A tensor's number, or a tuple: `("=", value)` for a fixed value, `("number", n)` for a tensor that
-is returned as a number, `("count", n)` for an integer that a program takes as a vector of that size,
-`("tuple", trees)`, `("list", trees)`, `("dict", keys, trees)`, or `("object", class, keys, trees)`
-for an object with parts (whose keys are empty if the parts have no names).
+"""A tensor's number, or a tuple: `("=", value)` for a fixed value, `("number", n)` for a tensor
+that is returned as a number, `("count", n)` for an integer that a program takes as a vector of that
+size, `("tuple", trees)`, `("list", trees)`, `("dict", keys, trees)`, or
+`("object", class, keys, trees)` for an object with parts (without keys if these have no names).
 """
 
 FORM: Final = "call_form"
@@ -64,7 +64,7 @@ class CallForm:
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """The numbers of the inputs that are integers, which a program takes as sizes of vectors."""
+        """The numbers of the inputs that are integers, which programs take as sizes of vectors."""
         found: list[int] = []
         left: list[Tree] = list(self.parameters)
         while left:
@@ -123,7 +123,7 @@ def _tuples(value: Any) -> Any:
 
 
 def _pruned(tree: Tree, gone: Collection[int]) -> Tree | None:
-    """Returns a tree without some tensors; None if it had no others."""
+    """Returns a tree without some tensors; None if these were its only ones."""
     if not isinstance(tree, tuple) or tree[0] in ("=", *_NUMBERS):
         number = tree if isinstance(tree, int) else tree[1] if tree[0] != "=" else None
         return None if number in gone and number is not None else tree

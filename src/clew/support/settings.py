@@ -72,7 +72,7 @@ def _home() -> Path:
 
 
 def requested_threads() -> int | None:
-    """Returns the threads that the environment asks for, None if it does not.
+    """Returns the number of threads that the environment sets; None if it sets none.
 
     Errors: I001 if the variable does not hold a positive integer.
     """

@@ -93,8 +93,8 @@ def tap_states(compiled: CompiledModel) -> dict[str, tuple[State, str]]:
 
 
 def refusals(compiled: CompiledModel) -> dict[str, Refusal | None]:
-    """Returns why each result of each layer of the last build cannot be read, None if it can. A
-    layer's second result is `name:1`, and so on.
+    """Returns, for each result of each layer of the last build, why it cannot be read; None if it
+    can. A layer's second result is `name:1`, and so on.
 
     Errors: I044 and I045 (see `CompiledModel.trace`).
     """

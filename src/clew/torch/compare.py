@@ -167,7 +167,7 @@ class _Run:
 @dataclass(frozen=True)
 class _Ran:
     """The runs in a call, the leaves of its result, and for each leaf the name of its output ("" if
-    it is none). `states` has, for each buffer that changes, the output that gives its new value, and
+    it is none). `states` has, for each buffer that changes, the output that is its new value, and
     this value.
     """
 

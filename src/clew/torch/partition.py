@@ -128,7 +128,7 @@ def _divided(
         graph, _Supported(refused), allows_single_node_partition=True
     )
     parts = [p for p in partitioner.propose_partitions() if any(map(_computes, p.nodes))]
-    fused = partitioner.fuse_partitions(parts)  # of a copy
+    fused = partitioner.fuse_partitions(parts)  # a copy of the graph
     places = {node: n for n, node in enumerate(fused.graph.find_nodes(op="placeholder"))}
     for number, node in enumerate(list(fused.graph.find_nodes(op="call_module"))):
         part = fused.get_submodule(node.target)
@@ -149,7 +149,7 @@ def _divided(
 
 
 def _give_sizes(part: fx.GraphModule, caller: fx.Node, inputs: Sequence[fx.Node]) -> None:
-    """Passes a part the sizes that its shapes depend on, where no input of it has them."""
+    """Passes to a part the sizes that its shapes depend on and that none of its inputs has."""
     own = {
         node.meta["val"].node.expr
         for node in part.graph.find_nodes(op="placeholder")

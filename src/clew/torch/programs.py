@@ -102,7 +102,7 @@ class TorchProgram:
         return results
 
     def _converted(self, args: Sequence[Any]) -> list[Any]:
-        """Returns the results that are not fixed, by way of arrays."""
+        """Runs the program on NumPy arrays, and returns the results that are not fixed."""
         given = [read(args[n]) for n, read in self._readers]
         checked = list(map(InputSpec.check, self.compiled.inputs, given))
         if self._recorded is not None:
@@ -112,8 +112,8 @@ class TorchProgram:
 
     @contextmanager
     def recorded(self) -> Iterator[list[tuple[CompiledModel, list[Array]]]]:
-        """Yields a list to which each call adds the compiled model and its inputs. Calls go by way
-        of arrays meanwhile.
+        """Yields a list to which each call adds the compiled model and its inputs. Meanwhile, calls
+        convert tensors to arrays.
         """
         direct_for = self._direct_for
         self._recorded, self._direct, self._direct_for = [], None, lambda model: None

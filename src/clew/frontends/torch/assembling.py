@@ -42,8 +42,8 @@ def input_of(name: str, type_: TensorType) -> Var:
 
 
 def count_of(name: str, size: Dim) -> Var:
-    """Returns an input for an integer that may be a size: a vector of that many elements, of which
-    nothing is read.
+    """Returns an input for an integer that may be a size: a vector of that many elements, which are
+    never read.
     """
     return input_of(name, TensorType((size,), "bool"))
 

@@ -84,7 +84,7 @@ def check_tensor(tensor: torch.Tensor, what: str) -> None:
 
 
 def check_device(tensor: torch.Tensor, what: str) -> None:
-    """Errors: U062 for a tensor on another device than the CPU."""
+    """Checks that a tensor is on the CPU. Errors: U062."""
     if tensor.device.type != "cpu":
         hint = "load the weights first" if tensor.device.type == "meta" else "model.cpu()"
         raise UnsupportedError("U062", f"{what} is on the device {tensor.device}", hint=hint)

@@ -44,7 +44,7 @@ def exported(
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
 ) -> ExportedProgram:
-    """Returns a module as torch exports it; a program as it is.
+    """Returns the program that torch exports for a module. A program is returned unchanged.
 
     Errors: I410 (not a module), M050 (torch cannot export it).
     """
@@ -77,9 +77,11 @@ def decomposed(program: ExportedProgram) -> ExportedProgram:
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
-    """Returns a program of core ATen operators. Meanwhile, arguments and results that are objects
-    of registered classes are dicts: torch would make these objects while it traces, and tensors
-    that their constructors make would be constants without a value.
+    """Returns a program of core ATen operators.
+
+    During decomposition, dicts replace arguments and results that are objects of registered
+    classes: torch would construct these objects while it traces, and tensors that the constructors
+    make would be constants without a value.
     """
     signature = program.module_call_graph[0].signature
     if signature is None:
@@ -120,7 +122,7 @@ def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
 
 def _without_derived_ranges(program: ExportedProgram) -> ExportedProgram:
     """Removes the ranges of expressions (`2*s0`) that torch 2.13 reads from a file but cannot
-    decompose. Those of their symbols remain.
+    decompose. The ranges of their symbols remain.
     """
     env = _get_shape_env_from_gm(program.graph_module)
     for expression in list(env.var_to_range) if env is not None else ():
@@ -162,7 +164,7 @@ def _exported(
 
 
 def _register_classes() -> None:
-    """Has the libraries in use register their classes with torch (`torch.utils._pytree`)."""
+    """Makes the imported libraries register their classes with torch (`torch.utils._pytree`)."""
     for library, register in REGISTERING.items():
         if library in sys.modules:
             with contextlib.suppress(ImportError, AttributeError):  # of another version

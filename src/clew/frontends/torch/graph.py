@@ -48,7 +48,7 @@ class GraphImporter(Values):
 
     With `probing`, calls that cannot be imported are collected in `refused`, and the graph goes on
     with values of the types that torch gives them. `earlier` has the graph before decomposition:
-    calls that decomposition left out are layers, too.
+    calls that decomposition omitted are layers, too.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class GraphImporter(Values):
             )
 
     def _check_tensors(self, node: fx.Node) -> None:
-        """Errors: U061, U062 for a tensor of an operator that no converter could take."""
+        """Checks that a converter could take the tensors of a node. Errors: U061, U062."""
         with self.located(node):
             for given in node.all_input_nodes:
                 for fake in _tensors(given.meta.get("val")):
@@ -197,8 +197,8 @@ class GraphImporter(Values):
 
     @contextmanager
     def located(self, node: Any) -> Iterator[None]:
-        """Adds the layer and the user's line to errors about a node: its own, or those of the first
-        layer that reads an input. Other values have none.
+        """Adds the layer and the user's line to errors about a node. For an input of the graph,
+        they are those of the first layer that reads it. Values other than nodes have none.
         """
         if not isinstance(node, fx.Node):
             yield

@@ -111,8 +111,8 @@ def place_of(node: fx.Node, name: str) -> CodePlace:
 
 
 def line_of_error(error: BaseException) -> str:
-    """Returns the innermost line of code that is not torch's own among those that an error passed,
-    "" if there is none.
+    """Returns the innermost line of code in an error's traceback that is not torch's own; "" if
+    there is none.
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if _is_own(frame.filename)]

@@ -88,7 +88,7 @@ class ProgramImporter:
 
     def _name_sizes(self, nodes: Iterable[fx.Node]) -> None:
         """Names the symbols of inputs: as the user named them, else after input and axis. The size
-        of an axis may also be an expression of a symbol that is no size (`2 * Dim("n")`).
+        of an axis may also be an expression of a symbol that is not itself a size (`2 * Dim("n")`).
         """
         fakes = [(node.name, node.meta.get("val")) for node in nodes]
         sizes = [
@@ -114,8 +114,8 @@ class ProgramImporter:
         high = int(found.upper) if found is not None and found.upper.is_Integer else None
         name = given or otherwise
         self.sizes.name(symbol, name, low)
-        # torch assumes that sizes are at least 2 where the user gives no bounds, but what it
-        # exports then serves 0 and 1, too.
+        # Where the user gives no bounds, torch assumes that sizes are at least 2, but the exported
+        # program serves 0 and 1, too.
         if low <= _ASSUMED and not (given and is_size):
             low = 0
         if low or high is not None:
@@ -147,7 +147,7 @@ class ProgramImporter:
         return in_parts(var)
 
     def _integer(self, name: str, fake: torch.SymInt) -> Value:
-        """Returns the size that an integer is. torch assumes that it is at least 0."""
+        """Returns an integer input as a size. torch assumes that it is at least 0."""
         if fake.node.hint is not None and fake.node.hint < 0:
             raise UnsupportedError(
                 "U065",
@@ -245,7 +245,7 @@ class ProgramImporter:
 
 
 def _leaf(spec: InputSpec, numbers: Mapping[str, int]) -> Tree:
-    """Returns an argument as a leaf of the call's form. `numbers` are those of inputs by name."""
+    """Returns an argument as a leaf of the call's form. `numbers` has inputs' numbers by name."""
     if isinstance(spec.arg, ConstantArgument):
         return ("=", spec.arg.value)
     number = numbers[spec.arg.name]
@@ -265,12 +265,12 @@ def _as_output(importer: GraphImporter, value: Value) -> Expr:
 
 def _given_name(size: torch.SymInt, symbol: sympy.Symbol) -> tuple[str, bool]:
     """Returns the name that the user gave a symbol of a size (`Dim("batch")`), "" if none, and
-    whether it is the size of an axis. One that occurs only in expressions is not.
+    whether the symbol is the size of an axis. A symbol that occurs only in expressions is not.
     """
     env = size.node.shape_env
     for source in env.var_to_sources.get(symbol, ()):
         name = str(env.source_name_to_debug_name.get(source.name, ""))
-        if name.isidentifier():  # not `2*n`, for a symbol that another one takes part in
+        if name.isidentifier():  # not an expression of another symbol, such as `2*n`
             return name, True
         if source.name.isidentifier():
             return source.name, False

@@ -33,8 +33,8 @@ class Sizes:
         return symbol in self._dims
 
     def name(self, symbol: sympy.Expr, name: str, least: int) -> Dim:
-        """Gives a symbol, or an expression that is a value of its own, a name, and returns its
-        dimension. A name that it has stays.
+        """Names a symbol, or an expression that is itself an input, and returns its dimension. An
+        earlier name is kept.
         """
         return self._dims.setdefault(symbol, SymDim.symbol(name, min(max(least, 0), 1)))
 
@@ -73,7 +73,7 @@ class Sizes:
     def _dim(self, expr: Any) -> Dim:
         if expr.is_Integer:
             return int(expr)
-        if expr in self._dims:  # a symbol, or an expression that is a value of its own
+        if expr in self._dims:  # a symbol, or an expression that is itself an input
             return self._dims[expr]
         if isinstance(expr, sympy.Symbol):
             return self._of_symbol(expr)

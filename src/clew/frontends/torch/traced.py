@@ -155,8 +155,8 @@ class Traced:
 
 
 def hidden_symbols(graph: fx.GraphModule) -> set[Any]:
-    """Returns the symbols that shapes and numbers in a graph depend on, and that are no size of its
-    inputs.
+    """Returns the symbols that shapes and numbers in a graph depend on, but that are not sizes of
+    its inputs.
     """
     used: set[Any] = set()
     shown: set[Any] = set()
@@ -172,7 +172,7 @@ def hidden_symbols(graph: fx.GraphModule) -> set[Any]:
 
 
 def is_size(value: Any) -> bool:
-    """Whether a value is an integer that is known in a call."""
+    """Whether a value is a symbolic integer, whose value each call gives."""
     return isinstance(value, torch.SymInt)
 
 
