@@ -1,4 +1,4 @@
-"""PyTorch networks with random weights for the benchmarks, with functions that draw their inputs."""
+"""PyTorch networks with random weights for benchmarks, and functions that draw their inputs."""
 
 from __future__ import annotations
 
