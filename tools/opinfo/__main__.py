@@ -3,6 +3,7 @@
     python -m opinfo                          every entry, every sample; outcomes that are not good
     python -m opinfo add 'fft.*' --samples 3  these entries, three samples of each dtype
     python -m opinfo --json FILE              writes the outcomes to a file, too
+    python -m opinfo --resume FILE            keeps what is done in a file, and goes on from there
     python -m opinfo --update                 writes the entries that pass to the tests' list
 
 The exit code is 1 if a value is wrong, clew crashes, or an entry of the list does not pass.
@@ -22,6 +23,7 @@ from opinfo import passing
 from opinfo.entries import DTYPES, tasks
 from opinfo.pool import Options, run_all
 from opinfo.quick import quicken
+from opinfo.record import Record
 from opinfo.report import by_entry, summary, table
 
 
@@ -35,9 +37,13 @@ def main() -> int:
         print("no entry has this name", file=sys.stderr)
         return 2
     how = Options(options.samples, options.together, options.seconds)
-    results, started = [], time.perf_counter()
-    for task, outcomes in run_all(work, how, options.jobs):
+    record = Record(options.resume) if options.resume else None
+    results = record.done(work) if record else []
+    done, started = {task for task, _ in results}, time.perf_counter()
+    for task, outcomes in run_all([t for t in work if t not in done], how, options.jobs):
         results.append((task, outcomes))
+        if record:
+            record.add(task, outcomes)
         for line in table(by_entry(results[-1:]), options.every):
             print(line, flush=True)
         if sys.stderr.isatty() or len(results) % 50 == 0:
@@ -66,6 +72,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=120.0, help="time for one module")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
     parser.add_argument("--json", type=Path, help="file for the outcomes")
+    parser.add_argument("--resume", type=Path, help="file of the outcomes so far")
     parser.add_argument("--every", action="store_true", help="also list what agrees")
     parser.add_argument("--update", action="store_true", help="write the list of the tests")
     return parser.parse_args()
