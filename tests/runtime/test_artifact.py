@@ -309,7 +309,9 @@ def test_loading_needs_nothing_that_compiles(
     folders = {m.split(".")[1] for m in ours}
     ends = {"support", "version", "rooms", "loading", "profiled"}
     assert folders == {*ends, "machine", "runtime", "codegen", "ir"}
-    dims = {f"clew.ir.{name}" for name in ("dims", "dim_code", "dim_records", "dim_text")}
+    dims = {
+        f"clew.ir.{name}" for name in ("dims", "dim_code", "dim_places", "dim_records", "dim_text")
+    }
     assert {m for m in ours if m.startswith("clew.ir.")} == dims
     codegen = {m for m in ours if m.startswith("clew.codegen.")}
     drivers = {f"driver.{name}" for name in ("driver", "flow", "pool", "run", "system")}

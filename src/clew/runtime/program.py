@@ -239,7 +239,7 @@ class Program(Shown):
         return lambda arrays: _chosen(whole(arrays), shown)
 
     @property
-    def whole(self) -> Runnable | None:
+    def whole(self) -> object | None:
         """The runnable that runs the whole program in one native call, if there is one."""
         return self._whole
 
