@@ -30,6 +30,7 @@ import torch
 import typer
 from torch import nn
 
+from clew.bench.interleave import interleaved_ns
 from harness.report import fill, markdown, progress
 from harness.torch_networks import MODELS, sentence_encoder
 
@@ -248,7 +249,7 @@ class _Chain(nn.Module):  # type: ignore[misc]
 @app.command()
 def overhead(
     layers: Annotated[str, typer.Option(help="Numbers of linear layers.")] = "1,4,16,50",
-    seconds: float = 3.0,
+    rounds: Annotated[int, typer.Option(help="Turns of each call.")] = 40,
     document: Document = None,
 ) -> None:
     """Times calls of tiny models in µs: the whole call, clew's program (what torch calls once its
@@ -266,7 +267,7 @@ def overhead(
             program, taken = _as_called(lambda: ours(x))  # noqa: B023 - called in this turn
             array = x.numpy()
             run = program.compiled.run_checked
-            times = _alternately(
+            times = interleaved_ns(
                 {
                     "call": lambda: ours(x),  # noqa: B023
                     "program": lambda: program(*taken),  # noqa: B023
@@ -274,10 +275,12 @@ def overhead(
                     "inductor": lambda: theirs(x),  # noqa: B023
                     "eager": lambda: network(x),  # noqa: B023
                 },
-                seconds,
+                rounds,
+                min_turn_s=0.01,
             )
-        cells = [f"{times[n]:.1f}" for n in ("call", "program", "run", "inductor", "eager")]
-        lines.append([str(count), *cells, f"{times['call'] - times['run']:.1f}"])
+        median = {name: statistics.median(spans) / 1e3 for name, spans in times.items()}
+        cells = [f"{median[n]:.1f}" for n in ("call", "program", "run", "inductor", "eager")]
+        lines.append([str(count), *cells, f"{median['call'] - median['run']:.1f}"])
     columns = ["layers", "call, µs", "clew's program", "its run", "inductor", "eager",
                "call less run"]  # fmt: skip
     _show(columns, lines, "torch compile overhead", document)
@@ -297,20 +300,6 @@ def _as_called(call: Callable[[], Any]) -> tuple[Any, list[Any]]:
     with patch.object(TorchProgram, "__call__", recorded):
         call()
     return seen[0], seen[1]
-
-
-def _alternately(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
-    """Returns the median time of each call in µs, over turns of 20 calls."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    ends = time.perf_counter() + seconds
-    while time.perf_counter() < ends:
-        for name, call in calls.items():
-            call()
-            began = time.perf_counter()
-            for _ in range(20):
-                call()
-            times[name].append((time.perf_counter() - began) / 20 * 1e6)
-    return {name: statistics.median(found) for name, found in times.items()}
 
 
 # --- free lengths ---------------------------------------------------------------------------------

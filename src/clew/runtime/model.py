@@ -20,7 +20,7 @@ from clew.runtime.session import Session
 from clew.runtime.state import conventional_pairs, given_pairs, growing_names
 from clew.runtime.timing import Turns
 from clew.support.budgets import MAX_DECIDING_ELEMENTS, Budgets, in_force
-from clew.support.call_form import CallForm
+from clew.support.call_form import CallForm, plain_count
 from clew.support.calling import in_order, one_argument
 from clew.support.errors import InputError, RunError
 from clew.support.near import listed
@@ -71,10 +71,7 @@ class Model(Shown, ABC, Generic[K]):
         self._output_names = tuple(o.name for o in outputs)
         self._maps = tuple(i.name for i in inputs if i.takes_mapping)
         self._initial = {i.name: i.initial for i in inputs if i.initial is not None}
-        # A call with this many arguments may give the inputs in order. If there are no inputs, or
-        # nested ones, it is a number that no call has.
-        flat = form is None or form.is_flat
-        self._count = (len(self._inputs) or -1) if flat else -1
+        self._count = plain_count(len(self._inputs), form)
         # The form of its calls, if inputs and outputs are parts of nested values.
         self._form = form
         # The budgets of its runs; `None` means those of the process.

@@ -239,8 +239,8 @@ class Program(Shown):
         return lambda arrays: _chosen(whole(arrays), shown)
 
     @property
-    def whole(self) -> object | None:
-        """The runnable that runs the whole program in one native call, if there is one."""
+    def whole(self) -> Callable[[Sequence[Array]], list[Array]] | None:
+        """What runs the whole program in one native call, if there is one."""
         return self._whole
 
     @property

@@ -13,6 +13,7 @@ import numpy as np
 
 from clew.codegen.artifact import RECORD_BYTES
 from clew.codegen.driver import driver as native
+from clew.runtime.arguments import mismatch, wrong_number
 from clew.runtime.bound import Bound
 from clew.runtime.context import (
     Constants,
@@ -30,7 +31,7 @@ from clew.runtime.memory import (
     aligned_bytes,
     check_plan,
 )
-from clew.runtime.plan import BufferSpec, FlowKind, SegmentPlan
+from clew.runtime.plan import FlowKind, SegmentPlan
 from clew.runtime.resident import Resident
 from clew.runtime.stacks import first_capacity
 from clew.runtime.threads import ThreadPool
@@ -138,11 +139,7 @@ class NativeSegment(Shown):
         if self._guard:
             return self._call_guarded(self._guard, inputs, outputs)
         context, arrays, results = self._begin(inputs, outputs)
-        self._go(context)
-        self._finish(context, results)
-        moved = self._resident.count_call()
-        if moved is not None:
-            self._settle(Constants(moved))
+        self._complete(context, results)
         del arrays  # keeps the arrays alive while kernels read them
         return results
 
@@ -165,8 +162,12 @@ class NativeSegment(Shown):
         bases = context.bases
         for position, address in enumerate(addresses):
             bases[position] = address
+        self._complete(context, [])
+
+    def _complete(self, context: Context, results: list[np.ndarray]) -> None:
+        """Runs a call whose addresses are in place. Errors: I266, I320."""
         self._go(context)
-        self._finish(context, [])
+        self._finish(context, results)
         moved = self._resident.count_call()
         if moved is not None:
             self._settle(Constants(moved))
@@ -500,12 +501,12 @@ class NativeSegment(Shown):
     def _admit(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Checks the inputs; returns them C-contiguous and aligned to their elements."""
         if len(inputs) != len(self._inputs):
-            raise _wrong_number("inputs", len(self._inputs), len(inputs))
+            raise wrong_number("inputs", len(self._inputs), len(inputs))
         arrays = list(inputs)
         for index, (shape, dtype) in enumerate(self._inputs):
             array = arrays[index]
             if array.shape != shape or array.dtype != dtype:
-                raise _mismatch("input", self._bound.inputs[index], array)
+                raise mismatch("input", self._bound.inputs[index], array)
             flags = array.flags
             if not (flags.c_contiguous and flags.aligned):
                 copy = aligned_bytes(array.nbytes).view(dtype).reshape(shape)
@@ -520,7 +521,7 @@ class NativeSegment(Shown):
         """
         admitted = []
         if len(outputs) != len(self._outputs):
-            raise _wrong_number("outputs", len(self._outputs), len(outputs))
+            raise wrong_number("outputs", len(self._outputs), len(outputs))
         for spec, array, (shape, dtype, _) in zip(
             self._bound.outputs, outputs, self._outputs, strict=True
         ):
@@ -528,7 +529,7 @@ class NativeSegment(Shown):
                 admitted.append(np.empty(shape, dtype))
                 continue
             if array is not None and (array.shape != shape or array.dtype != dtype):
-                raise _mismatch("output", spec, array)
+                raise mismatch("output", spec, array)
             if array is None or not array.flags.carray:
                 raise InputError(
                     "I033",
@@ -578,25 +579,3 @@ def readable(constant: np.ndarray) -> np.ndarray:
     """
     in_place = constant.flags.c_contiguous and constant.flags.aligned
     return constant if in_place else aligned_copy(constant)
-
-
-def _wrong_number(what: str, expected: int, given: int) -> InputError:
-    return InputError(
-        "I030",
-        f"the call passes {given} {what}, but the model has {expected}",
-        hint=f"pass one array for each of the model's {what}, in their order",
-    )
-
-
-def _mismatch(what: str, spec: BufferSpec, array: np.ndarray) -> InputError:
-    if array.shape != spec.shape:
-        return InputError(
-            "I031",
-            f"{what} {spec.name!r} has shape {list(array.shape)}, expected {list(spec.shape)}",
-            hint="reshape the array, or compile the model for this shape",
-        )
-    return InputError(
-        "I032",
-        f"{what} {spec.name!r} has dtype {array.dtype}, expected {spec.dtype}",
-        hint=f"convert the array with .astype({spec.dtype!r})",
-    )

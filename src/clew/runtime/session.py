@@ -17,7 +17,7 @@ from clew.runtime.input_spec import InputSpec
 from clew.runtime.output_spec import OutputSpec
 from clew.runtime.state import StatePair, first_value, growing_names
 from clew.support.budgets import Budgets, in_force
-from clew.support.call_form import CallForm
+from clew.support.call_form import CallForm, plain_count
 from clew.support.calling import in_order
 from clew.support.errors import InputError
 from clew.support.locks import Lock
@@ -88,10 +88,7 @@ class Session(Shown):
         self._whole_form = form
         states = [n for n, i in enumerate(model.inputs) if i.name in self._specs]
         self._form = None if form is None else form.without(states, self._kept)
-        # A call with this many arguments may give the inputs in order. If there are no inputs, or
-        # nested ones, it is a number that no call has.
-        flat = self._form is None or self._form.is_flat
-        self._count = (len(self._given) or -1) if flat else -1
+        self._count = plain_count(len(self._given), self._form)
         self._defaults = {i.name: i.initial for i in self._given if i.initial is not None}
         self._maps = tuple(i.name for i in self._given if i.takes_mapping)
         shown = [n for n in range(len(model.outputs)) if n not in self._kept]

@@ -76,7 +76,7 @@ def requested_threads() -> int | None:
 
     Errors: I001 if the variable does not hold a positive integer.
     """
-    return _count("CLEW_THREADS", 0) or None
+    return settings().threads if "CLEW_THREADS" in os.environ else None
 
 
 def settings() -> Settings:

@@ -69,7 +69,10 @@ def direct_call(
                 return None
             addresses.append(address)
             results.append(result)
-        run(addresses)
+        try:
+            run(addresses)
+        except (MemoryError, OSError):  # a call by way of arrays says what is short
+            return None
         return results
 
     return call

@@ -21,7 +21,7 @@ from clew.frontends.torch.traced import TracedInput, TracedOutput
 from clew.runtime.input_spec import InputSpec, elements
 from clew.support.locks import Lock
 from clew.support.shown import Shown, counted
-from clew.torch.direct import Direct, direct_call
+from clew.torch.direct import direct_call
 from clew.torch.report import Left
 
 
@@ -80,13 +80,12 @@ class TorchProgram:
         self._build = build
         self._made: dict[tuple[int, ...], tuple[CompiledModel, Weights]] = {}
         self._readers = [(given.position, _reader(given)) for given in inputs]
-        self._writers = [_writer(o) for o in outputs if not o.fixed]
         self._fixed = {n: o.value for n, o in enumerate(outputs) if o.fixed}
         self._frozen = tuple(weights)
         self._recorded: list[tuple[CompiledModel, list[Array]]] | None = None
-        self._direct_for: Callable[[CompiledModel], Direct | None] = partial(
-            direct_call, inputs=inputs, outputs=[o for o in outputs if not o.fixed]
-        )
+        self._inputs = inputs
+        self._outputs = [o for o in outputs if not o.fixed]
+        self._writers = list(map(_writer, self._outputs))
         self._lock = Lock()
         self._take(args)
 
@@ -94,7 +93,9 @@ class TorchProgram:
         """Returns the results for the graph's arguments, weights included."""
         if not self._weights.same(args):
             self._take(args)
-        results = self._direct(args) if self._direct is not None else None
+        results = None
+        if self._direct is not None and self._recorded is None:
+            results = self._direct(args)
         if results is None:
             results = self._converted(args)
         for position, value in self._fixed.items():
@@ -115,13 +116,11 @@ class TorchProgram:
         """Yields a list to which each call adds the compiled model and its inputs. Meanwhile, calls
         convert tensors to arrays.
         """
-        direct_for = self._direct_for
-        self._recorded, self._direct, self._direct_for = [], None, lambda model: None
+        self._recorded = []
         try:
             yield self._recorded
         finally:
-            self._recorded, self._direct_for = None, direct_for
-            self._direct = direct_for(self.compiled)
+            self._recorded = None
 
     def _take(self, args: Sequence[Any]) -> None:
         """Makes the model with the weights among the arguments the current one. It is compiled if
@@ -138,7 +137,7 @@ class TorchProgram:
                     self._made.pop(next(iter(self._made)))
                 self._made[key] = compiled, weights
             self.compiled, self._weights = compiled, weights
-            self._direct = self._direct_for(compiled)
+            self._direct = direct_call(compiled, self._inputs, self._outputs)
 
 
 def _reader(given: TracedInput) -> Callable[[Any], Array]:

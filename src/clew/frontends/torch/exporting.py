@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
@@ -61,19 +61,29 @@ def exported(
 
 def decomposed(program: ExportedProgram) -> ExportedProgram:
     """Returns a program of operators that have converters. Errors: M050."""
+    with _by_torch("decompose the exported program", "program.run_decompositions()"):
+        return _decomposed(program)
+
+
+@contextlib.contextmanager
+def _by_torch(what: str, call: str) -> Iterator[None]:
+    """A context for a step of torch's, at free lengths and without its warnings.
+
+    Errors: M050 for any error in it, with the user's line if the error has one.
+    """
     try:
         with warnings.catch_warnings(), free_time():
             warnings.simplefilter("ignore")
-            return _decomposed(program)
-    except (MemoryError, KeyboardInterrupt):
+            yield
+    except MemoryError:
         raise
-    except Exception as error:  # of any type: torch raises it
+    except Exception as error:  # of any type: it comes from torch, or from the user's code
         text = f"{type(error).__name__}: {error}".strip()
-        raise ModelError(
-            "M050",
-            f"torch cannot decompose the exported program: {text}",
-            hint="program.run_decompositions() must work: see its message above",
-        ) from error
+        failed = ModelError(
+            "M050", f"torch cannot {what}: {text}", hint=f"{call} must work: see its message above"
+        )
+        failed.position = line_of_error(error)
+        raise failed from error
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -105,7 +115,7 @@ def saved_program(path: str | os.PathLike[str]) -> ExportedProgram:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return _without_derived_ranges(torch.export.load(path))
-        except (MemoryError, KeyboardInterrupt):
+        except MemoryError:
             raise
         except Exception as error:  # of any type: it comes from torch
             raised: BaseException = error
@@ -144,23 +154,10 @@ def _exported(
         with locate(layer=name.rpartition(".")[0]):
             check_device(tensor, f"the tensor {name!r}")
     _register_classes()
-    try:
-        with torch.no_grad(), warnings.catch_warnings(), free_time():
-            warnings.simplefilter("ignore")
-            return torch.export.export(
-                model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
-            )
-    except (MemoryError, KeyboardInterrupt):
-        raise
-    except Exception as error:  # of any type: it comes from torch, or from the user's code
-        text = f"{type(error).__name__}: {error}".strip()
-        failed = ModelError(
-            "M050",
-            f"torch cannot export the module: {text}",
-            hint="torch.export.export(model, args) must work: see its message above",
+    with _by_torch("export the module", "torch.export.export(model, args)"), torch.no_grad():
+        return torch.export.export(
+            model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
         )
-        failed.position = line_of_error(error)
-        raise failed from error
 
 
 def _register_classes() -> None:

@@ -71,14 +71,7 @@ class Traced:
         self._nodes = list(graph.graph.find_nodes(op="placeholder"))
         self._names = names
         self._frozen = set(frozen)
-        shown = {
-            size.node.expr
-            for position, node in enumerate(self._nodes)
-            if isinstance(fake := node.meta.get("val"), torch.Tensor) and position not in frozen
-            for size in fake.shape
-            if isinstance(size, torch.SymInt)
-        }
-        needed = hidden_symbols(graph)
+        shown, needed = _shown(graph), hidden_symbols(graph)
         self.inputs: list[TracedInput] = []
         for position, node in enumerate(self._nodes):
             fake = node.meta.get("val")
@@ -87,7 +80,7 @@ class Traced:
                 continue
             if isinstance(fake, torch.Tensor):
                 self.inputs.append(TracedInput(position, fake.dtype))
-            elif isinstance(fake, torch.SymInt) and fake.node.expr not in shown:
+            elif is_size(fake) and fake.node.expr not in shown:
                 self.inputs.append(TracedInput(position, None, is_size=_least(fake) is not None))
         (ending,) = graph.graph.find_nodes(op="output")
         results = ending.args[0]
@@ -159,16 +152,20 @@ def hidden_symbols(graph: fx.GraphModule) -> set[Any]:
     its inputs.
     """
     used: set[Any] = set()
-    shown: set[Any] = set()
     for node in graph.graph.nodes:
         fakes = node.meta.get("val")
         for fake in fakes if isinstance(fakes, (list, tuple)) else [fakes]:
             sizes = fake.shape if isinstance(fake, torch.Tensor) else [fake]
-            exprs = [size.node.expr for size in sizes if is_size(size)]
-            used.update(symbol for expr in exprs for symbol in expr.free_symbols)
-            if node.op == "placeholder" and isinstance(fake, torch.Tensor):
-                shown.update(exprs)
-    return used - shown
+            for size in filter(is_size, sizes):
+                used |= size.node.expr.free_symbols
+    return used - _shown(graph)
+
+
+def _shown(graph: fx.GraphModule) -> set[Any]:
+    """Returns the sizes of a graph's inputs that are not fixed; weights have none."""
+    fakes = [node.meta.get("val") for node in graph.graph.find_nodes(op="placeholder")]
+    tensors = [fake for fake in fakes if isinstance(fake, torch.Tensor)]
+    return {size.node.expr for tensor in tensors for size in filter(is_size, tensor.shape)}
 
 
 def is_size(value: Any) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
@@ -28,6 +30,26 @@ def _square(name: str, x: Type) -> TensorType:
     if differ(*source.shape[-2:]):
         raise GraphTypeError("T108", f"{name}: the matrices of {source} are not square")
     return source
+
+
+def _square_floats(name: str, x: Type) -> TensorType:
+    source = _square(name, x)
+    if not is_float(source.dtype):
+        raise GraphTypeError("T105", f"{name}: input is {source}, expected a float dtype")
+    return source
+
+
+def _of_each(function: Callable[[Array], Any], x: Array) -> Array:
+    """Returns `function`, computed in f64, of each matrix; NaN where it raises LinAlgError."""
+    wide = x.astype(np.float64)
+    try:
+        return np.asarray(function(wide)).astype(x.dtype)
+    except np.linalg.LinAlgError:
+        found = np.full(wide.shape, np.nan)
+        for place in np.ndindex(*x.shape[:-2]):
+            with suppress(np.linalg.LinAlgError):
+                found[place] = function(wide[place])
+        return found.astype(x.dtype)
 
 
 @register_op(
@@ -112,9 +134,7 @@ def det(x: Tensor) -> Tensor:  # type: ignore[empty-body]
 
 @det.types
 def _det_types(x: Type) -> Type:
-    source = _square("det", x)
-    if not is_float(source.dtype):
-        raise GraphTypeError("T105", f"det: input is {source}, expected a float dtype")
+    source = _square_floats("det", x)
     return TensorType(source.shape[:-2], source.dtype)
 
 
@@ -182,25 +202,12 @@ def inverse(x: Array) -> Array:
 
     Errors: T102, T105, T108. Source: `com.microsoft.Inverse`; LAPACK's `gesv`.
     """
-    wide = x.astype(np.float64)
-    try:
-        return np.asarray(np.linalg.inv(wide)).astype(x.dtype)
-    except np.linalg.LinAlgError:
-        found = np.full(wide.shape, np.nan)
-        for place in np.ndindex(*x.shape[:-2]):
-            try:
-                found[place] = np.linalg.inv(wide[place])
-            except np.linalg.LinAlgError:
-                continue
-        return found.astype(x.dtype)
+    return _of_each(np.linalg.inv, x)
 
 
 @inverse.types
 def _inverse_types(x: Type) -> Type:
-    source = _square("inverse", x)
-    if not is_float(source.dtype):
-        raise GraphTypeError("T105", f"inverse: input is {source}, expected a float dtype")
-    return source
+    return _square_floats("inverse", x)
 
 
 @register_op(
@@ -221,19 +228,9 @@ def cholesky(x: Array) -> Array:
 
     Errors: T102, T105, T108. Source: `torch.linalg.cholesky_ex`; LAPACK's `potrf`.
     """
-    wide = x.astype(np.float64)
-    found = np.full(wide.shape, np.nan)
-    for place in np.ndindex(*x.shape[:-2]):
-        try:
-            found[place] = np.linalg.cholesky(wide[place])
-        except np.linalg.LinAlgError:
-            continue
-    return found.astype(x.dtype)
+    return _of_each(np.linalg.cholesky, x)
 
 
 @cholesky.types
 def _cholesky_types(x: Type) -> Type:
-    source = _square("cholesky", x)
-    if not is_float(source.dtype):
-        raise GraphTypeError("T105", f"cholesky: input is {source}, expected a float dtype")
-    return source
+    return _square_floats("cholesky", x)
