@@ -23,6 +23,7 @@ from clew.version import VERSION as __version__
 if TYPE_CHECKING:
     from clew.backends.backend import Backend
     from clew.backends.cpu.schedule_choice import schedule_for
+    from clew.backends.registry import backend
     from clew.bisection import Verdict, bisect
     from clew.build.inputs import Inputs
     from clew.build.specializing import SpecializedSizes
@@ -69,6 +70,7 @@ _ROOMS: Final = (
     "ir",
     "loop",
     "ops",
+    "partitioning",
     "passes",
     "patterns",
     "pipelines",
@@ -106,6 +108,7 @@ _HOMES: Final = {
     "Target": "clew.machine.target",
     "Verdict": "clew.bisection",
     "all_ops": "clew.ops.registry",
+    "backend": "clew.backends.registry",
     "bisect": "clew.bisection",
     "check_op": "clew.operator_checks",
     "compile": "clew.compiler",

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from clew import frontends
 from clew.applied_records import with_records
-from clew.backends.backend import Backend, checked_backends
+from clew.backends.backend import Backend
 from clew.backends.options import Options
+from clew.backends.registry import backends_of
 from clew.build.sizes import sized
 from clew.build.wishes import kept_layers, tell, unknown_layers
 from clew.compiled import CompiledModel
@@ -20,7 +21,9 @@ from clew.machine.target import Target, target_of
 from clew.passes.base import Pass, Unmet
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import unknown_pass
-from clew.passes.placement.assign_backends import AssignBackends
+from clew.partitioning import FIRST, check_rule, rule_of
+from clew.passes.placement.partition_graph import PartitionGraph
+from clew.passes.placement.rules import Rule
 from clew.passes.specialize import Specialize
 from clew.pipelines import pipeline
 from clew.runtime.cache import Cache, default_cache
@@ -59,7 +62,8 @@ def compile(
     bounds: str = "check",
     on_progress: Callable[[str], None] | None = None,
     budgets: Budgets | None = None,
-    backends: Sequence[Backend] = (),
+    backends: Sequence[Backend | str] = (),
+    place: Any = None,
     tuned: str | Path | None = "auto",
 ) -> CompiledModel:
     """Returns the model compiled for a target.
@@ -101,9 +105,12 @@ def compile(
     """
     machine = target_of(target)
     extend = extensions_of(extend)
-    others = checked_backends([*backends, *(x for x in extend if isinstance(x, Backend))])
-    chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes, others)
     count = thread_count(threads)
+    rule = rule_of(place)
+    given = [*backends, *(x for x in extend if isinstance(x, Backend))] or rule.backends
+    others = tuple(b.at_threads(count) for b in backends_of(given))
+    check_rule(rule, others)
+    chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes, others, rule)
     with in_force(budgets), bounds_in_force(check_bounds(bounds)):
         if isinstance(model, (Module, DeferredModule)):
             module = model
@@ -118,12 +125,12 @@ def compile(
     chosen, schedules = extended(chosen, extend)
     with in_force(budgets), bounds_in_force(bounds):
         module, ranges = sized(module, sizes)
-    _check_names(module, chosen, keep_f32, required, disabled, replaced=passes is not None)
-    if others and not any(isinstance(p, AssignBackends) for p in chosen):
+    _check_names(module, chosen, keep_f32, required, disabled, rule, replaced=passes is not None)
+    if others and not any(isinstance(p, PartitionGraph) for p in chosen):
         text = (
             "backends have no effect: passes= replaces the list, and no pass in it places regions"
         )
-        hint = "take pipeline(backends=[...]), or add AssignBackends((backend,))"
+        hint = "take pipeline(backends=[...]), or add the passes of clew.partitioning"
         tell([ClewWarning("I312", text, hint=hint)], set())
     store = default_cache() if cache else Cache(None)
     if passes is None:
@@ -156,6 +163,7 @@ def _check_names(
     keep_f32: Sequence[str],
     required: Sequence[str],
     disabled: Sequence[str],
+    place: Rule,
     *,
     replaced: bool,
 ) -> None:
@@ -179,6 +187,7 @@ def _check_names(
     if isinstance(module, Module):
         names = dict.fromkeys((*keep_f32, *kept_layers(passes)))
         unmet += unknown_layers(names, module, "keep_f32")
+        unmet += unknown_layers(place.named_layers, module, "place")
     tell(unmet, set())
 
 
@@ -190,6 +199,7 @@ def passes_for(
     fuse: str | None = "auto",
     passes: Sequence[Pass] | None = None,
     backends: Sequence[Backend] = (),
+    place: Rule = FIRST,
 ) -> list[Pass]:
     """Returns the passes that these arguments of `compile` select, without those of `extend`.
 
@@ -203,7 +213,9 @@ def passes_for(
     if passes is not None:
         chosen = list(passes)
     else:
-        chosen = pipeline(opt_level, precision, keep_f32, target=target, backends=backends)
+        chosen = pipeline(
+            opt_level, precision, keep_f32, target=target, backends=backends, place=place
+        )
     if fuse is None:
         chosen = [FuseOps(mode="none") if isinstance(p, FuseOps) else p for p in chosen]
     return chosen

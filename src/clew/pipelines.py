@@ -18,8 +18,12 @@ from clew.passes.convolution.split_transposed import SplitTransposed
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.fusion.melt_attention import MeltAttention
 from clew.passes.fusion.place_parts import PlaceParts
-from clew.passes.placement.assign_backends import AssignBackends
+from clew.passes.placement.annotate_target import AnnotateTarget
 from clew.passes.placement.claims import Claims
+from clew.passes.placement.merge_compiler_regions import MergeCompilerRegions
+from clew.passes.placement.merge_composite import MergeComposite
+from clew.passes.placement.partition_graph import PartitionGraph
+from clew.passes.placement.rules import First, Rule
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.precision.move_quantization import MoveQuantization
 from clew.passes.precision.multiply_codes import MultiplyCodes
@@ -49,13 +53,14 @@ def pipeline(
     *,
     target: Target | None = None,
     backends: Sequence[Claims] = (),
+    place: Rule = First(),
 ) -> list[Pass]:
     """Returns the passes in order. The pass manager selects from them by optimization level.
 
     Level 0: required to run. 1: fewer, fused kernels. 2: less arithmetic. 3: vector layouts.
     `precision` is the dtype of products' operands: `auto` is the one that `target` multiplies
     fastest (this machine without a target). `keep_f32` names layers that stay in f32. `backends`
-    are those besides the CPU and the host, which take regions in this order.
+    are those besides the CPU and the host, which take regions in this order, as `place` says.
     """
     codes_parts = 2 if precision == "f32" else 1
     if precision == "auto":
@@ -78,7 +83,9 @@ def pipeline(
         EliminateCommonSubexpr(),  # makes a pattern's repeated operand one node
         Tabulate(),  # whole functions of bytes, before parts of them are merged with others
         CanonicalizeOps(),  # restores whole blocks, and turns matrix products into layers
-        *_placement(target, backends),  # on whole layers, before any is rewritten for the CPU
+        *_placement(
+            target, backends, place
+        ),  # on whole layers, before any is rewritten for the CPU
         MeltAttention(),  # needs whole softmaxes, and heads before products are combined
         FoldScaleAxis(),  # folds batch norms into weights, once both are visible
         SplitTransposed(),  # after scales are in the weights: it hides the channels from them
@@ -100,7 +107,7 @@ def pipeline(
     ]
 
 
-def _placement(target: Target | None, backends: Sequence[Claims]) -> list[Pass]:
+def _placement(target: Target | None, backends: Sequence[Claims], place: Rule) -> list[Pass]:
     """Returns the passes that make regions for backends beside the CPU and the host; none without
     such backends.
     """
@@ -111,7 +118,20 @@ def _placement(target: Target | None, backends: Sequence[Claims]) -> list[Pass]:
         FoldScaleAxis(),  # a backend, too, is given layers with their batch norms in the weights
         DeadCode(),  # and nothing that nobody reads
         *(p for backend in backends for p in backend.passes(machine)),  # what they ask for
-        AssignBackends(tuple(backends)),  # last: later passes leave regions alone
+        *placement(backends, place),  # last: later passes leave regions alone
+    ]
+
+
+def placement(backends: Sequence[Claims], place: Rule = First()) -> list[Pass]:
+    """Returns the four passes that make regions for backends, as a rule says. The first backend
+    chooses first.
+    """
+    chosen = tuple(backends)
+    return [
+        MergeComposite(chosen, place),  # first: a match of a pattern goes to a backend whole
+        AnnotateTarget(chosen, place),
+        MergeCompilerRegions(tuple(b.name for b in chosen)),
+        PartitionGraph(),
     ]
 
 

@@ -232,7 +232,7 @@ def test_random_placements_change_no_value(seed: int) -> None:
 def test_costs_decide(seconds: float, taken: bool) -> None:
     compiled = compiled_for(Npu(seconds=seconds))
     assert bool(compiled.regions) is taken
-    stage = next(s for s in compiled.build.stages if s.name == "AssignBackends")
+    stage = next(s for s in compiled.build.stages if s.name == "AnnotateTarget")
     assert any("not run on npu" in r.text for r in stage.remarks) is not taken
 
 
@@ -246,10 +246,10 @@ def test_a_backend_s_passes_run_before_its_regions_are_made() -> None:
     npu = Npu()
     names = [p.name for p in pipeline(backends=[npu])]
     plain = [p.name for p in pipeline()]
-    assert "AssignBackends" not in plain
-    before = names[: names.index("AssignBackends")]
+    assert "AnnotateTarget" not in plain
+    before = names[: names.index("MergeComposite")]
     assert before[-2:] == ["FoldScaleAxis", "DeadCode"]
-    assert names[len(before) + 1 :] == plain[len(before) - 2 :]
+    assert names[len(before) + 4 :] == plain[len(before) - 2 :]
 
 
 @pytest.mark.parametrize("where", ["takes", "cost", "number", "check"])

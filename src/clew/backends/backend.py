@@ -25,11 +25,11 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 class Backend(ABC):
     """Takes regions of the graph and runs them in its memory space.
 
-    A backend claims operators by `takes` or by `patterns`. `AssignBackends` makes regions of them,
-    as large as possible such that no value leaves a region and comes back; `cost` may reject a
-    region. Each region is a function with static shapes that contains its constants. In
-    it, a match of a pattern is a call of a function with `composite` set to the pattern's name.
-    `compile` is called once for equal regions of a build.
+    A backend claims operators by `takes` or by `patterns`. Placement makes regions of them, as
+    large as possible such that no value leaves a region and comes back; `cost` may reject a region.
+    Each region is a function with static shapes that contains its constants. In it, a match of a
+    pattern is a call of a function with `composite` set to the pattern's name. `compile` is called
+    once for equal regions of a build.
 
     `name` and `key` identify the backend. `key` is part of every cache key; it must change whenever
     the backend takes other operators or compiles them differently.
@@ -44,6 +44,16 @@ class Backend(ABC):
         """Whether the backend can run a call of an operator. Its shapes are known."""
         return False
 
+    def why_not(self, call: Call) -> str:
+        """Returns why the backend does not take a call, for reports; empty if it says nothing."""
+        return ""
+
+    def at_threads(self, threads: int) -> Backend:
+        """Returns the backend for programs that run on a number of threads. If it compiles
+        differently, its `key` differs.
+        """
+        return self
+
     def cost(self, region: Function, target: Target) -> float | None:
         """Returns the seconds of one run of a region, including the copies at its borders. If the
         CPU is faster, the CPU runs it. None takes the region in any case.
@@ -51,7 +61,7 @@ class Backend(ABC):
         return None
 
     def passes(self, target: Target) -> Sequence[Pass]:
-        """Returns passes to run just before `AssignBackends`."""
+        """Returns passes to run just before regions are formed."""
         return ()
 
     @abstractmethod

@@ -1,13 +1,13 @@
-"""The operators of a function that a backend claims, and the connected regions of them."""
+"""What a backend claims: operators, and matches of its patterns."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from clew.ir.expr import Call, Expr, Function, TupleGetItem
-from clew.ir.outline import Piece, schedulable
+from clew.ir.expr import Call, Expr, Function
+from clew.ir.outline import Piece
 from clew.ir.types import TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.machine.target import Target
@@ -58,12 +58,17 @@ class Claims(Protocol):
         ...
 
     def passes(self, target: Target) -> Sequence[Pass]:
-        """Returns passes to run just before `AssignBackends`."""
+        """Returns passes to run just before regions are formed."""
         ...
 
     def cost(self, region: Function, target: Target) -> float | None:
         """Returns the seconds that a region takes; None to take it in any case."""
         ...
+
+
+def keys_of(backends: Sequence[Claims]) -> str:
+    """Returns the names and keys of backends, as part of the text of a pass."""
+    return f"backends=({', '.join(f'{b.name}:{b.key}' for b in backends)})"
 
 
 def asked(backend: Claims, what: str, ask: Callable[..., Any], *args: Any) -> Any:
@@ -83,44 +88,55 @@ def asked(backend: Claims, what: str, ask: Callable[..., Any], *args: Any) -> An
         ) from error
 
 
-def claims_of(
-    function: Function, backend: Claims, others: Sequence[Piece]
-) -> tuple[set[int], list[Piece]]:
-    """Returns the ids of the calls that a backend claims in a function's body, and the matches of
-    its patterns among them. `others` are the regions of other backends.
+def matches_of(
+    function: Function, backend: Claims, among: Callable[[Call], bool] = lambda call: True
+) -> list[Piece]:
+    """Returns matches of a backend's patterns in a function's body that do not overlap. All their
+    calls are placeable, and `among` holds for them.
 
     Errors: C073 if the backend's code fails.
     """
-    taken = {id_ for piece in others for id_ in piece.ids}
-    found: set[int] = set()
-    matches: list[Piece] = []
+    taken: set[int] = set()
+    found: list[Piece] = []
     for wanted in backend.patterns:
         finder = Finder(function, wanted.checked, False, lambda node, why: None)
         for part in asked(backend, f"the check of {wanted.name}", finder.find):
             calls = [m for m in part.members if isinstance(m, Call)]
-            if not part.ids & (found | taken) and all(map(is_placeable, calls)):
-                matches.append(part)
-                found |= part.ids
-    if others and schedulable(function, [*others, *matches]) is None:
-        matches = _fitting(function, matches, others)
-        found = {id_ for part in matches for id_ in part.ids}
-    for node in post_order(function.body):
-        if not isinstance(node, Call) or node.id in found or node.id in taken:
-            continue
-        if is_placeable(node) and asked(backend, "takes", backend.takes, node):
-            found.add(node.id)
-    return found, matches
+            if not part.ids & taken and all(is_placeable(c) and among(c) for c in calls):
+                part.attrs = {"composite": wanted.name, "name": wanted.name, "of": backend.name}
+                found.append(part)
+                taken |= part.ids
+    return found
 
 
-def _fitting(function: Function, matches: Sequence[Piece], others: Sequence[Piece]) -> list[Piece]:
-    """Returns the matches that form no cycle of dependencies with regions of other backends.
-    Matches by themselves never form one, since each has only one result.
+def claimed(call: Call, backend: Claims) -> bool:
+    """Whether a backend takes a call: of an operator, or of a composite function. It takes a
+    composite function made for it, and any whose calls it takes, alone or by its own patterns.
+
+    Errors: C073 if the backend's code fails.
     """
-    kept: list[Piece] = []
-    for part in matches:
-        if schedulable(function, [*others, *kept, part]) is not None:
-            kept.append(part)
-    return kept
+    called = call.op
+    if isinstance(called, Function):
+        return "composite" in called.attrs and _covers(called, backend)
+    return is_placeable(call) and bool(asked(backend, "takes", backend.takes, call))
+
+
+def _covers(composite: Function, backend: Claims) -> bool:
+    if composite.attrs.get("of") == backend.name:
+        return True
+    matched = {id_ for part in matches_of(composite, backend) for id_ in part.ids}
+    calls = [n for n in post_order(composite.body) if isinstance(n, Call)]
+    return all(c.id in matched or claimed(c, backend) for c in calls)
+
+
+def operators_in(call: Call) -> list[Call]:
+    """Returns the calls of operators that a call makes: itself, or those of the function that it
+    calls, composites inside included.
+    """
+    if not isinstance(call.op, Function):
+        return [call]
+    inside = (n for n in post_order(call.op.body) if isinstance(n, Call))
+    return [c for node in inside for c in operators_in(node)]
 
 
 def is_placeable(node: Expr) -> bool:
@@ -146,108 +162,3 @@ def with_composites(region: Function, backend: Claims) -> Function:
     for wanted in backend.patterns:
         function = partition(function, wanted.checked, wanted.name)
     return function
-
-
-class Regions:
-    """The regions of the calls that a backend claims in one function's body.
-
-    The body consists of units: single nodes, matches, and regions of other backends. The *level* of
-    a unit is the largest number of times that a path to it enters or leaves claimed units. A path
-    that leaves a region raises the level, so connected claimed units of one level form a convex
-    region. Two regions are then joined if an edge is the only path from one to the other.
-    """
-
-    def __init__(
-        self,
-        function: Function,
-        claims: Collection[int],
-        matches: Sequence[Piece],
-        others: Sequence[Piece],
-    ) -> None:
-        order = schedulable(function, [*others, *matches])
-        assert order is not None, "matches and regions depend on each other"
-        self._order = [n for n in order if not isinstance(n, Function)]
-        self._parent: dict[int, int] = {n.id: n.id for n in self._order}
-        for piece in (*others, *matches):
-            for member in piece.members:
-                self._parent[member.id] = piece.members[0].id
-        self._inside = set(claims)
-        for node in self._order:
-            if isinstance(node, TupleGetItem) and node.value.id in self._inside:
-                self._inside.add(node.id)
-
-    def members(self) -> list[list[Expr]]:
-        """Returns the nodes of each region, in the order of the graph."""
-        self._join_levels()
-        self._join_neighbors()
-        found: dict[int, list[Expr]] = {}
-        for node in self._order:
-            if node.id in self._inside:
-                found.setdefault(self._unit(node.id), []).append(node)
-        return list(found.values())
-
-    def _unit(self, node: int) -> int:
-        while self._parent[node] != node:
-            self._parent[node] = self._parent[self._parent[node]]
-            node = self._parent[node]
-        return node
-
-    def _join_levels(self) -> None:
-        level: dict[int, int] = {}
-        edges: list[tuple[int, int]] = []
-        for node in self._order:
-            unit, own = self._unit(node.id), node.id in self._inside
-            level.setdefault(unit, 0)
-            for child in _used(node):
-                start = self._unit(child.id)
-                if start == unit:
-                    continue
-                inside = child.id in self._inside
-                level[unit] = max(level[unit], level[start] + (own != inside))
-                if own and inside:
-                    edges.append((start, unit))
-        for start, unit in edges:
-            if level[start] == level[unit]:
-                self._parent[self._unit(start)] = self._unit(unit)
-
-    def _join_neighbors(self) -> None:
-        joined = True
-        while joined:
-            joined = False
-            edges = self._edges()
-            for start, end in [(a, b) for a in edges for b in edges[a]]:
-                ours = start in self._inside and end in self._inside
-                if ours and not _other_way(edges, start, end):
-                    self._parent[start] = end
-                    joined = True
-                    break
-
-    def _edges(self) -> dict[int, dict[int, None]]:
-        """Returns, for each unit, the units that read its values."""
-        edges: dict[int, dict[int, None]] = {}
-        for node in self._order:
-            to = self._unit(node.id)
-            for child in _used(node):
-                start = self._unit(child.id)
-                if start != to:
-                    edges.setdefault(start, {})[to] = None
-        return edges
-
-
-def _used(node: Expr) -> Iterator[Expr]:
-    return (c for c in node.children if not isinstance(c, Function))
-
-
-def _other_way(edges: Mapping[int, Mapping[int, None]], start: int, end: int) -> bool:
-    """Whether a path of more than one edge leads from one unit to another."""
-    pending = [n for n in edges.get(start, ()) if n != end]
-    seen = set(pending)
-    while pending:
-        node = pending.pop()
-        if node == end:
-            return True
-        for following in edges.get(node, ()):
-            if following not in seen:
-                seen.add(following)
-                pending.append(following)
-    return False

@@ -1,4 +1,4 @@
-"""AssignBackends: which operators become one region, and which never do."""
+"""Placement: which operators become one region, and which never do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from clew.ir.expr import Call, Expr, Function
 from clew.ir.visit import post_order
-from clew.passes.placement.assign_backends import AssignBackends
+from clew.pipelines import placement
 from clew.passes.placement.claims import RegionPattern
 from clew.patterns import is_op, wildcard
 
@@ -31,7 +31,7 @@ class Taker:
 def regions_of(kit: Any, result: Expr, params: list[Any], *takers: Taker) -> list[list[str]]:
     """Returns the operators of each region, in the order of the graph."""
     module = kit.module(params, result)
-    manager = kit.PassManager([AssignBackends(takers)], target=kit.tiles())
+    manager = kit.PassManager(placement(takers), target=kit.tiles())
     main = manager.run(module).main
     called = [n.op for n in post_order(main.body) if isinstance(n, Call)]
     regions = [f for f in called if isinstance(f, Function)]

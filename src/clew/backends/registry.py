@@ -1,0 +1,150 @@
+"""Backends by name: clew's own, loaded when named, and those that users register."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from importlib import import_module
+from typing import Any, Final, TypeAlias, overload
+
+from clew.backends.backend import Backend, CompiledRegion, checked_backends
+from clew.ir.expr import Call, Function
+from clew.machine.target import Target
+from clew.passes.placement.claims import RegionPattern
+from clew.runtime.spaces import HOST, MemorySpace
+from clew.support.errors import InputError
+from clew.support.near import did_you_mean
+
+Compile: TypeAlias = Callable[[Function, Target], CompiledRegion]
+
+# The class of each of clew's backends.
+_OWN: Final = {
+    "numpy": "clew.backends.numpy.backend:NumPy",
+}
+_registered: dict[str, Callable[[], Backend]] = {}
+
+
+class FunctionBackend(Backend):
+    """A backend made of functions (`clew.backend`)."""
+
+    def __init__(
+        self,
+        name: str,
+        compile: Compile,
+        *,
+        key: str = "",
+        patterns: Sequence[RegionPattern] = (),
+        takes: Callable[[Call], bool] | None = None,
+        cost: Callable[[Function, Target], float | None] | None = None,
+        memory: MemorySpace = HOST,
+    ) -> None:
+        self.name = name
+        self.key = key
+        self.patterns = tuple(patterns)
+        self.memory = memory
+        self._compile = compile
+        self._takes = takes
+        self._cost = cost
+
+    def takes(self, call: Call) -> bool:
+        return self._takes is not None and bool(self._takes(call))
+
+    def cost(self, region: Function, target: Target) -> float | None:
+        return None if self._cost is None else self._cost(region, target)
+
+    def compile(self, region: Function, target: Target) -> CompiledRegion:
+        return self._compile(region, target)
+
+
+@overload
+def backend(name: type[Backend], /) -> type[Backend]: ...
+@overload
+def backend(
+    name: str,
+    /,
+    *,
+    key: str = "",
+    patterns: Sequence[RegionPattern] = (),
+    takes: Callable[[Call], bool] | None = None,
+    cost: Callable[[Function, Target], float | None] | None = None,
+    memory: MemorySpace = HOST,
+) -> Callable[[Compile], Backend]: ...
+def backend(name: Any, /, **options: Any) -> Any:
+    """Registers a backend under its name, for `compile(model, backends=["name"])`.
+
+    As the decorator of a function `compile(region, target)`, it returns a backend that compiles
+    with it. `takes`, `patterns`, `cost`, `memory` and `key` are as in `clew.Backend`:
+
+    ```python
+    @clew.backend("toy", takes=lambda call: call.op_name == "add")
+    def toy(region, target):
+        return run_additions
+    ```
+
+    As the decorator of a subclass of `clew.Backend`, which is made without arguments, it returns
+    the class. A second backend of a name replaces the first.
+
+    Errors: I350 to I352 for an invalid backend; I353 for the name of one of clew's backends.
+    """
+    if inspect.isclass(name):
+        made = name()
+        _register(made, name)
+        return name
+
+    def decorate(function: Compile) -> Backend:
+        found = FunctionBackend(name, function, **options)
+        _register(found, lambda: found)
+        return found
+
+    return decorate
+
+
+def _register(made: Backend, make: Callable[[], Backend]) -> None:
+    (checked,) = checked_backends([made])
+    if checked.name in _OWN:
+        raise InputError(
+            "I353",
+            f"clew itself has a backend {checked.name}",
+            hint="choose another name",
+        )
+    _registered[checked.name] = make
+
+
+def backend_names() -> list[str]:
+    """Returns the names of clew's backends and of registered ones."""
+    return [*_OWN, *_registered]
+
+
+def backends_of(items: Iterable[Any]) -> tuple[Backend, ...]:
+    """Returns backends, given as such or by name.
+
+    Errors: I350 to I352; I353 for an unknown name; I356 for a backend whose package is missing.
+    """
+    return checked_backends(_named(i) if isinstance(i, str) else i for i in items)
+
+
+def _named(name: str) -> Backend:
+    if name in _registered:
+        return _registered[name]()
+    if name not in _OWN:
+        raise InputError(
+            "I353",
+            f"no backend is called {name}",
+            hint=did_you_mean(name, backend_names(), "backends"),
+        )
+    return _own(name)
+
+
+@cache
+def _own(name: str) -> Backend:
+    module, _, kind = _OWN[name].partition(":")
+    try:
+        made: Backend = getattr(import_module(module), kind)()
+    except ImportError as error:
+        raise InputError(
+            "I356",
+            f"the backend {name} needs {error.name or 'a package'}, which is not installed",
+            hint=f"pip install 'clew[{name}]'",
+        ) from error
+    return made

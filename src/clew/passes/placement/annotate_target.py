@@ -1,0 +1,74 @@
+"""AnnotateTarget: says for each operator or composite which backend runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from clew.ir.expr import Call, Function
+from clew.ir.module import Module
+from clew.ir.outline import Outliner, Piece
+from clew.ir.rewrite import Rewriter
+from clew.ir.visit import post_order
+from clew.passes.base import Pass, PassContext
+from clew.passes.placement.claims import Claims, keys_of
+from clew.passes.placement.flat import keeps_constants
+from clew.passes.placement.rules import First, Rule
+
+
+@dataclass(frozen=True)
+class AnnotateTarget(Pass):
+    """Wraps each call that a backend gets, of an operator or of a composite function, in a function
+    with the attribute `backend`.
+
+    The `rule` says who gets which call; by default, the first backend that takes it and is faster.
+    Constants that the call reads are inside the function.
+
+    Before:
+        %1 = nn.matmul(%0, const); %2 = nn.softmax(%1)
+    After:
+        %3 = fn(%0) with backend="npu" { nn.matmul(%0, const) }; %2 = nn.softmax(%3)
+
+    Errors: C073 if a backend's code fails. Reported: I354 for layers that a backend was to have and
+    does not take.
+
+    Preconditions: composites, if any, have been merged. Non-goals: operators with data-dependent
+    shapes.
+    """
+
+    opt_level: ClassVar[int] = 0
+
+    backends: tuple[Claims, ...] = ()
+    rule: Rule = First()
+
+    @property
+    def is_builtin(self) -> bool:
+        return super().is_builtin and self.rule.is_builtin
+
+    def __str__(self) -> str:
+        return f"{self.name}({keys_of(self.backends)}, {self.rule})"
+
+    def run(self, module: Module, ctx: PassContext) -> Module:
+        return _Annotator(self.backends, self.rule.bound(module), ctx).rewrite_module(module)
+
+    def review(self, module: Module, new: Module, ctx: PassContext) -> None:
+        self.rule.review(module, new, self.backends, ctx)
+
+
+class _Annotator(Rewriter):
+    def __init__(self, backends: tuple[Claims, ...], chosen: Rule, ctx: PassContext) -> None:
+        super().__init__()
+        self._backends = backends
+        self._rule = chosen
+        self._ctx = ctx
+
+    def rewrite_function(self, function: Function) -> Function:
+        if function.is_primitive or function.backend or "composite" in function.attrs:
+            return function
+        names = self._rule.assigned(function, self._backends, self._ctx)
+        pieces = [
+            Piece((node,), {"backend": names[node.id]})
+            for node in post_order(function.body)
+            if isinstance(node, Call) and node.id in names
+        ]
+        return Outliner(pieces, keeps_constants, self.rewrite_function).rewrite_function(function)

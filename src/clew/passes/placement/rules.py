@@ -1,0 +1,314 @@
+"""Rules that say which backend gets which operators."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, TypeAlias
+
+from clew.ir.expr import Call, Expr, Function
+from clew.ir.module import Module
+from clew.ir.outline import Piece
+from clew.ir.visit import post_order
+from clew.passes.base import PassContext
+from clew.passes.placement.claims import Claims, asked, claimed, operators_in
+from clew.passes.placement.convex import Regions
+from clew.passes.placement.costs import worthwhile
+from clew.support.errors import ClewWarning, InputError
+from clew.support.near import fitting, is_glob, listed
+
+Chooser: TypeAlias = Callable[[Call], str | None]
+"""A user's rule: returns the name of the backend for a call of an operator; None for the CPU."""
+
+
+class Rule(ABC):
+    """Says which backend may have a call of an operator."""
+
+    @property
+    def is_builtin(self) -> bool:
+        """Whether the rule contains no code of the user."""
+        return True
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The backends that the rule names."""
+        return ()
+
+    @property
+    def named_layers(self) -> tuple[str, ...]:
+        """The layers, or globs of them, that the rule names."""
+        return ()
+
+    @abstractmethod
+    def gives(self, call: Call, backend: str) -> bool:
+        """Whether the backend of this name may have a call of an operator."""
+
+    def bound(self, module: Module) -> Rule:
+        """Returns the rule for a module in its present form."""
+        return self
+
+    def assigned(
+        self, function: Function, backends: Sequence[Claims], ctx: PassContext
+    ) -> dict[int, str]:
+        """Returns the backends' names for calls in a function's body, by the ids of the calls, of
+        operators or of composite functions. The first backend gets a call that several may have.
+
+        Errors: C073 if a backend's code fails.
+        """
+        found: dict[int, str] = {}
+        for node in post_order(function.body):
+            if not isinstance(node, Call):
+                continue
+            for backend in backends:
+                allowed = all(self.gives(c, backend.name) for c in operators_in(node))
+                if allowed and claimed(node, backend):
+                    found[node.id] = backend.name
+                    break
+        return found
+
+    def review(
+        self, module: Module, new: Module, backends: Sequence[Claims], ctx: PassContext
+    ) -> None:
+        """Reports requests of the user that the backends did not meet."""
+
+
+@dataclass(frozen=True)
+class First(Rule):
+    """The first backend that takes a call gets it, if it is faster there.
+
+    If a backend states a cost, which includes the copies at a region's borders, a region is kept
+    only if its cost is less than an estimate for the CPU. Calls of rejected regions are offered to
+    the next backends.
+    """
+
+    def __str__(self) -> str:
+        return "first"
+
+    def gives(self, call: Call, backend: str) -> bool:
+        return True
+
+    def assigned(
+        self, function: Function, backends: Sequence[Claims], ctx: PassContext
+    ) -> dict[int, str]:
+        pieces: list[Piece] = []
+        found: dict[int, str] = {}
+        calls = [n for n in post_order(function.body) if isinstance(n, Call)]
+        for backend in backends:
+            claims = {c.id for c in calls if c.id not in found and claimed(c, backend)}
+            if not claims:
+                continue
+            regions = [Piece(tuple(m)) for m in Regions(function, claims, pieces).members()]
+            kept = worthwhile(function, backend, regions, ctx)
+            pieces += kept
+            found.update(
+                (m.id, backend.name) for p in kept for m in p.members if isinstance(m, Call)
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class ByLayers(Rule):
+    """Backends by the names of layers, or globs of them.
+
+    A call belongs to a backend if all its layers do. A layer named exactly of which the backend
+    takes nothing is an error (I354), a glob a warning.
+    """
+
+    layers: Mapping[str, Sequence[str]]
+
+    def __str__(self) -> str:
+        return "layers " + "; ".join(f"{b}: {', '.join(n)}" for b, n in self.layers.items())
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        return tuple(self.layers)
+
+    @property
+    def named_layers(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(n for names in self.layers.values() for n in names))
+
+    def gives(self, call: Call, backend: str) -> bool:
+        return _fits(call, self.layers.get(backend, ()))
+
+    def review(
+        self, module: Module, new: Module, backends: Sequence[Claims], ctx: PassContext
+    ) -> None:
+        wanted = _operators(module)
+        got = _by_backend(new)
+        for backend in backends:
+            layers = {la for c in got.get(backend.name, ()) for la in c.span.layers}
+            for name in self.layers.get(backend.name, ()):
+                if fitting(name, layers):
+                    continue
+                calls = [c for c in wanted if _fits(c, [name])]
+                if not calls:
+                    continue
+                reasons = dict.fromkeys(_why_not(c, backend) for c in calls)
+                text = f"{backend.name} takes nothing of {name}: {listed(reasons, 3)}"
+                kind = ClewWarning if is_glob(name) else InputError
+                hint = f"name other layers, or leave {name} to the CPU"
+                ctx.unmet(kind("I354", text, hint=hint))
+
+
+def _fits(call: Call, names: Sequence[str]) -> bool:
+    layers = call.span.layers
+    return bool(layers) and all(any(fitting(name, [la]) for name in names) for la in layers)
+
+
+def _operators(module: Module) -> list[Call]:
+    nodes = post_order([f for _, f in module], into_functions=True)
+    return [n for n in nodes if isinstance(n, Call) and not isinstance(n.op, Function)]
+
+
+def _by_backend(module: Module) -> dict[str, list[Call]]:
+    """Returns the calls of operators that backends got."""
+    found: dict[str, list[Call]] = {}
+    for node in post_order([f for _, f in module], into_functions=True):
+        if isinstance(node, Call) and isinstance(node.op, Function) and node.op.backend:
+            found.setdefault(node.op.backend, []).extend(operators_in(node))
+    return found
+
+
+def _why_not(call: Call, backend: Claims) -> str:
+    ask = getattr(backend, "why_not", None)
+    why = asked(backend, "why_not", ask, call) if ask is not None else ""
+    return f"{call.op_name}: {why}" if why else f"{call.op_name} is not among what it takes"
+
+
+@dataclass(frozen=True)
+class Between(Rule):
+    """One backend for the operators on paths between layers, both ends included. Without an end,
+    all that depends on the start; without a start, all that the end depends on.
+    """
+
+    backend: str
+    start: Sequence[str] = ()
+    end: Sequence[str] = ()
+    among: frozenset[int] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.backend} from {list(self.start)} to {list(self.end)}"
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        return (self.backend,)
+
+    @property
+    def named_layers(self) -> tuple[str, ...]:
+        return (*self.start, *self.end)
+
+    def gives(self, call: Call, backend: str) -> bool:
+        assert self.among is not None, "the rule is bound to a module"
+        return backend == self.backend and call.id in self.among
+
+    def bound(self, module: Module) -> Rule:
+        function = module.main
+        order = [n for n in post_order(function.body) if not isinstance(n, Function)]
+        after = _reached(order, [n for n in order if _is_of(n, self.start)])
+        before = _needed(order, [n for n in order if _is_of(n, self.end)])
+        inside = {n.id for n in order}
+        inside &= after if self.start else inside
+        inside &= before if self.end else inside
+        found = [c for n in order if n.id in inside and isinstance(n, Call) for c in _own(n)]
+        return Between(self.backend, self.start, self.end, frozenset(found))
+
+
+def _own(call: Call) -> list[int]:
+    return [call.id, *(c.id for c in operators_in(call))]
+
+
+def _is_of(node: Expr, names: Sequence[str]) -> bool:
+    return isinstance(node, Call) and any(fitting(n, node.span.layers) for n in names)
+
+
+def _reached(order: Sequence[Expr], start: Sequence[Expr]) -> set[int]:
+    found = {n.id for n in start}
+    for node in order:
+        if any(c.id in found for c in node.children):
+            found.add(node.id)
+    return found
+
+
+def _needed(order: Sequence[Expr], end: Sequence[Expr]) -> set[int]:
+    found = {n.id for n in end}
+    for node in reversed(order):
+        if node.id in found:
+            found.update(c.id for c in node.children)
+    return found
+
+
+@dataclass(frozen=True)
+class Chosen(Rule):
+    """A user's function, which returns the backend's name for a call; None for the CPU."""
+
+    choose: Chooser
+    _known: dict[int, str | None] = field(default_factory=dict, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        return getattr(self.choose, "__qualname__", type(self.choose).__name__)
+
+    @property
+    def is_builtin(self) -> bool:
+        return False
+
+    def gives(self, call: Call, backend: str) -> bool:
+        if call.id not in self._known:
+            self._known[call.id] = self.choose(call)
+        return self._known[call.id] == backend
+
+
+Key: TypeAlias = "tuple[tuple[str, ...], str, str, int]"
+
+
+@dataclass(frozen=True)
+class Fixed(Rule):
+    """A backend for each operator of one module, as `clew.place` finds it.
+
+    `choices` has the names of backends by the operators' keys (`operator_keys`), without those that
+    stay on the CPU.
+
+    Errors: I355 if the module lacks an operator of the placement.
+    """
+
+    choices: Mapping[Key, str] = field(default_factory=dict)
+    _names: Mapping[int, str] | None = field(default=None, compare=False, repr=False)
+
+    def __str__(self) -> str:
+        text = repr(sorted(self.choices.items()))
+        return f"placed {blake2b(text.encode(), digest_size=12).hexdigest()}"
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(self.choices.values()))
+
+    def gives(self, call: Call, backend: str) -> bool:
+        assert self._names is not None, "the rule is bound to a module"
+        return self._names.get(call.id) == backend
+
+    def bound(self, module: Module) -> Rule:
+        keys = operator_keys(module)
+        missing = next((k for k in self.choices if k not in set(keys.values())), None)
+        if missing is not None:
+            raise InputError(
+                "I355",
+                f"the placement is for another graph: this one has no such {missing[1]}",
+                hint="place the model again, with the options that it is compiled with",
+                layer=listed(missing[0], 3),
+            )
+        names = {id_: self.choices[key] for id_, key in keys.items() if key in self.choices}
+        return Fixed(self.choices, names)
+
+
+def operator_keys(module: Module) -> dict[int, Key]:
+    """Returns a key for each call of an operator, by its id: layers, operator, type, and the number
+    of such calls before it. It does not depend on composite functions around the call.
+    """
+    found: dict[int, Key] = {}
+    counts: dict[Any, int] = {}
+    for call in _operators(module):
+        alike = (call.span.layers, call.op_name, str(call.type))
+        number = counts[alike] = counts.get(alike, -1) + 1
+        found[call.id] = (*alike, number)
+    return found
