@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from clew.passes.placement.claims import RegionPattern
     from clew.passes.user_pass import graph_pass
     from clew.precision import LayerError, PrecisionReport, precision_report
+    from clew.placement import Placement, place
     from clew.profile.report import Profile
     from clew.quantization import Quantized, quantize
     from clew.runtime.session import Session
@@ -126,7 +127,9 @@ _HOMES: Final = {
     "load_compiled": "clew.loading",
     "load_part": "clew.extraction",
     "load_partition": "clew.extraction",
+    "Placement": "clew.placement",
     "parse": "clew.frontends.text",
+    "place": "clew.placement",
     "partition": "clew.extraction",
     "precision_report": "clew.precision",
     "quantize": "clew.quantization",

@@ -18,12 +18,12 @@ from clew.extensions import Extension, extended, extensions_of
 from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.machine.target import Target, target_of
+from clew.partitioning import check_rule, rule_of
 from clew.passes.base import Pass, Unmet
 from clew.passes.fusion.fuse_ops import FuseOps
 from clew.passes.manager import unknown_pass
-from clew.partitioning import FIRST, check_rule, rule_of
 from clew.passes.placement.partition_graph import PartitionGraph
-from clew.passes.placement.rules import Rule
+from clew.passes.placement.rules import FIRST, Rule
 from clew.passes.specialize import Specialize
 from clew.pipelines import pipeline
 from clew.runtime.cache import Cache, default_cache

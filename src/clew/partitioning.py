@@ -20,7 +20,7 @@ what: `by_layers`, `between`, a function of a call, a `Placement` from `clew.pla
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from clew.backends.backend import Backend
 from clew.ir.module import Module
@@ -32,7 +32,7 @@ from clew.passes.placement.claims import RegionPattern
 from clew.passes.placement.merge_compiler_regions import MergeCompilerRegions
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.passes.placement.partition_graph import PartitionGraph
-from clew.passes.placement.rules import Between, ByLayers, Chosen, First, Rule
+from clew.passes.placement.rules import FIRST, Between, ByLayers, Chosen, Rule
 from clew.pipelines import placement as partitioning_passes
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean
@@ -51,9 +51,6 @@ __all__ = [
     "partitioning_passes",
     "rule_of",
 ]
-
-FIRST: Final = First()
-
 
 def apply(module: Module, passes: Sequence[Pass], **options: Any) -> Module:
     """Returns a module after passes, each verified. `options` are those of `PassManager`."""

@@ -23,7 +23,7 @@ from clew.passes.placement.claims import Claims
 from clew.passes.placement.merge_compiler_regions import MergeCompilerRegions
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.passes.placement.partition_graph import PartitionGraph
-from clew.passes.placement.rules import First, Rule
+from clew.passes.placement.rules import FIRST, Rule
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.passes.precision.move_quantization import MoveQuantization
 from clew.passes.precision.multiply_codes import MultiplyCodes
@@ -53,7 +53,7 @@ def pipeline(
     *,
     target: Target | None = None,
     backends: Sequence[Claims] = (),
-    place: Rule = First(),
+    place: Rule = FIRST,
 ) -> list[Pass]:
     """Returns the passes in order. The pass manager selects from them by optimization level.
 
@@ -122,7 +122,7 @@ def _placement(target: Target | None, backends: Sequence[Claims], place: Rule) -
     ]
 
 
-def placement(backends: Sequence[Claims], place: Rule = First()) -> list[Pass]:
+def placement(backends: Sequence[Claims], place: Rule = FIRST) -> list[Pass]:
     """Returns the four passes that make regions for backends, as a rule says. The first backend
     chooses first.
     """

@@ -8,9 +8,9 @@ import pytest
 
 from clew.ir.expr import Call, Expr, Function
 from clew.ir.visit import post_order
-from clew.pipelines import placement
 from clew.passes.placement.claims import RegionPattern
 from clew.patterns import is_op, wildcard
+from clew.pipelines import placement
 
 
 class Taker:

@@ -88,9 +88,9 @@ def backend(name: Any, /, **options: Any) -> Any:
     Errors: I350 to I352 for an invalid backend; I353 for the name of one of clew's backends.
     """
     if inspect.isclass(name):
-        made = name()
-        _register(made, name)
-        return name
+        kind: type[Backend] = name
+        _register(kind(), kind)
+        return kind
 
     def decorate(function: Compile) -> Backend:
         found = FunctionBackend(name, function, **options)

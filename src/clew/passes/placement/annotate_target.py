@@ -13,7 +13,7 @@ from clew.ir.visit import post_order
 from clew.passes.base import Pass, PassContext
 from clew.passes.placement.claims import Claims, keys_of
 from clew.passes.placement.flat import keeps_constants
-from clew.passes.placement.rules import First, Rule
+from clew.passes.placement.rules import FIRST, Rule
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class AnnotateTarget(Pass):
     opt_level: ClassVar[int] = 0
 
     backends: tuple[Claims, ...] = ()
-    rule: Rule = First()
+    rule: Rule = FIRST
 
     @property
     def is_builtin(self) -> bool:

@@ -74,13 +74,13 @@ def cpu_seconds(region: Function, target: Target) -> float:
     result is moved once.
     """
     nodes = post_order(region.body)
-    flops = sum(_flops(n) for n in nodes if isinstance(n, Call))
+    flops = sum(flops_in(n) for n in nodes if isinstance(n, Call))
     values = [*region.params, region.body, *(n for n in nodes if isinstance(n, Constant))]
     moved = sum(t.size_bytes for v in values for t in _tensors(v))
     return region_seconds(flops, moved, target)
 
 
-def _flops(call: Call) -> float:
+def flops_in(call: Call) -> float:
     """Returns the number of operations of a call: one per element if the operator has no tensor
     form.
     """

@@ -12,7 +12,7 @@ from clew.ir.rewrite import Rewriter
 from clew.passes.base import Pass, PassContext
 from clew.passes.placement.claims import Claims, keys_of, matches_of
 from clew.passes.placement.flat import keeps_constants
-from clew.passes.placement.rules import First, Rule
+from clew.passes.placement.rules import FIRST, Rule
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class MergeComposite(Pass):
     opt_level: ClassVar[int] = 0
 
     backends: tuple[Claims, ...] = ()
-    rule: Rule = First()
+    rule: Rule = FIRST
 
     def __str__(self) -> str:
         return f"{self.name}({keys_of(self.backends)}, {self.rule})"

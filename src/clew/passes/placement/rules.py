@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from clew.ir.expr import Call, Expr, Function
 from clew.ir.module import Module
@@ -68,7 +68,7 @@ class Rule(ABC):
                     break
         return found
 
-    def review(
+    def review(  # noqa: B027
         self, module: Module, new: Module, backends: Sequence[Claims], ctx: PassContext
     ) -> None:
         """Reports requests of the user that the backends did not meet."""
@@ -106,6 +106,9 @@ class First(Rule):
                 (m.id, backend.name) for p in kept for m in p.members if isinstance(m, Call)
             )
         return found
+
+
+FIRST: Final = First()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,270 @@
+"""`clew.place`: chooses where the operators of a model run, by measured costs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from clew import frontends
+from clew.backends.backend import Backend
+from clew.backends.registry import backends_of
+from clew.compiled import CompiledModel
+from clew.compiler import compile, passes_for
+from clew.ir.module import Module
+from clew.ir.structural import structural_hash
+from clew.machine.target import Target, target_of
+from clew.passes.manager import PassManager
+from clew.passes.placement.merge_composite import MergeComposite
+from clew.passes.placement.rules import Fixed, Key, operator_keys
+from clew.placement.book import Book, book_at
+from clew.placement.clock import in_turns
+from clew.placement.costs import CPU, Costs, UnitCost, measured_costs
+from clew.placement.report import Placement, Plan, described
+from clew.placement.search import Found, solve
+from clew.placement.units import UnitGraph, units_of
+from clew.profile.modes import profile
+from clew.profile.report import Profile
+from clew.runtime.threads import thread_count
+from clew.support.errors import ClewError
+
+_ROUNDS: Final = 3  # of choosing, measuring and correcting
+_MARGIN: Final = 0.01  # a mix must be this much faster than the best single backend
+_PROFILE_S: Final = 0.5
+_SEEDS: Final = 3  # different inputs of the calls that are compared
+_OPTIONS: Final = ("opt_level", "precision", "keep_f32", "fuse")
+"""The options of `compile` that change which operators there are to place."""
+
+
+def place(
+    model: Module | frontends.ModelSource,
+    backends: Sequence[Backend | str],
+    inputs: Any = None,
+    *,
+    target: str | Target = "cpu",
+    threads: int | None = None,
+    seconds: float = 20.0,
+    tuned: str | Path | None = "auto",
+    again: bool = False,
+    on_progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> Placement:
+    """Returns where each operator of a model runs fastest: on the CPU by clew's own kernels, or on
+    one of some backends.
+
+    Each unit (an operator with the light ones that follow it, or a match of a backend's pattern) is
+    measured on each backend that takes it, on the values that it has for `inputs` (drawn at random
+    if None), and so are the costs of borders. The cheapest assignment is then measured in the model
+    and its costs corrected, and finally compared with each backend alone, in turns: the result is
+    the fastest of all, so it is never a mix that a single backend beats. `seconds` is about how
+    long units are measured; the others are predicted. `options` are those of `compile` that change
+    the graph (`opt_level`, `precision`, `keep_f32`, `fuse`).
+
+    Costs and results are kept in the tuner's database (`tuned`, as for `compile`), so a second call
+    measures nothing, unless `again` is set.
+
+    Errors: I350 to I353 and I356 (`backends`), I358 (a model with symbolic sizes, or whose graph
+    depends on a run), I040 to I043 (`inputs`), C073 (a backend that fails in placement).
+    """
+    machine = target_of(target)
+    count = thread_count(threads)
+    chosen = tuple(b.at_threads(count) for b in backends_of(backends))
+    module = model if isinstance(model, Module) else frontends.load(model)
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise TypeError(f"place() got an unexpected argument {unknown[0]!r}")
+    asked = _Asked(machine, count, chosen, options, seconds, on_progress or (lambda text: None))
+    book = book_at(tuned, machine, count)
+    subject = asked.subject(module)
+    if not again:
+        kept = book.placed(subject)
+        if kept is not None:
+            return Placement.of_json(kept)
+    found = _Placer(module, asked, book, inputs).placed()
+    book.keep(subject, subject[:12], found.to_json(), found.best.seconds)
+    return found
+
+
+@dataclass(frozen=True)
+class _Asked:
+    target: Target
+    threads: int
+    backends: tuple[Backend, ...]
+    options: Mapping[str, Any]
+    seconds: float
+    say: Callable[[str], None]
+
+    def subject(self, module: Module) -> str:
+        """Returns a hash of all that a placement depends on."""
+        parts = [structural_hash(module), *map(str, self.backends)]
+        parts += [f"{k}={v}" for k, v in sorted(self.options.items())]
+        return blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
+
+
+class _Placer:
+    """One placement."""
+
+    def __init__(self, module: Module, asked: _Asked, book: Book, inputs: Any) -> None:
+        self._module = module
+        self._asked = asked
+        self._book = book
+        self._inputs = inputs
+        self._models: dict[tuple[str, ...], CompiledModel] = {}
+        self._began = time.perf_counter()
+
+    def placed(self) -> Placement:
+        say = self._asked.say
+        say("graph")
+        self._graph = self._units()
+        count = len(self._graph.units)
+        plain = self._model((CPU,) * count)
+        self._arrays = self._drawn(plain)
+        say("profile on the CPU")
+        layers = {row.layer: row.ns * 1e-9 for row in self._profile(plain).layers}
+        costs = measured_costs(
+            self._graph, self._asked.backends, self._asked.target, self._asked.threads,
+            self._book, dict(zip(plain.input_names, self._arrays[0], strict=True)), layers,
+            self._asked.seconds, say,
+        )  # fmt: skip
+        plans = {CPU: Plan(CPU, (CPU,) * count)}
+        for backend in self._asked.backends:
+            names = tuple(
+                backend.name if costs.takes(u, backend.name) else CPU for u in self._graph.units
+            )
+            if backend.name in names:
+                plans[backend.name] = Plan(backend.name, names)
+        mixes, search = self._mixes(costs)
+        known = {p.names for p in plans.values()}
+        for number, names in enumerate(n for n in mixes if n not in known):
+            plans[f"mix {number + 1}"] = Plan(f"mix {number + 1}", names)
+        self._compare(plans)
+        best = self._best(plans)
+        return described(
+            self._graph, costs, list(plans.values()), best, search, self._keys(best.names),
+            time.perf_counter() - self._began,
+        )  # fmt: skip
+
+    # --- the graph ---
+
+    def _units(self) -> UnitGraph:
+        asked = self._asked
+        passes = passes_for(asked.target, backends=asked.backends, **asked.options)
+        names = [p.name for p in passes]
+        before = passes[: names.index(MergeComposite.__name__)]
+        level = asked.options.get("opt_level", 3)
+        module = PassManager(before, level, target=asked.target, trace=False).run(self._module)
+        return units_of(module, asked.backends, asked.target)
+
+    def _keys(self, names: Sequence[str]) -> dict[Key, str]:
+        """Returns the backends of operators that an assignment of units gives away."""
+        keys = operator_keys(self._graph.module)
+        return {
+            keys[call.id]: name
+            for unit, name in zip(self._graph.units, names, strict=True)
+            if name != CPU
+            for call in unit.calls
+        }
+
+    # --- measuring ---
+
+    def _model(self, names: tuple[str, ...]) -> CompiledModel:
+        if names not in self._models:
+            keys = self._keys(names)
+            used = [b for b in self._asked.backends if b.name in set(keys.values())]
+            self._models[names] = compile(
+                self._module, self._asked.target, threads=self._asked.threads, backends=used,
+                place=Fixed(keys), **self._asked.options,
+            )  # fmt: skip
+        return self._models[names]
+
+    def _drawn(self, model: CompiledModel) -> list[list[Any]]:
+        given = {} if self._inputs is None else model.named_inputs(self._inputs, partial=True)
+        return [model.drawn(given, seed=seed) for seed in range(_SEEDS)]
+
+    def _profile(self, model: CompiledModel) -> Profile:
+        arrays = model.checked(self._arrays[0], {})
+        return profile(model, arrays, seconds=_PROFILE_S, sample=_PROFILE_S, roofline=False)
+
+    def _mixes(self, costs: Costs) -> tuple[list[tuple[str, ...]], Found]:
+        """Returns the cheapest assignments, each found with costs that measuring the one before
+        corrected, and the last search.
+        """
+        found: list[tuple[str, ...]] = []
+        while True:
+            search = solve(costs.problem())
+            if search.names in found or set(search.names) == {CPU}:
+                return found, search
+            self._asked.say(f"mix {len(found) + 1}")
+            try:
+                times = self._profile(self._model(search.names))
+            except ClewError as error:
+                self._give_up(costs, search.names, str(error))
+                continue
+            found.append(search.names)
+            if len(found) == _ROUNDS:
+                return found, search
+            self._correct(costs, search.names, times)
+
+    def _give_up(self, costs: Costs, names: Sequence[str], why: str) -> None:
+        """Takes from backends the units of a mix that could not be run."""
+        for unit, name in zip(self._graph.units, names, strict=True):
+            if name != CPU:
+                costs.units.pop((unit.number, name), None)
+                costs.failures[unit.number, name] = why
+
+    def _correct(self, costs: Costs, names: Sequence[str], times: Profile) -> None:
+        """Scales the costs of the units of each region by the region's time in the mix."""
+        regions = [k for k in times.kernels if k.kind == "region"]
+        for row in regions:
+            backend = row.name.partition(":")[0]
+            inside = set(row.layers)
+            units = [
+                u
+                for u, name in zip(self._graph.units, names, strict=True)
+                if name == backend and inside.issuperset(u.layers)
+            ]
+            told = sum(costs.units[u.number, backend].seconds for u in units)
+            taken = row.ns * 1e-9 - costs.starts[backend]
+            if told <= 0 or taken <= 0:
+                continue
+            for unit in units:
+                seconds = costs.units[unit.number, backend].seconds * taken / told
+                costs.units[unit.number, backend] = UnitCost(seconds, "within a run")
+
+    def _compare(self, plans: dict[str, Plan]) -> None:
+        """Measures plans in turns; those that fail are marked."""
+        functions: dict[str, Callable[[], Any]] = {}
+        for name, plan in plans.items():
+            self._asked.say(f"{name} as a whole")
+            try:
+                functions[name] = _calls(self._model(plan.names), self._arrays)
+                functions[name]()
+            except ClewError as error:
+                functions.pop(name, None)
+                plans[name] = Plan(plan.name, plan.names, failure=str(error))
+        self._asked.say("whole calls, in turns")
+        for name, seconds in in_turns(functions, self._asked.seconds / 3).items():
+            plans[name] = Plan(plans[name].name, plans[name].names, seconds)
+
+    @staticmethod
+    def _best(plans: Mapping[str, Plan]) -> Plan:
+        """Returns the fastest plan; a mix only if it is clearly faster than all others."""
+        ran = [p for p in plans.values() if p.seconds is not None]
+        single = min((p for p in ran if not p.is_mix), key=lambda p: p.seconds)
+        mixes = [p for p in ran if p.is_mix and p.seconds < (1 - _MARGIN) * single.seconds]
+        return min(mixes, key=lambda p: p.seconds, default=single)
+
+
+def _calls(model: CompiledModel, inputs: Sequence[Sequence[Any]]) -> Callable[[], Any]:
+    """Returns a function that calls a model, with other inputs each time."""
+    number = 0
+
+    def call() -> Any:
+        nonlocal number
+        number += 1
+        return model(*inputs[number % len(inputs)])
+
+    return call

@@ -1,0 +1,257 @@
+"""The result of a placement: what runs where, what else was possible, and what it would cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from clew.passes.placement.rules import Fixed, Key, Rule
+from clew.placement.book import keys_as_json, keys_of_json
+from clew.placement.costs import CPU, Costs
+from clew.placement.search import Found
+from clew.placement.units import UnitGraph
+from clew.support.errors import InputError
+from clew.support.near import listed
+from clew.support.shown import Shown, counted
+
+SCHEMA: Final = "clew.placement/1"
+_LAYERS_SHOWN: Final = 3
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An assignment of units to backends, and the median seconds of a call; or why it failed."""
+
+    name: str
+    names: tuple[str, ...] = field(repr=False)
+    seconds: float | None = None
+    failure: str = ""
+
+    @property
+    def is_mix(self) -> bool:
+        """Whether it was searched for, not a single backend with the CPU for the rest."""
+        return self.name.startswith("mix")
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """What a region would cost on a backend: seconds, with the borders that it would then have; or
+    why it cannot run there.
+    """
+
+    backend: str
+    seconds: float | None
+    borders: float = 0.0
+    why_not: str = ""
+
+
+@dataclass(frozen=True)
+class PlacedRegion:
+    """Neighboring operators on one backend: their layers, their cost in seconds and its basis, that
+    of their borders, and what other backends would cost.
+    """
+
+    backend: str
+    layers: tuple[str, ...]
+    ops: tuple[str, ...]
+    seconds: float
+    borders: float
+    basis: str
+    others: tuple[Alternative, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Placement(Shown):
+    """Where the operators of a model run (`clew.place`); an argument `place` of `clew.compile`.
+
+    `plans` are those that were measured as a whole, each backend alone among them, and `best` is
+    the fastest. `regions` are its parts in the order of the graph. `bound` is a lower bound of the
+    searched sum of costs, `gap` how far the search may be from the optimum (0 if it was exact).
+    `took` is the seconds that placement took.
+    """
+
+    plans: tuple[Plan, ...]
+    best: Plan
+    regions: tuple[PlacedRegion, ...]
+    expected: float
+    gap: float
+    units: int
+    choices: Mapping[Key, str]
+    took: float
+    kept: bool = False
+
+    @property
+    def rule(self) -> Rule:
+        """The rule for the passes of placement."""
+        return Fixed(self.choices)
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The names of the backends in use besides the CPU, in the order of the graph."""
+        return tuple(dict.fromkeys(r.backend for r in self.regions if r.backend != CPU))
+
+    def _about(self) -> str:
+        return f"{self.best.name}, {counted(len(self.regions), 'region')}"
+
+    def __str__(self) -> str:
+        return "\n".join([*self._measured(), "", *self._parts()])
+
+    def _measured(self) -> list[str]:
+        lines = [f"{'as a whole':<24} {'ms':>9}"]
+        for plan in sorted(self.plans, key=lambda p: p.seconds if p.seconds is not None else 1e9):
+            ms = f"{plan.seconds * 1e3:9.3f}" if plan.seconds is not None else "   failed"
+            mark = "  chosen" if plan.name == self.best.name else ""
+            lines.append(f"{plan.name:<24} {ms}{mark}{'  ' + plan.failure if plan.failure else ''}")
+        search = "exact" if not self.gap else f"within {self.gap:.1%} of the optimum"
+        lines.append(
+            f"{counted(self.units, 'unit')}; the search was {search}; it expected "
+            f"{self.expected * 1e3:.3f} ms; placement took {self.took:.1f} s"
+        )
+        return lines
+
+    def _parts(self) -> list[str]:
+        lines = [f"{'backend':<12} {'ms':>8} {'borders':>8}  {'elsewhere':<44} layers"]
+        for region in self.regions:
+            others = "; ".join(map(_elsewhere, region.others))
+            lines.append(
+                f"{region.backend:<12} {region.seconds * 1e3:8.3f} {region.borders * 1e3:8.3f}  "
+                f"{others:<44} {listed(region.layers, _LAYERS_SHOWN)}"
+            )
+        return lines
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the placement as JSON values, for `of_json`."""
+        return {
+            "schema": SCHEMA,
+            "plans": [asdict(p) for p in self.plans],
+            "best": asdict(self.best),
+            "regions": [asdict(r) for r in self.regions],
+            "expected": self.expected,
+            "gap": self.gap,
+            "units": self.units,
+            "choices": keys_as_json(self.choices),
+            "took": self.took,
+        }
+
+    @staticmethod
+    def of_json(found: Mapping[str, Any]) -> Placement:
+        """Returns the placement from `to_json`.
+
+        Errors: I381 for other values.
+        """
+        try:
+            return Placement(
+                tuple(map(_plan, found["plans"])),
+                _plan(found["best"]),
+                tuple(map(_region, found["regions"])),
+                float(found["expected"]),
+                float(found["gap"]),
+                int(found["units"]),
+                keys_of_json(found["choices"]),
+                float(found["took"]),
+                kept=True,
+            )
+        except (KeyError, TypeError, ValueError):
+            raise InputError("I381", "a kept placement is damaged") from None
+
+
+def _plan(found: Mapping[str, Any]) -> Plan:
+    return Plan(**{**found, "names": tuple(found["names"])})
+
+
+def _region(found: Mapping[str, Any]) -> PlacedRegion:
+    others = tuple(Alternative(**a) for a in found["others"])
+    names = {k: tuple(found[k]) for k in ("layers", "ops")}
+    return PlacedRegion(**{**found, **names, "others": others})
+
+
+def _elsewhere(other: Alternative) -> str:
+    if other.seconds is None:
+        return f"{other.backend} cannot"
+    return f"{other.backend} {other.seconds * 1e3:.3f}+{other.borders * 1e3:.3f}"
+
+
+def described(
+    graph: UnitGraph,
+    costs: Costs,
+    plans: Sequence[Plan],
+    best: Plan,
+    search: Found,
+    choices: Mapping[Key, str],
+    took: float,
+) -> Placement:
+    """Returns the placement of the best plan, with what each of its regions costs elsewhere."""
+    parts = _parts_of(graph, best.names)
+    regions = tuple(_described(graph, costs, best.names, part) for part in parts)
+    return Placement(
+        tuple(plans), best, regions, search.cost, search.gap, len(graph.units), choices, took
+    )
+
+
+def _parts_of(graph: UnitGraph, names: Sequence[str]) -> list[list[int]]:
+    """Returns the connected sets of units with one backend, in the order of the graph."""
+    parent = list(range(len(names)))
+
+    def root(unit: int) -> int:
+        while parent[unit] != unit:
+            parent[unit] = unit = parent[parent[unit]]
+        return unit
+
+    for edge in graph.edges:
+        if edge.start is not None and edge.end is not None and names[edge.start] == names[edge.end]:
+            parent[root(edge.end)] = root(edge.start)
+    found: dict[int, list[int]] = {}
+    for unit in range(len(names)):
+        found.setdefault(root(unit), []).append(unit)
+    return list(found.values())
+
+
+def _described(
+    graph: UnitGraph, costs: Costs, names: Sequence[str], part: Sequence[int]
+) -> PlacedRegion:
+    units = [graph.units[n] for n in part]
+    own = names[part[0]]
+    bases = dict.fromkeys(costs.units[u.number, own].basis for u in units)
+    others = []
+    for name in (CPU, *(b.name for b in costs.backends)):
+        if name == own:
+            continue
+        lacking = [u for u in units if not costs.takes(u, name)]
+        if lacking:
+            why = costs.failures.get((lacking[0].number, name), "")
+            ops = listed(dict.fromkeys(op for u in lacking for op in u.ops), _LAYERS_SHOWN)
+            others.append(Alternative(name, None, why_not=why or f"it does not take {ops}"))
+            continue
+        seconds = sum(costs.units[u.number, name].seconds for u in units)
+        others.append(Alternative(name, seconds, _borders(graph, costs, names, part, name)))
+    return PlacedRegion(
+        own,
+        tuple(dict.fromkeys(la for u in units for la in u.layers)),
+        tuple(op for u in units for op in u.ops),
+        sum(costs.units[u.number, own].seconds for u in units),
+        _borders(graph, costs, names, part, own),
+        ", ".join(bases),
+        tuple(others),
+    )
+
+
+def _borders(
+    graph: UnitGraph, costs: Costs, names: Sequence[str], part: Sequence[int], name: str
+) -> float:
+    """Returns the seconds of a region's borders and its start, if it ran on a backend."""
+    inside = set(part)
+    joined = False
+    total = 0.0
+    for edge in graph.edges:
+        if (edge.start in inside) == (edge.end in inside):
+            continue
+        start = CPU if edge.start is None else names[edge.start]
+        end = CPU if edge.end is None else names[edge.end]
+        if edge.start in inside:
+            start = name
+        else:
+            end = name
+        joined = joined or (start == end and name != CPU)
+        total += costs.border_seconds(edge, start, end)
+    return total if joined else total + costs.starts.get(name, 0.0)
