@@ -1,0 +1,1 @@
+"""Writers of model files: one folder per format."""

@@ -1,0 +1,32 @@
+"""The ONNX exporter: writes functions of the graph IR as ONNX models.
+
+`to_onnx` returns a model, `write` also tells which call each node comes from, and `can_write` says
+whether a call has an ONNX form of the same meaning.
+"""
+
+from __future__ import annotations
+
+from clew.exporters.onnx.builder import OPSET
+from clew.exporters.onnx.registry import written_operators
+from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
+    activation,
+    attention,
+    convolution,
+    create,
+    elementwise,
+    images,
+    indexing,
+    logic,
+    matmul,
+    norm,
+    pool,
+    quantization,
+    reduce,
+    scan,
+    slicing,
+    transform,
+    unary,
+)
+from clew.exporters.onnx.writer import WrittenModel, can_write, to_onnx, write
+
+__all__ = ["OPSET", "WrittenModel", "can_write", "to_onnx", "write", "written_operators"]

@@ -1,0 +1,241 @@
+"""Builds ONNX graphs node by node; dtypes are checked against the standard's schemas."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
+
+from clew.frontends.onnx.file.tensors import number_of
+from clew.ir.types import from_numpy
+
+Array: TypeAlias = "NDArray[Any] | np.generic"
+
+OPSET: Final = 24
+"""The opset of written models: the newest that ONNX Runtime 1.32 and OpenVINO 2026.4 read."""
+
+
+class Unwritable(Exception):
+    """A call has no ONNX form; `reason` says why. It does not leave `clew.exporters`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class GraphBuilder:
+    """Collects constants and nodes. Strings name the values; `dtypes` has clew's names of their
+    dtypes.
+
+    A node's name is its label, with a number if another node has it. A node's only result has the
+    node's name.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.dtypes: dict[str, str] = {}
+        self._constants: dict[str, Callable[[], NDArray[Any]]] = {}
+        self._derived: dict[tuple[str, str], str] = {}
+        self._results: set[str] = set()
+        self._taken: dict[str, int] = {}
+        self._small: dict[tuple[Any, ...], str] = {}
+
+    @staticmethod
+    def number_of(dtype: str) -> int:
+        """Returns ONNX's number of a dtype."""
+        return number_of(dtype)
+
+    def unique(self, name: str) -> str:
+        """Returns a name that no value or node has."""
+        name = name or "value"
+        while True:
+            count = self._taken.get(name, 0) + 1
+            self._taken[name] = count
+            if count == 1:
+                return name
+            name = f"{name} [{count}]"
+
+    def value(self, name: str, dtype: str) -> str:
+        """Adds a value that comes from outside the graph and returns its name."""
+        name = self.unique(name)
+        self.dtypes[name] = dtype
+        return name
+
+    def constant(self, array: NDArray[Any]) -> str:
+        """Adds a constant and returns its name; equal short vectors of integers share one."""
+        key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= 16 else None
+        if key is not None and key in self._small:
+            return self._small[key]
+        name = self.lazy_constant("constant", from_numpy(array.dtype), lambda: array)
+        if key is not None:
+            self._small[key] = name
+        return name
+
+    def lazy_constant(self, name: str, dtype: str, data: Callable[[], NDArray[Any]]) -> str:
+        """Adds a constant whose data are read when the model is made; returns its name."""
+        name = self.value(name, dtype)
+        self._constants[name] = data
+        return name
+
+    def derived(
+        self, name: str, how: str, change: Callable[[NDArray[Any]], NDArray[Any]]
+    ) -> str | None:
+        """Returns a constant that is computed from another one; None if a value is no constant.
+        `how` identifies the computation.
+        """
+        data = self._constants.get(name)
+        if data is None:
+            return None
+        found = self._derived.get((name, how))
+        if found is None:
+            found = self.lazy_constant(name, self.dtypes[name], lambda: change(data()))
+            self._derived[name, how] = found
+        return found
+
+    def node(
+        self,
+        label: str,
+        op: str,
+        inputs: Sequence[str | None],
+        outputs: int,
+        dtype: str,
+        attrs: Mapping[str, Any],
+    ) -> tuple[str, ...]:
+        """Adds a node and returns the names of its results.
+
+        Errors: Unwritable if the standard does not define the operator for the dtypes.
+        """
+        while inputs and inputs[-1] is None:
+            inputs = inputs[:-1]
+        given = [None if name is None else self.dtypes[name] for name in inputs]
+        results = result_dtypes(op, given, outputs, dtype)
+        name = self.unique(label or op)
+        names = (name,) if outputs == 1 else tuple(f"{name}:{n}" for n in range(outputs))
+        names = names if outputs == 1 else tuple(map(self.unique, names))
+        self.dtypes.update(zip(names, results, strict=True))
+        self._results.update(names)
+        made: dict[str, Any] = {
+            k: int(v) if isinstance(v, bool) else v for k, v in attrs.items() if v is not None
+        }
+        self.nodes.append(
+            helper.make_node(op, [name or "" for name in inputs], names, name=name, **made)
+        )
+        return names
+
+    def is_result(self, name: str) -> bool:
+        """Whether a value is the result of a node."""
+        return name in self._results
+
+    def identity(self, name: str, output: str) -> None:
+        """Adds a node that passes a value on under another name."""
+        self.nodes.append(helper.make_node("Identity", [name], [output], name=output))
+        self.dtypes[output] = self.dtypes[name]
+
+    def rename(self, names: Mapping[str, str]) -> None:
+        """Gives values other names."""
+        if not names:
+            return
+        for node in self.nodes:
+            for values in (node.input, node.output):
+                for n, value in enumerate(values):
+                    if value in names:
+                        values[n] = names[value]
+        self.dtypes.update({new: self.dtypes[old] for old, new in names.items()})
+
+    def initializers(self, results: Sequence[str]) -> list[TensorProto]:
+        """Returns the constants that nodes or results of the graph read."""
+        read = {name for node in self.nodes for name in node.input} | set(results)
+        return [_tensor(name, data()) for name, data in self._constants.items() if name in read]
+
+    def constant_bytes(self, results: Sequence[str]) -> int:
+        """Returns the number of bytes of the constants that nodes or results of the graph read."""
+        read = {name for node in self.nodes for name in node.input} | set(results)
+        return sum(data().nbytes for name, data in self._constants.items() if name in read)
+
+
+def _tensor(name: str, array: NDArray[Any]) -> TensorProto:
+    return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+
+
+# --- dtypes ---------------------------------------------------------------------------------------
+
+_SCHEMA_NAMES: Final = {
+    "bool": "bool", "i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64",
+    "u8": "uint8", "u16": "uint16", "u32": "uint32", "u64": "uint64",
+    "f16": "float16", "bf16": "bfloat16", "f32": "float", "f64": "double",
+    "i4": "int4", "u4": "uint4", "i2": "int2", "u2": "uint2",
+    "f8e4m3fn": "float8e4m3fn", "f8e4m3fnuz": "float8e4m3fnuz", "f8e5m2": "float8e5m2",
+    "f8e5m2fnuz": "float8e5m2fnuz", "f8e8m0fnu": "float8e8m0", "f4e2m1fn": "float4e2m1",
+}  # fmt: skip
+_CLEW_NAMES: Final = {f"tensor({name})": dtype for dtype, name in _SCHEMA_NAMES.items()}
+
+
+class _Schema:
+    """What the standard says of an operator's dtypes."""
+
+    def __init__(self, op: str) -> None:
+        schema = defs.get_schema(op, OPSET, "")
+        allowed = {
+            c.type_param_str: {_CLEW_NAMES[t] for t in c.allowed_type_strs if t in _CLEW_NAMES}
+            for c in schema.type_constraints
+        }
+        self.allowed = allowed
+        self.inputs = [i.type_str for i in schema.inputs]
+        self.outputs = [o.type_str for o in schema.outputs]
+        variadic = defs.OpSchema.FormalParameterOption.Variadic
+        self.variadic = bool(schema.inputs) and schema.inputs[-1].option == variadic
+        self.many = bool(schema.outputs) and schema.outputs[-1].option == variadic
+
+    def input(self, n: int) -> str:
+        """Returns the type of an input: a parameter, or a fixed type."""
+        return self.inputs[min(n, len(self.inputs) - 1) if self.variadic else n]
+
+    def output(self, n: int) -> str:
+        """Returns the type of an output."""
+        return self.outputs[min(n, len(self.outputs) - 1) if self.many else n]
+
+    def dtypes(self, type_: str) -> set[str]:
+        """Returns the dtypes that a type stands for."""
+        found = self.allowed.get(type_)
+        return {_CLEW_NAMES[type_]} if found is None else found
+
+
+@cache
+def _schema(op: str) -> _Schema:
+    return _Schema(op)
+
+
+def result_dtypes(op: str, inputs: Sequence[str | None], outputs: int, dtype: str) -> list[str]:
+    """Returns the dtypes of a node's results. `dtype` is that of the first one, if the inputs do
+    not determine it.
+
+    Errors: Unwritable if the standard does not define the operator for the dtypes.
+    """
+    schema = _schema(op)
+    bound: dict[str, str] = {}
+    for n, given in enumerate(inputs):
+        if given is None:
+            continue
+        type_ = schema.input(n)
+        if given not in schema.dtypes(type_):
+            raise Unwritable(f"ONNX defines {op} for no {given}")
+        wanted = bound.setdefault(type_, given)
+        assert wanted == given, f"{op} of {wanted} and {given}"
+    found = []
+    for n in range(outputs):
+        type_ = schema.output(n)
+        one = schema.dtypes(type_)
+        if dtype and n == 0:
+            if dtype not in one:
+                raise Unwritable(f"ONNX defines {op} with no result of {dtype}")
+            found.append(dtype)
+        elif type_ in bound:
+            found.append(bound[type_])
+        else:
+            assert len(one) == 1, f"{op} does not determine the dtype of result {n}"
+            found.append(next(iter(one)))
+    return found

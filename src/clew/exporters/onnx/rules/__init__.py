@@ -1,0 +1,1 @@
+"""Rules that write operators as ONNX nodes, by kind; each file mirrors one of `clew.ops`."""

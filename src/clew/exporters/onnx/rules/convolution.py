@@ -1,0 +1,56 @@
+"""Convolutions and transposed convolutions."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from clew.exporters.onnx.registry import Writing, writes
+
+_SPATIAL: Final = {1: "W", 2: "HW", 3: "DHW"}
+_BYTES: Final = ("i8", "u8")
+
+
+def window_of(w: Writing) -> dict[str, Any]:
+    """Returns ONNX's attributes for strides, dilations and padding."""
+    if any(p < 0 for p in w.attrs.padding):
+        w.refuse(f"padding={w.attrs.padding} crops")
+    return {
+        "strides": list(w.attrs.strides),
+        "dilations": list(w.attrs.dilation),
+        "pads": list(w.attrs.padding),
+    }
+
+
+@writes("nn.conv1d", "nn.conv2d", "nn.conv3d")
+def conv(w: Writing) -> str:
+    """`Conv`, or `ConvInteger` for bytes; other short integers have no ONNX form. `live` needs no
+    attribute: the taps that it omits meet only zeros.
+    """
+    data, weight = w.inputs
+    attrs, spatial = w.attrs, _SPATIAL[w.types[0].rank - 2]
+    plain = f"NC{spatial}"
+    if attrs.data_layout != plain or attrs.get("out_layout", "") not in ("", plain):
+        w.refuse(f"images are laid out as {attrs.data_layout}, {attrs.get('out_layout')}")
+    if attrs.weight_layout != f"OI{spatial}":
+        w.refuse(f"the weight is laid out as {attrs.weight_layout}")
+    if attrs.channels not in (0, w.shape(1)[0]):
+        w.refuse(f"channels={attrs.channels} are not all of the weight's")
+    window = {**window_of(w), "group": attrs.groups, "kernel_shape": list(w.shape(1)[2:])}
+    if w.types[0].dtype in _BYTES and w.types[1].dtype in _BYTES:
+        return w.emit("ConvInteger", data, weight, **window)
+    dtype = w.type.dtype
+    return w.emit("Conv", w.cast(data, dtype), w.cast(weight, dtype), **window)
+
+
+@writes("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
+def conv_transpose(w: Writing) -> str:
+    """`ConvTranspose`."""
+    extra = list(w.attrs.output_padding) or None
+    return w.emit(
+        "ConvTranspose",
+        *w.inputs,
+        **window_of(w),
+        group=w.attrs.groups,
+        kernel_shape=list(w.shape(1)[2:]),
+        output_padding=extra,
+    )

@@ -1,0 +1,59 @@
+"""Resampling of images, and regions in them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from clew.exporters.onnx.registry import Writing, writes
+
+
+@writes("resize")
+def resize(w: Writing) -> str:
+    """`Resize` by the sizes, or by scales that give them."""
+    attrs, shape, wanted = w.attrs, w.shape(), w.type.concrete
+    crops = attrs.coordinates == "tf_crop_and_resize"
+    scales = sizes = None
+    if attrs.scales:
+        if [math.floor(n * s) for n, s in zip(shape, attrs.scales, strict=True)] != list(wanted):
+            w.refuse(f"scales of {attrs.scales} do not give {wanted}")
+        scales = w.constant(np.array(attrs.scales, np.float32))
+    else:
+        sizes = w.integers(*wanted)
+    roi = w.inputs[1] if crops else None
+    return w.emit(
+        "Resize",
+        w.inputs[0],
+        roi,
+        scales,
+        sizes,
+        mode=attrs.mode,
+        coordinate_transformation_mode=attrs.coordinates,
+        nearest_mode=attrs.rounding,
+        cubic_coeff_a=attrs.cubic_a,
+        exclude_outside=attrs.exclude_outside,
+        antialias=attrs.antialias,
+        extrapolation_value=attrs.outside,
+    )
+
+
+@writes("grid_sample")
+def grid_sample(w: Writing) -> str:
+    """`GridSample`."""
+    return w.emit(
+        "GridSample",
+        *w.inputs,
+        mode=w.attrs.mode,
+        padding_mode=w.attrs.padding,
+        align_corners=w.attrs.align_corners,
+    )
+
+
+@writes("affine_grid")
+def affine_grid(w: Writing) -> str:
+    """`AffineGrid`; for a single element with `align_corners` the standard divides by 0."""
+    if w.attrs.align_corners and 1 in w.attrs.size[2:]:
+        w.refuse("ONNX defines no position for a single element with align_corners")
+    size = w.integers(*w.attrs.size)
+    return w.emit("AffineGrid", *w.inputs, size, align_corners=w.attrs.align_corners)

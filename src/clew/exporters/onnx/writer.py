@@ -1,0 +1,246 @@
+"""Writes functions of the graph IR as ONNX models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from onnx import ModelProto, ValueInfoProto, helper
+
+from clew.exporters.onnx.builder import OPSET, GraphBuilder, Unwritable
+from clew.exporters.onnx.registry import Writing, rule_of
+from clew.ir.expr import (
+    ArgRef,
+    Call,
+    Constant,
+    Expr,
+    Function,
+    Tuple,
+    TupleGetItem,
+    Var,
+)
+from clew.ir.syntax import span_text
+from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.visit import post_order
+from clew.ops.registry import Op
+from clew.support.errors import UnsupportedError
+from clew.trace.span import Span
+
+_IR_VERSION: Final = 10
+_MOST_SOURCES: Final = 8
+# Protocol buffers hold less than 2 GiB; the rest is for nodes.
+_MOST_BYTES: Final = (1 << 31) - (64 << 20)
+
+
+@dataclass(frozen=True)
+class WrittenModel:
+    """An ONNX model of a function. `inputs` and `outputs` are the names of its values in the order
+    of parameters and results; `calls` has the call that each node comes from, by the node's name.
+    """
+
+    model: ModelProto
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    calls: Mapping[str, Call]
+
+    def layers(self, node: str) -> tuple[str, ...]:
+        """Returns the user's layers that a node serves; none for one without a call."""
+        call = self.calls.get(node)
+        return () if call is None else call.layers
+
+
+def to_onnx(function: Function, *, name: str = "clew") -> ModelProto:
+    """Returns the ONNX model of a function, as `write` does."""
+    return write(function, name=name).model
+
+
+def write(function: Function, *, name: str = "clew") -> WrittenModel:
+    """Returns the ONNX model of a function of operator calls with static shapes: its parameters are
+    the model's inputs, its results the outputs, and its constants initializers. Calls of composite
+    functions are written as their bodies.
+
+    A node has the name of the layers that it serves (`dense:MatMul#0`), with a number if others
+    have it.
+
+    Errors: U070 for a call that has no ONNX form, U071 for 2 GiB of constants.
+    """
+    builder = GraphBuilder()
+    inputs = []
+    for param in function.params:
+        _need_static("a parameter", param.type)
+        inputs.append(builder.value(param.name, param.tensor.dtype))
+    calls: dict[str, Call] = {}
+    results = _body(function, [(name,) for name in inputs], builder, calls)
+    types = _tensors(function.body.type)
+    told = function.attrs.get("outputs", ())
+    wanted = told if len(told) == len(results) else [f"result{n}" for n in range(len(results))]
+    outputs = _outputs(builder, results, wanted)
+    held = builder.constant_bytes(outputs)
+    if held > _MOST_BYTES:
+        raise UnsupportedError(
+            "U071",
+            f"constants of {held:,} bytes do not fit an ONNX model, which holds less than 2 GiB",
+            hint="write smaller parts of the graph",
+        )
+    graph = helper.make_graph(
+        builder.nodes,
+        name,
+        [_info(n, p.tensor) for n, p in zip(inputs, function.params, strict=True)],
+        [_info(n, t) for n, t in zip(outputs, types, strict=True)],
+        builder.initializers(outputs),
+    )
+    model = helper.make_model(
+        graph,
+        producer_name="clew",
+        opset_imports=[helper.make_opsetid("", OPSET)],
+        ir_version=_IR_VERSION,
+    )
+    return WrittenModel(model, tuple(inputs), tuple(outputs), calls)
+
+
+def can_write(call: Call) -> str | None:
+    """Returns None if a call of an operator has an ONNX form of the same meaning, else the reason
+    why not.
+    """
+    builder = GraphBuilder()
+    try:
+        _check(call)
+        names = []
+        for n, arg in enumerate(call.args):
+            if isinstance(arg, Constant):
+                names.append(_constant(builder, arg))
+            else:
+                names.append(builder.value(f"x{n}", arg.tensor.dtype))
+        _by_rule(call, names, builder)
+    except Unwritable as found:
+        return found.reason
+    return None
+
+
+# --- nodes ----------------------------------------------------------------------------------------
+
+
+def _body(
+    function: Function,
+    args: Sequence[tuple[str, ...]],
+    builder: GraphBuilder,
+    calls: dict[str, Call],
+) -> tuple[str, ...]:
+    """Writes the body of a function over named arguments and returns the names of its results."""
+    values = {p.id: names for p, names in zip(function.params, args, strict=True)}
+    for node in post_order(function.body):
+        if node.id not in values and not isinstance(node, Function):
+            values[node.id] = _written(node, values, builder, calls)
+    return values[function.body.id]
+
+
+def _written(
+    node: Expr, values: dict[int, tuple[str, ...]], builder: GraphBuilder, calls: dict[str, Call]
+) -> tuple[str, ...]:
+    """Returns the names of a node's values."""
+    match node:
+        case Constant():
+            return (_constant(builder, node),)
+        case Tuple():
+            return tuple(one for field in node.fields for one in values[field.id])
+        case TupleGetItem():
+            return (values[node.value.id][node.index],)
+        case Call(op=Function() as called) if "composite" in called.attrs:
+            return _body(called, [values[a.id] for a in node.args], builder, calls)
+        case Call():
+            first = len(builder.nodes)
+            try:
+                _check(node)
+                names = _by_rule(node, [values[a.id][0] for a in node.args], builder)
+            except Unwritable as found:
+                raise UnsupportedError(
+                    "U070",
+                    f"{node.op_name} has no ONNX form: {found.reason}",
+                    layer=", ".join(node.layers),
+                ) from None
+            calls.update((made.name, node) for made in builder.nodes[first:])
+            return names
+    what = f"the variable {node.name}" if isinstance(node, Var) else type(node).__name__
+    raise UnsupportedError("U070", f"{what} has no ONNX form")
+
+
+def _by_rule(call: Call, inputs: Sequence[str], builder: GraphBuilder) -> tuple[str, ...]:
+    """Returns the names of a call's results, written by the operator's rule."""
+    rule = rule_of(call.op_name)
+    if rule is None:
+        raise Unwritable("no ONNX operators of the same meaning are known")
+    made = rule(Writing(call, inputs, builder, label_of(call.span)))
+    names = (made,) if isinstance(made, str) else tuple(made)
+    found, wanted = [builder.dtypes[name] for name in names], _tensors(call.type)
+    assert found == [t.dtype for t in wanted], f"{call.op_name}: {found} for {call.type}"
+    return names
+
+
+def _check(call: Call) -> None:
+    """Errors: Unwritable for calls that no rule takes."""
+    if not isinstance(call.op, Op) or not call.op.is_builtin:
+        raise Unwritable(f"{call.op_name} is no operator of clew")
+    if any(isinstance(value, ArgRef) for value in call.attrs.values()):
+        raise Unwritable("attributes are known only during the run")
+    for type_ in (*(a.type for a in call.args), *_fields(call.type)):
+        if not isinstance(type_, TensorType):
+            raise Unwritable(f"a value is of type {type_}")
+        if not type_.is_static:
+            raise Unwritable(f"the sizes of {type_} are not static")
+        if 0 in type_.shape:
+            raise Unwritable(f"{type_} has no elements")
+        if type_.layout:
+            raise Unwritable(f"{type_} has a layout of its own")
+
+
+def _fields(type_: Type) -> tuple[Type, ...]:
+    return type_.fields if isinstance(type_, TupleType) else (type_,)
+
+
+def _tensors(type_: Type) -> list[TensorType]:
+    return [t for t in _fields(type_) if isinstance(t, TensorType)]
+
+
+def _need_static(what: str, type_: Type) -> None:
+    if not isinstance(type_, TensorType) or not type_.is_static:
+        raise UnsupportedError("U070", f"{what} of type {type_} has no ONNX form")
+
+
+def _constant(builder: GraphBuilder, node: Constant) -> str:
+    return builder.lazy_constant(node.name or "constant", node.tensor.dtype, lambda: node.data)
+
+
+def _outputs(
+    builder: GraphBuilder, results: Sequence[str], wanted: Sequence[str]
+) -> tuple[str, ...]:
+    """Returns the names of outputs. An input, a constant, or a value that is an output already, is
+    passed through an identity.
+    """
+    renamed: dict[str, str] = {}
+    outputs = []
+    for result, want in zip(results, wanted, strict=True):
+        name = builder.unique(want)
+        if builder.is_result(result) and result not in renamed:
+            renamed[result] = name
+        else:
+            builder.identity(renamed.get(result, result), name)
+        outputs.append(name)
+    builder.rename(renamed)
+    return tuple(outputs)
+
+
+def _info(name: str, type_: TensorType) -> ValueInfoProto:
+    number = GraphBuilder.number_of(type_.dtype)
+    return helper.make_tensor_value_info(name, number, type_.concrete)
+
+
+def label_of(span: Span) -> str:
+    """Returns the layers of a span in the notation of the text form (`dense:MatMul#0`); of many,
+    the first ones.
+    """
+    sources = [s for s in span.sources if s.kind in ("layer", "edit")] or list(span.sources)
+    if not sources:
+        return ""
+    rest = ", …" if len(sources) > _MOST_SOURCES else ""
+    return span_text(Span(sources[:_MOST_SOURCES]), sources[0].frontend) + rest
