@@ -20,6 +20,8 @@ Compile: TypeAlias = Callable[[Function, Target], CompiledRegion]
 
 # The class of each of clew's backends.
 _OWN: Final = {
+    "onnxruntime": "clew.backends.onnxruntime.backend:OnnxRuntime",
+    "openvino": "clew.backends.openvino.backend:OpenVino",
     "numpy": "clew.backends.numpy.backend:NumPy",
 }
 _registered: dict[str, Callable[[], Backend]] = {}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,8 @@ from clew.passes.placement.rules import Fixed, Key, operator_keys
 from clew.placement.book import Book, book_at
 from clew.placement.clock import in_turns
 from clew.placement.costs import CPU, Costs, UnitCost, measured_costs
-from clew.placement.report import Placement, Plan, described
+from clew.placement.agreement import disagreement
+from clew.placement.report import Placement, Plan, described, parts_of
 from clew.placement.search import Found, solve
 from clew.placement.units import UnitGraph, units_of
 from clew.profile.modes import profile
@@ -198,22 +200,44 @@ class _Placer:
             if search.names in found or set(search.names) == {CPU}:
                 return found, search
             self._asked.say(f"mix {len(found) + 1}")
-            try:
-                times = self._profile(self._model(search.names))
-            except ClewError as error:
-                self._give_up(costs, search.names, str(error))
+            problem = self._problem_of(search.names)
+            if problem:
+                self._give_up(costs, search.names, problem)
                 continue
             found.append(search.names)
             if len(found) == _ROUNDS:
                 return found, search
-            self._correct(costs, search.names, times)
+            self._correct(costs, search.names, self._profile(self._model(search.names)))
+
+    def _problem_of(self, names: tuple[str, ...]) -> str:
+        """Returns what is wrong with a plan: it cannot be built or run, or its outputs differ from
+        the CPU's; empty if nothing is.
+        """
+        try:
+            outputs = self._model(names)(*self._arrays[0])
+        except ClewError as error:
+            return error.message
+        return disagreement(_several(outputs), self._expected)
+
+    @cached_property
+    def _expected(self) -> Sequence[Any]:
+        """The outputs of the CPU for the first inputs."""
+        return _several(self._model((CPU,) * len(self._graph.units))(*self._arrays[0]))
 
     def _give_up(self, costs: Costs, names: Sequence[str], why: str) -> None:
-        """Takes from backends the units of a mix that could not be run."""
-        for unit, name in zip(self._graph.units, names, strict=True):
-            if name != CPU:
-                costs.units.pop((unit.number, name), None)
-                costs.failures[unit.number, name] = why
+        """Takes from its backend the region that makes a plan fail: the first that also fails with
+        all else on the CPU; if there is none, all of them.
+        """
+        parts = [p for p in parts_of(self._graph, names) if names[p[0]] != CPU]
+        for part in parts if len(parts) > 1 else ():
+            alone = [names[n] if n in set(part) else CPU for n in range(len(names))]
+            problem = self._problem_of(tuple(alone))
+            if problem:
+                parts, why = [part], problem
+                break
+        for number in (n for part in parts for n in part):
+            costs.units.pop((number, names[number]), None)
+            costs.failures[number, names[number]] = why
 
     def _correct(self, costs: Costs, names: Sequence[str], times: Profile) -> None:
         """Scales the costs of the units of each region by the region's time in the mix."""
@@ -235,19 +259,18 @@ class _Placer:
                 costs.units[unit.number, backend] = UnitCost(seconds, "within a run")
 
     def _compare(self, plans: dict[str, Plan]) -> None:
-        """Measures plans in turns; those that fail are marked."""
+        """Measures plans in turns; those that fail, or compute something else, are marked."""
         functions: dict[str, Callable[[], Any]] = {}
         for name, plan in plans.items():
             self._asked.say(f"{name} as a whole")
-            try:
+            problem = self._problem_of(plan.names)
+            if problem:
+                plans[name] = replace(plan, failure=problem)
+            else:
                 functions[name] = _calls(self._model(plan.names), self._arrays)
-                functions[name]()
-            except ClewError as error:
-                functions.pop(name, None)
-                plans[name] = Plan(plan.name, plan.names, failure=str(error))
         self._asked.say("whole calls, in turns")
         for name, seconds in in_turns(functions, self._asked.seconds / 3).items():
-            plans[name] = Plan(plans[name].name, plans[name].names, seconds)
+            plans[name] = replace(plans[name], seconds=seconds)
 
     @staticmethod
     def _best(plans: Mapping[str, Plan]) -> Plan:
@@ -256,6 +279,10 @@ class _Placer:
         single = min((p for p in ran if not p.is_mix), key=lambda p: p.seconds)
         mixes = [p for p in ran if p.is_mix and p.seconds < (1 - _MARGIN) * single.seconds]
         return min(mixes, key=lambda p: p.seconds, default=single)
+
+
+def _several(outputs: Any) -> Sequence[Any]:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 def _calls(model: CompiledModel, inputs: Sequence[Sequence[Any]]) -> Callable[[], Any]:

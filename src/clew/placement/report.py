@@ -182,14 +182,14 @@ def described(
     took: float,
 ) -> Placement:
     """Returns the placement of the best plan, with what each of its regions costs elsewhere."""
-    parts = _parts_of(graph, best.names)
+    parts = parts_of(graph, best.names)
     regions = tuple(_described(graph, costs, best.names, part) for part in parts)
     return Placement(
         tuple(plans), best, regions, search.cost, search.gap, len(graph.units), choices, took
     )
 
 
-def _parts_of(graph: UnitGraph, names: Sequence[str]) -> list[list[int]]:
+def parts_of(graph: UnitGraph, names: Sequence[str]) -> list[list[int]]:
     """Returns the connected sets of units with one backend, in the order of the graph."""
     parent = list(range(len(names)))
 

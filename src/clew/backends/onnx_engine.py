@@ -1,0 +1,119 @@
+"""What the engines that read ONNX models have in common: a region is written as an ONNX model, and
+runs as a session of the engine.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
+
+import numpy as np
+
+from clew.backends.backend import Backend, CompiledRegion
+from clew.exporters.onnx.writer import can_write, write
+from clew.ir.expr import Call, Constant, Function, Var
+from clew.machine.target import Target
+from clew.support.errors import ClewError
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+Session: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
+"""Runs a model on arrays in the order of its inputs. The results are new arrays each time."""
+
+_PROBED: Final = 4096  # calls whose answer is kept
+_SMALL: Final = 16  # elements of constants that may be axes, sizes or the like
+
+
+class EngineRegion:
+    """A region as a session of an engine, and its ONNX model."""
+
+    def __init__(self, model: bytes, session: Session) -> None:
+        self.model = model
+        self._session = session
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        return tuple(self._session(arrays))
+
+
+class OnnxEngine(Backend):
+    """A backend that runs ONNX models in the host's memory.
+
+    It takes the operators that have an ONNX form of the same meaning and that the engine accepts,
+    which it is asked once for each kind of call.
+    """
+
+    _memo: ClassVar[dict[Any, str]]
+
+    def __init__(self, threads: int = 1) -> None:
+        self.threads = threads
+        self.key = f"{self.version()} threads {threads}"
+
+    def __init_subclass__(cls) -> None:
+        cls._memo = {}
+
+    @staticmethod
+    @abstractmethod
+    def version() -> str:
+        """Returns the engine's version."""
+
+    @abstractmethod
+    def session(self, model: bytes) -> Session:
+        """Returns a session of a model. Raises whatever the engine raises."""
+
+    @abstractmethod
+    def accepts(self, model: bytes) -> str:
+        """Returns why the engine does not run a model of one operator; empty if it does."""
+
+    def at_threads(self, threads: int) -> Backend:
+        return type(self)(threads)
+
+    def takes(self, call: Call) -> bool:
+        return not self.why_not(call)
+
+    def why_not(self, call: Call) -> str:
+        key = _kind_of(call)
+        if key not in self._memo:
+            if len(self._memo) >= _PROBED:
+                self._memo.clear()
+            self._memo[key] = self._asked(call)
+        return self._memo[key]
+
+    def _asked(self, call: Call) -> str:
+        reason = can_write(call)
+        if reason is not None:
+            return reason
+        params, args = [], []
+        for number, arg in enumerate(call.args):
+            if isinstance(arg, Constant):
+                args.append(arg)
+            else:
+                params.append(Var(f"x{number}", arg.tensor))
+                args.append(params[-1])
+        try:
+            model = write(Function(params, Call(call.op, args, call.attrs))).model
+        except ClewError as error:
+            return error.message
+        return self.accepts(model.SerializeToString())
+
+    def compile(self, region: Function, target: Target) -> CompiledRegion:
+        return self._region(write(region).model.SerializeToString())
+
+    def _region(self, model: bytes) -> EngineRegion:
+        return EngineRegion(model, self.session(model))
+
+    def to_record(self, region: CompiledRegion) -> bytes | None:
+        assert isinstance(region, EngineRegion)
+        return region.model
+
+    def of_record(self, record: bytes) -> CompiledRegion:
+        return self._region(record)
+
+
+def _kind_of(call: Call) -> Any:
+    """Returns what an engine's answer depends on: not the elements of large constants."""
+    operands = [
+        (a.type, a.data.tobytes() if isinstance(a, Constant) and a.data.size <= _SMALL else b"")
+        for a in call.args
+    ]
+    fixed = tuple(isinstance(a, Constant) for a in call.args)
+    return call.op_name, call.attrs, call.type, tuple(operands), fixed

@@ -1,0 +1,71 @@
+"""OpenVINO as a backend: its CPU plugin runs regions in the host's memory.
+
+Inputs are read where they are, and results are written to arrays of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import openvino
+
+from clew.backends.onnx_engine import Array, OnnxEngine, Session
+
+_DEVICE = "CPU"
+
+
+@cache
+def _core() -> openvino.Core:
+    return openvino.Core()
+
+
+class OpenVino(OnnxEngine):
+    """Runs regions as compiled models of OpenVINO's CPU plugin, in f32 where the graph is in f32,
+    with the program's number of threads.
+    """
+
+    name = "openvino"
+
+    @staticmethod
+    def version() -> str:
+        return str(openvino.__version__)
+
+    def session(self, model: bytes) -> Session:
+        properties: dict[str, Any] = {
+            "NUM_STREAMS": 1,
+            "INFERENCE_NUM_THREADS": self.threads,
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        made = _core().compile_model(_core().read_model(model), _DEVICE, properties)
+        request = made.create_infer_request()
+        ports = [(o.get_shape(), o.get_element_type().to_dtype()) for o in made.outputs]
+        lock = Lock()  # a request runs one call at a time
+
+        def run(arrays: Sequence[Array]) -> list[Array]:
+            results = [np.empty(tuple(shape), dtype) for shape, dtype in ports]
+            with lock:
+                for number, array in enumerate(arrays):
+                    request.set_input_tensor(number, _shared(array))
+                for number, array in enumerate(results):
+                    request.set_output_tensor(number, _shared(array))
+                request.infer()
+            return results
+
+        return run
+
+    def accepts(self, model: bytes) -> str:
+        try:
+            read = _core().read_model(model)
+            supported = _core().query_model(read, _DEVICE)
+        except Exception as error:  # its errors have no common base
+            return str(error).strip().splitlines()[-1]
+        missing = [o for o in read.get_ordered_ops() if o.get_friendly_name() not in supported]
+        return f"its CPU plugin lacks {missing[0].get_type_name()}" if missing else ""
+
+
+def _shared(array: Array) -> openvino.Tensor:
+    return openvino.Tensor(np.ascontiguousarray(array), shared_memory=True)
