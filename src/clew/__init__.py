@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from clew.passes.fusion.mark_fusions import fusion
     from clew.passes.placement.claims import RegionPattern
     from clew.passes.user_pass import graph_pass
-    from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.placement import Placement, place
+    from clew.precision import LayerError, PrecisionReport, precision_report
     from clew.profile.report import Profile
     from clew.quantization import Quantized, quantize
     from clew.runtime.session import Session
@@ -176,6 +176,7 @@ __all__ = [
     "Module",
     "Part",
     "Partition",
+    "Placement",
     "PrecisionReport",
     "Profile",
     "Quantized",
@@ -189,6 +190,7 @@ __all__ = [
     "Verdict",
     "__version__",
     "all_ops",
+    "backend",
     "bisect",
     "check_op",
     "compile",
@@ -207,6 +209,7 @@ __all__ = [
     "load_partition",
     "parse",
     "partition",
+    "place",
     "precision_report",
     "quantize",
     "register_op",

@@ -26,6 +26,7 @@ class CompileOptions:
     kernel, or a glob of names, to recorded steps, one per line; `choices` maps it to schedule rules
     and values of their choices. `sizes` maps the name of a free dimension to its sizes as text, as
     on the command line (`read_size_text`). `tuned` is `auto`, `none` or a file of records.
+    `backends` are names, and `place` is `auto`, or texts `backend=layer,...`.
     """
 
     target: str = "cpu"
@@ -45,10 +46,15 @@ class CompileOptions:
     bounds: str = "check"
     cache: bool = True
     tuned: str = "auto"
+    backends: Sequence[str] = ()
+    place: Sequence[str] = ()
 
     def __str__(self) -> str:
         """The options that differ from their defaults, in words, except threads and the cache."""
-        lists = ("keep_f32", "required", "disabled", "extend", "schedules", "choices", "shapes")
+        lists = (
+            "keep_f32", "required", "disabled", "extend", "schedules", "choices", "shapes",
+            "backends", "place",
+        )  # fmt: skip
         words = [f"opt level {self.opt_level}"]
         words += [self.precision] if self.precision != "f32" else []
         words += [self.target] if self.target != "cpu" else []
@@ -91,7 +97,31 @@ class CompileOptions:
             "bounds": self.bounds,
             "cache": self.cache,
             "tuned": None if self.tuned == "none" else self.tuned,
+            "backends": list(self.backends),
+            "place": read_place(self.place),
         }
+
+
+def read_place(texts: Sequence[str]) -> str | dict[str, list[str]] | None:
+    """Returns where parts of a model run, from texts: `first`, `auto`, or `backend=layer,...`, with
+    several texts for several backends.
+
+    Errors: I357 for other texts.
+    """
+    if not texts or list(texts) in (["first"], ["auto"]):
+        return texts[0] if texts else None
+    found: dict[str, list[str]] = {}
+    for text in texts:
+        backend, equals, layers = text.partition("=")
+        names = [name.strip() for name in layers.split(",") if name.strip()]
+        if not (backend and equals and names):
+            raise InputError(
+                "I357",
+                f"{text!r} does not say which layers run where",
+                hint="write backend=layer,... with layers or globs of them; or first, or auto",
+            )
+        found.setdefault(backend.strip(), []).extend(names)
+    return found
 
 
 def read_schedule(file: Path) -> str:

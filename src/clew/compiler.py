@@ -33,6 +33,7 @@ from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.budgets import Budgets, in_force
 from clew.support.collection import collected_at_the_end
 from clew.support.errors import ClewWarning, InputError
+from clew.support.rooms import room
 from clew.support.size_ranges import GivenSize
 
 PRECISIONS: Final = ("f32", "bf16", "f16", "auto")
@@ -88,7 +89,10 @@ def compile(
     `budgets` limit the resources a file, its compilation and its runs may use (`Budgets.strict()`
     for untrusted files). If the graph depends on values or shapes known only during a run
     (docs/deciding-inputs.md), the model is imported when it is called. `backends` take regions of
-    the graph before the CPU does, in their order (docs/adding-a-backend.md). `tuned` is the file
+    the graph before the CPU does: names, or objects (docs/adding-a-backend.md). `place` says which
+    parts: the first backend takes what it can (`"first"`), or measured costs decide (`"auto"`, as
+    `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a function of a call, a rule
+    of `clew.partitioning`, or a result of `clew.place`. `tuned` is the file
     with the records of `clew.tune`, whose best choices are applied: `auto` is the default file
     (`CLEW_TUNING`) if it exists, None uses no records (docs/tune.md).
 
@@ -99,15 +103,22 @@ def compile(
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 and I176 (`extend`), I307 (`keep_f32`), I310 (`inputs` of a module), I311 (`required` and
     `disabled`), I315 and I316 (`sizes`), I320 (an index among constants), I321 (`bounds`),
-    I350 to I352 (`backends`), I380 to I382 (`tuned`), C070 (a backend that fails to compile a
-    region), U020, U030 and U031 (a fusion that is illegal or does not match), C140 and C141
+    I350 to I358 (`backends`, `place`), I380 to I382 (`tuned`), C070 (a backend that fails to compile
+    a region), U020, U030 and U031 (a fusion that is illegal or does not match), C140 and C141
     (`budgets`), and those of loading.
     """
     machine = target_of(target)
     extend = extensions_of(extend)
     count = thread_count(threads)
+    given: Sequence[Backend | str] = [*backends, *(x for x in extend if isinstance(x, Backend))]
+    if place == "auto":
+        place = room("placement")(
+            model, given, target=machine, threads=count, tuned=tuned, shapes=inputs, links=links,
+            opt_level=opt_level, precision=precision, keep_f32=keep_f32, fuse=fuse,
+            on_progress=on_progress,
+        )  # fmt: skip
     rule = rule_of(place)
-    given = [*backends, *(x for x in extend if isinstance(x, Backend))] or rule.backends
+    given = given or rule.backends
     others = tuple(b.at_threads(count) for b in backends_of(given))
     check_rule(rule, others)
     chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, passes, others, rule)

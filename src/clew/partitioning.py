@@ -52,6 +52,7 @@ __all__ = [
     "rule_of",
 ]
 
+
 def apply(module: Module, passes: Sequence[Pass], **options: Any) -> Module:
     """Returns a module after passes, each verified. `options` are those of `PassManager`."""
     options.setdefault("target", host())

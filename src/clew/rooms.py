@@ -42,6 +42,12 @@ def _model_html() -> Callable[..., Any]:
     return model_html
 
 
+def _placement() -> Callable[..., Any]:
+    from clew.placement.placing import placed_for_compile  # noqa: PLC0415
+
+    return placed_for_compile
+
+
 def _profile() -> Callable[..., Any]:
     from clew.profile.modes import profile  # noqa: PLC0415
 
@@ -79,6 +85,7 @@ give(
         "explore": _explore,
         "kernel_html": _kernel_html,
         "model_html": _model_html,
+        "placement": _placement,
         "profile": _profile,
         "report": _report,
         "saved_regions": _saved_regions,

@@ -12,7 +12,7 @@ import numpy as np
 
 from clew.backends.backend import Backend, CompiledRegion
 from clew.exporters.onnx.writer import can_write, write
-from clew.ir.expr import Call, Constant, Function, Var
+from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.machine.target import Target
 from clew.support.errors import ClewError
 
@@ -82,7 +82,8 @@ class OnnxEngine(Backend):
         reason = can_write(call)
         if reason is not None:
             return reason
-        params, args = [], []
+        params: list[Var] = []
+        args: list[Expr] = []
         for number, arg in enumerate(call.args):
             if isinstance(arg, Constant):
                 args.append(arg)

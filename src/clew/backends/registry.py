@@ -90,9 +90,9 @@ def backend(name: Any, /, **options: Any) -> Any:
     Errors: I350 to I352 for an invalid backend; I353 for the name of one of clew's backends.
     """
     if inspect.isclass(name):
-        kind: type[Backend] = name
-        _register(kind(), kind)
-        return kind
+        made: Any = name
+        _register(made(), made)
+        return made
 
     def decorate(function: Compile) -> Backend:
         found = FunctionBackend(name, function, **options)

@@ -55,6 +55,7 @@ from clew.cli.output import (
     stdout,
 )
 from clew.cli.partition import partition
+from clew.cli.place import place
 from clew.cli.precision import precision_
 from clew.cli.predict import predict
 from clew.cli.profile import profile
@@ -221,6 +222,7 @@ _COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "bisect": bisect,
     "dataset": dataset,
     "predict": predict,
+    "place": place,
     "tune": tune,
     "trace": trace,
     "correlate": correlate,

@@ -148,6 +148,23 @@ class Compiling:
             help="Records of clew tune to apply; auto: those in the default file, if it exists.",
         ),
     ] = "auto"
+    backend: Annotated[
+        list[str],
+        _option(
+            "--backend",
+            metavar="NAME,...",
+            help="Backends that take parts of the model, in order: onnxruntime, openvino, numpy.",
+        ),
+    ] = field(default_factory=list)
+    place: Annotated[
+        list[str],
+        _option(
+            "--place",
+            metavar="first|auto|BACKEND=LAYER,...",
+            help="Who runs what: the first backend that takes it, the fastest by measured costs, "
+            "or layers and globs by backend (repeatable).",
+        ),
+    ] = field(default_factory=list)
     budget: Annotated[list[str], _option("--budget", metavar="NAME=NUMBER", help=BUDGET_HELP)] = (
         field(default_factory=list)
     )
@@ -176,6 +193,8 @@ class Compiling:
             bounds=self.bounds,
             cache=self.cache,
             tuned=self.tuned,
+            backends=listed(self.backend),
+            place=tuple(self.place),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,23 +16,24 @@ from clew.backends.backend import Backend
 from clew.backends.registry import backends_of
 from clew.compiled import CompiledModel
 from clew.compiler import compile, passes_for
+from clew.ir.deferred import DeferredModule
 from clew.ir.module import Module
 from clew.ir.structural import structural_hash
 from clew.machine.target import Target, target_of
 from clew.passes.manager import PassManager
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.passes.placement.rules import Fixed, Key, operator_keys
+from clew.placement.agreement import disagreement
 from clew.placement.book import Book, book_at
 from clew.placement.clock import in_turns
 from clew.placement.costs import CPU, Costs, UnitCost, measured_costs
-from clew.placement.agreement import disagreement
 from clew.placement.report import Placement, Plan, described, parts_of
 from clew.placement.search import Found, solve
 from clew.placement.units import UnitGraph, units_of
 from clew.profile.modes import profile
 from clew.profile.report import Profile
 from clew.runtime.threads import thread_count
-from clew.support.errors import ClewError
+from clew.support.errors import ClewError, InputError
 
 _ROUNDS: Final = 3  # of choosing, measuring and correcting
 _MARGIN: Final = 0.01  # a mix must be this much faster than the best single backend
@@ -42,7 +44,7 @@ _OPTIONS: Final = ("opt_level", "precision", "keep_f32", "fuse")
 
 
 def place(
-    model: Module | frontends.ModelSource,
+    model: Module | DeferredModule | frontends.ModelSource,
     backends: Sequence[Backend | str],
     inputs: Any = None,
     *,
@@ -74,7 +76,13 @@ def place(
     machine = target_of(target)
     count = thread_count(threads)
     chosen = tuple(b.at_threads(count) for b in backends_of(backends))
-    module = model if isinstance(model, Module) else frontends.load(model)
+    module = model if isinstance(model, DeferredModule) else _loaded(model)
+    if not isinstance(module, Module) or not all(map(_is_static, module.main.params)):
+        raise InputError(
+            "I358",
+            "only a model whose sizes are all known can be placed by measured costs",
+            hint="give its sizes with inputs=, or with clew.load(file, inputs={...})",
+        )
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
         raise TypeError(f"place() got an unexpected argument {unknown[0]!r}")
@@ -86,8 +94,22 @@ def place(
         if kept is not None:
             return Placement.of_json(kept)
     found = _Placer(module, asked, book, inputs).placed()
-    book.keep(subject, subject[:12], found.to_json(), found.best.seconds)
+    book.keep(subject, subject[:12], found.to_json(), found.best.seconds or 0.0)
     return found
+
+
+def placed_for_compile(
+    model: Module | DeferredModule | frontends.ModelSource,
+    backends: Sequence[Backend | str],
+    *,
+    shapes: Mapping[str, Sequence[int]] | None,
+    links: str | None,
+    **options: Any,
+) -> Placement:
+    """Returns the placement of a model for `compile(..., place="auto")`; see `place`."""
+    if not isinstance(model, (Module, DeferredModule)):
+        model = frontends.load_or_defer(model, inputs=shapes, links=links)
+    return place(model, backends, **options)
 
 
 @dataclass(frozen=True)
@@ -275,10 +297,22 @@ class _Placer:
     @staticmethod
     def _best(plans: Mapping[str, Plan]) -> Plan:
         """Returns the fastest plan; a mix only if it is clearly faster than all others."""
-        ran = [p for p in plans.values() if p.seconds is not None]
-        single = min((p for p in ran if not p.is_mix), key=lambda p: p.seconds)
-        mixes = [p for p in ran if p.is_mix and p.seconds < (1 - _MARGIN) * single.seconds]
-        return min(mixes, key=lambda p: p.seconds, default=single)
+        single = min((p for p in plans.values() if not p.is_mix), key=_seconds)
+        limit = (1 - _MARGIN) * _seconds(single)
+        mixes = [p for p in plans.values() if p.is_mix and _seconds(p) < limit]
+        return min(mixes, key=_seconds, default=single)
+
+
+def _seconds(plan: Plan) -> float:
+    return math.inf if plan.seconds is None else plan.seconds
+
+
+def _is_static(param: Var) -> bool:
+    return isinstance(param.type, TensorType) and param.type.is_static
+
+
+def _loaded(model: Module | frontends.ModelSource) -> Module:
+    return model if isinstance(model, Module) else frontends.load(model)
 
 
 def _several(outputs: Any) -> Sequence[Any]:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from rich.table import Table
+
 from clew.passes.placement.rules import Fixed, Key, Rule
 from clew.placement.book import keys_as_json, keys_of_json
 from clew.placement.costs import CPU, Costs
@@ -14,6 +16,7 @@ from clew.placement.units import UnitGraph
 from clew.support.errors import InputError
 from clew.support.near import listed
 from clew.support.shown import Shown, counted
+from clew.support.tables import as_text, table
 
 SCHEMA: Final = "clew.placement/1"
 _LAYERS_SHOWN: Final = 3
@@ -44,6 +47,11 @@ class Alternative:
     seconds: float | None
     borders: float = 0.0
     why_not: str = ""
+
+    def __str__(self) -> str:
+        if self.seconds is None:
+            return f"{self.backend}: no, {self.why_not}"
+        return f"{self.backend}: {self.seconds * 1e3:.3f} + {self.borders * 1e3:.3f}"
 
 
 @dataclass(frozen=True)
@@ -95,30 +103,38 @@ class Placement(Shown):
         return f"{self.best.name}, {counted(len(self.regions), 'region')}"
 
     def __str__(self) -> str:
-        return "\n".join([*self._measured(), "", *self._parts()])
+        return "\n\n".join([as_text(self.measured_table()), self.summary, as_text(self.table())])
 
-    def _measured(self) -> list[str]:
-        lines = [f"{'as a whole':<24} {'ms':>9}"]
-        for plan in sorted(self.plans, key=lambda p: p.seconds if p.seconds is not None else 1e9):
-            ms = f"{plan.seconds * 1e3:9.3f}" if plan.seconds is not None else "   failed"
-            mark = "  chosen" if plan.name == self.best.name else ""
-            lines.append(f"{plan.name:<24} {ms}{mark}{'  ' + plan.failure if plan.failure else ''}")
-        search = "exact" if not self.gap else f"within {self.gap:.1%} of the optimum"
-        lines.append(
-            f"{counted(self.units, 'unit')}; the search was {search}; it expected "
+    @property
+    def summary(self) -> str:
+        """The size of the problem, the quality of the search, and the time taken, in a sentence."""
+        search = "exact" if not self.gap else f"at most {self.gap:.1%} above the least cost"
+        return (
+            f"{counted(self.units, 'unit')}; the search was {search} and expected "
             f"{self.expected * 1e3:.3f} ms; placement took {self.took:.1f} s"
         )
-        return lines
 
-    def _parts(self) -> list[str]:
-        lines = [f"{'backend':<12} {'ms':>8} {'borders':>8}  {'elsewhere':<44} layers"]
+    def measured_table(self) -> Table:
+        """Returns a table of the plans measured as a whole, the fastest first."""
+        made = table("as a whole", "ms", "", right=("ms",))
+        for plan in sorted(self.plans, key=lambda p: (p.seconds is None, p.seconds)):
+            ms = "failed" if plan.seconds is None else f"{plan.seconds * 1e3:.3f}"
+            note = "chosen" if plan.name == self.best.name else plan.failure
+            made.add_row(plan.name, ms, note)
+        return made
+
+    def table(self) -> Table:
+        """Returns a table of the regions, with their costs elsewhere: work and borders."""
+        made = table("backend", "ms", "borders", "elsewhere", "layers", right=("ms", "borders"))
         for region in self.regions:
-            others = "; ".join(map(_elsewhere, region.others))
-            lines.append(
-                f"{region.backend:<12} {region.seconds * 1e3:8.3f} {region.borders * 1e3:8.3f}  "
-                f"{others:<44} {listed(region.layers, _LAYERS_SHOWN)}"
+            made.add_row(
+                region.backend,
+                f"{region.seconds * 1e3:.3f}",
+                f"{region.borders * 1e3:.3f}",
+                "\n".join(map(str, region.others)),
+                listed(region.layers, _LAYERS_SHOWN),
             )
-        return lines
+        return made
 
     def to_json(self) -> dict[str, Any]:
         """Returns the placement as JSON values, for `of_json`."""
@@ -164,12 +180,6 @@ def _region(found: Mapping[str, Any]) -> PlacedRegion:
     others = tuple(Alternative(**a) for a in found["others"])
     names = {k: tuple(found[k]) for k in ("layers", "ops")}
     return PlacedRegion(**{**found, **names, "others": others})
-
-
-def _elsewhere(other: Alternative) -> str:
-    if other.seconds is None:
-        return f"{other.backend} cannot"
-    return f"{other.backend} {other.seconds * 1e3:.3f}+{other.borders * 1e3:.3f}"
 
 
 def described(

@@ -104,9 +104,9 @@ def solve(problem: Problem, most: int = MOST_STATES) -> Found:
         best: dict[tuple[str, ...], _State] = {}
         for state in states:
             for name in problem.choices[unit]:
-                held = state.waiting
-                cost = state.cost + problem._step(unit, name, lambda u, h=held: h[places[u]])  # type: ignore[misc]
-                key = tuple([held[p] for p in kept] + ([name] if stays else []))
+                of = dict(zip(waiting, state.waiting, strict=True)).__getitem__
+                cost = state.cost + problem._step(unit, name, of)
+                key = (*[state.waiting[p] for p in kept], *([name] if stays else []))
                 known = best.get(key)
                 if known is None or cost < known.cost:
                     best[key] = _State(cost, key, state, name)

@@ -193,7 +193,8 @@ class _Builder:
                 roots[root] = None
         kept = [r for r in roots if not isinstance(self._members[r][0], (Constant, Tuple))]
         kept = [r for r in kept if self._is_work(self._members[r])]
-        units, numbers = [], {}
+        units: list[Unit] = []
+        numbers: dict[int, int] = {}
         for number, root in enumerate(kept):
             members = sorted(self._members[root], key=lambda n: places[n.id])
             calls = tuple(self._calls(members)) if self._takers.get(root) else ()

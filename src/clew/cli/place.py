@@ -1,0 +1,57 @@
+"""`clew place`: finds by measurement which parts of a model run fastest on which backend."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+import clew
+from clew.cli import options as opt
+from clew.cli.options import Compiling, compiling, refuse_saved
+from clew.cli.output import emit_json, note, progress, stdout
+from clew.support.errors import InputError
+
+_SETTLED = ("target", "threads", "opt_level", "precision", "keep_f32", "fuse", "tuned")
+
+
+@compiling
+def place(
+    model: opt.Model,
+    seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="Time to measure units; then predict.")
+    ] = 20.0,
+    again: Annotated[
+        bool, typer.Option("--again", help="Measure, even if a placement is in the database.")
+    ] = False,
+    json: opt.Json = False,
+    *,
+    how: Compiling,
+) -> None:
+    """Find which parts of a model run fastest on which backend, and keep the result.
+
+    With --place auto, other commands then compile the model so.
+    """
+    refuse_saved(model, "placement compiles the model again and again")
+    from clew.placement import place as search  # noqa: PLC0415 - it imports the compiler
+
+    options = how.options
+    if not options.backends:
+        raise InputError(
+            "I359",
+            "there is no backend besides the CPU",
+            hint="name some with --backend, such as --backend onnxruntime,openvino",
+        )
+    given: dict[str, Any] = {k: options.compiling[k] for k in _SETTLED}
+    with progress(f"reading {model}") as show:
+        module = clew.load(model, **options.loading)
+        found = search(
+            module, options.backends, seconds=seconds, again=again, on_progress=show, **given
+        )
+    if json:
+        emit_json(found.to_json())
+        return
+    stdout().print(found.measured_table())
+    stdout().print()
+    stdout().print(found.table())
+    note(f"{found.summary}{' (from the database)' if found.kept else ''}")
