@@ -103,7 +103,7 @@ def compile(
     Errors: I010 (target), I011 (opt level), I012 (threads), I013 (precision), I020 (pass names),
     I084 and I176 (`extend`), I307 (`keep_f32`), I310 (`inputs` of a module), I311 (`required` and
     `disabled`), I315 and I316 (`sizes`), I320 (an index among constants), I321 (`bounds`),
-    I350 to I358 (`backends`, `place`), I380 to I382 (`tuned`), C070 (a backend that fails to compile
+    I350 to I358 (`backends`, `place`), I380 to I382 (`tuned`), C070 (a backend that cannot compile
     a region), U020, U030 and U031 (a fusion that is illegal or does not match), C140 and C141
     (`budgets`), and those of loading.
     """

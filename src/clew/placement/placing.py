@@ -17,8 +17,10 @@ from clew.backends.registry import backends_of
 from clew.compiled import CompiledModel
 from clew.compiler import compile, passes_for
 from clew.ir.deferred import DeferredModule
+from clew.ir.expr import Var
 from clew.ir.module import Module
 from clew.ir.structural import structural_hash
+from clew.ir.types import TensorType
 from clew.machine.target import Target, target_of
 from clew.passes.manager import PassManager
 from clew.passes.placement.merge_composite import MergeComposite
