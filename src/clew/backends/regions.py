@@ -71,7 +71,7 @@ class Regions:
                 hint="pass it in compile(model, backends=[...])",
                 layer=layers,
             )
-        name = self._names.get(call.id, call.op_name)
+        name = self._names.get(call.id, call.title)
         with locate(layer=layers):
             if self._standby is None:
                 return self._on(backend, function, call, name)
