@@ -16,6 +16,7 @@ from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
     elementwise,
     images,
     indexing,
+    joined,
     logic,
     matmul,
     norm,
