@@ -24,6 +24,7 @@ from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
     quantization,
     reduce,
     scan,
+    signal,
     slicing,
     transform,
     unary,

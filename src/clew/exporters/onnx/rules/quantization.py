@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from clew.exporters.onnx.registry import Writing, writes
 from clew.ir.types import STORAGE, is_integer
 
-_ARITHMETIC = ("f16", "bf16", "f32")
+_ARITHMETIC: Final = ("f16", "bf16", "f32")
+_SHORT: Final = ("i8", "u8", "i16", "u16")
 
 
 def _axis(shape: tuple[int, ...], rank: int) -> int | None:
@@ -44,7 +45,8 @@ def _placed(w: Writing, parameters: list[str], shapes: list[tuple[int, ...]]) ->
         if along < 0:
             parameters[n] = w.reshaped(parameters[n], ()) if shape else parameters[n]
         elif _axis(shape, rank) == along:
-            parameters[n] = w.reshaped(parameters[n], (x[along],))
+            if shape != (x[along],):
+                parameters[n] = w.reshaped(parameters[n], (x[along],))
         else:
             one = w.reshaped(parameters[n], ()) if shape else parameters[n]
             parameters[n] = w.emit("Expand", one, w.integers(x[along]))
@@ -68,7 +70,19 @@ def dequantized(w: Writing, x: str, *, scale: int, first: int) -> str:
     parameters = [w.cast(w.inputs[scale], "f32"), *w.inputs[first:]]
     shapes = [w.shape(n) for n in (scale, *range(first, len(w.inputs)))]
     attrs = _placed(w, parameters, shapes)
+    if len(parameters) == 1 and w.dtype(x) in _SHORT:
+        # ONNX Runtime joins pairs of nodes only if all have zero points.
+        parameters.append(w.constant(np.zeros(_point_shape(w, attrs, shapes)), w.dtype(x)))
     return w.emit("DequantizeLinear", x, *parameters, dtype="f32", **attrs)
+
+
+def _point_shape(
+    w: Writing, placed: dict[str, Any], shapes: list[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Returns the shape of a zero point for a scale."""
+    if "block_size" in placed:
+        return shapes[0]
+    return (w.shape()[placed["axis"]],) if placed else ()
 
 
 def _quantized(
@@ -96,12 +110,7 @@ def quantize(w: Writing) -> str:
     placed = _placed(w, parameters, shapes)
     if not is_integer(dtype):
         placed["saturate"] = attrs.saturate
-    along = placed.get("axis")
-    shape: tuple[int, ...] = ()
-    if "block_size" in placed:
-        shape = shapes[0]
-    elif along is not None:
-        shape = (w.shape()[along],)
+    shape = _point_shape(w, placed, shapes)
     zero_point = parameters[1] if zero else None
     return _quantized(w, w.cast(x, precision), parameters[0], zero_point, dtype, placed, shape)
 
@@ -119,7 +128,7 @@ def _scaled_to_integers(w: Writing, first: int) -> str:
         step = w.constant(np.float32(1))
     parameters = [step, *w.inputs[first:]]
     placed = _placed(w, parameters, [*shapes, *(w.shape(n) for n in range(first, len(w.inputs)))])
-    shape = (w.shape()[placed["axis"]],) if placed else ()
+    shape = _point_shape(w, placed, shapes)
     zero_point = parameters[1] if len(parameters) > 1 else None
     return _quantized(w, x, parameters[0], zero_point, w.attrs.dtype, placed, shape)
 
