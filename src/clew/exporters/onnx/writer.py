@@ -269,7 +269,9 @@ def label_of(span: Span) -> str:
     """Returns the layers of a span in the notation of the text form (`dense:MatMul#0`); of many,
     the first ones.
     """
-    sources = [s for s in span.sources if s.kind in ("layer", "edit")] or list(span.sources)
+    marked = {s.without_output() for s in span.sources if s.output is not None}
+    whole = [s for s in span.sources if s not in marked]
+    sources = [s for s in whole if s.kind in ("layer", "edit")] or whole
     if not sources:
         return ""
     rest = ", …" if len(sources) > _MOST_SOURCES else ""

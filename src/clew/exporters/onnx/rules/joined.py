@@ -7,7 +7,6 @@ from typing import Any, Final
 import numpy as np
 
 from clew.exporters.onnx.joins import Join, Site, called, joins
-from clew.exporters.onnx.registry import Writing
 from clew.exporters.onnx.rules.convolution import conv_of, conv_transpose_of, window_of_conv
 from clew.exporters.onnx.rules.quantization import dequantized
 from clew.ir.expr import Call, Constant, Expr
@@ -62,93 +61,50 @@ def _with_sums(value: Expr, *names: str) -> tuple[Call, Constant | None, tuple[C
     return None
 
 
-def _dtypes_fit(product: Call, result: str) -> bool:
-    """Whether the integers are of 8 bits, and those of the data and the result alike, which ONNX
-    Runtime requires of both quantized operators.
+def _dtypes_fit(product: Call, last: Call) -> bool:
+    """Whether the integers are of 8 bits, those of data and result alike, and the result has one
+    zero point, which ONNX Runtime requires of quantized layers.
     """
     data, weight = (a.tensor.dtype for a in product.args)
     if data not in _BYTES or weight not in _BYTES:
         return False
-    return data == result and (data == "u8" or weight == "i8")
+    one = all(a.tensor.size == 1 for a in last.args[_first_point(last) :])
+    return one and data == last.attrs.dtype and (data == "u8" or weight == "i8")
 
 
-def _one_point(call: Call, first: int) -> bool:
-    """Whether a call's zero point, from argument `first` on, is one number."""
-    return all(a.tensor.size == 1 for a in call.args[first:])
-
-
-def _finished(site: Site, call: Call, quantized: str) -> str:
-    """Returns a quantized result; that of `fake_quantize` in floats."""
-    if call.op_name == "requantize":
-        return quantized
-    return dequantized(site.at(call), quantized, scale=2, first=3)
-
-
-def _steps(w: Writing, value: str, axis: int) -> str:
-    """Returns a scale as a number or a vector along an axis."""
-    one = w.call.args[1].tensor.size == 1
-    return w.reshaped(value, () if one else (w.call.args[1].tensor.concrete[axis],))
-
-
-def _operands(
-    site: Site, call: Call, product: Call, data_point: int, axis: int
-) -> list[str | None]:
-    """Returns the inputs of `QLinearConv` and `QLinearMatMul`, whose steps are those of the sums:
-    data and result have steps of 1.
-    """
-    w, p = site.at(call), site.at(product)
-    zeros = 3 if call.op_name == "fake_quantize" else 2
-    one = w.constant(np.float32(1))
-    data, weight = (a.tensor.dtype for a in product.args)
-    if len(call.args) > zeros:
-        point = w.reshaped(w.inputs[zeros], ())
-    else:
-        point = w.constant(np.asarray(0), call.attrs.dtype)
-    return [
-        p.inputs[0],
-        one,
-        w.constant(np.asarray(data_point), data),
-        p.inputs[1],
-        _steps(w, w.inputs[1], axis),
-        w.constant(np.asarray(0), weight),
-        one,
-        point,
-    ]
+def _first_point(call: Call) -> int:
+    """Returns the position of the zero point among a call's arguments."""
+    return 3 if call.op_name == "fake_quantize" else 2
 
 
 @joins("requantize", "fake_quantize")
 def quantized_conv(call: Call) -> Join | None:
-    """A convolution of bytes, with or without bias, and its requantization: `QLinearConv`."""
+    """A convolution of bytes, with or without bias, and its requantization."""
     found = _with_sums(call.args[0], *_CONVS)
     if found is None:
         return None
     conv, bias, inner = found
     scale = call.args[1]
     fits = isinstance(scale, Constant) and (scale.tensor.size == 1 or _per_channel(scale, conv))
-    if bias is not None:
-        fits = fits and _per_channel(bias, conv)
-    zeros = 3 if call.op_name == "fake_quantize" else 2
-    if not fits or not _dtypes_fit(conv, call.attrs.dtype) or not _one_point(call, zeros):
+    fits = fits and (bias is None or _per_channel(bias, conv))
+    if not fits or not _dtypes_fit(conv, call):
         return None
 
     def write(site: Site) -> str:
-        operands = _operands(site, call, conv, 0, scale.tensor.rank - conv.tensor.rank + 1)
-        w = site.at(conv)
+        layer = _Quantized(site, call, conv)
+        w, channels = layer.product, conv.tensor.concrete[1]
+        operands = [layer.data(0), layer.weight(w.inputs[1], axis=0, count=channels)]
         if bias is not None:
-            operands.append(w.reshaped(site.name(bias), (conv.tensor.concrete[1],)))
-        made = w.emit("QLinearConv", *operands, **window_of_conv(w))
-        return _finished(site, call, made)
+            operands.append(layer.bias(bias, channels))
+        return layer.finished(w.emit("Conv", *operands, **window_of_conv(w)))
 
     return Join(inner, write)
 
 
 @joins("requantize", "fake_quantize")
 def quantized_dense(call: Call) -> Join | None:
-    """A matrix product of bytes and its requantization.
-
-    `QLinearMatMul` takes no bias, but a zero point of the data, whose share of the sums is a
-    constant that is added to them. With another bias it is a `Gemm` of dequantized operands, which
-    engines compute on integers.
+    """A matrix product of bytes and its requantization. A constant that is added to the sums is
+    written as a zero point of the data if it is the share of one, else as the bias of a `Gemm`.
     """
     found = _with_sums(call.args[0], "nn.dense")
     if found is None or found[0].args[0].tensor.rank < 2:
@@ -158,70 +114,82 @@ def quantized_dense(call: Call) -> Join | None:
     fits = isinstance(scale, Constant) and _per_column(scale, columns)
     if bias is not None:
         fits = fits and bias.tensor.size == columns and _per_column(bias, columns)
-    zeros = 3 if call.op_name == "fake_quantize" else 2
-    if not fits or not _dtypes_fit(dense, call.attrs.dtype) or not _one_point(call, zeros):
+    if not fits or not _dtypes_fit(dense, call):
         return None
     point = 0 if bias is None else _data_point(dense, bias)
 
     def write(site: Site) -> str:
-        operands = _operands(site, call, dense, point or 0, scale.tensor.rank - 1)
-        w = site.at(dense)
-        if point is not None:
-            operands[3] = _by_columns(w, dense)
-            return _finished(site, call, w.emit("QLinearMatMul", *operands))
-        assert bias is not None
-        return _finished(site, call, _biased(site, dense, bias, operands, scale.tensor.size != 1))
+        layer = _Quantized(site, call, dense)
+        w, shape = layer.product, dense.args[0].tensor.concrete
+        matrix = w.inputs[1]
+        if dense.attrs.weight_layout == "NK":
+            matrix = w.transposed(matrix, (1, 0))
+        weight = layer.weight(matrix, axis=1, count=columns)
+        if bias is None or point is not None:
+            return layer.finished(w.emit("MatMul", layer.data(point or 0), weight))
+        flat = () if len(shape) == 2 else (-1, shape[-1])
+        made = w.emit("Gemm", layer.data(0, flat), weight, layer.bias(bias, columns))
+        return layer.finished(made, () if len(shape) == 2 else dense.tensor.concrete)
 
     return Join(inner, write)
+
+
+class _Quantized:
+    """A product of integers and its requantization, written as a product of dequantized operands,
+    which engines compute on integers. The weight has the steps of the sums; data and result have
+    steps of 1.
+    """
+
+    def __init__(self, site: Site, call: Call, product: Call) -> None:
+        self.site, self.call = site, call
+        self.last, self.product = site.at(call), site.at(product)
+        self.one = self.last.constant(np.float32(1))
+
+    def data(self, point: int, shape: tuple[int, ...] = ()) -> str:
+        """Returns the data less a zero point, in a shape if one is given."""
+        w = self.product
+        x = w.emit("Reshape", w.inputs[0], w.integers(*shape)) if shape else w.inputs[0]
+        zero = w.constant(np.asarray(point), w.types[0].dtype)
+        return w.emit("DequantizeLinear", x, self.one, zero, dtype="f32")
+
+    def weight(self, name: str, *, axis: int, count: int) -> str:
+        """Returns the weight, whose columns or filters are on an axis."""
+        return self._scaled(name, self.product.types[1].dtype, axis, count)
+
+    def bias(self, value: Constant, count: int) -> str:
+        """Returns what is added to the sums."""
+        vector = self.product.reshaped(self.site.name(value), (count,))
+        return self._scaled(vector, "i32", 0, count)
+
+    def _scaled(self, name: str, dtype: str, axis: int, count: int) -> str:
+        w, scale = self.last, self.call.args[1].tensor
+        shape = () if scale.size == 1 else (count,)
+        step = w.inputs[1] if scale.concrete == shape else w.reshaped(w.inputs[1], shape)
+        zero = w.constant(np.zeros(shape), dtype)
+        along = axis if shape else None
+        return w.emit("DequantizeLinear", name, step, zero, dtype="f32", axis=along)
+
+    def finished(self, result: str, shape: tuple[int, ...] = ()) -> str:
+        """Returns the quantized result, in a shape if one is given; that of `fake_quantize` in
+        floats.
+        """
+        w, first = self.last, _first_point(self.call)
+        if len(w.inputs) > first:
+            zero = w.reshaped(w.inputs[first], ()) if w.types[first].rank else w.inputs[first]
+        else:
+            zero = w.constant(np.asarray(0), self.call.attrs.dtype)
+        made = w.emit("QuantizeLinear", result, self.one, zero)
+        if shape:
+            made = w.emit("Reshape", made, w.integers(*shape))
+        if self.call.op_name == "requantize":
+            return made
+        return dequantized(w, made, scale=2, first=3)
 
 
 def _per_column(value: Expr, columns: int) -> bool:
     """Whether a value is one number, or a vector of the columns of a matrix."""
     shape = value.tensor.concrete
     return value.tensor.size == 1 or shape == (*(1,) * (len(shape) - 1), columns)
-
-
-def _by_columns(w: Writing, dense: Call) -> str:
-    weight = w.inputs[1]
-    return w.transposed(weight, (1, 0)) if dense.attrs.weight_layout == "NK" else weight
-
-
-def _biased(
-    site: Site, dense: Call, bias: Constant, operands: list[str | None], vector: bool
-) -> str:
-    """Returns a quantized product of matrices with a bias in units of its sums."""
-    w = site.at(dense)
-    data, one, zero, _, step, _, _, point = operands
-    shape = dense.args[0].tensor.concrete
-    assert data is not None
-    assert step is not None
-    if len(shape) > 2:
-        data = w.emit("Reshape", data, w.integers(-1, shape[-1]))
-    size = w.shape(1)[0 if dense.attrs.weight_layout == "NK" else 1] if vector else ()
-    result = w.emit(
-        "Gemm",
-        w.emit("DequantizeLinear", data, one, zero, dtype="f32"),
-        w.emit(
-            "DequantizeLinear",
-            _by_columns(w, dense),
-            step,
-            w.constant(np.zeros(size), w.types[1].dtype),
-            dtype="f32",
-            axis=1 if vector else None,
-        ),
-        w.emit(
-            "DequantizeLinear",
-            w.reshaped(site.name(bias), (bias.tensor.concrete[-1],)),
-            step,
-            w.constant(np.zeros(size), "i32"),
-            dtype="f32",
-            axis=0 if vector else None,
-        ),
-    )
-    result = w.emit("QuantizeLinear", result, one, point)
-    return (
-        w.emit("Reshape", result, w.integers(*dense.tensor.concrete)) if len(shape) > 2 else result
-    )
 
 
 def _data_point(dense: Call, bias: Constant) -> int | None:
