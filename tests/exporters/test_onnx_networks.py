@@ -19,7 +19,7 @@ from clew.ir.expr import Function
 from clew.ir.module import Module
 from clew.machine.target import Target, host
 from clew.passes.manager import PassManager
-from clew.passes.placement.assign_backends import AssignBackends
+from clew.passes.placement.merge_composite import MergeComposite
 from clew.pipelines import pipeline
 
 from .onnx_models import run
@@ -37,7 +37,7 @@ class _Nothing(Backend):
 def before_placement(module: Module) -> Module:
     """Returns a module as backends see it."""
     passes = pipeline(backends=[_Nothing()])
-    count = next(n for n, p in enumerate(passes) if isinstance(p, AssignBackends))
+    count = next(n for n, p in enumerate(passes) if isinstance(p, MergeComposite))
     return PassManager(passes[:count], target=host(), trace=False).run(module)
 
 
