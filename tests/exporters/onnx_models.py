@@ -77,6 +77,8 @@ def run(written: WrittenModel, inputs: Mapping[str, Array]) -> list[Array]:
     options = ort.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4
+    # By default, products with weights of a few bits round the data to 8 bits.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     text = written.model.SerializeToString()
     session = ort.InferenceSession(text, options, providers=["CPUExecutionProvider"])
     fed = dict(zip(written.inputs, inputs.values(), strict=True))

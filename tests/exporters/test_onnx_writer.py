@@ -17,6 +17,7 @@ from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.types import TensorType, to_numpy
+from clew.ops.math.dense_codes import pack_codes, panels_of_rows
 from clew.ops.registry import get_op
 from clew.support.errors import UnsupportedError
 from clew.trace.lineage import building
@@ -241,6 +242,45 @@ def test_quantized_layers_of_other_integers_stay_apart() -> None:
         _op("requantize", conv, scale, Constant(np.arange(4, dtype="u1").reshape(4, 1, 1))),
     ):
         assert _kinds(_agrees(Function((data,), Tuple([last]))))[0] == "ConvInteger"
+
+
+def _codes_layer(x: Var, bits: int, parts: int, zeros: bool) -> Call:
+    """Returns a product with a weight of few bits, `[16, 5]`, as MultiplyCodes builds it."""
+    block, width = 16, 8
+    half = 1 << (bits - 1)
+    codes = _RNG.integers(-half, half, (5, 32))
+    scales = _RNG.uniform(0.5, 1.5, (5, 2)).astype("f4")
+    steps = _op("block_steps", x, block=block)
+    rounded = _op("round_blocks", x, steps, block=block, parts=parts)
+    operands: list[Expr] = [
+        Constant(pack_codes(codes, bits, width)),
+        Constant(panels_of_rows(scales, width)),
+    ]
+    if zeros:
+        rows = x.tensor.concrete[0]
+        blocks = _op("reshape", rounded, shape=(rows, parts, 2, block))
+        operands.append(_op("sum", _op("cast", blocks, dtype="i32"), axes=(3,), keepdims=False))
+        points = _RNG.integers(-half, half, (5, 2)).astype("i1")
+        operands.append(Constant(panels_of_rows(points, width)))
+    return _op(
+        "nn.dense_codes", rounded, steps, *operands, bits=bits, block=block, parts=parts, units=5
+    )
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_products_with_weights_of_few_bits(bits: int, zeros: bool) -> None:
+    x = _var("x", 3, 32)
+    first, second = (_codes_layer(x, bits, 2, zeros) for _ in range(2))
+    model = _agrees(Function((x,), Tuple([first, second])), 1e-4)
+    assert _kinds(model) == ["DequantizeLinear", "MatMul"] * 2
+
+
+def test_rounded_data_that_others_read_are_written() -> None:
+    x = _var("x", 3, 32)
+    layer = _codes_layer(x, 4, 2, False)
+    model = _agrees(Function((x,), Tuple([layer, layer.args[0]])), 1e-4)
+    assert "Round" in _kinds(model)
 
 
 # --- refusals ---------------------------------------------------------------------------------

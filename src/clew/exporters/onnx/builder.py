@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 
 from clew.frontends.onnx.file.tensors import number_of
-from clew.ir.types import from_numpy
+from clew.ir.types import from_numpy, to_numpy
 
 Array: TypeAlias = "NDArray[Any] | np.generic"
 
@@ -82,17 +82,23 @@ class GraphBuilder:
         return name
 
     def derived(
-        self, name: str, how: str, change: Callable[[NDArray[Any]], NDArray[Any]]
+        self,
+        name: str,
+        how: str,
+        change: Callable[[NDArray[Any]], NDArray[Any]],
+        dtype: str = "",
     ) -> str | None:
-        """Returns a constant that is computed from another one; None if a value is no constant.
-        `how` identifies the computation.
+        """Returns a constant that is computed from another one, in a dtype if one is given; None if
+        a value is no constant. `how` identifies the computation.
         """
         data = self._constants.get(name)
         if data is None:
             return None
         found = self._derived.get((name, how))
         if found is None:
-            found = self.lazy_constant(name, self.dtypes[name], lambda: change(data()))
+            wanted = dtype or self.dtypes[name]
+            numbers = to_numpy(wanted)
+            found = self.lazy_constant(name, wanted, lambda: change(data()).astype(numbers))
             self._derived[name, how] = found
         return found
 
@@ -125,6 +131,16 @@ class GraphBuilder:
             helper.make_node(op, [name or "" for name in inputs], names, name=name, **made)
         )
         return names
+
+    def prune(self, results: Sequence[str]) -> None:
+        """Drops the nodes whose results nothing reads."""
+        read = set(results)
+        kept = []
+        for node in reversed(self.nodes):
+            if read.intersection(node.output):
+                kept.append(node)
+                read.update(node.input)
+        self.nodes = kept[::-1]
 
     def is_result(self, name: str) -> bool:
         """Whether a value is the result of a node."""

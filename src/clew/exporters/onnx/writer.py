@@ -77,6 +77,7 @@ def write(function: Function, *, name: str = "clew") -> WrittenModel:
     told = function.attrs.get("outputs", ())
     wanted = told if len(told) == len(results) else [f"result{n}" for n in range(len(results))]
     outputs = _outputs(builder, results, wanted)
+    builder.prune(outputs)
     held = builder.constant_bytes(outputs)
     if held > _MOST_BYTES:
         raise UnsupportedError(
