@@ -244,6 +244,43 @@ def test_quantized_layers_of_other_integers_stay_apart() -> None:
         assert _kinds(_agrees(Function((data,), Tuple([last]))))[0] == "ConvInteger"
 
 
+def _in_own_range(x: Var, levels: float = 255.0) -> tuple[Call, Call, Call]:
+    """Returns a tensor quantized in its own range, the scale and the zero point."""
+    none, axes = Constant(np.float32(0)), (0, 1)
+    high = _op("maximum", _op("max", x, axes=axes, keepdims=False), none)
+    low = _op("minimum", _op("min", x, axes=axes, keepdims=False), none)
+    scale = _op("divide", _op("subtract", high, low), Constant(np.float32(levels)))
+    offset = _op("subtract", none, _op("divide", low, scale))
+    point = _op("cast", _op("round", _op("clip", offset, min=0.0, max=255.0)), dtype="u8")
+    return _op("quantize", x, scale, point), scale, point
+
+
+@pytest.mark.parametrize("layout", ["NK", "KN"])
+def test_tensors_in_their_own_range(layout: str) -> None:
+    x = _var("x", 5, 8)
+    matrix = _RNG.integers(-9, 9, (8, 3)).astype("i1")
+    weight = Constant(matrix if layout == "KN" else np.ascontiguousarray(matrix.T))
+    quantized, scale, point = _in_own_range(x)
+    dense = _op("nn.dense", quantized, weight, weight_layout=layout)
+    sums = Constant(matrix.sum(0, dtype="i4").astype("i4"))
+    share = _op("multiply", _op("cast", point, dtype="i32"), sums)
+    total = _op("cast", _op("subtract", dense, share), dtype="f32")
+    result = _op("multiply", total, scale)
+    model = _agrees(Function((x,), Tuple([result, scale])))
+    kinds = _kinds(model)
+    assert kinds[:4] == ["DynamicQuantizeLinear", "MatMulInteger", "Cast", "Mul"]
+    other = Constant((matrix.sum(0, dtype="i4") + 1).astype("i4"))
+    share = _op("multiply", _op("cast", point, dtype="i32"), other)
+    model = _agrees(Function((x,), Tuple([_op("subtract", dense, share)])))
+    assert "Sub" in _kinds(model)
+
+
+def test_tensors_in_other_ranges() -> None:
+    x = _var("x", 5, 8)
+    quantized, _, _ = _in_own_range(x, levels=127.0)
+    assert "DynamicQuantizeLinear" not in _kinds(_agrees(Function((x,), Tuple([quantized]))))
+
+
 def _codes_layer(x: Var, bits: int, parts: int, zeros: bool) -> Call:
     """Returns a product with a weight of few bits, `[16, 5]`, as MultiplyCodes builds it."""
     block, width = 16, 8

@@ -14,6 +14,7 @@ from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
     codes,
     convolution,
     create,
+    dynamic,
     elementwise,
     images,
     indexing,
