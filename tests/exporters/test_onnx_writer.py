@@ -98,7 +98,25 @@ def test_a_label_of_many_layers_names_the_first_ones() -> None:
         call = _op("negative", _var("x", 3))
     (name,) = write(Function(call.args, call)).calls
     assert name.startswith("layer0:Add, layer1:Add")
-    assert name.endswith("layer7:Add, …")
+    assert name.endswith("layer3:Add, …")
+
+
+def test_names_of_engines_lead_to_nodes() -> None:
+    x = _var("x", 3)
+    value: Expr = x
+    for n in (1, 10, 1):
+        with building(Span([Source(f"n{n}", "Neg", "t")])):
+            value = _op("negative", value)
+    written = write(Function((x,), value))
+    assert sorted(written.calls) == ["n10:Neg", "n1:Neg", "n1:Neg [2]"]
+    assert written.nodes_in("n1:Neg_nchwc") == ("n1:Neg",)
+    assert written.nodes_in("n1:Neg [2]_token_3") == ("n1:Neg [2]",)
+    assert written.nodes_in("n10:Neg,n1:Neg [2],n1:Neg/Fused") == (
+        "n10:Neg", "n1:Neg [2]", "n1:Neg",
+    )  # fmt: skip
+    assert written.nodes_in("ReorderOutput") == ()
+    assert written.nodes_in("an1:Neg, n1:Neg [4]") == ()
+    assert write(Function((x,), Tuple([x]))).nodes_in("x") == ()
 
 
 def test_equal_names_of_parameters_and_layers_stay_apart() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from onnx import ModelProto, ValueInfoProto, helper
@@ -29,7 +31,7 @@ from clew.support.errors import UnsupportedError
 from clew.trace.span import Span
 
 _IR_VERSION: Final = 10
-_MOST_SOURCES: Final = 8
+_MOST_SOURCES: Final = 4
 # Protocol buffers hold less than 2 GiB; the rest is for nodes.
 _MOST_BYTES: Final = (1 << 31) - (64 << 20)
 
@@ -49,6 +51,20 @@ class WrittenModel:
         """Returns the user's layers that a node serves; none for one without calls."""
         calls = self.calls.get(node, ())
         return tuple(dict.fromkeys(layer for call in calls for layer in call.layers))
+
+    def nodes_in(self, name: str) -> tuple[str, ...]:
+        """Returns the nodes that an engine's name for its own node mentions, in order. Engines
+        append to the names of nodes (`conv:Conv#0_nchwc`), and list those of joined ones.
+        """
+        return tuple(dict.fromkeys(self._mentioned.findall(name)))
+
+    @cached_property
+    def _mentioned(self) -> re.Pattern[str]:
+        names = sorted(self.calls, key=len, reverse=True)
+        if not names:
+            return re.compile("(?!)")
+        longest = "|".join(map(re.escape, names))
+        return re.compile(rf"(?<![\w.])(?:{longest})(?!\d| \[\d)")
 
 
 def to_onnx(function: Function, *, name: str = "clew") -> ModelProto:
