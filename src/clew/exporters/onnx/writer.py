@@ -255,7 +255,9 @@ def _need_static(what: str, type_: Type) -> None:
 
 
 def _constant(builder: GraphBuilder, node: Constant) -> str:
-    return builder.lazy_constant(node.name or "constant", node.tensor.dtype, lambda: node.data)
+    type_ = node.tensor
+    name = node.name or "constant"
+    return builder.lazy_constant(name, type_.dtype, type_.size_bytes, lambda: node.data)
 
 
 def _outputs(
