@@ -366,6 +366,31 @@ def test_a_refused_call_is_an_error_with_its_layer() -> None:
     assert (caught.value.code, caught.value.layer) == ("U070", "scan")
 
 
+def test_scales_of_images_that_round_either_way() -> None:
+    x = _var("x", 1, 1, 10, 10)
+    sizes: dict[str, Any] = {"shape": (1, 1, 6, 20), "scales": (1.0, 1.0, 0.7, 2.0)}
+    assert can_write(_op("resize", x, **sizes)) == (
+        "scales of (1.0, 1.0, 0.7, 2.0) may not give (1, 1, 6, 20)"
+    )
+    exact = _op("resize", x, shape=(1, 1, 5, 20), scales=(1.0, 1.0, 0.5, 2.0), mode="linear")
+    _agrees(Function((x,), Tuple([exact])))
+
+
+def test_quantized_floats_with_parameters_along_several_axes() -> None:
+    x = _var("x", 3, 4)
+    rows, columns = (_RNG.uniform(9, 11, shape).astype("f4") for shape in ((3, 1), (4,)))
+    points = Constant(np.arange(3, dtype="u1").reshape(3, 1))
+    for scale, kind in ((rows, "QuantizeLinear"), (columns, "Mul")):
+        call = _op("requantize", x, Constant(scale), points)
+        assert kind in _kinds(_agrees(Function((x,), Tuple([call]))))
+
+
+def test_tuples_in_tuples_are_refused() -> None:
+    x = _var("x", 3)
+    with pytest.raises(UnsupportedError, match="U070"):
+        to_onnx(Function((x,), Tuple([Tuple([x]), x])))
+
+
 def test_functions_that_are_not_composite_are_refused() -> None:
     p, x = _var("p", 3), _var("x", 3)
     kernel = Function((p,), _op("negative", p), {"primitive": True})

@@ -171,7 +171,7 @@ def _written(
     match node:
         case Constant():
             return (_constant(builder, node),)
-        case Tuple():
+        case Tuple() if all(isinstance(f.type, TensorType) for f in node.fields):
             return tuple(one for field in node.fields for one in values[field.id])
         case TupleGetItem():
             return (values[node.value.id][node.index],)
