@@ -385,6 +385,14 @@ def test_quantized_floats_with_parameters_along_several_axes() -> None:
         assert kind in _kinds(_agrees(Function((x,), Tuple([call]))))
 
 
+def test_values_that_are_no_numbers_are_refused() -> None:
+    x = _var("x", 3)
+    for body in (Tuple([x, Constant(np.array([1j], "c8"))]), Tuple([_var("t", 2, dtype="str")])):
+        params = [x, *(f for f in body.fields if isinstance(f, Var) and f is not x)]
+        with pytest.raises(UnsupportedError, match="has no ONNX form"):
+            to_onnx(Function(params, body))
+
+
 def test_tuples_in_tuples_are_refused() -> None:
     x = _var("x", 3)
     with pytest.raises(UnsupportedError, match="U070"):

@@ -24,7 +24,7 @@ from clew.ir.expr import (
     Var,
 )
 from clew.ir.syntax import span_text
-from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.types import HOST_DTYPES, TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.support.errors import UnsupportedError
@@ -170,6 +170,7 @@ def _written(
     """Returns the names of a node's values."""
     match node:
         case Constant():
+            _need_static("a constant", node.type)
             return (_constant(builder, node),)
         case Tuple() if all(isinstance(f.type, TensorType) for f in node.fields):
             return tuple(one for field in node.fields for one in values[field.id])
@@ -250,7 +251,8 @@ def _tensors(type_: Type) -> list[TensorType]:
 
 
 def _need_static(what: str, type_: Type) -> None:
-    if not isinstance(type_, TensorType) or not type_.is_static:
+    static = isinstance(type_, TensorType) and type_.is_static
+    if not isinstance(type_, TensorType) or not static or type_.dtype in HOST_DTYPES:
         raise UnsupportedError("U070", f"{what} of type {type_} has no ONNX form")
 
 
