@@ -16,11 +16,13 @@ from clew.backends.backend import Backend, CompiledRegion
 from clew.exporters.onnx import write
 from clew.frontends.onnx import load
 from clew.ir.expr import Function
+from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.machine.target import Target, host
 from clew.passes.manager import PassManager
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.pipelines import pipeline
+from random_graphs import Graph, close
 
 from .onnx_models import run
 
@@ -85,3 +87,18 @@ def _alike(found: Sequence[np.ndarray], expected: Sequence[np.ndarray], integers
             assert apart.mean() <= 0.02 * most
         else:
             assert apart.max() <= 1e-4 * most
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_random_graphs(seed: int) -> None:
+    graph = Graph(seed)
+    for _ in range(10):
+        graph.grow()
+    module = graph.module()
+    expected = interpret(module, graph.arrays)
+    for stage in (module, before_placement(module)):
+        written = write(stage.main)
+        fed = dict(zip(written.inputs, graph.arrays.values(), strict=True))
+        for found in (run(written, fed), interpret(load(written.model), fed).values()):
+            for a, b in zip(found, expected.values(), strict=True):
+                close(a, b)
