@@ -9,7 +9,7 @@ import numpy as np
 
 from clew.backends.torch.region import TorchRegion
 from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
-from clew.ir.types import TupleType, is_float, from_numpy
+from clew.ir.types import TupleType, from_numpy, is_float
 from clew.ops.registry import Op, Sample
 from clew.ops.sample_checks import arrays_of, fields
 

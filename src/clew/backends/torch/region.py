@@ -124,7 +124,7 @@ class TorchRegion:
                     for slot, tensor in zip(one.results, found, strict=True):
                         values[slot] = tensor
                 else:
-                    values[one.results[0]] = found  # type: ignore[assignment]
+                    values[one.results[0]] = found
                 for slot in one.dead:
                     values[slot] = None
             results = [values[n] for n in self._results]

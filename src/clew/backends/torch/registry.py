@@ -25,7 +25,7 @@ from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
 from clew.ir.types import TensorType, TupleType, is_float
 from clew.ops.registry import Op
 
-Step: TypeAlias = Callable[..., "torch.Tensor | tuple[torch.Tensor, ...]"]
+Step: TypeAlias = Callable[..., Any]
 """Runs a call: from the tensors of its arguments to its result, or a tuple of its results."""
 Rule: TypeAlias = "Callable[[Building], Step]"
 
@@ -136,7 +136,7 @@ class Building:
             for n, t in enumerate(self.types)
         ]
         dtype = self.dtype
-        return lambda *xs: step(*(f(x) for f, x in zip(each, xs, strict=True))).to(dtype)  # type: ignore[union-attr]
+        return lambda *xs: step(*(f(x) for f, x in zip(each, xs, strict=True))).to(dtype)
 
 
 def _same(x: torch.Tensor) -> torch.Tensor:

@@ -66,9 +66,7 @@ def conv_transpose(b: Building) -> Step:
     function = _TRANSPOSED[axes]
     limits = [max(s, d) for s, d in zip(strides, dilation, strict=True)]
     if low == high and min(low) >= 0 and all(e < m for e, m in zip(extra, limits, strict=True)):
-        return b.widened(
-            lambda x, w: function(x, w, None, strides, low, extra, groups, dilation)
-        )
+        return b.widened(lambda x, w: function(x, w, None, strides, low, extra, groups, dilation))
     ends = [e - p for e, p in zip(extra, high, strict=True)]
     around = torch_pads([-p for p in low], ends)
 

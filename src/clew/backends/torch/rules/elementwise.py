@@ -24,6 +24,10 @@ _DIRECT: Final = {
     "greater": torch.gt,
     "greater_equal": torch.ge,
 }
+_DIV: Final[Step] = torch.div
+_FMOD: Final[Step] = torch.fmod
+_REMAINDER: Final[Step] = torch.remainder
+_POW: Final[Step] = torch.pow
 # The largest exponent whose integer power clew computes as it is.
 _MOST_EXPONENT: Final = 63
 
@@ -49,7 +53,7 @@ def divide(b: Building) -> Step:
     also of the least integer.
     """
     if is_float(b.type.dtype):
-        return torch.div
+        return _DIV
 
     def plain(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return torch.div(x, y, rounding_mode="trunc")
@@ -65,7 +69,7 @@ def divide(b: Building) -> Step:
 def mod(b: Building) -> Step:
     """`fmod`; the remainder of integers by 0 and -1 is 0."""
     if is_float(b.type.dtype) or _is_safe(b):
-        return torch.fmod
+        return _FMOD
     return lambda x, y: torch.fmod(x, torch.where(_trapping(y), 1, y))
 
 
@@ -73,7 +77,7 @@ def mod(b: Building) -> Step:
 def floor_mod(b: Building) -> Step:
     """`remainder`; that of integers by 0 and -1 is 0."""
     if is_float(b.type.dtype) or _is_safe(b):
-        return torch.remainder
+        return _REMAINDER
     return lambda x, y: torch.remainder(x, torch.where(_trapping(y), 1, y))
 
 
@@ -81,8 +85,8 @@ def floor_mod(b: Building) -> Step:
 def power(b: Building) -> Step:
     """`pow`. Integer powers wrap as clew's do for known exponents that are not large."""
     if is_float(b.type.dtype):
-        return torch.pow
+        return _POW
     known = b.known(1)
     if known is None or known.max(initial=0) > _MOST_EXPONENT:
         b.refuse(f"exponents of integers may be larger than {_MOST_EXPONENT}")
-    return torch.pow
+    return _POW

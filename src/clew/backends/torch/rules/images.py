@@ -40,9 +40,7 @@ def resize(b: Building) -> Step:
     axes = len(shape) - 2
     mode = _MODES.get((attrs.mode, axes))
     plain = attrs.coordinates in ("half_pixel", "align_corners") and not attrs.scales
-    usual = attrs.mode == "linear" or (
-        attrs.cubic_a == _TORCH_CUBIC and not attrs.exclude_outside
-    )
+    usual = attrs.mode == "linear" or (attrs.cubic_a == _TORCH_CUBIC and not attrs.exclude_outside)
     inner = all(n >= 2 for n in changed)
     if mode and plain and usual and inner and not attrs.antialias:
         size, aligned = wanted[2:], attrs.coordinates == "align_corners"

@@ -28,7 +28,7 @@ def _places(b: Building, name: str, n: int, axis: int) -> Callable[[torch.Tensor
     known = b.known(n)
     if known is None or not -size <= int(known.min()) <= int(known.max()) < size:
         return counted
-    return b.argument(n, counted)  # type: ignore[return-value]
+    return b.argument(n, counted)
 
 
 @builds("gather")
@@ -58,7 +58,9 @@ def _flat(b: Building, name: str, shared: int) -> Callable[[torch.Tensor], torch
         array = array_of(indices)
         flat = torch.zeros(index[:-1], dtype=torch.int64)
         for n in range(shared):
-            along = torch.arange(index[n]).reshape([-1 if k == n else 1 for k in range(len(index) - 1)])
+            along = torch.arange(index[n]).reshape(
+                [-1 if k == n else 1 for k in range(len(index) - 1)]
+            )
             flat = flat * sizes[n] + along
         for k in range(depth):
             size = sizes[shared + k]

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional
 
 from clew.backends.torch.registry import Building, Step, builds
-from clew.ir.types import integer_limits, is_integer
+from clew.ir.types import integer_limits, is_float, is_integer
 
 _EXACT: Final = ((torch.float32, 2**24), (torch.float64, 2**53))
 """Dtypes with the largest number up to which they hold all integers."""
@@ -24,8 +24,10 @@ def products(b: Building, function: Callable[..., torch.Tensor], depth: int) -> 
     floats only. Narrow floats are multiplied in f32.
     """
     left, right = b.types[0].dtype, b.types[1].dtype
-    if not is_integer(left):
+    if is_float(left):
         return b.widened(function)
+    if not is_integer(left):
+        b.refuse(f"torch has no products of {left}")
     if left in ("i32", "i64"):
         b.refuse(f"torch has no fast products of {left}")
     bound = depth * _magnitude(b, 0, left) * _magnitude(b, 1, right)

@@ -29,7 +29,9 @@ def layer_norm(b: Building) -> Step:
     """
     shape, epsilon = b.shape()[b.attrs.axis % b.types[0].rank :], b.attrs.epsilon
     if all(b.shape(n) == shape for n in range(1, len(b.types))):
-        return b.widened(lambda x, *p: functional.layer_norm(x, shape, *p, eps=epsilon))
+        return b.widened(
+            lambda x, gamma, beta=None: functional.layer_norm(x, shape, gamma, beta, epsilon)
+        )
 
     def step(x: torch.Tensor, gamma: torch.Tensor, *beta: torch.Tensor) -> torch.Tensor:
         scaled = functional.layer_norm(x, shape, eps=epsilon) * gamma
@@ -92,6 +94,4 @@ def l2_normalize(b: Building) -> Step:
     axes, epsilon = b.attrs.axes, b.attrs.epsilon
     if not axes:
         return b.widened(lambda x: x / torch.clamp(x.abs(), epsilon))
-    return b.widened(
-        lambda x: x / torch.clamp((x * x).sum(axes, keepdim=True).sqrt(), epsilon)
-    )
+    return b.widened(lambda x: x / torch.clamp((x * x).sum(axes, keepdim=True).sqrt(), epsilon))

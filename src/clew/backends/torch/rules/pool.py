@@ -82,9 +82,7 @@ def _sums(w: _Windows, x: torch.Tensor) -> torch.Tensor:
     """Returns the sums of the windows of a padded input."""
     kernel, strides = tuple(w.kernel), tuple(w.strides)
     if w.axes == 1:
-        flat = functional.avg_pool2d(
-            x[:, :, None], (1, *kernel), (1, *strides), divisor_override=1
-        )
+        flat = functional.avg_pool2d(x[:, :, None], (1, *kernel), (1, *strides), divisor_override=1)
         return flat[:, :, 0]
     pool: Any = functional.avg_pool2d if w.axes == 2 else functional.avg_pool3d
     found: torch.Tensor = pool(x, kernel, strides, divisor_override=1)

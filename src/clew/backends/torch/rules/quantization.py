@@ -21,13 +21,13 @@ def _spread(b: Building, n: int, dtype: torch.dtype) -> _Change:
     """
     block = b.attrs.get("block", 0)
     if not block or not b.types[n].rank:
-        return b.converted(n, dtype)  # type: ignore[return-value]
+        return b.converted(n, dtype)
     axis, size = b.attrs.axis % b.types[0].rank, b.shape()[b.attrs.axis]
 
     def spread(p: torch.Tensor) -> torch.Tensor:
         return p.to(dtype).repeat_interleave(block, axis).narrow(axis, 0, size)
 
-    return b.argument(n, spread)  # type: ignore[return-value]
+    return b.argument(n, spread)
 
 
 def _point(b: Building, n: int, dtype: torch.dtype) -> Callable[..., torch.Tensor | None]:

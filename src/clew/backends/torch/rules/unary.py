@@ -56,18 +56,18 @@ for _name, _function in _DIRECT.items():
 @builds("isinf")
 def isinf(b: Building) -> Step:
     """`isinf`, `isposinf` or `isneginf`."""
-    if b.attrs.positive and b.attrs.negative:
-        return torch.isinf
-    if b.attrs.positive:
-        return torch.isposinf
-    return torch.isneginf if b.attrs.negative else lambda x: torch.zeros_like(x, dtype=torch.bool)
+    signs = (b.attrs.positive, b.attrs.negative)
+    if not any(signs):
+        return lambda x: torch.zeros_like(x, dtype=torch.bool)
+    found: Step = torch.isinf if all(signs) else torch.isposinf if signs[0] else torch.isneginf
+    return found
 
 
 @builds("sign")
 def sign(b: Building) -> Step:
     """`sign`, except for NaN, which stays NaN."""
     if not is_float(b.type.dtype):
-        return torch.sign
+        return lambda x: torch.sign(x)
     return lambda x: torch.where(torch.isnan(x), x, torch.sign(x))
 
 
