@@ -65,6 +65,7 @@ def compile(
     budgets: Budgets | None = None,
     backends: Sequence[Backend | str] = (),
     place: Any = None,
+    fallback: bool = False,
     tuned: str | Path | None = "auto",
 ) -> CompiledModel:
     """Returns the model compiled for a target.
@@ -92,7 +93,9 @@ def compile(
     the graph before the CPU does: names, or objects (docs/adding-a-backend.md). `place` says which
     parts: the first backend takes what it can (`"first"`), or measured costs decide (`"auto"`, as
     `clew.place`), or layers by backend (`{"onnxruntime": ["conv*"]}`), a function of a call, a rule
-    of `clew.partitioning`, or a result of `clew.place`. `tuned` is the file
+    of `clew.partitioning`, or a result of `clew.place`. With `fallback`, a region that its backend
+    fails to compile or to run goes to the next one that takes it, or to the CPU, with a warning.
+    `tuned` is the file
     with the records of `clew.tune`, whose best choices are applied: `auto` is the default file
     (`CLEW_TUNING`) if it exists, None uses no records (docs/tune.md).
 
@@ -161,6 +164,7 @@ def compile(
         on_progress=on_progress or (lambda text: None),
         budgets=budgets,
         backends=others,
+        fallback=fallback,
         sizes=ranges,
         specialize=specialize,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -406,7 +408,8 @@ def error_of(backend: Any, **options: Any) -> ClewError:
 @pytest.mark.parametrize(
     ("backend", "code", "says"),
     [
-        ("npu", "I350", "str is not a backend"),
+        (3, "I350", "int is not a backend"),
+        ("npu", "I353", "no backend is called npu"),
         (Npu, "I350", "Npu is not a backend"),
         (Npu(name="cpu"), "I352", "'cpu' is reserved"),
         (Npu(name="host"), "I352", "'host' is reserved"),
@@ -440,7 +443,9 @@ def test_names_tell_backends_and_memories_apart() -> None:
 
 
 class Broken(Npu):
-    """Fails, or returns what it should not."""
+    """Fails, hangs, or returns what it should not."""
+
+    limit_s = 0.2
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -449,6 +454,8 @@ class Broken(Npu):
     def compile(self, region: Function, target: Any) -> Any:
         if self.how == "compile":
             raise RuntimeError("no kernel fits")
+        if self.how == "slow compile":
+            time.sleep(5)
         if self.how == "nothing":
             return None
         made = super().compile(region, target)
@@ -456,6 +463,8 @@ class Broken(Npu):
         def run(*tiles: Any) -> Any:
             if self.how == "run":
                 raise RuntimeError("the device is gone")
+            if self.how == "slow run":
+                time.sleep(5)
             results = made(*tiles)
             if self.how == "count":
                 return (*results, results[0])
@@ -479,6 +488,8 @@ class Broken(Npu):
         ("count", "I360", "returned 2 results from matmul_relu_add, expected 1"),
         ("shape", "I360", "float32[8, 4] as result 0"),
         ("silent", "I362", "float64[4, 8] for a buffer of float32[4, 8]"),
+        ("slow compile", "C074", "has not compiled a region after 0.2 s"),
+        ("slow run", "I363", "has not returned from matmul_relu_add after 0.2 s"),
     ],
 )
 def test_what_a_backend_gets_wrong_is_told(how: str, code: str, says: str) -> None:
@@ -487,9 +498,44 @@ def test_what_a_backend_gets_wrong_is_told(how: str, code: str, says: str) -> No
     assert says in error.message
     if how != "silent":
         assert error.layer == "fc, act, sum"
-    if code == "C070":
+    if code in ("C070", "C074"):
         assert error.stage == "compile on npu"
         assert error.hint
+
+
+@pytest.mark.parametrize(
+    "how", ["compile", "nothing", "slow compile", "run", "count", "shape", "slow run"]
+)
+def test_with_a_fallback_a_region_that_fails_runs_on_the_cpu(how: str) -> None:
+    """It is told once, and the results are those of the CPU in all later calls, too."""
+    rng = np.random.default_rng(3)
+    module = parse_module(LAYERS)
+    plain = clew.compile(module, cache=False)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        compiled = clew.compile(module, backends=[Broken(how)], fallback=True, cache=False)
+        for _ in range(3):
+            x, w = rng.standard_normal((4, 8), "f4"), rng.standard_normal((8, 8), "f4")
+            for found, expected in zip(compiled(x, w), plain(x, w), strict=True):
+                close(found, expected)
+    messages = [w.message for w in told]
+    assert {m.code for m in messages if isinstance(m, ClewWarning)} == {"I313"}
+    early = "compile" in how or how == "nothing"
+    assert {r.backend for r in compiled.regions} == {"cpu" if early else "npu"}
+    assert len(messages) == 2  # once for each region
+    remarks = [r.text for r in compiled.build.stages[-1].remarks]
+    assert any("runs on cpu" in text for text in remarks) is early
+    assert compiled.trace.check() == []
+
+
+def test_with_a_fallback_a_region_goes_to_the_next_backend_that_takes_it() -> None:
+    broken, sound = Broken("compile"), Npu(name="sound")
+    broken.name = "broken"
+    module = parse_module(LAYERS)
+    with pytest.warns(ClewWarning, match=r"\(fc, act, sum\) runs on sound: .*no kernel fits"):
+        compiled = clew.compile(module, backends=[broken, sound], fallback=True, cache=False)
+    assert {r.backend for r in compiled.regions} == {"sound"}
+    assert sound.compiled == len(compiled.regions)
 
 
 def test_a_region_without_its_backend_is_refused() -> None:

@@ -70,7 +70,7 @@ def test_a_lie_inside_a_kernel_is_caught() -> None:
 def test_a_false_argument_of_an_unchanged_kernel_is_caught() -> None:
     class Swap(Rewriter):
         def rewrite_call(self, old: Call, new: Call) -> Call:
-            if old.op_name != "k":
+            if old.title != "k":
                 return new
             return new.with_args(list(reversed(new.args)))
 

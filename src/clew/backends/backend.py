@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from clew.ir.expr import Call, Function
 from clew.machine.target import Target
@@ -17,6 +17,8 @@ from clew.support.errors import InputError
 CompiledRegion: TypeAlias = Callable[..., Any]
 """A function that runs a region. It takes one buffer per parameter and returns one per result (a
 tuple or list if there are several). All buffers are in the backend's memory space."""
+
+Watched: TypeAlias = Literal["first", "always", "never"]
 
 _TAKEN: Final = ("cpu", "host")
 _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
@@ -39,6 +41,11 @@ class Backend(ABC):
     key: str = ""
     memory: MemorySpace = HOST
     patterns: Sequence[RegionPattern] = ()
+    limit_s: float = 120.0
+    """The seconds after which `compile`, or a call of a region, counts as hung."""
+    watch: Watched = "first"
+    """Which calls of a region are watched for hanging: the first, all (`always`), or none. A
+    watched call runs in a thread of its own, which takes some tens of microseconds."""
 
     def takes(self, call: Call) -> bool:
         """Whether the backend can run a call of an operator. Its shapes are known."""

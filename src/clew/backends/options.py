@@ -33,6 +33,7 @@ class Options:
     budgets: Budgets | None = None
     bounds: str = "check"
     backends: tuple[Backend, ...] = ()
+    fallback: bool = False
     sizes: SizeRanges = field(default_factory=SizeRanges)
     specialize: bool = True
 

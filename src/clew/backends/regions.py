@@ -12,19 +12,26 @@ from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, leaves, to_numpy
 from clew.ir.visit import post_order
 from clew.machine.target import Target
-from clew.passes.placement.claims import with_composites
+from clew.passes.placement.claims import covers, with_composites
 from clew.runtime.cache import Cache
+from clew.runtime.limits import Hung, within
 from clew.runtime.regions import RegionCall, ValueType
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
 from clew.version import package_version
 
 _LAYERS_SHOWN = 3
+CPU = "cpu"
+"""The backend of regions that run on the CPU, since theirs failed."""
 
 
 class Regions:
     """Compiles the regions of one build, equal ones once, through the cache where their backend
     keeps records. `names` are those of the regions, by their calls' ids.
+
+    With `standby`, which makes a function that runs a region on the CPU, a region that its backend
+    fails to compile goes to the next backend that takes all of it, or to the CPU, and so does one
+    that fails in a run. `moved` then tells of each: its call, and why.
     """
 
     def __init__(
@@ -34,13 +41,17 @@ class Regions:
         cache: Cache,
         names: Mapping[int, str] | None = None,
         on_progress: Callable[[str], None] = lambda text: None,
+        standby: Callable[[Function], Callable[..., Any]] | None = None,
     ) -> None:
         self._backends = {b.name: b for b in backends}
         self._target = target
         self._cache = cache
         self._names = names or {}
         self._on_progress = on_progress
+        self._standby = standby
         self._compiled: dict[str, CompiledRegion] = {}
+        self._failed: dict[str, CompileError] = {}
+        self.moved: list[tuple[Call, str]] = []
         # The regions of the program, in order: name, backend, call and key.
         self.made: list[tuple[str, str, Call, str]] = []
 
@@ -60,17 +71,65 @@ class Regions:
                 hint="pass it in compile(model, backends=[...])",
                 layer=layers,
             )
-        key, name = self._key(function, backend), self._names.get(call.id, call.op_name)
+        name = self._names.get(call.id, call.title)
+        with locate(layer=layers):
+            if self._standby is None:
+                return self._on(backend, function, call, name)
+            return self._somewhere(backend, function, call, name)
+
+    def _on(self, backend: Backend, function: Function, call: Call, name: str) -> RegionCall:
+        key = self._key(function, backend)
+        if key in self._failed:
+            raise self._failed[key]
         if key not in self._compiled:
             self._on_progress(f"{name} on {backend.name}")
-            with locate(layer=layers, stage=f"compile on {backend.name}"):
-                self._compiled[key] = self._stored(backend, key) or self._fresh(
-                    function, backend, key
-                )
+            try:
+                with locate(stage=f"compile on {backend.name}"):
+                    stored = self._stored(backend, key)
+                    self._compiled[key] = stored or self._fresh(function, backend, key)
+            except CompileError as error:
+                self._failed[key] = error
+                raise
         self.made.append((name, backend.name, call, key))
+        standby = self._standby
         return RegionCall(
-            backend.name, name, backend.memory, self._compiled[key], results_of(function)
+            backend.name,
+            name,
+            backend.memory,
+            self._compiled[key],
+            results_of(function),
+            limit_s=None if backend.watch == "never" else backend.limit_s,
+            always=backend.watch == "always",
+            standby=None if standby is None else lambda: standby(function),
         )
+
+    def _somewhere(self, first: Backend, function: Function, call: Call, name: str) -> RegionCall:
+        """Returns the region on its backend, else on the next one that takes it, else on the
+        CPU.
+        """
+        assert self._standby is not None
+        reasons: list[str] = []
+        order = list(self._backends.values())
+        for backend in [first, *order[order.index(first) + 1 :]]:
+            if backend is not first and not covers(function, backend):
+                continue
+            try:
+                made = self._on(backend, function, call, name)
+            except CompileError as error:
+                reasons.append(error.message)
+                continue
+            self._note_move(call, name, backend.name, reasons)
+            return made
+        self._note_move(call, name, CPU, reasons)
+        self.made.append((name, CPU, call, ""))
+        run = self._standby(function)
+        return RegionCall(CPU, name, HOST, run, results_of(function))
+
+    def _note_move(self, call: Call, name: str, where: str, reasons: Sequence[str]) -> None:
+        if reasons:
+            assert isinstance(call.op, Function)
+            layers = ", ".join(layers_of(call.op)[:_LAYERS_SHOWN])
+            self.moved.append((call, f"{name} ({layers}) runs on {where}: {'; '.join(reasons)}"))
 
     def _key(self, function: Function, backend: Backend) -> str:
         """Returns the cache key of a region, a hash of all that its compilation depends on."""
@@ -95,9 +154,19 @@ class Regions:
             return None
 
     def _fresh(self, function: Function, backend: Backend, key: str) -> CompiledRegion:
+        region = with_composites(function, backend)
         try:
-            made = backend.compile(with_composites(function, backend), self._target)
+            if backend.watch == "never":
+                made = backend.compile(region, self._target)
+            else:
+                made = within(backend.limit_s, backend.compile, region, self._target)
             record = backend.to_record(made)
+        except Hung:
+            raise CompileError(
+                "C074",
+                f"the backend {backend.name} has not compiled a region after {backend.limit_s:g} s",
+                hint=f"compile without {backend.name}, or raise its limit_s",
+            ) from None
         except Exception as error:  # whatever a backend's code raises
             raise CompileError(
                 "C070",
@@ -147,12 +216,12 @@ def region_record(
 
     Errors: C071 if its backend cannot save regions.
     """
-    backend = next(b for b in backends if b.name == call.backend)
-    record = backend.to_record(call.compiled)
-    if record is None:
+    backend = next((b for b in backends if b.name == call.backend), None)
+    record = None if backend is None else backend.to_record(call.compiled)
+    if backend is None or record is None:
         raise CompileError(
             "C071",
-            f"{call.name} runs on the backend {backend.name}, whose regions cannot be saved",
+            f"{call.name} runs on the backend {call.backend}, whose regions cannot be saved",
             hint="implement to_record and of_record in the backend",
             layer=", ".join(layers[:_LAYERS_SHOWN]),
         )

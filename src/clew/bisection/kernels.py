@@ -47,7 +47,7 @@ class Fault:
     @property
     def name(self) -> str:
         """The kernel's name, or the name of a host step's operator."""
-        return self.node.op_name if self.use is None else self.use.name
+        return self.node.title if self.use is None else self.use.name
 
     @property
     def function(self) -> Function:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from clew.backends.calls import kernel_calls, kernel_names
 from clew.backends.cpu.native import NativeKernels
@@ -14,9 +15,10 @@ from clew.backends.regions import Regions
 from clew.build.program_builder import ProgramBuilder
 from clew.build.result import Build, BuildTemplate, KernelUse, RegionUse
 from clew.build.specialized import KernelBuilder
+from clew.build.standby import standby
 from clew.build.wishes import idle_schedules, lost_regions
 from clew.ir.dims import expecting
-from clew.ir.expr import Function
+from clew.ir.expr import Call, Function
 from clew.ir.module import Module
 from clew.passes.manager import PassManager
 from clew.passes.specialize import Specialize
@@ -25,6 +27,8 @@ from clew.runtime.segment import NativeSegment
 from clew.runtime.threads import ThreadPool
 from clew.support.bounds import bounds_in_force
 from clew.support.collection import rare_collections
+from clew.support.errors import ClewWarning
+from clew.trace.stages import Remark, StageRecord
 
 
 def build_module(
@@ -80,7 +84,14 @@ def _built(
         native.compile(kernel_calls(fused))
     clock.lap("kernels")
     options.on_progress("linking")
-    regions = Regions(options.backends, options.target, cache, names, options.on_progress)
+    regions = Regions(
+        options.backends,
+        options.target,
+        cache,
+        names,
+        options.on_progress,
+        (lambda f: standby(f, options, cache, pool, build_module)) if options.fallback else None,
+    )
     engines = Engines(native, HostSteps(options.bounds), regions)
     builder = ProgramBuilder(fused.main, engines)
     program = builder.build()
@@ -92,11 +103,13 @@ def _built(
     clock.lap("kernels of data-dependent sizes")
     uses = _uses(builder, native, names)
     unmet = [*manager.unmet, *lost_regions(manager.stages, options.passes)]
+    stages = _with_moves(manager.stages, regions.moved)
+    unmet += [ClewWarning("I313", text) for _, text in regions.moved]
     if options.schedules:
         held = {use.name: use.ops for use in uses}
         unmet += idle_schedules(options.schedules, native.used, held)
     return BuildTemplate(
-        manager.stages,
+        stages,
         program,
         uses,
         native.segments,
@@ -107,6 +120,17 @@ def _built(
         tuple(RegionUse(*made) for made in regions.made),
         tuple((native.sources[key].name, why) for key, why in native.unsized.items()),
     )
+
+
+def _with_moves(
+    stages: Sequence[StageRecord], moved: Sequence[tuple[Call, str]]
+) -> list[StageRecord]:
+    """Returns the stages, with remarks at the last one about regions that run elsewhere."""
+    if not moved:
+        return list(stages)
+    remarks = [Remark(call.id, "backends", text) for call, text in moved]
+    *before, last = stages
+    return [*before, replace(last, remarks=(*last.remarks, *remarks))]
 
 
 class _Clock:

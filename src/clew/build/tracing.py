@@ -48,7 +48,7 @@ class _Reader(ModuleReader):
         if not isinstance(node, Call):
             return ()
         if isinstance(node.op, Function) and node.op.backend:
-            return ("region", f"{node.op_name} on {node.op.backend}")
+            return ("region", f"{node.title} on {node.op.backend}")
         if view_offsets(node) is not None:
             return ("view", _name(node.args[0]))
         if part_offsets(node) is not None:

@@ -217,7 +217,7 @@ class _GraphReader:
                 calls = operator_calls(function)
                 self._add(
                     REGION if function.backend else DEFERRED,
-                    expr.op_name,
+                    expr.title,
                     expr,
                     expr.args,
                     self._reader.on_host(expr.type),
@@ -313,7 +313,7 @@ def parameter_name(constant: Constant) -> str:
 
 
 def _short(call: Call) -> str:
-    return call.op_name.rpartition(".")[2]
+    return call.title.rpartition(".")[2]
 
 
 def _element_bytes(type_: Type) -> int:

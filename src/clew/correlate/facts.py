@@ -76,7 +76,7 @@ def describe_operator(call: Call, build: Build | None = None) -> Facts:
         types, result = list(map(build.type_at, types)), build.type_at(result)
         attrs = build.attrs_at(attrs)
     outputs = result.fields if isinstance(result, TupleType) else (result,)
-    facts: Facts = {"op": call.op_name, "layers": list(call.layers)}
+    facts: Facts = {"op": call.title, "layers": list(call.layers)}
     if not isinstance(op, Op):
         inputs = [describe_type(t) for t in types]
         return {**facts, "inputs": inputs, "outputs": [describe_type(t) for t in outputs]}

@@ -39,7 +39,7 @@ class OperatorTable:
 
 def _key(call: Call) -> Hashable:
     """Returns a key of everything in a call's description."""
-    op = call.op_name if isinstance(call.op, Function) else call.op
+    op = call.title if isinstance(call.op, Function) else call.op
     return op, call.attrs, call.type, *((a.type, repr(single_number(a))) for a in call.args)
 
 

@@ -378,10 +378,20 @@ class Call(Expr):
 
     @property
     def op_name(self) -> str:
-        """The operator's name; for other calls, the name of the function or global."""
-        if isinstance(self.op, Function):
-            return str(self.op.attrs.get("name", "fn"))
-        return self.op.name
+        """The operator's name, or that of a composite function or global. A kernel or region, which
+        may be named after an operator, has a name that none has: `fn[add]`.
+        """
+        op = self.op
+        if isinstance(op, Function):
+            return f"fn[{self.title}]" if op.is_primitive else self.title
+        return op.name
+
+    @property
+    def title(self) -> str:
+        """The name of the operator, function or global, for display."""
+        return (
+            str(self.op.attrs.get("name", "fn")) if isinstance(self.op, Function) else self.op.name
+        )
 
     def with_args(self, args: Sequence[Expr]) -> Call:
         """Returns the same call with other arguments."""

@@ -55,7 +55,7 @@ class ModuleReader:
         """Returns the operator's name, or a short description of another node."""
         match node:
             case Call():
-                return node.op_name
+                return node.title
             case Constant():
                 return f"constant {node.name}" if node.name else "constant"
             case Var() | GlobalVar():

@@ -61,7 +61,7 @@ def _term(node: Expr, depth: int) -> str:
         case _ if not depth:
             return "..."
         case Call(op=Function()):
-            return f"fn {node.op_name}({_terms(node.args, depth)})"
+            return f"fn {node.title}({_terms(node.args, depth)})"
         case Call():
             changed = [f"{k}={v}" for k, v in node.attrs.items() if _is_told(node, k, v)]
             inside = ", ".join([*[_term(a, depth - 1) for a in node.args], *changed[:2]])

@@ -45,7 +45,7 @@ def kind_of(node: Expr) -> str:
     """Returns a description of a node without its operands."""
     match node:
         case Call(op=Function()):
-            return f"a call of the function {node.op_name}"
+            return f"a call of the function {node.title}"
         case Call():
             return f"a call of {node.op_name}"
         case Constant():

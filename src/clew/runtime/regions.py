@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from clew.runtime.limits import Hung, within
 from clew.runtime.spaces import HOST, MemorySpace
-from clew.support.errors import ClewError, RunError
+from clew.support.errors import ClewError, ClewWarning, RunError, warn
 from clew.support.text_arrays import dtype_name, dtype_named
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -38,8 +39,12 @@ class ValueType:
 class RegionCall:
     """Runs a compiled region on buffers in its backend's memory space.
 
+    A call that takes longer than `limit_s` seconds counts as hung, if it is the first or all are
+    watched (`always`); without a limit, none is. `standby` makes a function that runs the region on
+    NumPy arrays instead; after a failure, it takes over for good, with a warning (I313).
+
     Errors: I360 if results differ in number, shape or dtype from the graph; I361 for an exception
-    in the backend's code.
+    in the backend's code; I363 for a call that hangs.
     """
 
     def __init__(
@@ -49,18 +54,55 @@ class RegionCall:
         space: MemorySpace,
         compiled: Callable[..., Any],
         results: Sequence[ValueType],
+        *,
+        limit_s: float | None = None,
+        always: bool = False,
+        standby: Callable[[], Callable[..., Any]] | None = None,
     ) -> None:
         self.backend = backend
         self.name = name
         self.space = space
         self.compiled = compiled
         self.results = tuple(results)
+        self._limit_s = limit_s
+        self._always = always
+        self._standby = standby
+        self._instead: Callable[..., Any] | None = None
 
     def __call__(self, *buffers: Any) -> tuple[Any, ...]:
+        if self._instead is not None:
+            return self._elsewhere(self._instead, buffers)
+        if self._standby is None:
+            return self._here(buffers)
         try:
-            found = self.compiled(*buffers)
+            return self._here(buffers)
+        except RunError as error:
+            warn(ClewWarning("I313", f"{self.name} runs on the CPU from now on: {error.message}"))
+            self._instead = self._standby()
+            return self._elsewhere(self._instead, buffers)
+
+    def _elsewhere(self, run: Callable[..., Any], buffers: Sequence[Any]) -> tuple[Any, ...]:
+        """Returns the results of the standby, as buffers of this space."""
+        to_host, from_host = self.space.to_host, self.space.from_host
+        return tuple(map(from_host, run(*map(to_host, buffers))))
+
+    def _here(self, buffers: Sequence[Any]) -> tuple[Any, ...]:
+        try:
+            if self._limit_s is None:
+                found = self.compiled(*buffers)
+            else:
+                found = within(self._limit_s, self.compiled, *buffers)
+                if not self._always:
+                    self._limit_s = None
         except ClewError:
             raise
+        except Hung:
+            raise RunError(
+                "I363",
+                f"the backend {self.backend} has not returned from {self.name} after "
+                f"{self._limit_s:g} s",
+                hint=f"compile without the backend {self.backend}, or raise its limit_s",
+            ) from None
         except Exception as error:  # whatever a backend's code raises
             raise RunError(
                 "I361",

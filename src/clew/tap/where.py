@@ -182,7 +182,7 @@ class Whereabouts:
         found = {}
         for node in self.trace.nodes(self.trace.last).values():
             if isinstance(node, Call) and isinstance(node.op, Function) and node.op.is_primitive:
-                found[node.id] = names.get(node.id, node.op_name), node.op
+                found[node.id] = names.get(node.id, node.title), node.op
         return found
 
     @cached_property
@@ -217,7 +217,7 @@ class Whereabouts:
             for link in links.forward(node):
                 successor = new[link.new]
                 if link.kind is LinkKind.DERIVED and isinstance(successor, Call):
-                    found[successor.op_name] = None
+                    found[successor.title] = None
         names = list(found)
         more = ", ..." if len(names) > _MOST_NAMED else ""
         return ", ".join(names[:_MOST_NAMED]) + more
@@ -329,4 +329,4 @@ def _pairs(function: Function, given: Sequence[Expr]) -> Iterator[tuple[Expr, Ex
 
 def _named(call: Call) -> str:
     layers = ", ".join(call.layers[:2])
-    return f"{call.op_name} ({layers})" if layers else call.op_name
+    return f"{call.title} ({layers})" if layers else call.title

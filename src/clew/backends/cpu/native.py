@@ -173,7 +173,7 @@ class NativeKernels:
         if not isinstance(call.op, Function) or not call.op.is_primitive:
             raise UnsupportedError(
                 "U012",
-                f"the passes left a call of the function {call.op_name}, which is not primitive",
+                f"the passes left a call of the function {call.title}, which is not primitive",
                 hint="put InlineComposites() before FuseOps() among the passes",
                 layer=", ".join(call.layers[:3]),
             )

@@ -190,7 +190,7 @@ class SegmentWriter:
         args = [self._ref(scope, s) for s in slots]
         args += map(self._room, code.workspace_bytes)
         self._order.append(len(self._steps))
-        self._steps.append(Step(code, tuple(args), call.op_name, _checked(call.op, code)))
+        self._steps.append(Step(code, tuple(args), call.title, _checked(call.op, code)))
         self.calls.append(call)
 
     def _branch(self, scope: _Scope, node: If) -> None:

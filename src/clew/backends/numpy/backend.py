@@ -35,6 +35,7 @@ class NumPy(Backend):
     """Runs every operator with a reference on NumPy arrays, in the host's memory."""
 
     name = "numpy"
+    watch = "never"  # references see the caller's settings, which other threads lack
     key = f"{package_version()} numpy {np.__version__}"
 
     def takes(self, call: Call) -> bool:

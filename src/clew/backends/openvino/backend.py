@@ -47,11 +47,12 @@ class OpenVino(OnnxEngine):
 
         def run(arrays: Sequence[Array]) -> list[Array]:
             results = [np.empty(tuple(shape), dtype) for shape, dtype in ports]
+            held = list(map(np.ascontiguousarray, arrays))  # tensors do not keep them alive
             with lock:
-                for number, array in enumerate(arrays):
-                    request.set_input_tensor(number, _shared(array))
+                for number, array in enumerate(held):
+                    request.set_input_tensor(number, openvino.Tensor(array, shared_memory=True))
                 for number, array in enumerate(results):
-                    request.set_output_tensor(number, _shared(array))
+                    request.set_output_tensor(number, openvino.Tensor(array, shared_memory=True))
                 request.infer()
             return results
 
@@ -65,7 +66,3 @@ class OpenVino(OnnxEngine):
             return str(error).strip().splitlines()[-1]
         missing = [o for o in read.get_ordered_ops() if o.get_friendly_name() not in supported]
         return f"its CPU plugin lacks {missing[0].get_type_name()}" if missing else ""
-
-
-def _shared(array: Array) -> openvino.Tensor:
-    return openvino.Tensor(np.ascontiguousarray(array), shared_memory=True)

@@ -72,7 +72,7 @@ def _facts(node: Any) -> Iterator[tuple[str, str]]:
     assert isinstance(node, Expr)
     match node:
         case Call():
-            yield "operator", node.op_name
+            yield "operator", node.title
             for name, value in node.attrs.items():
                 yield "attribute", f"{name}={value}"
         case Constant(name=str() as name) if name:

@@ -131,9 +131,8 @@ class GraphBuilder:
         return name in self._results
 
     def identity(self, name: str, output: str) -> None:
-        """Adds a node that passes a value on under another name."""
+        """Adds a node that passes a value on under another name, which `unique` returned."""
         self.nodes.append(helper.make_node("Identity", [name], [output], name=output))
-        self.dtypes[output] = self.dtypes[name]
 
     def rename(self, names: Mapping[str, str]) -> None:
         """Gives values other names."""
@@ -144,7 +143,6 @@ class GraphBuilder:
                 for n, value in enumerate(values):
                     if value in names:
                         values[n] = names[value]
-        self.dtypes.update({new: self.dtypes[old] for old, new in names.items()})
 
     def initializers(self, results: Sequence[str]) -> list[TensorProto]:
         """Returns the constants that nodes or results of the graph read."""

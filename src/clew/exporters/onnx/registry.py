@@ -152,3 +152,7 @@ class Writing:
             name, "reshape" + str(list(shape)), lambda a: a.reshape(shape)
         )
         return folded or self.emit("Reshape", name, self.integers(*shape))
+
+    def inverse(self, name: str) -> str:
+        """Returns the reciprocals of a value; those of constants are computed now."""
+        return self._builder.derived(name, "1/", lambda a: 1 / a) or self.emit("Reciprocal", name)

@@ -9,6 +9,7 @@ from typing import Final
 from onnx import ModelProto, ValueInfoProto, helper
 
 from clew.exporters.onnx.builder import OPSET, GraphBuilder, Unwritable
+from clew.exporters.onnx.joins import Join, Site, joins_in
 from clew.exporters.onnx.registry import Writing, rule_of
 from clew.ir.expr import (
     ArgRef,
@@ -36,18 +37,18 @@ _MOST_BYTES: Final = (1 << 31) - (64 << 20)
 @dataclass(frozen=True)
 class WrittenModel:
     """An ONNX model of a function. `inputs` and `outputs` are the names of its values in the order
-    of parameters and results; `calls` has the call that each node comes from, by the node's name.
+    of parameters and results; `calls` has the calls that a node does the work of, by its name.
     """
 
     model: ModelProto
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    calls: Mapping[str, Call]
+    calls: Mapping[str, tuple[Call, ...]]
 
     def layers(self, node: str) -> tuple[str, ...]:
-        """Returns the user's layers that a node serves; none for one without a call."""
-        call = self.calls.get(node)
-        return () if call is None else call.layers
+        """Returns the user's layers that a node serves; none for one without calls."""
+        calls = self.calls.get(node, ())
+        return tuple(dict.fromkeys(layer for call in calls for layer in call.layers))
 
 
 def to_onnx(function: Function, *, name: str = "clew") -> ModelProto:
@@ -70,7 +71,7 @@ def write(function: Function, *, name: str = "clew") -> WrittenModel:
     for param in function.params:
         _need_static("a parameter", param.type)
         inputs.append(builder.value(param.name, param.tensor.dtype))
-    calls: dict[str, Call] = {}
+    calls: dict[str, tuple[Call, ...]] = {}
     results = _body(function, [(name,) for name in inputs], builder, calls)
     types = _tensors(function.body.type)
     told = function.attrs.get("outputs", ())
@@ -125,18 +126,29 @@ def _body(
     function: Function,
     args: Sequence[tuple[str, ...]],
     builder: GraphBuilder,
-    calls: dict[str, Call],
+    calls: dict[str, tuple[Call, ...]],
 ) -> tuple[str, ...]:
     """Writes the body of a function over named arguments and returns the names of its results."""
     values = {p.id: names for p, names in zip(function.params, args, strict=True)}
+    joins = joins_in(function.body, lambda call: can_write(call) is None)
+    inner = {call.id for join in joins.values() for call in join.inner}
     for node in post_order(function.body):
-        if node.id not in values and not isinstance(node, Function):
+        if node.id in values or node.id in inner or isinstance(node, Function):
+            continue
+        join = joins.get(node.id)
+        if join is not None:
+            assert isinstance(node, Call)
+            values[node.id] = (_joined(node, join, values, builder, calls),)
+        else:
             values[node.id] = _written(node, values, builder, calls)
     return values[function.body.id]
 
 
 def _written(
-    node: Expr, values: dict[int, tuple[str, ...]], builder: GraphBuilder, calls: dict[str, Call]
+    node: Expr,
+    values: dict[int, tuple[str, ...]],
+    builder: GraphBuilder,
+    calls: dict[str, tuple[Call, ...]],
 ) -> tuple[str, ...]:
     """Returns the names of a node's values."""
     match node:
@@ -159,10 +171,28 @@ def _written(
                     f"{node.op_name} has no ONNX form: {found.reason}",
                     layer=", ".join(node.layers),
                 ) from None
-            calls.update((made.name, node) for made in builder.nodes[first:])
+            calls.update((made.name, (node,)) for made in builder.nodes[first:])
             return names
     what = f"the variable {node.name}" if isinstance(node, Var) else type(node).__name__
     raise UnsupportedError("U070", f"{what} has no ONNX form")
+
+
+def _joined(
+    call: Call,
+    join: Join,
+    values: dict[int, tuple[str, ...]],
+    builder: GraphBuilder,
+    calls: dict[str, tuple[Call, ...]],
+) -> str:
+    """Returns the name of the value of joined calls."""
+    first, together = len(builder.nodes), (call, *reversed(join.inner))
+    span = call.span
+    for other in join.inner:
+        span = span | other.span
+    name = join.write(Site(values, builder, label_of(span)))
+    assert builder.dtypes[name] == call.tensor.dtype, call.op_name
+    calls.update((made.name, together) for made in builder.nodes[first:])
+    return name
 
 
 def _by_rule(call: Call, inputs: Sequence[str], builder: GraphBuilder) -> tuple[str, ...]:
@@ -239,7 +269,9 @@ def label_of(span: Span) -> str:
     """Returns the layers of a span in the notation of the text form (`dense:MatMul#0`); of many,
     the first ones.
     """
-    sources = [s for s in span.sources if s.kind in ("layer", "edit")] or list(span.sources)
+    marked = {s.without_output() for s in span.sources if s.output is not None}
+    whole = [s for s in span.sources if s not in marked]
+    sources = [s for s in whole if s.kind in ("layer", "edit")] or whole
     if not sources:
         return ""
     rest = ", …" if len(sources) > _MOST_SOURCES else ""

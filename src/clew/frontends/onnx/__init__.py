@@ -1,4 +1,4 @@
-"""The ONNX frontend: `load` reads a model file into graph IR. The only code that imports `onnx`.
+"""The ONNX frontend: `load` reads a model file into graph IR.
 
 Every layer's nodes carry its `Source`; a node that is a layer's result is marked with the output. A
 layer whose value is needed only for shapes, or is not used, has no node; `main.attrs.eliminated`

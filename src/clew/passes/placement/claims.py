@@ -117,15 +117,18 @@ def claimed(call: Call, backend: Claims) -> bool:
     """
     called = call.op
     if isinstance(called, Function):
-        return "composite" in called.attrs and _covers(called, backend)
+        made_for = called.attrs.get("of") == backend.name
+        return "composite" in called.attrs and (made_for or covers(called, backend))
     return is_placeable(call) and bool(asked(backend, "takes", backend.takes, call))
 
 
-def _covers(composite: Function, backend: Claims) -> bool:
-    if composite.attrs.get("of") == backend.name:
-        return True
-    matched = {id_ for part in matches_of(composite, backend) for id_ in part.ids}
-    calls = [n for n in post_order(composite.body) if isinstance(n, Call)]
+def covers(function: Function, backend: Claims) -> bool:
+    """Whether a backend takes all calls in a function's body, alone or by its patterns.
+
+    Errors: C073 if the backend's code fails.
+    """
+    matched = {id_ for part in matches_of(function, backend) for id_ in part.ids}
+    calls = [n for n in post_order(function.body) if isinstance(n, Call)]
     return all(c.id in matched or claimed(c, backend) for c in calls)
 
 

@@ -141,7 +141,7 @@ class ByLayers(Rule):
         wanted = _operators(module)
         got = _by_backend(new)
         for backend in backends:
-            layers = {la for c in got.get(backend.name, ()) for la in c.span.layers}
+            layers = {la for c in got.get(backend.name, ()) for la in c.layers}
             for name in self.layers.get(backend.name, ()):
                 if fitting(name, layers):
                     continue
@@ -156,7 +156,7 @@ class ByLayers(Rule):
 
 
 def _fits(call: Call, names: Sequence[str]) -> bool:
-    layers = call.span.layers
+    layers = call.layers
     return bool(layers) and all(any(fitting(name, [la]) for name in names) for la in layers)
 
 
@@ -223,7 +223,7 @@ def _own(call: Call) -> list[int]:
 
 
 def _is_of(node: Expr, names: Sequence[str]) -> bool:
-    return isinstance(node, Call) and any(fitting(n, node.span.layers) for n in names)
+    return isinstance(node, Call) and any(fitting(n, node.layers) for n in names)
 
 
 def _reached(order: Sequence[Expr], start: Sequence[Expr]) -> set[int]:
@@ -311,7 +311,7 @@ def operator_keys(module: Module) -> dict[int, Key]:
     found: dict[int, Key] = {}
     counts: dict[Any, int] = {}
     for call in _operators(module):
-        alike = (call.span.layers, call.op_name, str(call.type))
+        alike = (call.layers, call.op_name, str(call.type))
         number = counts[alike] = counts.get(alike, -1) + 1
         found[call.id] = (*alike, number)
     return found

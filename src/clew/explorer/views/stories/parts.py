@@ -213,7 +213,7 @@ def operator_part(session: Session, node: int) -> Part:
     """Returns an operator of the last stage as a link to its node."""
     last = session.trace.last
     found = session.trace.nodes(last)[node]
-    name = found.op_name if isinstance(found, Call) else session.trace.reader.title(found)
+    name = found.title if isinstance(found, Call) else session.trace.reader.title(found)
     return code(name, session.ref(last, node))
 
 

@@ -58,6 +58,8 @@ def celu(w: Writing) -> str:
     (x,), alpha = w.inputs, w.real("alpha")
     if w.types[0].dtype == "f32":
         return w.emit("Celu", x, alpha=alpha)
+    if alpha == 1.0:
+        return w.emit("Elu", x, alpha=1.0)
     if alpha <= 0:
         w.refuse(f"alpha={alpha}")
     factor = w.constant(np.asarray(alpha), w.types[0].dtype)

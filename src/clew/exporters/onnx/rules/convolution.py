@@ -21,12 +21,10 @@ def window_of(w: Writing) -> dict[str, Any]:
     }
 
 
-@writes("nn.conv1d", "nn.conv2d", "nn.conv3d")
-def conv(w: Writing) -> str:
-    """`Conv`, or `ConvInteger` for bytes; other short integers have no ONNX form. `live` needs no
-    attribute: the taps that it omits meet only zeros.
+def window_of_conv(w: Writing) -> dict[str, Any]:
+    """Returns ONNX's attributes of a convolution. `live` needs none: the taps that it omits meet
+    only zeros.
     """
-    data, weight = w.inputs
     attrs, spatial = w.attrs, _SPATIAL[w.types[0].rank - 2]
     plain = f"NC{spatial}"
     if attrs.data_layout != plain or attrs.get("out_layout", "") not in ("", plain):
@@ -35,20 +33,38 @@ def conv(w: Writing) -> str:
         w.refuse(f"the weight is laid out as {attrs.weight_layout}")
     if attrs.channels not in (0, w.shape(1)[0]):
         w.refuse(f"channels={attrs.channels} are not all of the weight's")
-    window = {**window_of(w), "group": attrs.groups, "kernel_shape": list(w.shape(1)[2:])}
+    return {**window_of(w), "group": attrs.groups, "kernel_shape": list(w.shape(1)[2:])}
+
+
+@writes("nn.conv1d", "nn.conv2d", "nn.conv3d")
+def conv(w: Writing) -> str:
+    """`Conv`, or `ConvInteger` for bytes; other short integers have no ONNX form."""
+    return conv_of(w)
+
+
+def conv_of(w: Writing, bias: str | None = None) -> str:
+    """Returns a convolution with a bias, a vector of the channels."""
+    window, dtype = window_of_conv(w), w.type.dtype
+    data, weight = w.inputs
     if w.types[0].dtype in _BYTES and w.types[1].dtype in _BYTES:
+        assert bias is None
         return w.emit("ConvInteger", data, weight, **window)
-    dtype = w.type.dtype
-    return w.emit("Conv", w.cast(data, dtype), w.cast(weight, dtype), **window)
+    return w.emit("Conv", w.cast(data, dtype), w.cast(weight, dtype), bias, **window)
 
 
 @writes("nn.conv1d_transpose", "nn.conv2d_transpose", "nn.conv3d_transpose")
 def conv_transpose(w: Writing) -> str:
     """`ConvTranspose`."""
+    return conv_transpose_of(w)
+
+
+def conv_transpose_of(w: Writing, bias: str | None = None) -> str:
+    """Returns a transposed convolution with a bias, a vector of the channels."""
     extra = list(w.attrs.output_padding) or None
     return w.emit(
         "ConvTranspose",
         *w.inputs,
+        bias,
         **window_of(w),
         group=w.attrs.groups,
         kernel_shape=list(w.shape(1)[2:]),

@@ -6,7 +6,7 @@ from clew.exporters.onnx.registry import Writing, writes
 from clew.ops.registry import get_op
 
 
-@writes("full", "arange")
+@writes("full", "arange", "mel_weight_matrix", "window")
 def constant(w: Writing) -> str:
     """The value of the reference."""
     return w.constant(get_op(w.call.op_name).run_reference([], w.attrs))

@@ -57,3 +57,45 @@ def affine_grid(w: Writing) -> str:
         w.refuse("ONNX defines no position for a single element with align_corners")
     size = w.integers(*w.attrs.size)
     return w.emit("AffineGrid", *w.inputs, size, align_corners=w.attrs.align_corners)
+
+
+@writes("nn.roi_align")
+def roi_align(w: Writing) -> str:
+    """`RoiAlign`."""
+    attrs = w.attrs
+    if attrs.layout != "NCHW":
+        w.refuse(f"images are laid out as {attrs.layout}")
+    return w.emit(
+        "RoiAlign",
+        w.inputs[0],
+        w.inputs[1],
+        w.cast(w.inputs[2], "i64"),
+        output_height=attrs.out[0],
+        output_width=attrs.out[1],
+        mode=attrs.mode,
+        sampling_ratio=attrs.samples,
+        spatial_scale=w.real("scale"),
+        coordinate_transformation_mode=attrs.coordinates,
+    )
+
+
+@writes("nn.max_roi_pool")
+def max_roi_pool(w: Writing) -> str:
+    """`MaxRoiPool`."""
+    shape = list(w.attrs.out)
+    return w.emit("MaxRoiPool", *w.inputs, pooled_shape=shape, spatial_scale=w.real("scale"))
+
+
+@writes("nn.col2im")
+def col2im(w: Writing) -> str:
+    """`Col2Im`."""
+    attrs = w.attrs
+    return w.emit(
+        "Col2Im",
+        *w.inputs,
+        w.integers(*attrs.image),
+        w.integers(*attrs.block),
+        strides=list(attrs.strides) or None,
+        pads=list(attrs.padding) or None,
+        dilations=list(attrs.dilation) or None,
+    )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clew.exporters.onnx.registry import Writing, writes
 from clew.ir.types import STORAGE, is_integer
 
-_ARITHMETIC = ("f16", "bf16", "f32")
+_ARITHMETIC: Final = ("f16", "bf16", "f32")
+_SHORT: Final = ("i8", "u8", "i16", "u16")
 
 
 def _axis(shape: tuple[int, ...], rank: int) -> int | None:
@@ -43,7 +45,8 @@ def _placed(w: Writing, parameters: list[str], shapes: list[tuple[int, ...]]) ->
         if along < 0:
             parameters[n] = w.reshaped(parameters[n], ()) if shape else parameters[n]
         elif _axis(shape, rank) == along:
-            parameters[n] = w.reshaped(parameters[n], (x[along],))
+            if shape != (x[along],):
+                parameters[n] = w.reshaped(parameters[n], (x[along],))
         else:
             one = w.reshaped(parameters[n], ()) if shape else parameters[n]
             parameters[n] = w.emit("Expand", one, w.integers(x[along]))
@@ -53,14 +56,33 @@ def _placed(w: Writing, parameters: list[str], shapes: list[tuple[int, ...]]) ->
 @writes("dequantize")
 def dequantize(w: Writing) -> str:
     """`DequantizeLinear` in f32, then the result's dtype."""
-    x, scale, *zero = w.inputs
     if w.types[1].dtype == "f64":
         w.refuse("a scale is f64")
-    if w.types[0].dtype == "i32" and zero:
+    if w.types[0].dtype == "i32" and len(w.inputs) > 2:
         w.refuse("ONNX defines no zero point of i32")
-    parameters = [w.cast(scale, "f32"), *zero]
-    attrs = _placed(w, parameters, [w.shape(n) for n in range(1, len(w.inputs))])
-    return w.cast(w.emit("DequantizeLinear", x, *parameters, dtype="f32", **attrs), w.type.dtype)
+    return w.cast(dequantized(w, w.inputs[0], scale=1, first=2), w.type.dtype)
+
+
+def dequantized(w: Writing, x: str, *, scale: int, first: int) -> str:
+    """Returns integers less their zero points, times their scales, in f32. `scale` and `first` are
+    the arguments for a scale and, if there is one, a zero point.
+    """
+    parameters = [w.cast(w.inputs[scale], "f32"), *w.inputs[first:]]
+    shapes = [w.shape(n) for n in (scale, *range(first, len(w.inputs)))]
+    attrs = _placed(w, parameters, shapes)
+    if len(parameters) == 1 and w.dtype(x) in _SHORT:
+        # ONNX Runtime joins pairs of nodes only if all have zero points.
+        parameters.append(w.constant(np.zeros(_point_shape(w, attrs, shapes)), w.dtype(x)))
+    return w.emit("DequantizeLinear", x, *parameters, dtype="f32", **attrs)
+
+
+def _point_shape(
+    w: Writing, placed: dict[str, Any], shapes: list[tuple[int, ...]]
+) -> tuple[int, ...]:
+    """Returns the shape of a zero point for a scale."""
+    if "block_size" in placed:
+        return shapes[0]
+    return (w.shape()[placed["axis"]],) if placed else ()
 
 
 def _quantized(
@@ -88,40 +110,41 @@ def quantize(w: Writing) -> str:
     placed = _placed(w, parameters, shapes)
     if not is_integer(dtype):
         placed["saturate"] = attrs.saturate
-    along = placed.get("axis")
-    shape: tuple[int, ...] = ()
-    if "block_size" in placed:
-        shape = shapes[0]
-    elif along is not None:
-        shape = (w.shape()[along],)
+    shape = _point_shape(w, placed, shapes)
     zero_point = parameters[1] if zero else None
     return _quantized(w, w.cast(x, precision), parameters[0], zero_point, dtype, placed, shape)
 
 
-def _scaled_to_integers(w: Writing, zero: list[str], zero_shape: list[tuple[int, ...]]) -> str:
-    """Returns the first argument times the second, in f32, rounded, plus a zero point, clamped."""
-    x = w.cast(w.inputs[0], "f32")
-    product = w.emit("Mul", x, w.inputs[1])
-    parameters = [w.constant(np.float32(1)), *zero]
-    placed = _placed(w, parameters, [(), *zero_shape])
-    shape = (w.shape()[placed["axis"]],) if placed else ()
-    zero_point = parameters[1] if zero else None
-    return _quantized(w, product, parameters[0], zero_point, w.attrs.dtype, placed, shape)
+def _scaled_to_integers(w: Writing, first: int) -> str:
+    """Returns the first argument times the second, in f32, rounded, plus the zero point from
+    argument `first` on, clamped. Floats times a known scale are divided by its reciprocal, so that
+    engines recognize a quantization.
+    """
+    x, scale = w.cast(w.inputs[0], "f32"), w.known(1)
+    if w.types[0].dtype == "f32" and scale is not None and _has_inverse(scale):
+        shapes, step = [w.shape(1)], w.inverse(w.inputs[1])
+    else:
+        x, shapes = w.emit("Mul", x, w.inputs[1]), [()]
+        step = w.constant(np.float32(1))
+    parameters = [step, *w.inputs[first:]]
+    placed = _placed(w, parameters, [*shapes, *(w.shape(n) for n in range(first, len(w.inputs)))])
+    shape = _point_shape(w, placed, shapes)
+    zero_point = parameters[1] if len(parameters) > 1 else None
+    return _quantized(w, x, parameters[0], zero_point, w.attrs.dtype, placed, shape)
+
+
+def _has_inverse(scale: NDArray[Any]) -> bool:
+    with np.errstate(all="ignore"):
+        return bool((np.isfinite(1 / scale) & (1 / scale != 0)).all())
 
 
 @writes("requantize")
 def requantize(w: Writing) -> str:
     """`QuantizeLinear` with a step of 1 of the product with the scale."""
-    shapes = [w.shape(n) for n in range(2, len(w.inputs))]
-    return _scaled_to_integers(w, list(w.inputs[2:]), shapes)
+    return _scaled_to_integers(w, 2)
 
 
 @writes("fake_quantize")
 def fake_quantize(w: Writing) -> str:
-    """`requantize`, then the difference from the zero point times the step."""
-    shapes = [w.shape(n) for n in range(3, len(w.inputs))]
-    zero = list(w.inputs[3:])
-    whole = w.cast(_scaled_to_integers(w, zero, shapes), "f32")
-    if zero:
-        whole = w.emit("Sub", whole, w.cast(zero[0], "f32"))
-    return w.emit("Mul", whole, w.inputs[2])
+    """`requantize`, then `DequantizeLinear`."""
+    return dequantized(w, _scaled_to_integers(w, 3), scale=2, first=3)

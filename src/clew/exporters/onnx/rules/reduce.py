@@ -55,3 +55,12 @@ def place(w: Writing) -> str:
         keepdims=w.attrs.keepdims,
         select_last_index=w.attrs.select_last,
     )
+
+
+@writes("count_nonzero")
+def count_nonzero(w: Writing) -> str:
+    """The sum of ones."""
+    ones = w.cast(w.cast(w.inputs[0], "bool"), "i64")
+    if not w.types[0].rank:
+        return ones
+    return w.emit("ReduceSum", ones, keepdims=0)

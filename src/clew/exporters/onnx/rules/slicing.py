@@ -68,7 +68,7 @@ def pad(w: Writing) -> str:
     if attrs.mode != "constant":
         once = [n - (attrs.mode == "reflect") for n in shape] * 2
         if attrs.mode != "edge" and any(p > n for p, n in zip(added, once, strict=True)):
-            w.refuse(f"the axes are {attrs.mode}ed more than once")
+            w.refuse(f"the mode {attrs.mode} repeats an axis more than once")
     padded = x
     if any(added):
         padded = _padded(w, x, added, attrs.mode, attrs.value)

@@ -1,0 +1,37 @@
+"""A region as a program of its own on the CPU, for one that its backend cannot run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from clew.backends.options import Options
+from clew.ir.expr import Function, Tuple
+from clew.ir.module import Module
+from clew.passes.placement.annotate_target import AnnotateTarget
+from clew.passes.placement.merge_composite import MergeComposite
+from clew.runtime.cache import Cache
+from clew.runtime.threads import ThreadPool
+from clew.trace.span import Span
+
+_PLACING = (MergeComposite, AnnotateTarget)
+
+
+def standby(
+    region: Function,
+    options: Options,
+    cache: Cache,
+    pool: ThreadPool,
+    build: Callable[..., Any],
+) -> Callable[..., Sequence[Any]]:
+    """Returns a function of the region's parameters, as arrays, that runs it on the CPU with the
+    same passes. `build` builds a module.
+    """
+    body = region.body if isinstance(region.body, Tuple) else Tuple([region.body], span=Span())
+    main = Function(region.params, body, span=Span())
+    passes = tuple(p for p in options.passes if not isinstance(p, _PLACING))
+    own = replace(options, passes=passes, backends=(), trace=False, required=(), fallback=False)
+    made = build(Module({"main": main}), own, cache, pool, None)
+    program = made.program
+    return lambda *arrays: program(arrays)

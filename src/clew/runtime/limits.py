@@ -1,0 +1,38 @@
+"""Limits of time for code that may hang."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Hung(Exception):
+    """Code has not returned in time."""
+
+
+def within(seconds: float, function: Callable[..., _T], *args: Any) -> _T:
+    """Returns the result of a function, which runs in a thread of its own.
+
+    Raises `Hung` if it has not returned after some seconds; the thread is then left to itself, and
+    does not keep the process from ending. Other exceptions are those of the function.
+    """
+    found: list[_T] = []
+    failed: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            found.append(function(*args))
+        except BaseException as error:  # raised again in the caller's thread
+            failed.append(error)
+
+    thread = Thread(target=work, name="clew-watched", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failed:
+        raise failed[0]
+    if not found:
+        raise Hung
+    return found[0]
