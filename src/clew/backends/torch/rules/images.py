@@ -26,7 +26,8 @@ _MOST_WEIGHTS: Final = 1 << 20
 @builds("resize")
 def resize(b: Building) -> Step:
     """The nearest elements by index; `interpolate` where it computes the same; else, products with
-    the weights of each axis.
+    the weights of each axis. An infinite element may make others NaN: torch multiplies it by
+    weights of 0, which the reference leaves out.
     """
     attrs, shape, wanted = b.attrs, b.shape(), b.type.concrete
     if attrs.coordinates == "tf_crop_and_resize":
