@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from clew.ir.expr import Call, Function
+from typing import Any, Final
+
+from clew.ir.expr import Call, Constant, Function
 from clew.ir.module import Module
 from clew.ir.visit import inner_functions, post_order
 from clew.passes.fusion.views import is_kernel
+
+_SMALL: Final = 16  # elements of constants that may be axes, sizes or the like
 
 
 def kernel_calls(module: Module) -> list[Call]:
@@ -46,3 +50,13 @@ def kernel_names(main: Function) -> dict[int, str]:
 def name_of(function: Function) -> str:
     """Returns the name of the kernels of a primitive function; equal functions share it."""
     return str(function.attrs.get("name", "kernel"))
+
+
+def kind_of(call: Call) -> Any:
+    """Returns what decides whether an engine runs a call: not the elements of large constants."""
+    operands = [
+        (a.type, a.data.tobytes() if isinstance(a, Constant) and a.data.size <= _SMALL else b"")
+        for a in call.args
+    ]
+    fixed = tuple(isinstance(a, Constant) for a in call.args)
+    return call.op_name, call.attrs, call.type, tuple(operands), fixed

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 import numpy as np
 
 from clew.backends.backend import Backend, CompiledRegion
+from clew.backends.calls import kind_of
 from clew.exporters.onnx.writer import can_write, write
 from clew.ir.expr import Call, Constant, Expr, Function, Var
 from clew.machine.target import Target
@@ -21,7 +22,6 @@ Session: TypeAlias = Callable[[Sequence[Array]], Sequence[Array]]
 """Runs a model on arrays in the order of its inputs. The results are new arrays each time."""
 
 _PROBED: Final = 4096  # calls whose answer is kept
-_SMALL: Final = 16  # elements of constants that may be axes, sizes or the like
 
 
 class EngineRegion:
@@ -71,7 +71,7 @@ class OnnxEngine(Backend):
         return not self.why_not(call)
 
     def why_not(self, call: Call) -> str:
-        key = _kind_of(call)
+        key = kind_of(call)
         if key not in self._memo:
             if len(self._memo) >= _PROBED:
                 self._memo.clear()
@@ -108,13 +108,3 @@ class OnnxEngine(Backend):
 
     def of_record(self, record: bytes) -> CompiledRegion:
         return self._region(record)
-
-
-def _kind_of(call: Call) -> Any:
-    """Returns what an engine's answer depends on: not the elements of large constants."""
-    operands = [
-        (a.type, a.data.tobytes() if isinstance(a, Constant) and a.data.size <= _SMALL else b"")
-        for a in call.args
-    ]
-    fixed = tuple(isinstance(a, Constant) for a in call.args)
-    return call.op_name, call.attrs, call.type, tuple(operands), fixed

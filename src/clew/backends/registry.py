@@ -22,6 +22,7 @@ Compile: TypeAlias = Callable[[Function, Target], CompiledRegion]
 _OWN: Final = {
     "onnxruntime": "clew.backends.onnxruntime.backend:OnnxRuntime",
     "openvino": "clew.backends.openvino.backend:OpenVino",
+    "torch": "clew.backends.torch.backend:Torch",
     "numpy": "clew.backends.numpy.backend:NumPy",
 }
 _registered: dict[str, Callable[[], Backend]] = {}

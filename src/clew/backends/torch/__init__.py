@@ -1,0 +1,1 @@
+"""PyTorch as a backend: regions run operator by operator in eager mode."""

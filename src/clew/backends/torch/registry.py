@@ -1,0 +1,185 @@
+"""Rules that run operators with torch, one per operator.
+
+```python
+@builds("nn.leaky_relu")
+def leaky_relu(b: Building) -> Step:
+    alpha = b.attrs.alpha
+    return lambda x: functional.leaky_relu(x, alpha)
+```
+
+A rule returns a function of the call's arguments as tensors, which it must not write. It refuses a
+call that torch runs with another result than the operator's reference with `b.refuse(reason)`.
+Dtypes that torch lacks, tensors without elements and data-dependent attributes are refused before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NoReturn, TypeAlias
+
+import numpy as np
+import torch
+
+from clew.backends.torch.tensors import DTYPES, Array, tensor_of
+from clew.ir.expr import ArgRef, Attrs, Call, Constant, Expr
+from clew.ir.types import TensorType, TupleType, is_float
+from clew.ops.registry import Op
+
+Step: TypeAlias = Callable[..., Any]
+"""Runs a call: from the tensors of its arguments to its result, or a tuple of its results."""
+Rule: TypeAlias = "Callable[[Building], Step]"
+
+_RULES: Final[dict[str, Rule]] = {}
+_NARROW: Final = ("f16", "bf16")
+
+
+class Refused(Exception):
+    """Torch does not run a call; `reason` says why. It does not leave `clew.backends.torch`."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+def builds(*names: str) -> Callable[[Rule], Rule]:
+    """Decorator: registers the rule of operators."""
+
+    def register(rule: Rule) -> Rule:
+        for name in names:
+            assert name not in _RULES, f"{name} has two rules"
+            _RULES[name] = rule
+        return rule
+
+    return register
+
+
+def built_operators() -> frozenset[str]:
+    """Returns the names of the operators with a rule."""
+    return frozenset(_RULES)
+
+
+class Building:
+    """A call that a rule builds a step for: its attributes, the types of its arguments and the
+    values of those that are constants. `kept` has the constants of the step, which no result may
+    share memory with.
+    """
+
+    def __init__(self, call: Call, *, probing: bool = False) -> None:
+        self.call = call
+        self.attrs: Attrs = call.attrs
+        self.types: tuple[TensorType, ...] = tuple(a.tensor for a in call.args)
+        self.kept: list[torch.Tensor] = []
+        self._probing = probing
+
+    @property
+    def type(self) -> TensorType:
+        """The type of the result; of a tuple, that of its first field."""
+        first = results_of(self.call)[0]
+        assert isinstance(first, TensorType)
+        return first
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the result."""
+        return DTYPES[self.type.dtype]
+
+    def shape(self, n: int = 0) -> tuple[int, ...]:
+        """Returns the shape of an argument."""
+        return self.types[n].concrete
+
+    def refuse(self, reason: str) -> NoReturn:
+        """States that torch does not run the call, and why."""
+        raise Refused(reason)
+
+    def known(self, n: int) -> Array | None:
+        """Returns the value of an argument if it is a constant. While a call is only asked about,
+        the values of large constants do not decide, and need not be read.
+        """
+        arg: Expr = self.call.args[n]
+        return arg.data if isinstance(arg, Constant) else None
+
+    @property
+    def probing(self) -> bool:
+        """Whether the call is only asked about: its step will not run."""
+        return self._probing
+
+    def constant(self, value: Array | np.generic | float, dtype: str = "") -> torch.Tensor:
+        """Returns a constant as a tensor, by default of the dtype of the array."""
+        made = tensor_of(np.asarray(value))
+        return self.keep(made.to(DTYPES[dtype]) if dtype else made)
+
+    def keep(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Returns a tensor, which is noted as a constant of the step."""
+        self.kept.append(tensor)
+        return tensor
+
+    def argument(self, n: int, change: Callable[[torch.Tensor], torch.Tensor]) -> Step:
+        """Returns a function that changes argument `n`. It does so once if it is a constant."""
+        known = self.known(n)
+        if known is None:
+            return change
+        if self._probing:
+            return lambda _: torch.empty(0)
+        changed = self.keep(change(tensor_of(known)))
+        return lambda _: changed
+
+    def converted(self, n: int, dtype: torch.dtype) -> Step:
+        """Returns a function that converts argument `n`, as `argument` does."""
+        return self.argument(n, lambda x: x.to(dtype))
+
+    def widened(self, step: Step) -> Step:
+        """Returns a step that computes in f32 if an argument is a narrow float, and rounds once."""
+        if not any(t.dtype in _NARROW for t in self.types):
+            return step
+        each = [
+            self.converted(n, torch.float32) if t.dtype in _NARROW else _same
+            for n, t in enumerate(self.types)
+        ]
+        dtype = self.dtype
+        return lambda *xs: step(*(f(x) for f, x in zip(each, xs, strict=True))).to(dtype)
+
+
+def _same(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def results_of(call: Call) -> tuple[Any, ...]:
+    """Returns the types of a call's results."""
+    return call.type.fields if isinstance(call.type, TupleType) else (call.type,)
+
+
+def step_of(call: Call, *, probing: bool = False) -> tuple[Step, list[torch.Tensor]]:
+    """Returns the step of a call, and the constants in it.
+
+    Errors: Refused if torch does not run the call.
+    """
+    _check(call)
+    rule = _RULES.get(call.op_name)
+    if rule is None:
+        raise Refused("torch has no operator of the same meaning that is known")
+    building = Building(call, probing=probing)
+    return rule(building), building.kept
+
+
+def _check(call: Call) -> None:
+    if not isinstance(call.op, Op) or not call.op.is_builtin:
+        raise Refused(f"{call.op_name} is no operator of clew")
+    if any(isinstance(value, ArgRef) for value in call.attrs.values()):
+        raise Refused("attributes are known only during the run")
+    for type_ in (*(a.type for a in call.args), *results_of(call)):
+        if not isinstance(type_, TensorType):
+            raise Refused(f"a value is of type {type_}")
+        if not type_.is_static:
+            raise Refused(f"the sizes of {type_} are not static")
+        if 0 in type_.shape:
+            raise Refused(f"{type_} has no elements")
+        if type_.layout:
+            raise Refused(f"{type_} has a layout of its own")
+        if type_.dtype not in DTYPES:
+            raise Refused(f"torch does not compute in {type_.dtype}")
+
+
+def wide_dtype(type_: TensorType) -> torch.dtype:
+    """Returns the dtype that sums of elements are accumulated in."""
+    narrow = is_float(type_.dtype) and type_.dtype in _NARROW
+    return torch.float32 if narrow else DTYPES[type_.dtype]

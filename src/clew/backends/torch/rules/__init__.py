@@ -1,0 +1,23 @@
+"""Rules that run operators with torch, by kind; each file mirrors one of `clew.ops`."""
+
+from __future__ import annotations
+
+from clew.backends.torch.rules import (  # noqa: F401  registers rules
+    activation,
+    attention,
+    convolution,
+    create,
+    elementwise,
+    images,
+    indexing,
+    logic,
+    matmul,
+    norm,
+    pool,
+    quantization,
+    reduce,
+    scan,
+    slicing,
+    transform,
+    unary,
+)

@@ -1,0 +1,94 @@
+"""Reductions over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Final
+
+import torch
+
+from clew.backends.torch.registry import Building, Rule, Step, builds
+from clew.ir.types import integer_limits, is_float
+
+_Reduce = Callable[[torch.Tensor, tuple[int, ...], bool], torch.Tensor]
+_Each = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _total(x: torch.Tensor, axes: tuple[int, ...], keep: bool) -> torch.Tensor:
+    """Returns sums in the dtype of the elements."""
+    return torch.sum(x, axes, keep, dtype=x.dtype)
+
+
+def _product(x: torch.Tensor, axes: tuple[int, ...], keep: bool) -> torch.Tensor:
+    """Returns products, of one axis after another."""
+    for axis in sorted((a % x.dim() for a in axes), reverse=True):
+        x = torch.prod(x, axis, keep, dtype=x.dtype)
+    return x
+
+
+def _same(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def _square(x: torch.Tensor) -> torch.Tensor:
+    return x * x
+
+
+_REDUCED: Final[dict[str, tuple[_Each, _Reduce, _Each]]] = {
+    "sum": (_same, _total, _same),
+    "prod": (_same, _product, _same),
+    "max": (_same, torch.amax, _same),
+    "min": (_same, torch.amin, _same),
+    "all": (_same, torch.all, _same),
+    "any": (_same, torch.any, _same),
+    "l1": (torch.abs, _total, _same),
+    "l2": (_square, _total, torch.sqrt),
+    "sum_square": (_square, _total, _same),
+    "log_sum": (_same, _total, torch.log),
+    "logsumexp": (_same, torch.logsumexp, _same),
+}
+"""What is applied to elements, the reduction, and what is applied to its results. Without axes,
+there is no reduction.
+"""
+
+
+def _reduced(before: _Each, reduce: _Reduce, after: _Each) -> Rule:
+    def rule(b: Building) -> Step:
+        axes, keep = b.attrs.axes, b.attrs.keepdims
+        if not axes:
+            return b.widened(lambda x: after(before(x)))
+        return b.widened(lambda x: after(reduce(before(x), axes, keep)))
+
+    return rule
+
+
+for _name, _parts in _REDUCED.items():
+    builds(_name)(_reduced(*_parts))
+
+
+@builds("mean")
+def mean(b: Building) -> Step:
+    """`mean`; of integers, the sum divided by the count, truncated."""
+    axes, keep = b.attrs.axes, b.attrs.keepdims
+    if not axes:
+        return lambda x: x
+    if is_float(b.type.dtype):
+        return b.widened(lambda x: torch.mean(x, axes, keep))
+    count = prod(b.shape()[a] for a in axes)
+    if count > integer_limits(b.type.dtype)[1]:
+        b.refuse(f"{b.type.dtype} does not hold the number of elements, {count}")
+    return lambda x: torch.div(_total(x, axes, keep), count, rounding_mode="trunc")
+
+
+@builds("argmax", "argmin")
+def place(b: Building) -> Step:
+    """`argmax`, `argmin`, which return the first of equal elements or NaNs; for the last, of the
+    axis in reverse.
+    """
+    axis, keep = b.attrs.axis, b.attrs.keepdims
+    find = torch.argmax if b.call.op_name == "argmax" else torch.argmin
+    if not b.attrs.select_last:
+        return lambda x: find(x, axis, keep)
+    last = b.shape()[axis] - 1
+    return lambda x: last - find(torch.flip(x, (axis,)), axis, keep)

@@ -1,0 +1,74 @@
+"""Samples of operators as regions on torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from clew.backends.torch.region import TorchRegion
+from clew.ir.expr import Call, Constant, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.types import TupleType, from_numpy, is_float
+from clew.ops.registry import Op, Sample
+from clew.ops.sample_checks import arrays_of, fields
+
+Array = np.ndarray[Any, Any]
+
+
+class Case:
+    """A sample as a call: with its arguments as parameters, or all of them constants."""
+
+    def __init__(self, op: Op, number: int, sample: Sample, *, constants: bool = False) -> None:
+        self.name = f"{op.name}-{number}"
+        self.arrays = [np.asarray(a) for a in arrays_of(op, sample)]
+        self.params: list[Var] = []
+        args: list[Expr] = []
+        for n, array in enumerate(self.arrays):
+            constant = Constant(array)
+            if constants:
+                args.append(constant)
+            else:
+                self.params.append(Var(f"x{n}", constant.tensor))
+                args.append(self.params[-1])
+        self.constants = constants
+        self.call = op(*args, **sample.attrs)
+        self.op = op
+
+    @property
+    def function(self) -> Function:
+        """A function with all results of the call."""
+        return Function(self.params, all_of([self.call]))
+
+    def expected(self) -> list[Array]:
+        """Returns the results of the reference."""
+        with np.errstate(all="ignore"):
+            made = self.op.run_reference(self.arrays, self.call.attrs)
+        return [np.asarray(a) for a in fields(made)]
+
+    def found(self) -> tuple[Array, ...]:
+        """Returns the results on torch."""
+        return TorchRegion(self.function, 1)(*([] if self.constants else self.arrays))
+
+
+def all_of(calls: Sequence[Call]) -> Tuple:
+    """Returns a tuple of all results of calls."""
+    results: list[Expr] = []
+    for call in calls:
+        if isinstance(call.type, TupleType):
+            results += [TupleGetItem(call, n) for n in range(len(call.type.fields))]
+        else:
+            results.append(call)
+    return Tuple(results)
+
+
+def same(found: Sequence[Array], expected: Sequence[Array], tolerance: float = 1e-5) -> None:
+    """Compares results: floats up to a tolerance, others exactly."""
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype)
+        if is_float(from_numpy(b.dtype)):
+            close = 1e-2 if b.dtype.itemsize == 2 else tolerance
+            np.testing.assert_allclose(a.astype("f8"), b.astype("f8"), rtol=close, atol=close)
+        else:
+            np.testing.assert_array_equal(a, b)
