@@ -234,7 +234,7 @@ def unordered(seen: list[Access]) -> list[tuple[int, int]]:
     for second in range(count):
         for first in range(second):
             a, b = seen[first], seen[second]
-            if a.engine != b.engine and second not in reached[first]:
-                if a.writes & (b.reads | b.writes) or a.reads & b.writes:
-                    found.append((first, second))
+            conflict = a.writes & (b.reads | b.writes) or a.reads & b.writes
+            if conflict and a.engine != b.engine and second not in reached[first]:
+                found.append((first, second))
     return found

@@ -1,5 +1,5 @@
-"""Random programs for VTA that are valid: all indices are in range, everything read was written, and
-tokens order every pair of accesses that conflict.
+"""Random programs for VTA that are valid: all indices are in range, everything read was written,
+and tokens order every pair of accesses that conflict.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ CONFIGS = (
 
 
 def sizes_of(config: Config) -> Sizes:
-    depths = {m.name.lower(): config.depth(m) for m in (Memory.UOP, Memory.INP, Memory.WGT, Memory.ACC)}
+    depths = {
+        m.name.lower(): config.depth(m) for m in (Memory.UOP, Memory.INP, Memory.WGT, Memory.ACC)
+    }
     names = ("batch", "block_in", "block_out", "inp_bits", "wgt_bits", "out_bits")
     return Sizes(**{n: getattr(config, n) for n in names}, **depths)
 
@@ -100,15 +102,25 @@ class Stream:
         depth = self.config.depth
         self.load_all()
         self.uops.append(MicroOp(0))
-        self.add(Load(memory=Memory.UOP, sram=0, dram=self.base("k"), y_size=1, x_size=1, x_stride=1))
+        self.add(
+            Load(memory=Memory.UOP, sram=0, dram=self.base("k"), y_size=1, x_size=1, x_stride=1)
+        )
         self.touch_all()
         self.store("y", 0, 0, 1, depth(Memory.ACC))
         rest = self.buffers["y"].elements - depth(Memory.ACC)
         self.store("y", 0, depth(Memory.ACC), 1, rest)
         for _ in range(4 + self.below(8)):
-            kinds = (self.random_load, self.random_gemm, self.random_gemm, self.random_alu, self.random_store)
+            kinds = (
+                self.random_load,
+                self.random_gemm,
+                self.random_gemm,
+                self.random_alu,
+                self.random_store,
+            )
             kinds[self.below(len(kinds) - 1)]()
-        self.add(Load(memory=Memory.UOP, sram=0, dram=self.base("k"), y_size=1, x_size=1, x_stride=1))
+        self.add(
+            Load(memory=Memory.UOP, sram=0, dram=self.base("k"), y_size=1, x_size=1, x_stride=1)
+        )
         self.touch_all()
         self.store("all", 0, 0, 1, depth(Memory.ACC))
         self.add(Finish())
@@ -173,8 +185,9 @@ class Stream:
             return
         sram = self.below(room)
         self.add(
-            Load(memory=memory, sram=sram, dram=self.base(name, memory) + self.below(elements - span),
-                 y_size=y, x_size=x, x_stride=stride, y_pad_0=pads[0], y_pad_1=pads[1],
+            Load(memory=memory, sram=sram, y_size=y, x_size=x, x_stride=stride,
+                 dram=self.base(name, memory) + self.below(elements - span),
+                 y_pad_0=pads[0], y_pad_1=pads[1],
                  x_pad_0=pads[2], x_pad_1=pads[3])
         )  # fmt: skip
         if held is Memory.ACC:
@@ -218,10 +231,7 @@ class Stream:
         self.note(loops, uops, not reset)
 
     def note(self, loops: dict[str, int], uops: list[MicroOp], in_out: bool) -> None:
-        for o in range(loops["iter_out"]):
-            for i in range(loops["iter_in"]):
-                for u in uops:
-                    self.in_out[u.dst + o * loops["dst_out"] + i * loops["dst_in"]] = in_out
+        self.in_out[list(touched(loops, "dst", uops))] = in_out
 
     def random_alu(self) -> None:
         loops, rooms = self.loops((Memory.ACC, Memory.ACC))
@@ -229,7 +239,11 @@ class Stream:
         begin = self.new_uops(uops)
         op = AluOp(self.below(4))
         use_imm = op is AluOp.SHR or self.below(1) == 1
-        imm = (self.below(62) - 31 if op is AluOp.SHR else self.below(65535) - 32768) if use_imm else 0
+        imm = (
+            (self.below(62) - 31 if op is AluOp.SHR else self.below(65535) - 32768)
+            if use_imm
+            else 0
+        )
         values: dict[str, Any] = {"uop_begin": begin, "uop_end": begin + len(uops), **loops}
         if op is AluOp.SHR and self.below(1):
             # By accumulators, which are first brought to amounts of shifts.
@@ -237,14 +251,17 @@ class Stream:
                 sources = {**values, "dst_out": loops["src_out"], "dst_in": loops["src_in"]}
                 swapped = [MicroOp(u.src) for u in uops]
                 first = self.new_uops(swapped)
-                sources |= {"uop_begin": first, "uop_end": first + len(uops), "src_out": 0, "src_in": 0}
+                sources |= {
+                    "uop_begin": first,
+                    "uop_end": first + len(uops),
+                    "src_out": 0,
+                    "src_in": 0,
+                }
                 self.add(Alu(op=limit, use_imm=True, imm=by, **sources))
-                self.note({**loops, "dst_out": loops["src_out"], "dst_in": loops["src_in"]}, swapped, True)
-            shifted = {u.dst + o * loops["dst_out"] + i * loops["dst_in"] for u in uops
-                       for o in range(loops["iter_out"]) for i in range(loops["iter_in"])}  # fmt: skip
-            amounts = {u.src + o * loops["src_out"] + i * loops["src_in"] for u in uops
-                       for o in range(loops["iter_out"]) for i in range(loops["iter_in"])}  # fmt: skip
-            if shifted & amounts:
+                self.note(
+                    {**loops, "dst_out": loops["src_out"], "dst_in": loops["src_in"]}, swapped, True
+                )
+            if touched(loops, "dst", uops) & touched(loops, "src", uops):
                 return
             begin = self.new_uops(uops)
             values |= {"uop_begin": begin, "uop_end": begin + len(uops)}
@@ -261,7 +278,9 @@ class Stream:
             at = self.below(self.buffers["y"].elements - span)
             self.store("y", starts[self.below(len(starts) - 1)], at, y, x, stride)
 
-    def store(self, name: str, sram: int, at: int, y: int, x: int, stride: int | None = None) -> None:
+    def store(
+        self, name: str, sram: int, at: int, y: int, x: int, stride: int | None = None
+    ) -> None:
         self.add(
             Store(sram=sram, dram=self.base(name, Memory.OUT) + at, y_size=y, x_size=x,
                   x_stride=x if stride is None else stride)
@@ -298,6 +317,16 @@ class Stream:
     def with_tokens(self, seen: list[Access]) -> None:
         """Gives instructions the tokens that order conflicting ones, and now and then others."""
         self.instructions = Tokens(self.rng, self.instructions, seen).made
+
+
+def touched(loops: dict[str, int], index: str, uops: list[MicroOp]) -> set[int]:
+    """Returns the values of an index in all steps of an instruction."""
+    return {
+        getattr(u, index) + o * loops[f"{index}_out"] + i * loops[f"{index}_in"]
+        for u in uops
+        for o in range(loops["iter_out"])
+        for i in range(loops["iter_in"])
+    }
 
 
 class Tokens:

@@ -71,7 +71,7 @@ _ALWAYS: Final = ("sram", "dram", "y", "x", "uop")
 _TOKENS: Final = ("pop", "push")
 _PLAIN: Final = re.compile(r"[^\s,:;@\"]+")
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
-_NUMBER: Final = re.compile(r"\s*\d+:")
+_NUMBER: Final = re.compile(r"^\s*\d+:\s")
 
 
 def instruction_text(instruction: Instruction) -> str:

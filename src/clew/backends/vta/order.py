@@ -48,7 +48,7 @@ def order_of(program: Program) -> Order:
     """Returns the order of a program. A warning names tokens that nothing takes.
 
     Errors: I439 for an instruction that waits forever; I441 if the program does not end with
-    FINISH, or FINISH does not wait for the other engines.
+    FINISH.
     """
     instructions = program.instructions
     by_engine: tuple[list[int], ...] = ([], [], [])
@@ -84,7 +84,6 @@ def order_of(program: Program) -> Order:
             queues.setdefault((engine, target), deque()).append(known[engine])
     if len(sequence) < len(instructions):
         raise _deadlock(program, by_engine, following, queues)
-    _check_finish(program, clocks[-1], places)
     left = {pair: len(queue) for pair, queue in queues.items() if queue}
     for (source, target), count in left.items():
         warn(
@@ -105,14 +104,17 @@ def _check_end(program: Program) -> None:
         raise InputError("I441", f"VTA: instruction {ends[0]} is FINISH, and others follow it")
 
 
-def _check_finish(
-    program: Program, clock: Clock, places: np.ndarray[Any, np.dtype[np.int64]]
-) -> None:
+def check_finish(program: Program, order: Order) -> None:
+    """Checks that FINISH, the last instruction, waits for the transfers of other engines.
+
+    Errors: I441.
+    """
+    last = len(program.instructions) - 1
     for engine in (Engine.STORE, Engine.LOAD):
         for index, each in enumerate(program.instructions):
             if each.engine is not engine or not isinstance(each, Load | Store) or each.is_empty:
                 continue
-            if places[index] >= clock[engine]:
+            if not order.ends_before(index, last, engine):
                 raise InputError(
                     "I441",
                     f"VTA: FINISH does not wait for instruction {index} ({instruction_text(each)})",

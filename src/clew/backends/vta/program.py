@@ -57,7 +57,7 @@ class Origin:
     label: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Program(Shown):
     """Instructions in the order in which they are fetched, with the buffers that they use.
 

@@ -15,7 +15,7 @@ from clew.backends.vta.config import Config
 from clew.backends.vta.hazards import Tracker
 from clew.backends.vta.isa import Alu, Finish, Gemm, Load, Store
 from clew.backends.vta.names import AluOp, Memory
-from clew.backends.vta.order import order_of
+from clew.backends.vta.order import check_finish, order_of
 from clew.backends.vta.plans import Group, Level, Plan, Planner, reach_of
 from clew.backends.vta.program import Array, Buffer, Program
 from clew.support.errors import InputError
@@ -44,9 +44,10 @@ class Simulator:
         """Returns the outputs of a program by name, `(elements, *element)` each. Inputs have the
         shapes and dtypes of their buffers; they may also replace the data of constants.
 
-        Errors: those of `Program.check` and `order_of`; I434 for inputs that are missing or of
-        another shape or dtype, I435 and I436 for addresses out of range, I437 for reads of what was
-        never written, I438 for a missing token, I442 for shifts by more than 31 bits.
+        Errors: those of `Program.check`, `order_of` and `check_finish`; I434 for inputs that are
+        missing or of another shape or dtype, I435 and I436 for addresses out of range, I437 for
+        reads of what was never written, I438 for a missing token, I442 for shifts by more than 31
+        bits.
         """
         program.check(self.config)
         return _Run(self.config, program, self._planner, self._check).outputs(inputs or {})
@@ -82,9 +83,9 @@ class _Run:
                     self._store(store)
                 case (Gemm() | Alu()) as loop if loop.steps:
                     self._loop(loop)
-                case Finish():
-                    return self._results()
-        raise AssertionError("a checked program ends with FINISH")
+                case Finish() if self._checked:
+                    check_finish(self._program, self._order)
+        return self._results()
 
     def _results(self) -> dict[str, Array]:
         found = {}

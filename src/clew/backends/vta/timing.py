@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from clew.backends.vta.assembler import instruction_text
@@ -62,14 +62,14 @@ class LayerTime:
     macs: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timing(Shown):
-    """The cycles of a program. `bytes_moved` is by memory; `waits` by engine and cause."""
+    """The cycles of a program, and what it moves in bytes, by memory."""
 
-    program: Program = field(repr=False)
-    config: Config = field(repr=False)
+    program: Program
+    config: Config
     cycles: int
-    slices: tuple[Slice, ...] = field(repr=False)
+    slices: tuple[Slice, ...]
     macs: int
     bytes_moved: Mapping[Memory, int]
 
