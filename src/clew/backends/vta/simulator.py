@@ -260,5 +260,6 @@ class _Run:
         least, most = int(np.min(by)), int(np.max(by))
         if least < -_MOST_SHIFT or most > _MOST_SHIFT:
             shown = most if most > _MOST_SHIFT else least
-            why = f"shifts by {shown} bits; the machine shifts by up to {_MOST_SHIFT}"
-            raise self._tracker.fails("I442", why)
+            raise self._tracker.fails(
+                "I442", f"shifts by {shown} bits; the machine shifts by up to {_MOST_SHIFT}"
+            )
