@@ -10,6 +10,13 @@ from __future__ import annotations
 from clew.backends.vta.assembler import assemble, disassemble, instruction_text
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
+from clew.backends.vta.convolution import (
+    Convolution,
+    Epilogue,
+    Tile,
+    choose_tile,
+    emit_convolution,
+)
 from clew.backends.vta.isa import (
     Alu,
     Finish,
@@ -22,6 +29,7 @@ from clew.backends.vta.isa import (
     encode,
 )
 from clew.backends.vta.names import AluOp, Engine, Memory, Opcode
+from clew.backends.vta.packing import pack_bias, pack_data, pack_weights, unpack_data
 from clew.backends.vta.program import Buffer, Origin, Program
 from clew.backends.vta.simulator import Simulator
 from clew.backends.vta.timeline import timeline
@@ -33,7 +41,9 @@ __all__ = [
     "Buffer",
     "Builder",
     "Config",
+    "Convolution",
     "Engine",
+    "Epilogue",
     "Finish",
     "Gemm",
     "Instruction",
@@ -45,12 +55,19 @@ __all__ = [
     "Program",
     "Simulator",
     "Store",
+    "Tile",
     "Timing",
     "assemble",
+    "choose_tile",
     "decode",
     "disassemble",
+    "emit_convolution",
     "encode",
     "instruction_text",
+    "pack_bias",
+    "pack_data",
+    "pack_weights",
     "time",
     "timeline",
+    "unpack_data",
 ]

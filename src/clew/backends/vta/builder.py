@@ -123,15 +123,35 @@ class Builder:
         self._waiting.add((source, target))
         self._left[source, target] -= 1
 
+    def barrier(self) -> None:
+        """Lets all that follows wait for all instructions so far."""
+        for engine in (Engine.LOAD, Engine.STORE):
+            if engine in self._last:
+                self._drain(Engine.COMPUTE, engine)
+                self.push(engine, Engine.COMPUTE)
+        for engine in (Engine.LOAD, Engine.STORE):
+            self._drain(engine, Engine.COMPUTE)
+        if any(target is Engine.COMPUTE for _, target in self._waiting):
+            self._add(_empty(Engine.COMPUTE))
+        for engine in (Engine.LOAD, Engine.STORE):
+            if Engine.COMPUTE in self._last:
+                self.push(Engine.COMPUTE, engine)
+                self.pop(Engine.COMPUTE, engine)
+
+    def _drain(self, source: Engine, target: Engine) -> None:
+        """Takes all tokens of a queue, the last with the next instruction of the target."""
+        for _ in range(self._left[source, target]):
+            self.pop(source, target)
+
     def _set(self, index: int, name: str) -> None:
         changes: Any = {name: True}
         self._instructions[index] = dataclasses.replace(self._instructions[index], **changes)
 
-    def _add(self, instruction: Instruction) -> int:
-        """Appends an instruction, which takes the tokens that its engine waits for."""
+    def _add(self, instruction: Instruction, *, waits: bool = True) -> int:
+        """Appends an instruction. If it waits, it takes the tokens that its engine waits for."""
         index, engine = len(self._instructions), instruction.engine
         self._instructions.append(instruction)
-        for pair in [p for p in self._waiting if p[1] is engine]:
+        for pair in [p for p in self._waiting if p[1] is engine and waits]:
             self._waiting.remove(pair)
             self._set(index, _token_bit("pop", engine, pair[0]))
         if self._origin is not None:
@@ -264,9 +284,10 @@ class Builder:
                 self._kernels[key] = sum(map(len, self._words))
                 self._words.append(words)
             at = self._kernels[key]
-            self._add(
-                Load(memory=Memory.UOP, sram=begin, dram=at, y_size=1, x_size=count, x_stride=count)
+            load = Load(
+                memory=Memory.UOP, sram=begin, dram=at, y_size=1, x_size=count, x_stride=count
             )
+            self._add(load, waits=False)  # it reads a constant, and compute alone uses its memory
         return begin, begin + count
 
     # --------------------------------------------------------------------------------- the program
