@@ -17,7 +17,6 @@ from opinfo.report import by_entry
 LEAST = 575
 # One of each kind of converter.
 FEW = (
-    Task("arange", "i64"),
     Task("cummax", "f32"),
     Task("div:floor_rounding", "i64"),
     Task("fmod", "bf16"),
