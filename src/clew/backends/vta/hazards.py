@@ -38,9 +38,8 @@ _WRITER: Final = {
 class _History:
     """The last accesses to the elements of one memory, which one engine writes."""
 
-    def __init__(self, name: str, writer: Engine, elements: int, *, defined: bool = False) -> None:
+    def __init__(self, name: str, writer: Engine, elements: int) -> None:
         self.name, self.writer = name, writer
-        self.defined = defined  # from the start, by the host
         self.written = np.full(elements, -1, np.int64)
         self.read = {e: np.full(elements, -1, np.int64) for e in Engine if e is not writer}
 
