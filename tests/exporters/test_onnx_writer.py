@@ -158,6 +158,14 @@ def test_composite_functions_are_written_as_their_bodies() -> None:
     assert sorted(_kinds(model)) == ["Add", "Add", "Mul", "Mul", "Sigmoid", "Sigmoid"]
 
 
+def test_a_constant_of_a_composite_function_is_held_once() -> None:
+    p = _var("p", 4)
+    shifted = Function((p,), _op("add", p, Constant(np.ones(4, "f4"))), {"composite": "shifted"})
+    x = _var("x", 4)
+    model = _agrees(Function((x,), Tuple([Call(shifted, (Call(shifted, (x,)),))])))
+    assert len(model.graph.initializer) == 1
+
+
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i32", "i64", "i16", "u8", "u32", "bool"])
 def test_values_of_each_dtype(dtype: str) -> None:
     x = _var("x", 2, 3, dtype=dtype)
@@ -327,8 +335,9 @@ def _codes_layer(x: Var, bits: int, parts: int, zeros: bool) -> Call:
 def test_products_with_weights_of_few_bits(bits: int, zeros: bool) -> None:
     x = _var("x", 3, 32)
     first, second = (_codes_layer(x, bits, 2, zeros) for _ in range(2))
-    model = _agrees(Function((x,), Tuple([first, second])), 1e-4)
-    assert _kinds(model) == ["DequantizeLinear", "MatMul"] * 2
+    function = Function((x,), Tuple([first, second]))
+    assert _kinds(_agrees(function, 1e-4)) == ["DequantizeLinear", "MatMul"] * 2
+    assert len(write(function).calls) == 4
 
 
 def test_rounded_data_that_others_read_are_written() -> None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 
 from clew.frontends.onnx.file.tensors import number_of
+from clew.ir.expr import Constant
 from clew.ir.types import from_numpy, to_numpy
 
 Array: TypeAlias = "NDArray[Any] | np.generic"
@@ -40,6 +41,7 @@ class GraphBuilder:
         self.dtypes: dict[str, str] = {}
         self._constants: dict[str, Callable[[], NDArray[Any]]] = {}
         self._bytes: dict[str, int] = {}
+        self._of_nodes: dict[int, str] = {}
         self._derived: dict[tuple[str, str], str] = {}
         self._results: set[str] = set()
         self._taken: dict[str, int] = {}
@@ -76,6 +78,15 @@ class GraphBuilder:
         if key is not None:
             self._small[key] = name
         return name
+
+    def constant_of(self, node: Constant) -> str:
+        """Adds a constant of the graph, once, and returns its name."""
+        found = self._of_nodes.get(node.id)
+        if found is None:
+            type_, name = node.tensor, node.name or "constant"
+            found = self.lazy_constant(name, type_.dtype, type_.size_bytes, lambda: node.data)
+            self._of_nodes[node.id] = found
+        return found
 
     def lazy_constant(
         self, name: str, dtype: str, size_bytes: int, data: Callable[[], NDArray[Any]]

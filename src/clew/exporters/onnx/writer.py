@@ -114,7 +114,8 @@ def write(function: Function, *, name: str = "clew") -> WrittenModel:
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=_IR_VERSION,
     )
-    return WrittenModel(model, tuple(inputs), tuple(outputs), calls)
+    made = {node.name: calls[node.name] for node in builder.nodes if node.name in calls}
+    return WrittenModel(model, tuple(inputs), tuple(outputs), made)
 
 
 def can_write(call: Call) -> str | None:
@@ -127,7 +128,7 @@ def can_write(call: Call) -> str | None:
         names = []
         for n, arg in enumerate(call.args):
             if isinstance(arg, Constant):
-                names.append(_constant(builder, arg))
+                names.append(builder.constant_of(arg))
             else:
                 names.append(builder.value(f"x{n}", arg.tensor.dtype))
         _by_rule(call, names, builder)
@@ -171,7 +172,7 @@ def _written(
     match node:
         case Constant():
             _need_static("a constant", node.type)
-            return (_constant(builder, node),)
+            return (builder.constant_of(node),)
         case Tuple() if all(isinstance(f.type, TensorType) for f in node.fields):
             return tuple(one for field in node.fields for one in values[field.id])
         case TupleGetItem():
@@ -254,12 +255,6 @@ def _need_static(what: str, type_: Type) -> None:
     static = isinstance(type_, TensorType) and type_.is_static
     if not isinstance(type_, TensorType) or not static or type_.dtype in HOST_DTYPES:
         raise UnsupportedError("U070", f"{what} of type {type_} has no ONNX form")
-
-
-def _constant(builder: GraphBuilder, node: Constant) -> str:
-    type_ = node.tensor
-    name = node.name or "constant"
-    return builder.lazy_constant(name, type_.dtype, type_.size_bytes, lambda: node.data)
 
 
 def _outputs(
