@@ -76,13 +76,15 @@ class Convolution:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """What follows the sums: `clip(sums + bias >> shift, low, high)`, without a bias if none is
-    given. A shift rounds down; half of its unit in the bias makes it round to nearest.
+    """What follows the sums: `clip(sums + bias + (skip << skip_shift) >> shift, low, high)`,
+    without a bias or skip if none is given. A shift rounds down; half of its unit in the bias makes
+    it round to nearest.
     """
 
     shift: int = 0
     low: int = -128
     high: int = 127
+    skip_shift: int = 0
 
 
 @dataclass(frozen=True)
@@ -204,16 +206,18 @@ def emit_convolution(
     bias: Buffer | None = None,
     epilogue: Epilogue | None = None,
     tile: Tile | None = None,
+    skip: Buffer | None = None,
 ) -> None:
-    """Appends a convolution to a program. `x`, `w`, `y` and `bias` are packed (`packing.py`). No
-    instruction before may be running: `Builder.barrier` waits for them.
+    """Appends a convolution to a program. `x`, `w`, `y` and `bias` are packed (`packing.py`), and
+    `skip`, bytes in the form of `y`. No instruction before may be running: `Builder.barrier` waits
+    for them.
 
     Errors: I445 if the tile does not fit the memories.
     """
     tile = tile or choose_tile(conv, builder.config)
     if not fits(conv, tile, builder.config):
         raise InputError("I445", f"VTA: the memories do not hold {tile}")
-    _Emitter(builder, conv, x, w, y, bias, epilogue or Epilogue(), tile).emit()
+    _Emitter(builder, conv, x, w, y, bias, epilogue or Epilogue(), tile, skip).emit()
 
 
 class _Emitter:
@@ -229,7 +233,9 @@ class _Emitter:
         bias: Buffer | None,
         epilogue: Epilogue,
         tile: Tile,
+        skip: Buffer | None,
     ) -> None:
+        self._skip = skip
         self._b, self._conv, self._tile, self._epilogue = builder, conv, tile, epilogue
         self._x, self._w, self._y, self._bias = x, w, y, bias
         config = builder.config
@@ -350,8 +356,32 @@ class _Emitter:
         ]
 
     def _reset(self, step: _Step, acc: int) -> None:
+        if self._skip is not None:
+            self._load_skip(step, acc)
+            return
         uops = [MicroOp(u.dst) for u in self._vectors(step, acc)]
         self._b.gemm(uops, (step.height, step.width), dst=(step.width, 1), reset=True)
+
+    def _load_skip(self, step: _Step, acc: int) -> None:
+        """Fills a tile of sums with the bytes to add, in the scale of the sums."""
+        assert self._skip is not None
+        conv, pixels = self._conv, step.height * step.width
+        plane = conv.out_height * conv.out_width
+        first = step.image * self._outs + step.output
+        for o in range(step.outputs):
+            self._b.load(
+                Memory.ACC8,
+                self._skip,
+                sram=acc + o * pixels,
+                at=(first + o) * plane + step.top * conv.out_width + step.left,
+                y=step.height,
+                x=step.width,
+                stride=conv.out_width,
+            )
+        if self._epilogue.skip_shift:
+            uops = [MicroOp(u.dst) for u in self._vectors(step, acc)]
+            by = -self._epilogue.skip_shift
+            self._b.alu(AluOp.SHR, uops, (step.height, step.width), dst=(step.width, 1), imm=by)
 
     def _multiply(self, step: _Step, acc: int, inp: int, wgt: int) -> None:
         conv, pixels = self._conv, step.height * step.width

@@ -10,14 +10,15 @@ A quantized bias with a quarter of a step (`Scheme(scales="power_of_two")`) ensu
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from clew.backends.vta.convolution import Convolution
-from clew.ir.expr import Call, Constant, Expr, Function, Var
-from clew.patterns import Pattern, is_constant, is_op, wildcard
+from clew.ir.expr import Call, Constant, Expr, Function
+from clew.patterns import Match, Pattern, is_constant, is_op, wildcard
 
 Array = np.ndarray[Any, Any]
 _MOST_BIAS: Final = 1 << 28
@@ -86,19 +87,35 @@ def recognized(function: Function, block_in: int) -> Layer:
 
     Raises `Refused` with the reason if VTA does not compute it exactly.
     """
-    return _Reader(function, block_in).layer()
+    numbers = {p.id: n for n, p in enumerate(function.params)}
+    return _Reader(function.body, lambda node: numbers.get(node.id), block_in).layer()
+
+
+def recognized_match(found: Match, block_in: int) -> Layer:
+    """Returns the layer that a match computes; `data` and `skip` number what it reads, in order.
+
+    Raises `Refused` with the reason if VTA does not compute it exactly.
+    """
+    inside = {n.id for n in found.nodes}
+    numbers: dict[int, int] = {}
+
+    def number(node: Expr) -> int | None:
+        return None if node.id in inside else numbers.setdefault(node.id, len(numbers))
+
+    return _Reader(found.root, number, block_in).layer()
 
 
 class _Reader:
-    """Reads the body of a function, from its result to its parameters."""
+    """Reads from a result to its operands, which `number` numbers; it returns None for others."""
 
-    def __init__(self, function: Function, block_in: int) -> None:
-        self._params = {p.id: n for n, p in enumerate(function.params)}
-        self._body = function.body
+    def __init__(self, body: Expr, number: Callable[[Expr], int | None], block_in: int) -> None:
+        self._number = number
+        self._body = body
         self._block_in = block_in
 
     def layer(self) -> Layer:
-        node, low, high = self._body, -128, 127
+        node: Any = self._body
+        low, high = -128, 127
         if _is(node, "clip"):
             low, high = int(max(low, node.attrs.min)), int(min(high, node.attrs.max))
             node = node.args[0]
@@ -136,21 +153,21 @@ class _Reader:
             raise Refused("it has a zero point")
 
     def _parameter(self, node: Expr) -> int:
-        if not isinstance(node, Var) or node.tensor.dtype != "i8":
+        number = self._number(node)
+        if number is None or node.tensor.dtype != "i8":
             raise Refused("an operand is not i8")
-        return self._params[node.id]
+        return number
 
-    @staticmethod
-    def _split(total: Expr) -> tuple[Expr, Any]:
+    def _split(self, total: Any) -> tuple[Expr, Any]:
         """Returns the sums with their bias, and the addend, if there is one."""
         if not _is(total, "add") or any(isinstance(a, Constant) for a in total.args):
             return total, None
         for biased, skip in (total.args, total.args[::-1]):
-            if _is(skip, "dequantize") and isinstance(skip.args[0], Var):
+            if _is(skip, "dequantize") and self._number(skip.args[0]) is not None:
                 return biased, skip
         raise Refused("it adds floats")
 
-    def _sums(self, node: Expr) -> tuple[int, Any, Array]:
+    def _sums(self, node: Any) -> tuple[int, Any, Array]:
         """Returns the exponent of the scale of the sums, the sums, and the bias in this scale."""
         bias = np.zeros(1)
         if _is(node, "add"):
@@ -226,4 +243,5 @@ def _integers(bias: Array, outputs: int, *, ties: bool) -> Array:
         raise Refused("its sums may be midway between two integers")
     if not ties and rest.any():
         raise Refused("its bias is no integer")
-    return whole.astype(np.int64)
+    found: Array = whole.astype(np.int64)
+    return found
