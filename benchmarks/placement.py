@@ -94,7 +94,7 @@ def _calls(
 def _cells(name: str, row: Mapping[str, Any], engines: list[str]) -> list[str]:
     seconds = row["seconds"]
     singles = {n: s for n, s in seconds.items() if n != "placed"}
-    alone = [f"{1e3 * seconds[n]:.2f}" if n in seconds else "wrong" for n in (_CPU, *engines)]
+    alone = [f"{1e3 * seconds[n]:.2f}" if n in seconds else "differs" for n in (_CPU, *engines)]
     chosen = row["chosen"]
     if row["regions"] and chosen.startswith("mix"):
         chosen = " + ".join([_CPU, *(f"{b} ({n})" for b, n in row["regions"].items())])

@@ -1,0 +1,264 @@
+"""VTA as a backend: what it takes, and its results, bit for bit those of the graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import clew
+from clew.backends.vta import Engine, Simulator
+from clew.backends.vta.backend import Vta
+from clew.backends.vta.regions import VtaRegion
+from clew.ir.expr import Constant, Expr, Function, Tuple, Var
+from clew.ir.interpret import interpret
+from clew.ir.module import Module
+from clew.ir.types import TensorType
+from clew.ops.registry import get_op
+from clew.runtime.program import RunRegion
+from clew.trace.lineage import building
+from clew.trace.span import Source, Span
+
+Array = np.ndarray[Any, Any]
+
+
+class Network:
+    """Builds quantized convolutions in the form that clew.quantize gives them."""
+
+    def __init__(self, seed: int, scale: float = 2.0**-4) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.scale = scale
+        self.layers = 0
+
+    def call(self, op: str, *args: Any, **attrs: Any) -> Expr:
+        with building(Span([Source(f"layer{self.layers}", op, "test", "layer")]), ()):
+            nodes = [a if isinstance(a, Expr) else Constant(np.asarray(a)) for a in args]
+            return get_op(op)(*nodes, **attrs)
+
+    def conv(
+        self,
+        x: Expr,
+        outputs: int,
+        kernel: int = 3,
+        stride: int = 1,
+        *,
+        skip: Expr | None = None,
+        weight_scale: float = 2.0**-5,
+        out_scale: float = 2.0**-3,
+        skip_scale: float | None = None,
+        quarter: float = 0.25,
+        relu: bool = True,
+    ) -> Expr:
+        self.layers += 1
+        inputs = x.tensor.concrete[1]
+        weight = self.rng.integers(-127, 128, (outputs, inputs, kernel, kernel)).astype("i1")
+        pad = kernel // 2
+        padding = [pad] * 4
+        sums = self.call("nn.conv2d", x, weight, strides=[stride, stride], padding=padding)
+        step = self.scale * weight_scale
+        value = self.call("dequantize", sums, np.float32(step))
+        bias = self.rng.integers(-4000, 4000, (outputs, 1, 1)) + quarter
+        value = self.call("add", value, (bias * step).astype("f4"))
+        if skip is not None:
+            scale = np.float32(self.scale if skip_scale is None else skip_scale)
+            value = self.call("add", value, self.call("dequantize", skip, scale))
+        zero = np.int8(0)
+        found = self.call("requantize", value, np.float32(1 / out_scale), zero, dtype="i8")
+        return self.call("clip", found, min=0.0, max=127.0) if relu else found
+
+
+def module_of(x: Var, *results: Expr) -> Module:
+    names = tuple(f"y{n}" for n in range(len(results)))
+    with building(Span(), ()):
+        return Module({"main": Function([x], Tuple(list(results)), {"outputs": names})})
+
+
+def operand(*shape: int) -> Var:
+    return Var("x", TensorType(shape, "i8"), span=Span([Source("x", "", "test", "input")]))
+
+
+def regions_of(compiled: Any) -> list[VtaRegion]:
+    steps = [i for i in compiled.build.program.instructions if isinstance(i, RunRegion)]
+    return [i.function.compiled for i in steps]
+
+
+def check(module: Module, convolutions: int | None = None, seeds: int = 3, **options: Any) -> Any:
+    """Compiles a module with VTA, which takes all convolutions or so many of them, and compares it
+    with the interpreter.
+    """
+    compiled = clew.compile(module, backends=[Vta(**options)], cache=False)
+    taken = [op for r in compiled.regions for op in r.ops if op == "nn.conv2d"]
+    assert len(taken) == (
+        str(module).count("= nn.conv2d(") if convolutions is None else convolutions
+    )
+    shape = module.main.params[0].tensor.concrete
+    for seed in range(seeds):
+        x = np.random.default_rng(seed).integers(-128, 128, shape).astype("i1")
+        found = compiled.run({"x": x})
+        for name, value in interpret(module, {"x": x}).items():
+            np.testing.assert_array_equal(found[name], value)
+        for region in regions_of(compiled):
+            if len(region.inputs) == 1:
+                region.check(x)
+    assert compiled.trace.check() == []
+    return compiled
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "outputs", "kernel", "stride"),
+    [
+        ((1, 16, 8, 8), 16, 3, 1),
+        ((1, 32, 7, 9), 48, 3, 2),
+        ((1, 20, 5, 5), 17, 1, 1),
+        ((2, 16, 6, 6), 16, 5, 1),
+        ((1, 64, 14, 14), 64, 3, 1),
+        ((1, 32, 9, 9), 16, 1, 2),
+    ],
+)
+def test_a_convolution_with_its_epilogue(
+    shape: tuple[int, ...], outputs: int, kernel: int, stride: int, overlap: bool
+) -> None:
+    net, x = Network(0), operand(*shape)
+    check(module_of(x, net.conv(x, outputs, kernel, stride)), overlap=overlap)
+    net = Network(1)
+    check(module_of(x, net.conv(x, outputs, kernel, stride, relu=False)), overlap=overlap)
+
+
+@pytest.mark.parametrize("skip_scale", [2.0**-4, 2.0**-2, 2.0**-9])
+def test_an_addition_is_part_of_the_convolution(skip_scale: float) -> None:
+    net, x = Network(2), operand(1, 32, 8, 8)
+    first = net.conv(x, 32)
+    module = module_of(x, net.conv(first, 32, skip=x, skip_scale=skip_scale))
+    compiled = check(module)
+    (region,) = compiled.regions
+    assert region.ops.count("nn.conv2d") == 2
+    assert region.ops.count("add") == 3
+
+
+def test_a_chain_with_branches_is_one_region_with_several_results() -> None:
+    net, x = Network(3), operand(1, 16, 8, 8)
+    a = net.conv(x, 32)
+    b = net.conv(a, 32, stride=2)
+    c = net.conv(a, 32, kernel=1, stride=2)
+    d = net.conv(b, 32, skip=c)
+    check(module_of(x, d, c))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_networks(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    net, x = Network(seed), operand(1, int(rng.integers(16, 40)), *map(int, rng.integers(4, 12, 2)))
+    values: list[Expr] = [x]
+    for _ in range(int(rng.integers(2, 6))):
+        source = values[rng.integers(len(values))]
+        outputs = int(rng.integers(16, 40))
+        skips = [
+            v for v in values if v.tensor.concrete == (1, outputs, *source.tensor.concrete[2:])
+        ]
+        same = skips[0] if skips and rng.random() < 0.7 else None
+        kernel = int(rng.choice([1, 3]))
+        stride = 1 if same is not None else int(rng.choice([1, 2]))
+        values.append(net.conv(source, outputs, kernel, stride, skip=same, relu=rng.random() < 0.7))
+    check(module_of(x, *values[-2:]), seeds=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"out_scale": 0.1}, "the scale of the result is no power of two"),
+        ({"weight_scale": 0.01}, "the scale of the sums is no power of two"),
+        ({"quarter": 0.0}, "its sums may be midway between two integers"),
+        ({"out_scale": 2.0**-12}, r"its sums are multiplied by 2\*\*3"),
+    ],
+)
+def test_what_it_does_not_compute_exactly_stays_on_the_cpu(
+    options: dict[str, float], why: str
+) -> None:
+    net, x = Network(4), operand(1, 16, 6, 6)
+    module = module_of(x, net.conv(x, 16, **options))  # type: ignore[arg-type]
+    check(module, convolutions=0)
+
+
+def test_few_channels_stay_on_the_cpu() -> None:
+    net, x = Network(5), operand(1, 3, 8, 8)
+    compiled = check(module_of(x, net.conv(net.conv(x, 16), 16)), convolutions=1)
+    (region,) = compiled.regions
+    assert region.ops.count("nn.conv2d") == 1
+    assert region.layers[0] == "layer2"
+
+
+def test_a_saved_model_runs_again(tmp_path: Path) -> None:
+    net, x = Network(6), operand(1, 16, 8, 8)
+    compiled = check(module_of(x, net.conv(net.conv(x, 32), 16, skip=x)))
+    compiled.save(tmp_path / "model.clew")
+    loaded = clew.load_compiled(tmp_path / "model.clew", backends=[Vta()])
+    value = np.random.default_rng(9).integers(-128, 128, (1, 16, 8, 8)).astype("i1")
+    np.testing.assert_array_equal(loaded(value), compiled(value))
+
+
+def test_instructions_lead_to_layers_and_overlap_saves_cycles() -> None:
+    net, x = Network(7), operand(1, 256, 14, 14)
+    module = module_of(x, net.conv(net.conv(x, 256), 256, skip=x))
+    found = {o: regions_of(check(module, seeds=1, overlap=o))[0] for o in (False, True)}
+    timing = found[True].timing
+    layers = {la for index in range(len(timing.program.instructions)) for la in
+              timing.program.layers(index)}  # fmt: skip
+    assert layers == {"layer1", "layer2"}
+    assert timing.cycles < 0.9 * found[False].timing.cycles
+    assert timing.utilization > 0.75
+    assert timing.busy(Engine.COMPUTE) <= timing.cycles
+
+
+def test_a_small_machine_computes_the_same() -> None:
+    config = Vta().config.replace(
+        block_in=4, block_out=4, inp_bytes=128 * 4, wgt_bytes=64 * 16, acc_bytes=128 * 16
+    )
+    net, x = Network(8), operand(1, 8, 6, 6)
+    module = module_of(x, net.conv(net.conv(x, 8), 8, skip=x))
+    check(module, config=config)
+
+
+def test_the_simulator_runs_the_program_alone() -> None:
+    net, x = Network(9), operand(1, 16, 4, 4)
+    (region,) = regions_of(check(module_of(x, net.conv(x, 16))))
+    assert isinstance(region, VtaRegion)
+    zeros = np.zeros((16, 1, 16), np.int8)
+    (found,) = Simulator(region.config).run(region.program, {"x0": zeros}).values()
+    assert found.shape == (16, 1, 16)
+
+
+def test_a_network_quantized_by_powers_of_two() -> None:
+    """From floats to VTA: all but the first layer and the last ones."""
+    torch = pytest.importorskip("torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.a = torch.nn.Conv2d(3, 32, 3, padding=1)
+            self.b = torch.nn.Conv2d(32, 32, 3, padding=1)
+            self.c = torch.nn.Conv2d(32, 64, 3, stride=2, padding=1)
+            self.d = torch.nn.Linear(64 * 36, 10)
+
+        def forward(self, x: Any) -> Any:
+            for layer in (self.a, self.b, self.c):
+                x = torch.relu(layer(x))
+            return self.d(x.flatten(1))
+
+    shape = (1, 3, 12, 12)
+    module = clew.from_torch(Net().eval(), (torch.zeros(shape),))
+    rng = np.random.default_rng(0)
+    feeds = [(rng.standard_normal(shape, np.float32),) for _ in range(4)]
+    scheme = clew.quantization.Scheme(
+        activations="i8", granularity="tensor", scales="power_of_two", migration=False
+    )
+    quantized = clew.quantize(module, feeds, scheme=scheme)
+    plain = clew.compile(quantized.module, threads=1)
+    compiled = clew.compile(quantized.module, threads=1, backends=["vta"])
+    convolutions = [op for r in compiled.regions for op in r.ops if op == "nn.conv2d"]
+    assert len(convolutions) == 2
+    for (x,) in feeds:
+        np.testing.assert_array_equal(compiled(x), plain(x))
