@@ -51,4 +51,6 @@ class OnnxRuntime(OnnxEngine):
         options.log_severity_level = _ERRORS_ONLY
         # Threads that spin between calls would take the cores from the program's other regions.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Otherwise, products with weights of a few bits round their data to 8 bits.
+        options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
         return onnxruntime.InferenceSession(model, options, providers=list(_PROVIDERS))

@@ -14,6 +14,8 @@ import numpy as np
 import openvino
 
 from clew.backends.onnx_engine import Array, OnnxEngine, Session
+from clew.backends.openvino.limits import wrong
+from clew.ir.expr import Call
 
 _DEVICE = "CPU"
 
@@ -33,6 +35,9 @@ class OpenVino(OnnxEngine):
     @staticmethod
     def version() -> str:
         return str(openvino.__version__)
+
+    def why_not(self, call: Call) -> str:
+        return wrong(call) or super().why_not(call)
 
     def session(self, model: bytes) -> Session:
         properties: dict[str, Any] = {
