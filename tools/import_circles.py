@@ -5,7 +5,7 @@
 Every import counts, also those inside functions and under `TYPE_CHECKING`. Imports of modules by
 name (`importlib.import_module("clew.x")`) are invisible to the type check and to the layers in
 `pyproject.toml`; `BY_NAME` has the remaining ones, each with its reason. Only a model format's
-frontend may use the libraries that read it (`LIBRARIES`).
+frontend and exporter may use the libraries that read it (`LIBRARIES`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 SOURCE: Final = ROOT / "src" / "clew"
-LIBRARIES: Final = {"onnx": "clew.frontends"}
-"""Libraries that only files below a package may import."""
+LIBRARIES: Final = {"onnx": ("clew.frontends", "clew.exporters")}
+"""Libraries that only files below some packages may import."""
 BY_NAME: Final = {
     "clew": "public names load when first used; the block for the type check has all of them",
     "clew.cli.extract": "a module of the user's, which has a pattern",
@@ -116,12 +116,12 @@ def by_name(package: str, tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def libraries(
-    module: str, tree: ast.Module, homes: Mapping[str, str] = LIBRARIES
+    module: str, tree: ast.Module, homes: Mapping[str, tuple[str, ...]] = LIBRARIES
 ) -> Iterator[tuple[int, str]]:
     """Yields the line and name of each import of a library outside its home."""
     for name, line in _imported(tree, module, False):
         home = homes.get(name.partition(".")[0])
-        if home is not None and not _within(module, home):
+        if home is not None and not any(_within(module, package) for package in home):
             yield line, name
 
 
@@ -197,7 +197,7 @@ def complaints(folder: Path, exceptions: Mapping[str, str] = BY_NAME) -> Iterato
         for line, name in found if module not in exceptions else ():
             yield f"{module}:{line} imports a module by its name: {name}"
         for line, name in libraries(module, tree):
-            home = LIBRARIES[name.partition(".")[0]]
+            home = " and ".join(LIBRARIES[name.partition(".")[0]])
             yield f"{module}:{line} imports {name}, which only {home} may"
 
 

@@ -28,7 +28,7 @@ from clew.compiler import passes_for
 from clew.machine.target import host
 from clew.passes.manager import PassManager
 from clew.passes.placement.rules import Fixed, operator_keys
-from clew.placement.agreement import disagreement
+from clew.placement.agreement import disagreement, tolerance_for
 from clew.placement.units import Unit, UnitGraph, units_of
 from clew.support.errors import ClewError
 
@@ -104,7 +104,8 @@ class Subject:
     def _problem(self, compiled: Any, choices: Mapping[Any, str], seed: int) -> str:
         inputs = zoo.inputs(self.name, seed)
         found, expected = compiled.run(inputs), self._plain.run(inputs)
-        problem = disagreement(list(found.values()), list(expected.values()))
+        tolerance = tolerance_for(self.module)
+        problem = disagreement(list(found.values()), list(expected.values()), tolerance)
         if problem:
             return problem
         given = sum(len(use.ops) for use in compiled.regions)

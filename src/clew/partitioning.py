@@ -32,13 +32,14 @@ from clew.passes.placement.claims import RegionPattern
 from clew.passes.placement.merge_compiler_regions import MergeCompilerRegions
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.passes.placement.partition_graph import PartitionGraph
-from clew.passes.placement.rules import FIRST, Between, ByLayers, Chosen, Rule
+from clew.passes.placement.rules import FIRST, Between, ByLayers, Chosen, Fixed, Rule
 from clew.pipelines import placement as partitioning_passes
 from clew.support.errors import InputError
 from clew.support.near import did_you_mean
 
 __all__ = [
     "AnnotateTarget",
+    "Fixed",
     "MergeCompilerRegions",
     "MergeComposite",
     "PartitionGraph",

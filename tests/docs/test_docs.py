@@ -20,6 +20,7 @@ PAGES = sorted([*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONT
 GUIDES = [
     ROOT / "docs" / f"adding-{what}.md" for what in ("an-op", "a-pass", "a-schedule", "a-backend")
 ]
+GUIDES.append(ROOT / "docs" / "vta.md")
 GUIDES += sorted((ROOT / "docs" / "tutorials").glob("*.md"))
 _FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]+\]\(([^)#\s]+)(?:#[^)]*)?\)")

@@ -17,6 +17,7 @@ from clew.ir.interpret import interpret
 from clew.ir.module import Module
 from clew.ir.parser import parse_module
 from clew.ir.types import TensorType, to_numpy
+from clew.ops.math.dense_codes import pack_codes, panels_of_rows
 from clew.ops.registry import get_op
 from clew.support.errors import UnsupportedError
 from clew.trace.lineage import building
@@ -97,7 +98,25 @@ def test_a_label_of_many_layers_names_the_first_ones() -> None:
         call = _op("negative", _var("x", 3))
     (name,) = write(Function(call.args, call)).calls
     assert name.startswith("layer0:Add, layer1:Add")
-    assert name.endswith("layer7:Add, …")
+    assert name.endswith("layer3:Add, …")
+
+
+def test_names_of_engines_lead_to_nodes() -> None:
+    x = _var("x", 3)
+    value: Expr = x
+    for n in (1, 10, 1):
+        with building(Span([Source(f"n{n}", "Neg", "t")])):
+            value = _op("negative", value)
+    written = write(Function((x,), value))
+    assert sorted(written.calls) == ["n10:Neg", "n1:Neg", "n1:Neg [2]"]
+    assert written.nodes_in("n1:Neg_nchwc") == ("n1:Neg",)
+    assert written.nodes_in("n1:Neg [2]_token_3") == ("n1:Neg [2]",)
+    assert written.nodes_in("n10:Neg,n1:Neg [2],n1:Neg/Fused") == (
+        "n10:Neg", "n1:Neg [2]", "n1:Neg",
+    )  # fmt: skip
+    assert written.nodes_in("ReorderOutput") == ()
+    assert written.nodes_in("an1:Neg, n1:Neg [4]") == ()
+    assert write(Function((x,), Tuple([x]))).nodes_in("x") == ()
 
 
 def test_equal_names_of_parameters_and_layers_stay_apart() -> None:
@@ -137,6 +156,14 @@ def test_composite_functions_are_written_as_their_bodies() -> None:
     once = Call(gated, (x, w))
     model = _agrees(Function((x, w), Tuple([Call(gated, (once, w))])))
     assert sorted(_kinds(model)) == ["Add", "Add", "Mul", "Mul", "Sigmoid", "Sigmoid"]
+
+
+def test_a_constant_of_a_composite_function_is_held_once() -> None:
+    p = _var("p", 4)
+    shifted = Function((p,), _op("add", p, Constant(np.ones(4, "f4"))), {"composite": "shifted"})
+    x = _var("x", 4)
+    model = _agrees(Function((x,), Tuple([Call(shifted, (Call(shifted, (x,)),))])))
+    assert len(model.graph.initializer) == 1
 
 
 @pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "i32", "i64", "i16", "u8", "u32", "bool"])
@@ -243,6 +270,83 @@ def test_quantized_layers_of_other_integers_stay_apart() -> None:
         assert _kinds(_agrees(Function((data,), Tuple([last]))))[0] == "ConvInteger"
 
 
+def _in_own_range(x: Var, levels: float = 255.0) -> tuple[Call, Call, Call]:
+    """Returns a tensor quantized in its own range, the scale and the zero point."""
+    none, axes = Constant(np.float32(0)), (0, 1)
+    high = _op("maximum", _op("max", x, axes=axes, keepdims=False), none)
+    low = _op("minimum", _op("min", x, axes=axes, keepdims=False), none)
+    scale = _op("divide", _op("subtract", high, low), Constant(np.float32(levels)))
+    offset = _op("subtract", none, _op("divide", low, scale))
+    point = _op("cast", _op("round", _op("clip", offset, min=0.0, max=255.0)), dtype="u8")
+    return _op("quantize", x, scale, point), scale, point
+
+
+@pytest.mark.parametrize("layout", ["NK", "KN"])
+def test_tensors_in_their_own_range(layout: str) -> None:
+    x = _var("x", 5, 8)
+    matrix = _RNG.integers(-9, 9, (8, 3)).astype("i1")
+    weight = Constant(matrix if layout == "KN" else np.ascontiguousarray(matrix.T))
+    quantized, scale, point = _in_own_range(x)
+    dense = _op("nn.dense", quantized, weight, weight_layout=layout)
+    sums = Constant(matrix.sum(0, dtype="i4").astype("i4"))
+    share = _op("multiply", _op("cast", point, dtype="i32"), sums)
+    total = _op("cast", _op("subtract", dense, share), dtype="f32")
+    result = _op("multiply", total, scale)
+    model = _agrees(Function((x,), Tuple([result, scale])))
+    kinds = _kinds(model)
+    assert kinds[:4] == ["DynamicQuantizeLinear", "MatMulInteger", "Cast", "Mul"]
+    other = Constant((matrix.sum(0, dtype="i4") + 1).astype("i4"))
+    share = _op("multiply", _op("cast", point, dtype="i32"), other)
+    model = _agrees(Function((x,), Tuple([_op("subtract", dense, share)])))
+    assert "Sub" in _kinds(model)
+
+
+def test_tensors_in_other_ranges() -> None:
+    x = _var("x", 5, 8)
+    quantized, _, _ = _in_own_range(x, levels=127.0)
+    assert "DynamicQuantizeLinear" not in _kinds(_agrees(Function((x,), Tuple([quantized]))))
+
+
+def _codes_layer(x: Var, bits: int, parts: int, zeros: bool) -> Call:
+    """Returns a product with a weight of few bits, `[16, 5]`, as MultiplyCodes builds it."""
+    block, width = 16, 8
+    half = 1 << (bits - 1)
+    codes = _RNG.integers(-half, half, (5, 32))
+    scales = _RNG.uniform(0.5, 1.5, (5, 2)).astype("f4")
+    steps = _op("block_steps", x, block=block)
+    rounded = _op("round_blocks", x, steps, block=block, parts=parts)
+    operands: list[Expr] = [
+        Constant(pack_codes(codes, bits, width)),
+        Constant(panels_of_rows(scales, width)),
+    ]
+    if zeros:
+        rows = x.tensor.concrete[0]
+        blocks = _op("reshape", rounded, shape=(rows, parts, 2, block))
+        operands.append(_op("sum", _op("cast", blocks, dtype="i32"), axes=(3,), keepdims=False))
+        points = _RNG.integers(-half, half, (5, 2)).astype("i1")
+        operands.append(Constant(panels_of_rows(points, width)))
+    return _op(
+        "nn.dense_codes", rounded, steps, *operands, bits=bits, block=block, parts=parts, units=5
+    )
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+def test_products_with_weights_of_few_bits(bits: int, zeros: bool) -> None:
+    x = _var("x", 3, 32)
+    first, second = (_codes_layer(x, bits, 2, zeros) for _ in range(2))
+    function = Function((x,), Tuple([first, second]))
+    assert _kinds(_agrees(function, 1e-4)) == ["DequantizeLinear", "MatMul"] * 2
+    assert len(write(function).calls) == 4
+
+
+def test_rounded_data_that_others_read_are_written() -> None:
+    x = _var("x", 3, 32)
+    layer = _codes_layer(x, 4, 2, False)
+    model = _agrees(Function((x,), Tuple([layer, layer.args[0]])), 1e-4)
+    assert "Round" in _kinds(model)
+
+
 # --- refusals ---------------------------------------------------------------------------------
 
 
@@ -269,6 +373,39 @@ def test_a_refused_call_is_an_error_with_its_layer() -> None:
     with pytest.raises(UnsupportedError, match="cumprod has no ONNX form: no ONNX") as caught:
         to_onnx(Function((x,), call))
     assert (caught.value.code, caught.value.layer) == ("U070", "scan")
+
+
+def test_scales_of_images_that_round_either_way() -> None:
+    x = _var("x", 1, 1, 10, 10)
+    sizes: dict[str, Any] = {"shape": (1, 1, 6, 20), "scales": (1.0, 1.0, 0.7, 2.0)}
+    assert can_write(_op("resize", x, **sizes)) == (
+        "scales of (1.0, 1.0, 0.7, 2.0) may not give (1, 1, 6, 20)"
+    )
+    exact = _op("resize", x, shape=(1, 1, 5, 20), scales=(1.0, 1.0, 0.5, 2.0), mode="linear")
+    _agrees(Function((x,), Tuple([exact])))
+
+
+def test_quantized_floats_with_parameters_along_several_axes() -> None:
+    x = _var("x", 3, 4)
+    rows, columns = (_RNG.uniform(9, 11, shape).astype("f4") for shape in ((3, 1), (4,)))
+    points = Constant(np.arange(3, dtype="u1").reshape(3, 1))
+    for scale, kind in ((rows, "QuantizeLinear"), (columns, "Mul")):
+        call = _op("requantize", x, Constant(scale), points)
+        assert kind in _kinds(_agrees(Function((x,), Tuple([call]))))
+
+
+def test_values_that_are_no_numbers_are_refused() -> None:
+    x = _var("x", 3)
+    for body in (Tuple([x, Constant(np.array([1j], "c8"))]), Tuple([_var("t", 2, dtype="str")])):
+        params = [x, *(f for f in body.fields if isinstance(f, Var) and f is not x)]
+        with pytest.raises(UnsupportedError, match="has no ONNX form"):
+            to_onnx(Function(params, body))
+
+
+def test_tuples_in_tuples_are_refused() -> None:
+    x = _var("x", 3)
+    with pytest.raises(UnsupportedError, match="U070"):
+        to_onnx(Function((x,), Tuple([Tuple([x]), x])))
 
 
 def test_functions_that_are_not_composite_are_refused() -> None:

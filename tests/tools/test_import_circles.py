@@ -116,6 +116,7 @@ def test_libraries_of_formats_have_a_home(line: str) -> None:
     assert len(list(import_circles.libraries("clew.explorer.views", tree))) == 1
     assert len(list(import_circles.libraries("clew.frontends_", tree))) == 1
     assert not list(import_circles.libraries("clew.frontends.onnx.file.loader", tree))
+    assert not list(import_circles.libraries("clew.exporters.onnx.writer", tree))
 
 
 def test_libraries_of_like_names_are_others() -> None:

@@ -73,7 +73,10 @@ class Backend(ABC):
 
     @abstractmethod
     def compile(self, region: Function, target: Target) -> CompiledRegion:
-        """Compiles a region. `target` describes the host machine."""
+        """Compiles a region. `target` describes the host machine. A simulated device gives the
+        result an attribute `seconds`, the time that a call would take; placement counts it instead
+        of the time of the simulation.
+        """
 
     def to_record(self, region: CompiledRegion) -> bytes | None:
         """Returns a compiled region as bytes, for the cache and for saved models; None if the

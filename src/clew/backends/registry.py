@@ -23,6 +23,7 @@ _OWN: Final = {
     "onnxruntime": "clew.backends.onnxruntime.backend:OnnxRuntime",
     "openvino": "clew.backends.openvino.backend:OpenVino",
     "torch": "clew.backends.torch.backend:Torch",
+    "vta": "clew.backends.vta.backend:Vta",
     "numpy": "clew.backends.numpy.backend:NumPy",
 }
 _registered: dict[str, Callable[[], Backend]] = {}

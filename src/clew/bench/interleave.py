@@ -15,12 +15,13 @@ def interleaved_ns(
     rounds: int,
     min_turn_s: float = 0.05,
     on_round: Callable[[], None] = lambda: None,
+    clock: Callable[[], int] = time.perf_counter_ns,
 ) -> dict[str, list[int]]:
     """Returns the times of single calls, in nanoseconds, by name.
 
     Each round gives every function one turn, in an order that rotates from round to round. A turn
     is a pause, one uncounted call, then calls until `min_turn_s` has passed. `on_round` runs once
-    per round, after its own pause.
+    per round, after its own pause. `clock` returns nanoseconds.
     """
     names = list(functions)
     times: dict[str, list[int]] = {name: [] for name in names}
@@ -31,19 +32,18 @@ def interleaved_ns(
         for name in names[shift:] + names[:shift]:
             time.sleep(_PAUSE_S)
             functions[name]()
-            times[name] += _turn(functions[name], min_turn_s)
+            times[name] += _turn(functions[name], min_turn_s, clock)
     return times
 
 
-def _turn(function: Callable[[], Any], min_turn_s: float) -> list[int]:
+def _turn(function: Callable[[], Any], min_turn_s: float, clock: Callable[[], int]) -> list[int]:
     times = []
     end = time.perf_counter_ns() + int(min_turn_s * 1e9)
     while True:
-        began = time.perf_counter_ns()
+        began = clock()
         function()
-        finished = time.perf_counter_ns()
-        times.append(finished - began)
-        if finished >= end:
+        times.append(clock() - began)
+        if time.perf_counter_ns() >= end:
             return times
 
 

@@ -7,15 +7,32 @@ from typing import Any, Final
 
 import numpy as np
 
+from clew.ir.expr import Call
+from clew.ir.module import Module
+from clew.ir.visit import post_order
+
 _FLOATS: Final = 1e-3
 """The largest difference of outputs in floats, relative to the largest magnitude. Engines sum in
 other orders, and choose other algorithms of convolution."""
+_QUANTIZED: Final = 0.05
+"""The same where values are quantized on the way: a sum that rounds to the next code moves an
+output by a step of its scale."""
 _INTEGERS: Final = 1
 """The largest difference of integers: engines round ties of quantization in other ways."""
+_ROUNDING: Final = frozenset({"quantize", "requantize", "fake_quantize", "round_blocks"})
 _MOST_ROUNDED: Final = 0.02  # the share of integers that may differ
 
 
-def disagreement(found: Sequence[Any], expected: Sequence[Any]) -> str:
+def tolerance_for(module: Module) -> float:
+    """Returns the largest difference of a module's outputs between engines, relative to the
+    largest magnitude.
+    """
+    nodes = post_order([f for _, f in module], into_functions=True)
+    ops = {n.op_name for n in nodes if isinstance(n, Call)}
+    return _FLOATS if ops.isdisjoint(_ROUNDING) else _QUANTIZED
+
+
+def disagreement(found: Sequence[Any], expected: Sequence[Any], tolerance: float = _FLOATS) -> str:
     """Returns how outputs differ from those expected; empty if they agree."""
     for number, (one, other) in enumerate(zip(found, expected, strict=True)):
         a, b = np.asarray(one), np.asarray(other)
@@ -30,7 +47,7 @@ def disagreement(found: Sequence[Any], expected: Sequence[Any]) -> str:
                 return f"output {number} differs"
         else:
             error = _relative(a.astype(np.float64), b.astype(np.float64))
-            if not error <= _FLOATS:
+            if not error <= tolerance:
                 return f"output {number} differs by {error:.2g} of the largest value"
     return ""
 

@@ -1,4 +1,6 @@
-"""Times of functions: a call by itself, and whole models in turns."""
+"""Times of functions: a call by itself, and whole models in turns. Simulated devices count with
+their own time.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from clew.bench.interleave import interleaved_ns
+from clew.runtime.simulated import now_ns
 
 _LEAST_CALLS: Final = 5
 _ALONE_S: Final = 0.02
@@ -21,11 +24,10 @@ def alone_seconds(function: Callable[[], Any], *, at_most: float = 1.0) -> float
     function()
     times: list[float] = []
     while True:
-        start = time.perf_counter()
+        start = now_ns()
         function()
-        end = time.perf_counter()
-        times.append(end - start)
-        spent = end - began
+        times.append((now_ns() - start) * 1e-9)
+        spent = time.perf_counter() - began
         enough = len(times) >= _LEAST_CALLS and spent > _ALONE_S
         if enough or spent > at_most:
             break
@@ -40,7 +42,7 @@ def in_turns(functions: Mapping[str, Callable[[], Any]], seconds: float) -> dict
     turn = max(0.01, seconds / 12 / len(functions))
     a_round = sum(max(turn, 2 * s) for s in singles.values())
     rounds = max(3, min(24, round(seconds / a_round)))
-    times = interleaved_ns(functions, rounds, turn)
+    times = interleaved_ns(functions, rounds, turn, clock=now_ns)
     return {name: statistics.median(ns) * 1e-9 for name, ns in times.items()}
 
 

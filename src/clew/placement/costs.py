@@ -59,13 +59,16 @@ class UnitCost:
 
 @dataclass(eq=False)
 class Costs:
-    """The costs of one model's placement. `failures` tells why backends cannot run units."""
+    """The costs of one model's placement. `blocked` are the layers whose values the CPU has in a
+    layout of its own. `failures` tells why backends cannot run units.
+    """
 
     graph: UnitGraph
     backends: Sequence[Backend]
     target: Target
     threads: int
     book: Book
+    blocked: frozenset[str]
     units: dict[tuple[int, str], UnitCost] = field(default_factory=dict)
     starts: dict[str, float] = field(default_factory=dict)
     failures: dict[tuple[int, str], str] = field(default_factory=dict)
@@ -96,12 +99,12 @@ class Costs:
 
     def border_seconds(self, edge: Edge, start: str, end: str) -> float:
         """Returns the seconds of a value's way from one backend to another: copies between their
-        memories, and another layout if one is the CPU and the value an image.
+        memories, and another layout if one is the CPU and has the value in blocks.
         """
         if start == end:
             return 0.0
         seconds = self.copy_seconds(start, end, edge.bytes)
-        if edge.image and CPU in (start, end):
+        if CPU in (start, end) and not self.blocked.isdisjoint(edge.layers):
             seconds += region_seconds(0.0, 2 * edge.bytes, self.target)
         return seconds
 
@@ -130,6 +133,7 @@ def measured_costs(
     book: Book,
     inputs: Any,
     layer_seconds: Mapping[str, float],
+    blocked: frozenset[str],
     seconds: float,
     say: Callable[[str], None],
 ) -> Costs:
@@ -137,7 +141,7 @@ def measured_costs(
     backends, measured alone, those that take longest first. After some `seconds` of measuring, the
     rest is predicted.
     """
-    costs = Costs(graph, backends, target, threads, book)
+    costs = Costs(graph, backends, target, threads, book, blocked)
     _cpu_costs(costs, layer_seconds)
     meter = _Meter(costs, inputs, seconds, say)
     for backend in backends:
@@ -296,6 +300,9 @@ class _Meter:
         try:
             run = backend.compile(with_composites(region, backend), self._costs.target)
             buffers = [backend.memory.from_host(np.ascontiguousarray(a)) for a in arrays]
+            simulated = getattr(run, "seconds", None)
+            if simulated is not None:
+                return float(simulated)
             return alone_seconds(lambda: run(*buffers))
         except Exception as error:  # whatever a backend's code raises
             return f"{type(error).__name__}: {error}"

@@ -20,12 +20,13 @@ from clew.ir.deferred import DeferredModule
 from clew.ir.expr import Var
 from clew.ir.module import Module
 from clew.ir.structural import structural_hash
-from clew.ir.types import TensorType
+from clew.ir.types import TensorType, leaves
+from clew.ir.visit import post_order
 from clew.machine.target import Target, target_of
 from clew.passes.manager import PassManager
 from clew.passes.placement.merge_composite import MergeComposite
 from clew.passes.placement.rules import Fixed, Key, operator_keys
-from clew.placement.agreement import disagreement
+from clew.placement.agreement import disagreement, tolerance_for
 from clew.placement.book import Book, book_at
 from clew.placement.clock import in_turns
 from clew.placement.costs import CPU, Costs, UnitCost, measured_costs
@@ -153,7 +154,7 @@ class _Placer:
         costs = measured_costs(
             self._graph, self._asked.backends, self._asked.target, self._asked.threads,
             self._book, dict(zip(plain.input_names, self._arrays[0], strict=True)), layers,
-            self._asked.seconds, say,
+            _blocked(plain), self._asked.seconds, say,
         )  # fmt: skip
         plans = {CPU: Plan(CPU, (CPU,) * count)}
         for backend in self._asked.backends:
@@ -241,7 +242,7 @@ class _Placer:
             outputs = self._model(names)(*self._arrays[0])
         except ClewError as error:
             return error.message
-        return disagreement(_several(outputs), self._expected)
+        return disagreement(_several(outputs), self._expected, tolerance_for(self._module))
 
     @cached_property
     def _expected(self) -> Sequence[Any]:
@@ -307,6 +308,13 @@ class _Placer:
 
 def _seconds(plan: Plan) -> float:
     return math.inf if plan.seconds is None else plan.seconds
+
+
+def _blocked(model: CompiledModel) -> frozenset[str]:
+    """Returns the layers whose values a build has in a layout of its own."""
+    nodes = post_order(model.build.stages[-1].module.main, into_functions=True)
+    laid_out = [n for n in nodes if any(getattr(t, "layout", "") for t in leaves(n.type))]
+    return frozenset(layer for node in laid_out for layer in node.span.layers)
 
 
 def _is_static(param: Var) -> bool:

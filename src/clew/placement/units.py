@@ -48,13 +48,13 @@ class Unit:
 @dataclass(frozen=True)
 class Edge:
     """A value from one unit to another, or from an input of the model (`start` is None) or to an
-    output (`end` is None): its bytes, and whether it is an image, whose layout differs by backend.
+    output (`end` is None): its bytes, and the layers that it belongs to.
     """
 
     start: int | None
     end: int | None
     bytes: int
-    image: bool
+    layers: tuple[str, ...]
 
 
 @dataclass(eq=False)
@@ -245,7 +245,7 @@ def _values(nodes: Sequence[Expr]) -> Iterator[Expr]:
 def _edge(start: int | None, end: int | None, value: Expr) -> Edge:
     types = [t for t in leaves(value.type) if isinstance(t, TensorType)]
     size = sum(t.size_bytes for t in types if t.is_static)
-    return Edge(start, end, size, any(t.rank == 4 for t in types))
+    return Edge(start, end, size, value.span.layers)
 
 
 def flops_of_unit(unit: Unit) -> float:

@@ -18,6 +18,7 @@ from typing import Any, Final
 from clew.profile.files import writing
 from clew.profile.rows import KernelProfile, LayerPart, OperatorProfile, ProfileRows
 from clew.profile.slices import kernel_slices, layer_slices
+from clew.support.trace_events import name_event, slice_event
 from clew.support.writing import write_text
 
 LAYERS_TRACK: Final = 1
@@ -45,9 +46,9 @@ def trace(profile: ProfileRows, path: Path | None) -> dict[str, Any]:
 
 def _process(profile: ProfileRows, process: int) -> Iterator[dict[str, Any]]:
     threads = f"{profile.threads} thread{'s' * (profile.threads > 1)}"
-    yield _name("process_name", process, 0, f"model, {profile.mode}, {threads}")
-    yield _name("thread_name", process, LAYERS_TRACK, "layers")
-    yield _name("thread_name", process, KERNELS_TRACK, "kernels")
+    yield name_event("process_name", process, 0, f"model, {profile.mode}, {threads}")
+    yield name_event("thread_name", process, LAYERS_TRACK, "layers")
+    yield name_event("thread_name", process, KERNELS_TRACK, "kernels")
     about = {"wall_ns": profile.wall.ns, "kernels_ns": profile.kernels_ns}
     for track in (LAYERS_TRACK, KERNELS_TRACK):
         yield _Line(process, track).slice(
@@ -58,21 +59,16 @@ def _process(profile: ProfileRows, process: int) -> Iterator[dict[str, Any]]:
 
 
 class _Line:
-    """A track of slices.
-
-    Edges are whole nanoseconds, so nested slices stay nested in any viewer.
-    """
+    """A track of slices."""
 
     def __init__(self, process: int, track: int) -> None:
-        self._ids = {"ph": "X", "pid": process, "tid": track}
+        self._ids = (process, track)
 
     def slice(
         self, name: str, kind: str, start_ns: float, ns: float, args: dict[str, Any]
     ) -> dict[str, Any]:
         """Returns a slice."""
-        begin, end = round(start_ns), round(start_ns + ns)
-        times = {"ts": begin / 1e3, "dur": (end - begin) / 1e3}
-        return {"name": name, "cat": kind, **self._ids, **times, "args": {"ns": ns, **args}}
+        return slice_event(self._ids, name, kind, start_ns, ns, {"ns": ns, **args})
 
 
 def _layers(profile: ProfileRows, line: _Line) -> Iterator[dict[str, Any]]:
@@ -121,7 +117,3 @@ def _operator_args(operator: OperatorProfile) -> dict[str, Any]:
 def _part_args(kernel: KernelProfile, operator: OperatorProfile, part: LayerPart) -> dict[str, Any]:
     share = part.ns / kernel.ns if kernel.ns else 0.0
     return {"operator": operator.op, "share_of_kernel": share, "basis": part.basis}
-
-
-def _name(kind: str, process: int, track: int, name: str) -> dict[str, Any]:
-    return {"name": kind, "ph": "M", "pid": process, "tid": track, "args": {"name": name}}

@@ -19,6 +19,7 @@ from clew.quantization.scheme import Scheme
 from clew.quantization.sites import Site
 
 Array = NDArray[Any]
+_QUARTERS: Final = 4
 _LIMITS: Final = integer_limits(SUM)
 
 
@@ -74,14 +75,23 @@ class Parameters:
 
     @property
     def bias_integers(self) -> Array | None:
-        """The bias in steps of `sum_scales`, if the layer adds it itself and 32 bits hold it."""
+        """The bias in steps of `bias_scales`, if the layer adds it itself and 32 bits hold it."""
         bias, add = self.float_bias, self.site.bias
+        if bias is None and self.scheme.shifts:
+            bias = np.zeros(self.site.channels, np.float32)
         own = add is None or bool(set(self.site.call.span.layers) & set(add.span.layers))
         if bias is None or not own or self.grid is None:
             return None
         steps = np.rint(bias.astype(np.float64) / self.sum_scales)
+        if self.scheme.shifts:  # a quarter of a step more: no sum is midway between two integers
+            steps = _QUARTERS * steps + 1
         fits = np.abs(steps).max(initial=0) < _LIMITS[1] // 2
         return steps.astype(np.int32) if fits else None
+
+    @property
+    def bias_scales(self) -> Array:
+        """The step of `bias_integers`, per output channel or one."""
+        return self.sum_scales / np.float32(_QUARTERS if self.scheme.shifts else 1)
 
     # --- as expressions ---
 
@@ -152,12 +162,13 @@ class Parameters:
         None if nothing is added.
         """
         bias, integers = self.float_bias, self.bias_integers
-        if bias is None:
+        if bias is None and integers is None:
             return None
         shape = (-1,) + (1,) * (-1 - self.site.channel_axis)
         if integers is None:
+            assert bias is not None
             return Constant(bias.astype(np.float32).reshape(shape))
-        scale = Constant(self.sum_scales.reshape(shape if self.per_channel else ()))
+        scale = Constant(self.bias_scales.reshape(shape if self.per_channel else ()))
         return get_op("dequantize")(Constant(integers.reshape(shape)), scale)
 
     def _along(self, numbers: Array) -> Array:
@@ -179,7 +190,8 @@ def parameters_of(
         weight = weight * over_inputs(site, numbers)
     channel = site.channel if scheme.granularity == "channel" else None
     limits = scheme.weight_limits
-    scales, zeros = weight_scales(weight, channel, limits, scheme.weight_range)
+    method, shifts = scheme.weight_range, scheme.shifts
+    scales, zeros = weight_scales(weight, channel, limits, method, shifts=shifts)
     dtype = np.int8 if scheme.weights == "i8" else np.uint8
     integers = rounded(weight, scales, zeros, channel, limits).astype(dtype)
     return Parameters(site, scheme, grid, integers, scales, zeros, numbers=numbers)

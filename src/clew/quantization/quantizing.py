@@ -315,7 +315,13 @@ class _Work:
         ):
             grid = None
             if not (scheme.is_dynamic or scheme.is_weight_only):
-                grid = chosen_grid(found, scheme.activations, scheme.range, scheme.percentile)
+                grid = chosen_grid(
+                    found,
+                    scheme.activations,
+                    scheme.range,
+                    scheme.percentile,
+                    shifts=scheme.shifts,
+                )
             for site in point.sites:
                 self.histograms[site.name] = found
                 self.extremes[site.name] = (float(c.low.min()), float(c.high.max()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +16,7 @@ Array = NDArray[Any]
 
 BINS: Final = 2048
 _SHRINKS: Final = np.linspace(1.0, 0.2, 81)
+_HALVINGS: Final = 4  # of the range that holds all numbers, that are tried
 _COARSE_BINS: Final = 128  # of the distribution that `entropy` compares
 _TINY: Final = float(np.finfo(np.float32).tiny)
 
@@ -87,8 +90,14 @@ def grid_of(low: float, high: float, dtype: str) -> Grid:
     return Grid(scale, int(np.clip(round(first - low / scale), first, last)), dtype)
 
 
-def chosen_grid(found: Histogram, dtype: str, method: str, percentile: float) -> Grid:
-    """Returns the grid for a distribution by a method of `scheme.METHODS`."""
+def chosen_grid(
+    found: Histogram, dtype: str, method: str, percentile: float, *, shifts: bool = False
+) -> Grid:
+    """Returns the grid for a distribution by a method of `scheme.METHODS`. With `shifts`, its scale
+    is a power of two and its zero point 0.
+    """
+    if shifts:
+        return _power_grid(found, dtype, method, percentile)
     if found.high <= found.low or not found.counts.any():
         return grid_of(found.low, found.high, dtype)
     if method == "minmax":
@@ -97,6 +106,25 @@ def chosen_grid(found: Histogram, dtype: str, method: str, percentile: float) ->
         return grid_of(*_percentile(found, percentile), dtype)
     loss = _divergence if method == "entropy" else _squared_error
     return _searched(found, dtype, loss)
+
+
+def _power_grid(found: Histogram, dtype: str, method: str, percentile: float) -> Grid:
+    ends = (found.low, found.high)
+    if method == "percentile" and found.counts.any():
+        ends = _percentile(found, percentile)
+    largest = integer_limits(dtype)[1]
+    whole = power_of_two(max(abs(ends[0]), abs(ends[1]), _TINY) / largest)
+    if method in ("minmax", "percentile") or found.high <= found.low or not found.counts.any():
+        return Grid(whole, 0, dtype)
+    loss = _divergence if method == "entropy" else _squared_error
+    grids = [Grid(whole / 2**n, 0, dtype) for n in range(_HALVINGS + 1)]
+    return min(grids, key=lambda grid: loss(found, grid))
+
+
+def power_of_two(least: float) -> float:
+    """Returns the smallest power of two that is not less than a positive number."""
+    mantissa, exponent = math.frexp(least)
+    return math.ldexp(1.0, exponent - (mantissa == 0.5))
 
 
 def _percentile(found: Histogram, percentile: float) -> tuple[float, float]:
@@ -163,10 +191,16 @@ def _divergence(found: Histogram, grid: Grid) -> float:
 
 
 def weight_scales(
-    weight: Array, channel: int | None, limits: tuple[int, int], method: str
+    weight: Array,
+    channel: int | None,
+    limits: tuple[int, int],
+    method: str,
+    *,
+    shifts: bool = False,
 ) -> tuple[Array, Array]:
     """Returns the scales of a weight and the zero points, one per channel (or one, if `channel` is
-    None). Limits that are not symmetric mean a zero point; others a zero point of 0.
+    None). Limits that are not symmetric mean a zero point; others a zero point of 0. With `shifts`,
+    scales are powers of two.
     """
     rows = weight.reshape(1, -1) if channel is None else np.moveaxis(weight, channel, 0)
     rows = rows.reshape(rows.shape[0], -1).astype(np.float64)
@@ -175,8 +209,14 @@ def weight_scales(
         whole = np.maximum(np.abs(rows).max(axis=1), np.finfo(np.float32).tiny)
         zeros = np.zeros(len(rows), np.int64)
         best = whole / high
-        if method == "mse":
-            best = _least_error(rows, whole, limits)
+        if shifts:
+            best = np.array([power_of_two(float(b)) for b in best])
+            if method == "mse":
+                halves = [best / 2**n for n in range(_HALVINGS + 1)]
+                best = _of_least_error(rows, halves, limits)
+        elif method == "mse":
+            shrinks = np.linspace(1.0, 0.6, 21)
+            best = _of_least_error(rows, [whole * s / high for s in shrinks], limits)
         return best.astype(np.float32), zeros
     least, most = np.minimum(rows.min(axis=1), 0), np.maximum(rows.max(axis=1), 0)
     scale = np.maximum((most - least) / (high - low), np.finfo(np.float32).tiny)
@@ -184,11 +224,11 @@ def weight_scales(
     return scale.astype(np.float32), zeros
 
 
-def _least_error(rows: Array, whole: Array, limits: tuple[int, int]) -> Array:
-    best = whole / limits[1]
+def _of_least_error(rows: Array, scales: Sequence[Array], limits: tuple[int, int]) -> Array:
+    """Returns, for each row, the scale with the least squared error; of equals, the first."""
+    best = scales[0]
     least = np.full(len(rows), np.inf)
-    for shrink in np.linspace(1.0, 0.6, 21):
-        scale = whole * shrink / limits[1]
+    for scale in scales:
         ints = np.clip(np.rint(rows / scale[:, None]), *limits)
         errors = ((ints * scale[:, None] - rows) ** 2).sum(axis=1)
         better = errors < least

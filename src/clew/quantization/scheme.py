@@ -22,6 +22,8 @@ DYNAMIC: Final = "dynamic"
 """Operands whose range is found in each call: `u8`, with a scale and a zero point of its own."""
 FLOAT: Final = "float"
 """Operands that are not quantized: only weights are."""
+SCALES: Final = ("free", "power_of_two")
+"""The scales of integers: any, or powers of two, for hardware that scales by shifting."""
 ROUNDINGS: Final = ("nearest", "gptq")
 """How weights are rounded."""
 GROUP: Final = 32
@@ -47,6 +49,10 @@ class Scheme:
     is estimated to reduce the error (SmoothQuant; AWQ if only weights are quantized). The
     `rounding` `gptq` of weights alone compensates the error of each input channel by others; it
     needs calibration data.
+
+    With `scales="power_of_two"`, scales are powers of two and zero points 0, for hardware that
+    scales by shifting. Each bias then includes a quarter of the step of its sum: no sum lies midway
+    between two integers, so hardware that rounds ties in another way computes the same integers.
     """
 
     activations: str = "u8"
@@ -60,6 +66,7 @@ class Scheme:
     migration: bool = True
     group: int = 0
     rounding: str = "nearest"
+    scales: str = "free"
 
     def __post_init__(self) -> None:
         """Checks the fields. Errors: I390."""
@@ -69,6 +76,14 @@ class Scheme:
         _one_of("range", self.range, METHODS)
         _one_of("weight_range", self.weight_range, ("minmax", "mse"))
         _one_of("rounding", self.rounding, ROUNDINGS)
+        _one_of("scales", self.scales, SCALES)
+        if self.shifts and (self.activations, self.weights) != ("i8", "i8"):
+            raise InputError(
+                "I390",
+                f"scales={self.scales!r} with activations={self.activations!r} and "
+                f"weights={self.weights!r}",
+                hint="numbers without a zero point on both sides of 0 are i8: give both as i8",
+            )
         if not _LEAST_BITS <= self.weight_bits <= 8:
             raise InputError("I390", f"weight_bits is {self.weight_bits}", hint="4 to 8")
         if not 50 < self.percentile <= 100:
@@ -94,6 +109,11 @@ class Scheme:
         error. Errors: I390.
         """
         return Scheme(**{"activations": FLOAT, "weights": weights, "group": group, **fields})
+
+    @property
+    def shifts(self) -> bool:
+        """Whether all scales are powers of two."""
+        return self.scales == "power_of_two"
 
     @property
     def is_dynamic(self) -> bool:

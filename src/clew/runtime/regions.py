@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -9,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from clew.runtime.limits import Hung, within
+from clew.runtime.simulated import passed
 from clew.runtime.spaces import HOST, MemorySpace
 from clew.support.errors import ClewError, ClewWarning, RunError, warn
 from clew.support.text_arrays import dtype_name, dtype_named
@@ -40,7 +42,8 @@ class RegionCall:
     """Runs a compiled region on buffers in its backend's memory space.
 
     A call that takes longer than `limit_s` seconds counts as hung, if it is the first or all are
-    watched (`always`); without a limit, none is. `standby` makes a function that runs the region on
+    watched (`always`); without a limit, none is. A compiled region with an attribute `seconds` is
+    simulated (`runtime/simulated.py`). `standby` makes a function that runs the region on
     NumPy arrays instead; after a failure, it takes over for good, with a warning (I313).
 
     Errors: I360 if results differ in number, shape or dtype from the graph; I361 for an exception
@@ -68,8 +71,18 @@ class RegionCall:
         self._always = always
         self._standby = standby
         self._instead: Callable[..., Any] | None = None
+        seconds = getattr(compiled, "seconds", None)
+        self._seconds = float(seconds) if isinstance(seconds, (int, float)) else None
 
     def __call__(self, *buffers: Any) -> tuple[Any, ...]:
+        if self._seconds is None:
+            return self._called(buffers)
+        began = time.perf_counter_ns()
+        found = self._called(buffers)
+        passed(time.perf_counter_ns() - began, self._seconds)
+        return found
+
+    def _called(self, buffers: Sequence[Any]) -> tuple[Any, ...]:
         if self._instead is not None:
             return self._elsewhere(self._instead, buffers)
         if self._standby is None:

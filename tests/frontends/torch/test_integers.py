@@ -42,6 +42,21 @@ def refusal(model: Any, *args: Any) -> tuple[str, str]:
     return caught.value.code, caught.value.message
 
 
+@pytest.mark.parametrize(
+    "numbers", [(2.1, -2.9, -1.0), (0.1, -7.9, -4.0), (0.9, 5.2, 1.5), (-1.5, 3.9, 2.0)]
+)
+def test_integers_in_steps_of_floats(numbers: tuple[float, float, float]) -> None:
+    """torch truncates start, end and step before it counts."""
+
+    class Steps(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.arange(*numbers, dtype=torch.int64) + x
+
+    x = torch.tensor(3)
+    found = clew.compile(from_torch(Steps(), (x,)), threads=1)(x)
+    np.testing.assert_array_equal(found, Steps()(x).numpy())
+
+
 def test_an_integer_is_an_argument(tmp_path: Path) -> None:
     x = torch.randn(6, 2)
     model = imported(Head(), x, 4, dynamic=({}, Dim.AUTO))

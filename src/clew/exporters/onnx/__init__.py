@@ -11,8 +11,10 @@ from clew.exporters.onnx.registry import written_operators
 from clew.exporters.onnx.rules import (  # noqa: F401  registers rules
     activation,
     attention,
+    codes,
     convolution,
     create,
+    dynamic,
     elementwise,
     images,
     indexing,

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from onnx import NodeProto, TensorProto, defs, helper, numpy_helper
 
 from clew.frontends.onnx.file.tensors import number_of
-from clew.ir.types import from_numpy
+from clew.ir.expr import Constant
+from clew.ir.types import from_numpy, to_numpy
 
 Array: TypeAlias = "NDArray[Any] | np.generic"
 
@@ -39,6 +40,8 @@ class GraphBuilder:
         self.nodes: list[NodeProto] = []
         self.dtypes: dict[str, str] = {}
         self._constants: dict[str, Callable[[], NDArray[Any]]] = {}
+        self._bytes: dict[str, int] = {}
+        self._of_nodes: dict[int, str] = {}
         self._derived: dict[tuple[str, str], str] = {}
         self._results: set[str] = set()
         self._taken: dict[str, int] = {}
@@ -67,32 +70,52 @@ class GraphBuilder:
 
     def constant(self, array: NDArray[Any]) -> str:
         """Adds a constant and returns its name; equal short vectors of integers share one."""
-        key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= 16 else None
+        key = (from_numpy(array.dtype), array.shape, array.tobytes()) if array.size <= 16 else None
         if key is not None and key in self._small:
             return self._small[key]
-        name = self.lazy_constant("constant", from_numpy(array.dtype), lambda: array)
+        dtype = from_numpy(array.dtype)
+        name = self.lazy_constant("constant", dtype, array.nbytes, lambda: array)
         if key is not None:
             self._small[key] = name
         return name
 
-    def lazy_constant(self, name: str, dtype: str, data: Callable[[], NDArray[Any]]) -> str:
+    def constant_of(self, node: Constant) -> str:
+        """Adds a constant of the graph, once, and returns its name."""
+        found = self._of_nodes.get(node.id)
+        if found is None:
+            type_, name = node.tensor, node.name or "constant"
+            found = self.lazy_constant(name, type_.dtype, type_.size_bytes, lambda: node.data)
+            self._of_nodes[node.id] = found
+        return found
+
+    def lazy_constant(
+        self, name: str, dtype: str, size_bytes: int, data: Callable[[], NDArray[Any]]
+    ) -> str:
         """Adds a constant whose data are read when the model is made; returns its name."""
         name = self.value(name, dtype)
         self._constants[name] = data
+        self._bytes[name] = size_bytes
         return name
 
     def derived(
-        self, name: str, how: str, change: Callable[[NDArray[Any]], NDArray[Any]]
+        self,
+        name: str,
+        how: str,
+        change: Callable[[NDArray[Any]], NDArray[Any]],
+        dtype: str = "",
     ) -> str | None:
-        """Returns a constant that is computed from another one; None if a value is no constant.
-        `how` identifies the computation.
+        """Returns a constant that is computed from another one, in a dtype if one is given; None if
+        a value is no constant. `how` identifies the computation.
         """
         data = self._constants.get(name)
         if data is None:
             return None
         found = self._derived.get((name, how))
         if found is None:
-            found = self.lazy_constant(name, self.dtypes[name], lambda: change(data()))
+            wanted = dtype or self.dtypes[name]
+            numbers = to_numpy(wanted)
+            size = self._bytes[name] // to_numpy(self.dtypes[name]).itemsize * numbers.itemsize
+            found = self.lazy_constant(name, wanted, size, lambda: change(data()).astype(numbers))
             self._derived[name, how] = found
         return found
 
@@ -126,6 +149,16 @@ class GraphBuilder:
         )
         return names
 
+    def prune(self, results: Sequence[str]) -> None:
+        """Drops the nodes whose results nothing reads."""
+        read = set(results)
+        kept = []
+        for node in reversed(self.nodes):
+            if read.intersection(node.output):
+                kept.append(node)
+                read.update(node.input)
+        self.nodes = kept[::-1]
+
     def is_result(self, name: str) -> bool:
         """Whether a value is the result of a node."""
         return name in self._results
@@ -150,9 +183,11 @@ class GraphBuilder:
         return [_tensor(name, data()) for name, data in self._constants.items() if name in read]
 
     def constant_bytes(self, results: Sequence[str]) -> int:
-        """Returns the number of bytes of the constants that nodes or results of the graph read."""
+        """Returns the number of bytes of the constants that nodes or results of the graph read; of
+        those computed from others, as many as these have.
+        """
         read = {name for node in self.nodes for name in node.input} | set(results)
-        return sum(data().nbytes for name, data in self._constants.items() if name in read)
+        return sum(size for name, size in self._bytes.items() if name in read)
 
 
 def _tensor(name: str, array: NDArray[Any]) -> TensorProto:

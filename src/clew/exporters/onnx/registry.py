@@ -156,3 +156,17 @@ class Writing:
     def inverse(self, name: str) -> str:
         """Returns the reciprocals of a value; those of constants are computed now."""
         return self._builder.derived(name, "1/", lambda a: 1 / a) or self.emit("Reciprocal", name)
+
+    def derived(
+        self,
+        name: str,
+        how: str,
+        change: Callable[[NDArray[Any]], NDArray[Any]],
+        dtype: str = "",
+    ) -> str:
+        """Returns a constant that is computed from another one, in a dtype if one is given. `how`
+        identifies the computation.
+        """
+        found = self._builder.derived(name, how, change, dtype)
+        assert found is not None, f"{name} is no constant"
+        return found

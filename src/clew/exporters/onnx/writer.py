@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from onnx import ModelProto, ValueInfoProto, helper
@@ -22,14 +24,14 @@ from clew.ir.expr import (
     Var,
 )
 from clew.ir.syntax import span_text
-from clew.ir.types import TensorType, TupleType, Type
+from clew.ir.types import HOST_DTYPES, TensorType, TupleType, Type
 from clew.ir.visit import post_order
 from clew.ops.registry import Op
 from clew.support.errors import UnsupportedError
 from clew.trace.span import Span
 
 _IR_VERSION: Final = 10
-_MOST_SOURCES: Final = 8
+_MOST_SOURCES: Final = 4
 # Protocol buffers hold less than 2 GiB; the rest is for nodes.
 _MOST_BYTES: Final = (1 << 31) - (64 << 20)
 
@@ -49,6 +51,20 @@ class WrittenModel:
         """Returns the user's layers that a node serves; none for one without calls."""
         calls = self.calls.get(node, ())
         return tuple(dict.fromkeys(layer for call in calls for layer in call.layers))
+
+    def nodes_in(self, name: str) -> tuple[str, ...]:
+        """Returns the nodes that an engine's name for its own node mentions, in order. Engines
+        append to the names of nodes (`conv:Conv#0_nchwc`), and list those of joined ones.
+        """
+        return tuple(dict.fromkeys(self._mentioned.findall(name)))
+
+    @cached_property
+    def _mentioned(self) -> re.Pattern[str]:
+        names = sorted(self.calls, key=len, reverse=True)
+        if not names:
+            return re.compile("(?!)")
+        longest = "|".join(map(re.escape, names))
+        return re.compile(rf"(?<![\w.])(?:{longest})(?!\d| \[\d)")
 
 
 def to_onnx(function: Function, *, name: str = "clew") -> ModelProto:
@@ -77,6 +93,7 @@ def write(function: Function, *, name: str = "clew") -> WrittenModel:
     told = function.attrs.get("outputs", ())
     wanted = told if len(told) == len(results) else [f"result{n}" for n in range(len(results))]
     outputs = _outputs(builder, results, wanted)
+    builder.prune(outputs)
     held = builder.constant_bytes(outputs)
     if held > _MOST_BYTES:
         raise UnsupportedError(
@@ -97,7 +114,8 @@ def write(function: Function, *, name: str = "clew") -> WrittenModel:
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=_IR_VERSION,
     )
-    return WrittenModel(model, tuple(inputs), tuple(outputs), calls)
+    made = {node.name: calls[node.name] for node in builder.nodes if node.name in calls}
+    return WrittenModel(model, tuple(inputs), tuple(outputs), made)
 
 
 def can_write(call: Call) -> str | None:
@@ -110,7 +128,7 @@ def can_write(call: Call) -> str | None:
         names = []
         for n, arg in enumerate(call.args):
             if isinstance(arg, Constant):
-                names.append(_constant(builder, arg))
+                names.append(builder.constant_of(arg))
             else:
                 names.append(builder.value(f"x{n}", arg.tensor.dtype))
         _by_rule(call, names, builder)
@@ -153,8 +171,9 @@ def _written(
     """Returns the names of a node's values."""
     match node:
         case Constant():
-            return (_constant(builder, node),)
-        case Tuple():
+            _need_static("a constant", node.type)
+            return (builder.constant_of(node),)
+        case Tuple() if all(isinstance(f.type, TensorType) for f in node.fields):
             return tuple(one for field in node.fields for one in values[field.id])
         case TupleGetItem():
             return (values[node.value.id][node.index],)
@@ -233,12 +252,9 @@ def _tensors(type_: Type) -> list[TensorType]:
 
 
 def _need_static(what: str, type_: Type) -> None:
-    if not isinstance(type_, TensorType) or not type_.is_static:
+    static = isinstance(type_, TensorType) and type_.is_static
+    if not isinstance(type_, TensorType) or not static or type_.dtype in HOST_DTYPES:
         raise UnsupportedError("U070", f"{what} of type {type_} has no ONNX form")
-
-
-def _constant(builder: GraphBuilder, node: Constant) -> str:
-    return builder.lazy_constant(node.name or "constant", node.tensor.dtype, lambda: node.data)
 
 
 def _outputs(

@@ -49,10 +49,9 @@ class AnnotateTarget(Pass):
         return f"{self.name}({keys_of(self.backends)}, {self.rule})"
 
     def run(self, module: Module, ctx: PassContext) -> Module:
-        return _Annotator(self.backends, self.rule.bound(module), ctx).rewrite_module(module)
-
-    def review(self, module: Module, new: Module, ctx: PassContext) -> None:
+        new = _Annotator(self.backends, self.rule.bound(module), ctx).rewrite_module(module)
         self.rule.review(module, new, self.backends, ctx)
+        return new
 
 
 class _Annotator(Rewriter):

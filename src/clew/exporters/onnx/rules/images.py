@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from clew.exporters.onnx.registry import Writing, writes
 
@@ -16,9 +19,10 @@ def resize(w: Writing) -> str:
     crops = attrs.coordinates == "tf_crop_and_resize"
     scales = sizes = None
     if attrs.scales:
-        if [math.floor(n * s) for n, s in zip(shape, attrs.scales, strict=True)] != list(wanted):
-            w.refuse(f"scales of {attrs.scales} do not give {wanted}")
-        scales = w.constant(np.array(attrs.scales, np.float32))
+        factors = np.array(attrs.scales, np.float32)
+        if not (_scaled(shape, factors) == _scaled(shape, factors.astype("f8")) == list(wanted)):
+            w.refuse(f"scales of {attrs.scales} may not give {wanted}")
+        scales = w.constant(factors)
     else:
         sizes = w.integers(*wanted)
     roi = w.inputs[1] if crops else None
@@ -36,6 +40,11 @@ def resize(w: Writing) -> str:
         antialias=attrs.antialias,
         extrapolation_value=attrs.outside,
     )
+
+
+def _scaled(shape: Sequence[int], factors: NDArray[Any]) -> list[int]:
+    """Returns a shape times factors, in their dtype, rounded down."""
+    return [math.floor(n) for n in np.array(shape, factors.dtype) * factors]
 
 
 @writes("grid_sample")

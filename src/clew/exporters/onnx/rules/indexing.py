@@ -44,7 +44,7 @@ def apply_table(w: Writing) -> str:
     """`Gather`: a negative index counts from the end of the 256 elements, where the bits of a
     negative `i8` lead as well.
     """
-    return w.emit("Gather", w.inputs[1], w.cast(w.inputs[0], "i64"), axis=0)
+    return w.emit("Gather", w.inputs[1], w.cast(w.inputs[0], "i32"), axis=0)
 
 
 @writes("one_hot")

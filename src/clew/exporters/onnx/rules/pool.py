@@ -6,6 +6,7 @@ from typing import Any
 
 from clew.exporters.onnx.registry import Writing, writes
 from clew.exporters.onnx.rules.convolution import window_of
+from clew.ir.types import is_float
 
 
 def _pool(w: Writing) -> dict[str, Any]:
@@ -63,6 +64,9 @@ def global_avg_pool(w: Writing) -> str:
 
 @writes("nn.global_max_pool2d")
 def global_max_pool(w: Writing) -> str:
-    """`GlobalMaxPool`."""
+    """`GlobalMaxPool`, or for integers `ReduceMax`."""
     _need_plain(w, w.attrs.layout)
-    return w.emit("GlobalMaxPool", *w.inputs)
+    if is_float(w.types[0].dtype):
+        return w.emit("GlobalMaxPool", *w.inputs)
+    axes = range(2, w.types[0].rank)
+    return w.emit("ReduceMax", *w.inputs, w.integers(*axes), keepdims=1)

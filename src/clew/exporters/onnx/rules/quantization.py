@@ -120,8 +120,10 @@ def _scaled_to_integers(w: Writing, first: int) -> str:
     argument `first` on, clamped. Floats times a known scale are divided by its reciprocal, so that
     engines recognize a quantization.
     """
-    x, scale = w.cast(w.inputs[0], "f32"), w.known(1)
-    if w.types[0].dtype == "f32" and scale is not None and _has_inverse(scale):
+    x, scale, rank = w.cast(w.inputs[0], "f32"), w.known(1), w.types[0].rank
+    axes = {_axis(w.shape(n), rank) for n in (1, *range(first, len(w.inputs)))} - {-1}
+    along_one = len(axes) <= 1 and None not in axes
+    if w.types[0].dtype == "f32" and scale is not None and along_one and _has_inverse(scale):
         shapes, step = [w.shape(1)], w.inverse(w.inputs[1])
     else:
         x, shapes = w.emit("Mul", x, w.inputs[1]), [()]

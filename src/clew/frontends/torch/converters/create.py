@@ -74,6 +74,8 @@ def arange(layer: Layer) -> Result:
     if any(isinstance(v, SymDim) for v in (start, end, step)):
         raise layer.unsupported("a step of free size")
     wide = "f32" if dtype == "f32" else "f64"
+    if not is_float(dtype):  # torch makes whole numbers of all three first
+        wide, start, step = "i64", int(start), int(step)
     size = layer.result().shape[0]
     steps: Expr = cast(call("arange", start=0, stop=size, step=1, dtype="i64"), wide)
     steps = call("multiply", steps, scalar(step, wide))

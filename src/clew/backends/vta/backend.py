@@ -1,0 +1,63 @@
+"""VTA as a backend: it takes quantized convolutions that it computes exactly."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+from clew.backends.backend import Backend, CompiledRegion
+from clew.backends.records import function_of_record, function_record
+from clew.backends.vta.config import Config
+from clew.backends.vta.recognize import Refused, quantized_convolution, recognized_match
+from clew.backends.vta.regions import VtaRegion, compiled_region
+from clew.backends.vta.signed_operands import SignedOperands
+from clew.ir.expr import Function
+from clew.machine.target import Target
+from clew.passes.base import Pass
+from clew.passes.placement.claims import RegionPattern
+from clew.patterns import Match
+from clew.version import package_version
+
+
+class Vta(Backend):
+    """Runs quantized convolutions with their bias, addition, shift and clip on a simulated VTA.
+
+    `overlap` loads, computes and stores at once. Results are those of the graph, bit for bit: a
+    layer whose scales are no powers of two, or whose sums may be ties, stays on the CPU.
+    """
+
+    name = "vta"
+
+    def __init__(self, config: Config | None = None, *, overlap: bool = True) -> None:
+        self.config = config or Config.default()
+        self.overlap = overlap
+        sizes = json.dumps(dataclasses.asdict(self.config), sort_keys=True)
+        self.key = f"{package_version()} {overlap} {sizes}"
+        self.patterns: Sequence[RegionPattern] = (
+            RegionPattern("vta_conv2d", quantized_convolution(), self._computes),
+        )
+
+    def _computes(self, found: Match) -> bool:
+        return not self.why_not_match(found)
+
+    def why_not_match(self, found: Match) -> str:
+        """Returns why a match of the pattern is not computed exactly; empty if it is."""
+        try:
+            recognized_match(found, self.config.block_in)
+        except Refused as error:
+            return str(error)
+        return ""
+
+    def passes(self, target: Target) -> Sequence[Pass]:
+        return (SignedOperands(self.config.block_in),)
+
+    def compile(self, region: Function, target: Target) -> CompiledRegion:
+        return compiled_region(region, self.config, overlap=self.overlap)
+
+    def to_record(self, region: CompiledRegion) -> bytes | None:
+        assert isinstance(region, VtaRegion)
+        return function_record(region.function)
+
+    def of_record(self, record: bytes) -> CompiledRegion:
+        return compiled_region(function_of_record(record), self.config, overlap=self.overlap)

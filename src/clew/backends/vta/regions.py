@@ -1,0 +1,131 @@
+"""Regions of the graph as programs for VTA."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clew.backends.vta.builder import Builder
+from clew.backends.vta.config import Config
+from clew.backends.vta.convolution import Epilogue, choose_tile, emit_convolution
+from clew.backends.vta.names import Memory
+from clew.backends.vta.packing import blocks, pack_bias, pack_data, pack_weights, unpack_data
+from clew.backends.vta.program import Buffer, Program
+from clew.backends.vta.recognize import Layer, recognized
+from clew.backends.vta.simulator import Simulator
+from clew.backends.vta.timing import Timing, time
+from clew.ir.expr import Call, Expr, Function, Tuple
+from clew.ir.visit import post_order
+
+Array = np.ndarray[Any, Any]
+Shape = tuple[int, int, int, int]
+
+
+@dataclass(eq=False)
+class VtaRegion:
+    """A region, `function`, as a program. A call packs its operands, runs the program on the
+    simulator, and unpacks the results. `seconds` is the time of the program on the machine.
+    """
+
+    function: Function
+    program: Program
+    config: Config
+    inputs: Sequence[str]
+    outputs: Sequence[tuple[str, Shape]]
+
+    def __post_init__(self) -> None:
+        self._simulator = Simulator(self.config, check=False)
+        self.timing: Timing = time(self.program, self.config)
+        self.seconds = self.timing.seconds
+
+    def __call__(self, *arrays: Array) -> tuple[Array, ...]:
+        given = {
+            name: pack_data(array, self.config)
+            for name, array in zip(self.inputs, arrays, strict=True)
+        }
+        found = self._simulator.run(self.program, given)
+        return tuple(unpack_data(found[n], shape, self.config) for n, shape in self.outputs)
+
+    def check(self, *arrays: Array) -> None:
+        """Runs the program with all checks of hazards.
+
+        Errors: those of `Simulator.run`.
+        """
+        given = {
+            name: pack_data(array, self.config)
+            for name, array in zip(self.inputs, arrays, strict=True)
+        }
+        Simulator(self.config).run(self.program, given)
+
+
+def compiled_region(region: Function, config: Config, *, overlap: bool = True) -> VtaRegion:
+    """Returns the program of a region whose calls are all of composite functions that VTA computes.
+    Without `overlap`, each step waits for the one before.
+    """
+    return _Compiler(region, config, 2 if overlap else 1).region()
+
+
+class _Compiler:
+    def __init__(self, region: Function, config: Config, parts: int) -> None:
+        self._region = region
+        self._config = config
+        self._parts = parts
+        self._builder = Builder(config)
+        self._buffers: dict[int, Buffer] = {}
+
+    def region(self) -> VtaRegion:
+        function, builder = self._region, self._builder
+        body = function.body
+        results = body.fields if isinstance(body, Tuple) else (body,)
+        kept = {r.id for r in results}
+        for number, param in enumerate(function.params):
+            elements = self._elements(_shape(param))
+            self._buffers[param.id] = builder.input(f"x{number}", Memory.INP, elements)
+        calls = [n for n in post_order(body) if isinstance(n, Call)]
+        for number, call in enumerate(calls):
+            if number:
+                builder.barrier()
+            self._layer(call, number, call.id in kept)
+        outputs = [(self._buffers[r.id].name, _shape(r)) for r in results]
+        names = [self._buffers[p.id].name for p in function.params]
+        return VtaRegion(function, builder.program(), self._config, names, outputs)
+
+    def _layer(self, call: Call, number: int, is_result: bool) -> None:
+        builder, config = self._builder, self._config
+        assert isinstance(call.op, Function), "every call is of a composite"
+        layer = recognized(call.op, config.block_in)
+        elements = self._elements(_shape(call))
+        make = builder.output if is_result else builder.scratch
+        y = self._buffers[call.id] = make(f"y{number}", elements)
+        w = builder.constant(f"w{number}", Memory.WGT, pack_weights(layer.weight, config))
+        bias = builder.constant(f"b{number}", Memory.ACC, pack_bias(layer.bias, config))
+        with builder.origin(*call.layers):
+            emit_convolution(
+                builder,
+                layer.conv,
+                self._buffers[call.args[layer.data].id],
+                w,
+                y,
+                bias,
+                epilogue_of(layer),
+                choose_tile(layer.conv, config, self._parts),
+                None if layer.skip is None else self._buffers[call.args[layer.skip].id],
+            )
+
+    def _elements(self, shape: Shape) -> int:
+        images, channels, height, width = shape
+        config = self._config
+        return blocks(images, config.batch) * blocks(channels, config.block_in) * height * width
+
+
+def epilogue_of(layer: Layer) -> Epilogue:
+    """Returns the epilogue of a layer."""
+    return Epilogue(layer.shift, layer.low, layer.high, layer.skip_shift)
+
+
+def _shape(node: Expr) -> Shape:
+    images, channels, height, width = node.tensor.concrete
+    return images, channels, height, width
