@@ -219,13 +219,14 @@ def load_opened(
 def _loaded(
     read: Callable[[], Container], shown: str, threads: int | None, backends: Sequence[Any]
 ) -> LoadedModel:
-    pool = shared_pool(thread_count(threads))
+    count = thread_count(threads)
+    pool = shared_pool(count)
     container = read()
     try:
         text = container.text
         check_machine(read_needs(text))
         resolve = _host_resolver() if has_host_steps(text) else None
-        regions = room("saved_regions")(backends) if has_regions(text) or backends else None
+        regions = room("saved_regions")(backends, count) if has_regions(text) or backends else None
         reader = BuildReader(container, pool, resolve, regions)
         return _model(reader, container.text, container.text)
     except _CONTRADICTIONS as error:

@@ -46,7 +46,7 @@ class OnnxEngine(Backend):
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
-        self.key = f"{self.version()} threads {threads}"
+        self.key = self.version()  # a record is a model, for any number of threads
 
     def __init_subclass__(cls) -> None:
         cls._memo = {}

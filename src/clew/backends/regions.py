@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from clew.backends.backend import Backend, CompiledRegion, checked_backends
+from clew.backends.backend import Backend, CompiledRegion
+from clew.backends.registry import backends_of
 from clew.ir.expr import Call, Function
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, leaves, to_numpy
@@ -229,13 +230,14 @@ def region_record(
 
 
 class RegionReader:
-    """Loads the regions of a saved model with the user's backends.
+    """Loads the regions of a saved model with the user's backends, given as such or by name, for a
+    number of threads.
 
-    Errors: I350 to I352 for invalid backends.
+    Errors: I350 to I353 and I356 for invalid backends.
     """
 
-    def __init__(self, backends: Iterable[Any]) -> None:
-        self._backends = checked_backends(backends)
+    def __init__(self, backends: Iterable[Any], threads: int) -> None:
+        self._backends = tuple(b.at_threads(threads) for b in backends_of(backends))
 
     def region(self, step: Mapping[str, Any], record: bytes) -> RegionCall:
         """Returns the region of a saved step.

@@ -30,7 +30,7 @@ class Torch(Backend):
 
     def __init__(self, threads: int = 1) -> None:
         self.threads = threads
-        self.key = f"{package_version()} torch {torch.__version__} threads {threads}"
+        self.key = f"{package_version()} torch {torch.__version__}"
 
     def at_threads(self, threads: int) -> Backend:
         return Torch(threads)
