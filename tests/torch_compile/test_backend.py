@@ -349,3 +349,12 @@ def test_last_holds_one_model() -> None:
     first = clew.torch.last()
     agrees(Mixed().eval(), rows(2))
     assert len(first) == len(clew.torch.last()) == 1
+
+
+def test_an_input_that_clew_refuses_leaves_the_graph_in_eager() -> None:
+    compiled = torch.compile(nn.ReLU(), backend="clew")
+    with torch.no_grad():
+        assert compiled(torch.ones(2, 3, device="meta")).device.type == "meta"
+    (left,) = clew.torch.last().left
+    assert left.code == "U062"
+    assert "on the device meta" in left.reason

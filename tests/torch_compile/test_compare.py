@@ -226,3 +226,26 @@ def test_modules_with_several_paths_and_several_results() -> None:
     rows = {row.module: row.layers for row in report.compared}
     assert (rows["a"], rows["a@1"]) == (("b",), ("a",))
     assert len(rows["attend"]) == 2
+
+
+class Chosen(nn.Module):
+    """Calls one of two modules, and one before them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.left, self.right = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return torch.cond(x.sum() > 0, self.left, self.right, (x,)) + 1
+
+
+def test_modules_in_branches_are_listed_without_an_error() -> None:
+    model, x = Chosen().eval(), torch.randn(3, 8)
+    report = clew.torch.compare(clew.compile(from_torch(model, (x,)), threads=1), model, (x,))
+    rows = {row.module: row for row in report.rows}
+    assert rows["first"].error is not None
+    for name in ("left", "right"):
+        assert rows[name].error is None
+        assert rows[name].reason == "not called outside of branches and loops"
+    assert str(report).count("not called outside") == 2

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from clew.ir.deferred import DeferredModule
 from clew.ir.dims import SymDim
 from clew.ir.expr import Var
 from clew.ir.module import Module
+from clew.ir.own_sizes import size_rules_of
 from clew.ir.state import states_of
 from clew.ir.types import (
     MapType,
@@ -67,7 +68,17 @@ def inputs_of(module: Module) -> list[InputSpec]:
     counts = form.counts if form is not None else ()
     for number, spec in enumerate(found):
         spec.is_count = number in counts
+    _give_rules(module, found)
     return found
+
+
+def _give_rules(module: Module, inputs: Sequence[InputSpec]) -> None:
+    """Gives each rule to the first input with which all of its sizes are known."""
+    open_, known = size_rules_of(module), set[str]()
+    for spec in inputs if open_ else ():
+        known |= {name for dim in spec.dims if isinstance(dim, SymDim) for name in dim.symbols}
+        spec.rules = tuple(rule for rule in open_ if rule.names <= known)
+        open_ = [rule for rule in open_ if not rule.names <= known]
 
 
 def declared_inputs(module: DeferredModule) -> list[InputSpec]:

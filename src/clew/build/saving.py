@@ -174,6 +174,7 @@ def _input(spec: InputSpec) -> dict[str, Any]:
     names: dict[str, Any] = {"value_names": spec.value_names} if spec.value_names else {}
     sizes = {str(axis): to_record(dim) for axis, dim in spec.expressions.items()}
     names |= {"expressions": sizes} if sizes else {}
+    names |= {"rules": [rule.record for rule in spec.rules]} if spec.rules else {}
     names |= {"is_count": True} if spec.is_count else {}
     state = {}
     if spec.initial is not None:

@@ -7,8 +7,9 @@ from typing import overload
 
 from clew.build.inputs import declared_inputs, inputs_of
 from clew.ir.deferred import DeferredModule
+from clew.ir.expr import Function
 from clew.ir.module import Module
-from clew.ir.own_sizes import own_sizes_of
+from clew.ir.own_sizes import SIZE_RULES, own_sizes_of, size_rules_attribute, size_rules_of
 from clew.passes.specialize import with_sizes
 from clew.runtime.input_spec import InputSpec, free_sizes
 from clew.support.errors import InputError
@@ -29,7 +30,8 @@ def sized(
     remain: those in `given`, limited to those that the model itself has. A model whose sizes are
     all fixed is built once, when it is compiled.
 
-    Errors: I315 (the form of `given`, or sizes that the model excludes), I316 (names), and those of
+    Errors: I315 (the form of `given`, or sizes that the model excludes), I316 (names), I318 (rules
+    of the model that do not hold for fixed sizes), and those of
     importing or specializing the model for the fixed sizes.
     """
     ranges = read_sizes({} if given is None else given)
@@ -42,12 +44,31 @@ def sized(
         free = free_sizes(inputs)
         ranges = ranges.within({name: one for name, one in own.items() if name in free})
         fixed = ranges.fixed
-        module = with_sizes(module, fixed) if fixed else module
+        module = _fixed(module, fixed) if fixed else module
     else:
         _check_names(ranges, declared_inputs(module))
         fixed = ranges.fixed
         module = module.with_sizes(fixed) if fixed else module
     return module, ranges.without(fixed)
+
+
+def _fixed(module: Module, sizes: Mapping[str, int]) -> Module:
+    """Returns a module with fixed sizes in place of their names, in its rules, too.
+
+    Errors: I318 for a rule that does not hold, and those of specializing the module.
+    """
+    left = []
+    for rule in size_rules_of(module):
+        if sizes.keys() >= rule.names:
+            rule.check(sizes)
+        else:
+            left.append(rule.at(sizes))
+    found = with_sizes(module, sizes)
+    main = found.main
+    if SIZE_RULES not in main.attrs:
+        return found
+    attrs = main.attrs.with_(**{SIZE_RULES: size_rules_attribute(left)})
+    return found.with_functions({"main": Function(main.params, main.body, attrs, span=main.span)})
 
 
 def _check_names(ranges: SizeRanges, inputs: Sequence[InputSpec]) -> None:

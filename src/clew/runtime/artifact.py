@@ -12,6 +12,7 @@ import numpy as np
 from clew.codegen.artifact import KernelCode, ObjectCode
 from clew.ir.dim_records import of_record, symbolic_of_record
 from clew.ir.dims import Dim
+from clew.ir.size_rules import SizeRule
 from clew.machine.needs import MachineNeeds
 from clew.runtime.container import Container
 from clew.runtime.input_spec import InputSpec
@@ -154,6 +155,7 @@ def _input(record: Json) -> InputSpec:
     for axis, dim in record.get("expressions", {}).items():
         assert isinstance(spec.shape[int(axis)], str)
         spec.expressions = {**spec.expressions, int(axis): symbolic_of_record(dim)}
+    spec.rules = tuple(map(SizeRule.of_record, record.get("rules", ())))
     if "initial" in record:
         spec.initial = spec.check(array_of(record["initial"]))
         spec.fed_by = str(record["fed_by"])

@@ -9,6 +9,7 @@ import numpy as np
 
 from clew.ir.dim_places import SizePlace, size_places
 from clew.ir.dims import Dim, SymDim, value_at
+from clew.ir.size_rules import SizeRule
 from clew.runtime.kinds import Kind
 from clew.support.errors import GraphTypeError, Hint, InputError
 from clew.support.near import listed
@@ -28,13 +29,13 @@ class InputSpec:
 
     `shape` has a string for each size that is not a number, and is `ANY_SHAPE` if even the rank is
     unknown. `expressions` has, by axis, the dimensions that are not plain names (`2*n`): other
-    sizes determine them. `dtype` is None for values other than tensors, which `kind` describes.
-    `decides` says that the input's value decides sizes or axes. Then `value_names` names its
-    elements, in order, if one build serves all values of at least 1; otherwise each new value needs
-    a build. A state of the model has an `initial` value, which calls use unless they give another,
-    and `fed_by` names the output that is its next value. If `is_count` is set, callers give an
-    integer, which the program takes as a vector of that many elements; it reads only the vector's
-    size.
+    sizes determine them. `rules` are those on sizes that this input and earlier ones give. `dtype`
+    is None for values other than tensors, which `kind` describes. `decides` says that the input's
+    value decides sizes or axes. Then `value_names` names its elements, in order, if one build
+    serves all values of at least 1; otherwise each new value needs a build. A state of the model
+    has an `initial` value, which calls use unless they give another, and `fed_by` names the output
+    that is its next value. If `is_count` is set, callers give an integer, which the program takes
+    as a vector of that many elements; it reads only the vector's size.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class InputSpec:
         self.dtype = None if dtype is None else np.dtype(dtype)
         self.shape = tuple(shape)
         self.expressions: Mapping[int, SymDim] = {}
+        self.rules: tuple[SizeRule, ...] = ()
         self.decides = False
         self.value_names: tuple[str, ...] = ()
         self.initial: Array | None = None
@@ -197,10 +199,13 @@ class InputSpec:
         )
 
     def check_sizes(self, array: Any, sizes: Mapping[str, int]) -> None:
-        """Checks the sizes of an array that other sizes determine.
+        """Checks the sizes of an array that other sizes determine, and the rules on sizes.
 
-        Errors: I042 for a size that differs.
+        Errors: I042 for a size that differs, I318 for a rule that does not hold.
         """
+        for rule in self.rules:
+            if sizes.keys() >= rule.names:
+                rule.check(sizes)
         for axis, dim in self.expressions.items():
             try:
                 wanted = value_at(dim, sizes)
@@ -263,16 +268,17 @@ def shape_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any]) -> dict[str,
 
 
 def check_sizes(inputs: Sequence[InputSpec], arrays: Sequence[Any], ranges: SizeRanges) -> None:
-    """Checks the sizes of checked inputs: named sizes, and those that other sizes determine.
+    """Checks the sizes of checked inputs: named sizes, those that other sizes determine, and rules.
 
-    Errors: I317 for a size outside its range, I042 for sizes that contradict each other.
+    Errors: I317 for a size outside its range, I042 for sizes that contradict each other, I318 for a
+    rule that does not hold.
     """
     for place in _places(inputs) if ranges else ():
         allowed = ranges.get(place.name)
         size = place.size(arrays[place.argument].shape[place.axis])
         if allowed is not None and size not in allowed:
             raise _out_of_range(inputs[place.argument].name, place.name, size, allowed)
-    if any(spec.expressions for spec in inputs):
+    if any(spec.expressions or spec.rules for spec in inputs):
         sizes = shape_sizes(inputs, arrays)
         for spec, array in zip(inputs, arrays, strict=True):
             spec.check_sizes(array, sizes)

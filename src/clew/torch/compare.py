@@ -35,6 +35,7 @@ WHOLE: Final = "(the model)"
 BUFFER: Final = "buffer"
 _NO_LAYER: Final = "clew runs none of its calls"
 _NO_RESULT: Final = "no result of its layers is known to be its own"
+_INSIDE: Final = "not called outside of branches and loops"
 _PASSES_ON: Final = "it returns its argument"
 Key = tuple[str, int]
 
@@ -59,8 +60,9 @@ class ModuleRow:
 
 @dataclass(frozen=True, repr=False)
 class EagerReport(Shown):
-    """The calls of modules in the order in which they ended in eager, then the buffers that the
-    model changes, and the whole model.
+    """The calls of modules in the order in which they ended in eager; for models with branches or
+    loops, the modules that are not called outside of them; then the buffers that the model changes,
+    and the whole model.
 
     Differences above `tolerance` are more than rounding. `reference` has eager's values by
     layer and output, for `clew.bisect(graph, inputs, reference=report.reference)`.
@@ -133,6 +135,8 @@ def compare(
         ran = _runs_of(compiled, model, args, kwargs)
     parts = [_Part(run, eager, force=force) for run in ran.runs]
     rows = [_row(call, parts) for call in eager.calls[:-1]]
+    if any(part.has_inner for part in parts):
+        rows += [ModuleRow(name, kind, (), None, _INSIDE) for name, kind in eager.unseen.items()]
     rows += [
         ModuleRow(name, BUFFER, (), _deviation(value, array_of(eager.buffers[name])))
         for name, (_, value) in ran.states.items()
@@ -250,6 +254,7 @@ class _Part:
         self.wanted: dict[str, Any] = {}
         self.names: dict[str, list[str]] = {}
         layers = ResultLayers(run.model.trace)
+        self.has_inner = layers.has_inner
         self._own = own = layers.names(eager)
         self._modules: set[str | None] = {place.module for place in run.model.trace.places.values()}
         for call in eager.calls[:-1]:

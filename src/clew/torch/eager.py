@@ -31,7 +31,9 @@ class EagerRun:
     """A run of a module in eager: `result`, and `calls` in the order in which they ended. `times`
     counts the calls of each path, and `buffers` has the values of buffers after the run. `shared`
     has all paths of each module that has several, by the first path, which names the module's
-    calls. The run changes neither the arguments nor the module.
+    calls. `unseen` has the classes of modules without a recorded call, by path: torch traces the
+    bodies of branches and loops, and hooks record nothing there. The run changes neither the
+    arguments nor the module.
     """
 
     def __init__(
@@ -44,6 +46,11 @@ class EagerRun:
         with torch.no_grad(), same_buffers(model), self._recording(model):
             own_args, own_kwargs = kept((tuple(args), dict(kwargs)))
             self.result = kept(model(*own_args, **own_kwargs))
+            self.unseen = {
+                path: type(module).__name__
+                for path, module in model.named_modules()
+                if not self.times[path] and _has_forward(module)
+            }
             self.buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
 
     @contextmanager
@@ -88,6 +95,11 @@ def _shared(model: torch.nn.Module) -> dict[str, list[str]]:
     for path, module in model.named_modules(remove_duplicate=False):
         paths.setdefault(module, []).append(path)
     return {several[0]: several for several in paths.values() if len(several) > 1}
+
+
+def _has_forward(module: torch.nn.Module) -> bool:
+    """Whether a module can be called; lists of modules cannot."""
+    return type(module).forward is not torch.nn.Module.forward
 
 
 def kept(result: Any) -> Any:

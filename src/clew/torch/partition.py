@@ -57,8 +57,11 @@ def run_by_parts(
     try:
         return _program(graph, given, options, programs)
     except ClewError as error:
-        refused = Traced(graph, given.names, given.frozen).refused(given.args)
-        if not refused:  # it imports, and does not compile
+        try:
+            refused = Traced(graph, given.names, given.frozen).refused(given.args)
+        except ClewError:  # of an input of the graph, which is no call
+            refused = {}
+        if not refused:  # no call is the cause: an input is, or it imports and does not compile
             programs.left += [left_of(n, error) for n in graph.graph.nodes if is_layer(n)]
             run: Function = graph.forward
             return run

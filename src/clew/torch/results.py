@@ -10,10 +10,10 @@ from typing import Any
 import torch
 
 from clew.frontends.torch.dtypes import given_dtype
-from clew.ir.expr import Expr
+from clew.ir.expr import Expr, If, While
 from clew.ir.module import Module
 from clew.ir.types import TensorType
-from clew.ir.visit import post_order
+from clew.ir.visit import all_nodes, post_order
 from clew.support.errors import ClewError
 from clew.torch.eager import EagerRun, ModuleCall
 from clew.trace.trace import Trace
@@ -38,6 +38,8 @@ class ResultLayers:
     def __init__(self, trace: Trace) -> None:
         module: Module = trace.stages[0].module
         outside = {n.id for n in post_order(module.main.body)}
+        self.has_inner = any(isinstance(n, (If, While)) for n in all_nodes(module.main))
+        """Whether the graph has branches or loops."""
         served = trace.layer_nodes(0)
         modules = {layer: place.module for layer, place in trace.places.items()}
         self._made: dict[str, list[tuple[LayerResult, set[str]]]] = defaultdict(list)

@@ -165,3 +165,20 @@ def test_arithmetic_of_sizes(module: nn.Module, code: str) -> None:
     assert caught.value.code == code
     assert "x.shape[0]" in caught.value.position
     assert "+, -, *" in caught.value.hint
+
+
+def test_packed_sequences() -> None:
+    class Packed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.GRU(3, 4, batch_first=True)
+
+        def forward(self, x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+            packed = nn.utils.rnn.pack_padded_sequence(x, lengths, True, enforce_sorted=False)
+            return self.rnn(packed)[1]
+
+    with pytest.raises(ClewError, match="torch cannot export the module") as caught:
+        from_torch(Packed(), (torch.randn(2, 5, 3), torch.tensor([5, 2])))
+    assert caught.value.code == "M050"
+    assert "test_errors.py:" in caught.value.position
+    assert "self.rnn(packed)" in caught.value.position

@@ -136,9 +136,10 @@ def test_channels_and_groups() -> None:
         return codes, ops.dequantize_per_channel(codes, SCALES, POINTS, -1, *I8)
 
     def of_groups(x: torch.Tensor) -> Any:
-        codes = (x * 9).to(torch.int8)
         scales, points = SCALES[:, None] * torch.ones(2), torch.tensor([[1, 2], [3, 4], [-5, 6]])
-        return ops.dequantize_per_channel_group(codes, scales, points, *I8, 2, torch.float32)
+        codes = ops.quantize_per_channel_group(x, scales, points, -100, 100, torch.int8, 2)
+        back = ops.dequantize_per_channel_group(codes, scales, points, *I8, 2, torch.float32)
+        return codes, back
 
     agrees(of_channels, X)
     agrees(of_groups, X)

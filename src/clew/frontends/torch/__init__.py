@@ -31,7 +31,7 @@ from clew.frontends.torch.converters import (  # noqa: F401  registers converter
     sorting,
     special,
 )
-from clew.frontends.torch.exporting import decomposed, exported, saved_program
+from clew.frontends.torch.exporting import Exported, exported, saved_program
 from clew.frontends.torch.program import ProgramImporter
 from clew.frontends.torch.registry import converter, supported
 from clew.ir.module import Module
@@ -58,8 +58,8 @@ def from_torch(
     Errors: I415 (torch is not installed), I410 (wrong arguments), M050 (torch cannot export the
     module), U060 to U066 (operators, dtypes and devices that are not supported).
     """
-    program = exported(model, args, kwargs, dynamic_shapes)
-    return ProgramImporter(decomposed(program), program).run()
+    found = exported(model, args, kwargs, dynamic_shapes)
+    return ProgramImporter(found.decomposed(), found).run()
 
 
 def load(
@@ -81,8 +81,8 @@ def load(
             hint="export it again with other inputs, or give free sizes: compile(..., sizes={...})",
         )
     with in_force(budgets):
-        program = saved_program(path)
-        return ProgramImporter(decomposed(program), program).run()
+        found = Exported(saved_program(path))
+        return ProgramImporter(found.decomposed(), found).run()
 
 
 __all__ = ["converter", "from_torch", "load", "supported"]

@@ -7,6 +7,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
@@ -14,14 +15,17 @@ import torch
 import torch.ao.quantization.fx._decomposed  # operators that files may call
 from torch._export.utils import _get_shape_env_from_gm
 from torch.export import ExportedProgram
+from torch.fx.experimental import _config
 
 from clew.frontends.torch.decompositions import decompositions
 from clew.frontends.torch.dtypes import check_device
 from clew.frontends.torch.forms import plain
+from clew.frontends.torch.free_sizes import FreeSizes, debug_names
 from clew.frontends.torch.layer import EVAL
 from clew.frontends.torch.logs import kept_logs
 from clew.frontends.torch.places import line_of_error
 from clew.frontends.torch.recurrent_types import free_time
+from clew.frontends.torch.small_sizes import SmallSizes
 from clew.support.errors import ClewWarning, InputError, ModelError, locate
 
 
@@ -35,7 +39,27 @@ def program_of(
 
     Errors: I410 (not a module), M050 (torch cannot export it).
     """
-    return decomposed(exported(model, args, kwargs, dynamic_shapes))
+    return exported(model, args, kwargs, dynamic_shapes).decomposed()
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A program of torch. `whole` says that it was traced for all sizes: torch assumes by default
+    that free sizes are at least 2, and does not record which of its decisions depend on that.
+    If the program lacks the names of sizes, `names` has them by their sources, and `least` the
+    user's lower bounds by name. `small` compares the program with those of other examples.
+    """
+
+    program: ExportedProgram
+    whole: bool = False
+    names: Mapping[str, str] = field(default_factory=dict)
+    least: Mapping[str, int] = field(default_factory=dict)
+    small: SmallSizes | None = None
+
+    def decomposed(self) -> ExportedProgram:
+        """Returns the program in operators that have converters. Errors: M050."""
+        with _all_sizes() if self.whole else contextlib.nullcontext():
+            return decomposed(self.program)
 
 
 def exported(
@@ -43,13 +67,13 @@ def exported(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
-) -> ExportedProgram:
+) -> Exported:
     """Returns the program that torch exports for a module. A program is returned unchanged.
 
     Errors: I410 (not a module), M050 (torch cannot export it).
     """
     if isinstance(model, ExportedProgram):
-        return model
+        return Exported(model)
     if isinstance(model, torch.nn.Module):
         return _exported(model, args, kwargs, dynamic_shapes)
     raise InputError(
@@ -146,7 +170,7 @@ def _exported(
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
-) -> ExportedProgram:
+) -> Exported:
     if _trains(model):
         text = "the module is in training mode: its dropout is random, as in eager"
         warnings.warn(ClewWarning("I411", text, hint=EVAL), stacklevel=4)
@@ -154,10 +178,45 @@ def _exported(
         with locate(layer=name.rpartition(".")[0]):
             check_device(tensor, f"the tensor {name!r}")
     _register_classes()
-    with _by_torch("export the module", "torch.export.export(model, args)"), torch.no_grad():
-        return torch.export.export(
-            model, tuple(args), dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
-        )
+
+    own_kwargs: Mapping[str, Any] = dict(kwargs or {})
+
+    def export(
+        shapes: Any, args: Sequence[Any] = args, kwargs: Mapping[str, Any] = own_kwargs
+    ) -> ExportedProgram:
+        with _by_torch("export the module", "torch.export.export(model, args)"), torch.no_grad():
+            return torch.export.export(
+                model, tuple(args), dict(kwargs), dynamic_shapes=shapes, strict=False
+            )
+
+    free = FreeSizes(dynamic_shapes)
+    if not free.names:
+        return Exported(export(dynamic_shapes))
+
+    def whole(program: ExportedProgram, **names: Any) -> Exported:
+        def again(args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Any) -> ExportedProgram:
+            with _all_sizes():
+                return export(shapes, args, kwargs)
+
+        small = SmallSizes(program, args, own_kwargs, again)
+        return Exported(program, whole=True, small=small, **names)
+
+    with contextlib.suppress(ModelError), _all_sizes():
+        return whole(export(dynamic_shapes))
+    # torch refuses names whose sizes it limits even where the limits are only choices of its own
+    # code (`guards.py`). Without names, it goes on and records the limits.
+    plain = export(dynamic_shapes)
+    if free.can_be_hints:
+        with contextlib.suppress(ModelError), _all_sizes():
+            program = export(free.hints())
+            return whole(program, names=debug_names(plain), least=free.least)
+    return Exported(plain)
+
+
+def _all_sizes() -> contextlib.AbstractContextManager[Any]:
+    """A context in which torch traces for all sizes, 0 and 1 included."""
+    found: contextlib.AbstractContextManager[Any] = _config.patch(backed_size_oblivious=True)
+    return found
 
 
 def _register_classes() -> None:

@@ -30,6 +30,7 @@ from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value, Values
 from clew.ir.dims import unknown_dim
 from clew.ir.expr import Constant, Expr, Var, carry_marks
+from clew.ir.size_rules import Comparison, SizeRule, size_rule
 from clew.ir.types import TensorType, TupleType
 from clew.ir.visit import post_order
 from clew.support.errors import ClewError, CompileError, UnsupportedError, locate
@@ -65,6 +66,7 @@ class GraphImporter(Values):
         self.values: dict[fx.Node, Value] = {}
         self.layers: dict[Source, list[Expr]] = {}
         self.places: list[CodePlace] = []
+        self.rules: list[SizeRule] = []
         self.refused: dict[fx.Node, ClewError] = {}
         self._probing = probing
         self._names = layer_names(filter(is_layer, module.graph.nodes), prefix)
@@ -256,6 +258,13 @@ class GraphImporter(Values):
         carry_marks(Var(source.layer, value.type, span=mark), value)
         bound.add(value.id)
         return value
+
+    def require(self, node: fx.Node, layer: str, compared: Comparison) -> None:
+        """Adds a rule for a layer. Those of graphs inside are dropped: they may never run."""
+        file, line, code = line_of(node)
+        rule = size_rule([compared], layer, shown_line(file, line, code) if file else "")
+        if rule is not None:
+            self.rules.append(rule)
 
     def inner(self, module: fx.GraphModule, inputs: Sequence[Value], prefix: str) -> list[Value]:
         """Returns the results of a module inside this one for values of its inputs."""

@@ -165,6 +165,14 @@ class Layer:
         value = self.get(name)
         return dtype_of(value) if isinstance(value, torch.dtype) else default
 
+    # --- sizes of a call ---
+
+    def require(self, left: Dim, how: str, right: Dim) -> None:
+        """Has calls checked for a comparison of sizes, without which the operator fails in eager or
+        gives a result of another rank.
+        """
+        self.importer.require(self.node, self.name, (left, how, right))
+
     # --- operators that a user declared ---
 
     def call_of(self, op: Op) -> Value:

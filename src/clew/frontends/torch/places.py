@@ -115,11 +115,11 @@ def line_of_error(error: BaseException) -> str:
     there is none.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if _is_own(frame.filename)]
+    own = [frame for frame in frames if is_own(frame.filename)]
     return shown_line(own[-1].filename, own[-1].lineno or 0, own[-1].line or "") if own else ""
 
 
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
     """Whether a file is the user's or a library's, not one of torch, sympy or Python."""
     if file.startswith(_PYTHON) and "site-packages" not in file:
         return False

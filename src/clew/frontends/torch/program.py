@@ -23,15 +23,24 @@ from clew.frontends.building import scalar
 from clew.frontends.torch.assembling import Weights, assembled, count_of, input_of
 from clew.frontends.torch.complex_parts import in_parts, whole
 from clew.frontends.torch.dtypes import check_tensor, given_dtype, to_numpy
+from clew.frontends.torch.exporting import Exported
 from clew.frontends.torch.forms import form_of, plain
 from clew.frontends.torch.graph import GraphImporter
+from clew.frontends.torch.guards import GuardReader
 from clew.frontends.torch.omitted import Undecomposed
 from clew.frontends.torch.sizes import Sizes
 from clew.frontends.torch.values import Value
-from clew.ir.dims import SymDim
+from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr, Var
 from clew.ir.module import Module
-from clew.ir.own_sizes import OWN_SIZES, Range, own_sizes_attribute
+from clew.ir.own_sizes import (
+    OWN_SIZES,
+    SIZE_RULES,
+    Range,
+    own_sizes_attribute,
+    size_rules_attribute,
+)
+from clew.ir.size_rules import SizeRule
 from clew.ir.state import STATE, State, state_attribute
 from clew.ir.types import TensorType
 from clew.support.call_form import FORM, Tree
@@ -50,14 +59,18 @@ _ASSUMED: Final = 2  # the least size that torch assumes
 class ProgramImporter:
     """Imports one exported program; `exported` is the program before decomposition, if known."""
 
-    def __init__(self, program: ExportedProgram, exported: ExportedProgram | None = None) -> None:
+    def __init__(self, program: ExportedProgram, exported: Exported | None = None) -> None:
         self.program = program
+        self._exported = exported
         self.sizes = Sizes()
-        earlier = exported and Undecomposed(exported.graph_module, program.graph_module)
+        earlier = None
+        if exported is not None:
+            earlier = Undecomposed(exported.program.graph_module, program.graph_module)
         self.importer = GraphImporter(program.graph_module, self.sizes, earlier=earlier)
         self.params: list[Var] = []
         self._states: dict[str, tuple[Var, torch.Tensor]] = {}
         self._ranges: dict[str, Range] = {}
+        self._symbols: dict[str, sympy.Symbol] = {}
         self._weights = Weights()
         self.places_of_outputs: dict[str, int] = {}
 
@@ -80,6 +93,9 @@ class ProgramImporter:
         attrs = self._state_attribute(names)
         if self._ranges:
             attrs[OWN_SIZES] = own_sizes_attribute(self._ranges)
+        rules = size_rules_attribute([*self.importer.rules, *self._guards(specs, nodes)])
+        if rules:
+            attrs[SIZE_RULES] = rules
         if form is not None:
             attrs[FORM] = form.plain
         return assembled(self.importer, self.params, outputs, names, attrs)
@@ -108,18 +124,36 @@ class ProgramImporter:
     def _name(self, size: torch.SymInt, symbol: sympy.Symbol, otherwise: str) -> None:
         if self.sizes.has(symbol):
             return
-        given, is_size = _given_name(size, symbol)
+        exported = self._exported or Exported(self.program)
+        given, is_size = _given_name(size, symbol, exported.names)
         found = self.program.range_constraints.get(symbol)
         low = 1 if found is None else max(0, int(max(found.lower, 0)))
         high = int(found.upper) if found is not None and found.upper.is_Integer else None
         name = given or otherwise
-        self.sizes.name(symbol, name, low)
+        self._symbols[name] = symbol
+        self.sizes.name(symbol, name, low if given else max(low, 1))  # 0 is compiled on its own
         # Where the user gives no bounds, torch assumes that sizes are at least 2, but the exported
-        # program serves 0 and 1, too.
-        if low <= _ASSUMED and not (given and is_size):
-            low = 0
+        # program serves 0 and 1, too, as far as its rules hold.
+        if low <= _ASSUMED:
+            low = exported.least.get(given, low) if given and is_size else 0
         if low or high is not None:
             self._ranges[name] = low, high
+
+    def _guards(
+        self, specs: Iterable[InputSpec], nodes: Mapping[str, fx.Node]
+    ) -> Iterable[SizeRule]:
+        """Returns the rules that torch's guards give."""
+        inputs: dict[str, tuple[Dim, ...] | Dim] = {}
+        for spec in specs:
+            fake = nodes[spec.arg.name].meta.get("val")
+            if spec.kind in _BY_USER and isinstance(fake, torch.Tensor):
+                inputs[spec.arg.name] = self.sizes.shape(fake.shape)
+            elif spec.kind in _BY_USER and isinstance(fake, torch.SymInt):
+                inputs[spec.arg.name] = self.sizes.dim(fake)
+        exported = self._exported or Exported(self.program)
+        reader = GuardReader(inputs, whole=exported.whole)
+        found = reader.rules(exported.program, self.program)
+        return found if exported.small is None else exported.small.needed(found, self._symbols)
 
     # --- inputs ---
 
@@ -263,13 +297,15 @@ def _as_output(importer: GraphImporter, value: Value) -> Expr:
     raise UnsupportedError("U065", f"a result of type {type(value).__name__}")
 
 
-def _given_name(size: torch.SymInt, symbol: sympy.Symbol) -> tuple[str, bool]:
+def _given_name(
+    size: torch.SymInt, symbol: sympy.Symbol, names: Mapping[str, str]
+) -> tuple[str, bool]:
     """Returns the name that the user gave a symbol of a size (`Dim("batch")`), "" if none, and
     whether the symbol is the size of an axis. A symbol that occurs only in expressions is not.
     """
     env = size.node.shape_env
     for source in env.var_to_sources.get(symbol, ()):
-        name = str(env.source_name_to_debug_name.get(source.name, ""))
+        name = str(names.get(source.name, env.source_name_to_debug_name.get(source.name, "")))
         if name.isidentifier():  # not an expression of another symbol, such as `2*n`
             return name, True
         if source.name.isidentifier():

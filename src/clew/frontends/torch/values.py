@@ -14,6 +14,7 @@ from clew.frontends.torch.dtypes import PARTS, dtype_of
 from clew.frontends.torch.sizes import Sizes
 from clew.ir.dims import Dim, SymDim
 from clew.ir.expr import Constant, Expr
+from clew.ir.size_rules import Comparison
 from clew.ir.types import TensorType
 from clew.support.errors import UnsupportedError
 
@@ -30,6 +31,10 @@ class Values(ABC):
     @abstractmethod
     def inner(self, module: fx.GraphModule, inputs: Sequence[Value], prefix: str) -> list[Value]:
         """Returns the results of a module inside the graph for values of its inputs."""
+
+    @abstractmethod
+    def require(self, node: fx.Node, layer: str, compared: Comparison) -> None:
+        """Has calls of the module checked for a comparison of sizes that a layer needs."""
 
     def type_of(self, fake: torch.Tensor) -> TensorType:
         """Returns the type of a tensor that torch traced; complex numbers are pairs."""

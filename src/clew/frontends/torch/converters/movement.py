@@ -8,7 +8,7 @@ from typing import Final
 from clew.frontends.building import call, cast, fields, reshaped
 from clew.frontends.torch.layer import Layer
 from clew.frontends.torch.registry import Result, converter
-from clew.ir.dims import Dim, SymDim, dim_max, dim_min, product
+from clew.ir.dims import Dim, SymDim, at_least, dim_max, dim_min, product
 from clew.ir.expr import Expr
 
 _MOST: Final = 64  # operands of one kernel that joins
@@ -18,18 +18,29 @@ _MOST: Final = 64  # operands of one kernel that joins
     "view.default",
     "reshape",
     "_unsafe_view",
-    "squeeze",
     "unsqueeze",
     "flatten",
     "unflatten",
     "_reshape_alias",
     "view_copy.default",
     "unsqueeze_copy",
-    "squeeze_copy",
 )
 def view(layer: Layer) -> Result:
     """The same elements in the shape that torch gives."""
-    return reshaped(layer.tensor(), layer.result().shape)
+    x, wanted = layer.tensor(), layer.result().shape
+    layer.require(product(x.tensor.shape), "==", product(wanted))
+    return reshaped(x, wanted)
+
+
+@converter("squeeze", "squeeze_copy")
+def squeeze(layer: Layer) -> Result:
+    """Without axes of size 1; in a call, free sizes must be others, for which torch keeps axes."""
+    x = layer.tensor()
+    for axis in layer.axes() if x.tensor.rank else ():
+        size = x.tensor.shape[axis]
+        if isinstance(size, SymDim) and not at_least(size, 2):
+            layer.require(size, "!=", 1)
+    return reshaped(x, layer.result().shape)
 
 
 @converter("permute", "permute_copy")

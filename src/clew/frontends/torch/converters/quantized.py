@@ -60,18 +60,17 @@ def dequantize_per_token(layer: Layer) -> Result:
     return _dequantized(layer, *_of_tokens(layer))
 
 
+@converter(f"{_OF}quantize_per_channel_group")
+def quantize_per_channel_group(layer: Layer) -> Result:
+    """`quantize_per_tensor` with a scale and a zero point for groups of columns in each row."""
+    scale, zero, block = _of_groups(layer)
+    return _quantized(layer, scale, zero, axis=1, block=block)
+
+
 @converter(f"{_OF}dequantize_per_channel_group")
 def dequantize_per_channel_group(layer: Layer) -> Result:
     """`dequantize_per_tensor` with a scale and a zero point for groups of columns in each row."""
-    rows, columns = layer.type("input").shape
-    group = layer.integer("group_size")
-    if not isinstance(columns, int):
-        raise layer.unsupported("the number of columns is known only during the run")
-    block = min(group, columns)
-    shape = (rows, columns // block)
-    scale = reshaped(_scale(layer, "scales"), shape)
-    zero = _point(layer, "zero_points")
-    zero = None if zero is None else reshaped(zero, shape)
+    scale, zero, block = _of_groups(layer)
     return _dequantized(layer, scale, zero, axis=1, block=block)
 
 
@@ -181,6 +180,18 @@ def _of_channels(layer: Layer) -> tuple[Expr, Expr | None]:
     return along(_scale(layer, "scales")), None if zero is None else along(zero)
 
 
+def _of_groups(layer: Layer) -> tuple[Expr, Expr | None, int]:
+    """Returns scales and zero points of shape `[rows, groups]`, and the columns of a group."""
+    rows, columns = layer.type("input").shape
+    if not isinstance(columns, int):
+        raise layer.unsupported("the number of columns is known only during the run")
+    block = min(layer.integer("group_size"), columns)
+    shape = (rows, columns // block)
+    zero = _point(layer, "zero_points")
+    zero = None if zero is None else reshaped(zero, shape)
+    return reshaped(_scale(layer, "scales"), shape), zero, block
+
+
 def _of_tokens(layer: Layer) -> tuple[Expr, Expr | None]:
     shape: Sequence[Dim] = (*layer.type("input").shape[:-1], 1)
 
@@ -204,12 +215,12 @@ def _range(x: Expr, *, of_rows: bool = False) -> tuple[Expr, Expr]:
 # --- conversions ----------------------------------------------------------------------------------
 
 
-def _quantized(layer: Layer, scale: Expr, zero: Expr | None) -> Expr:
+def _quantized(layer: Layer, scale: Expr, zero: Expr | None, **place: Any) -> Expr:
     x, dtype = cast(layer.tensor("input"), "f32"), layer.dtype()
     if dtype not in QUANTIZED:
         raise layer.unsupported(f"quantizes to {dtype}", hint=f"use {', '.join(QUANTIZED[:4])}")
     zeros = () if zero is None else (zero,)
-    found = call("quantize", x, scale, *zeros, dtype=dtype)
+    found = call("quantize", x, scale, *zeros, dtype=dtype, **place)
     bounds = layer.integer("quant_min"), layer.integer("quant_max")
     if bounds == integer_limits(dtype):
         return found

@@ -1,0 +1,171 @@
+"""The guards of an exported program: what torch assumed of the sizes of its inputs, as rules.
+
+torch records guards for branches on sizes, in the model's code and in torch's own. It writes them
+as Python code of the program's arguments: `(L['x'].size()[0] % 3) == 0`. Some guards of torch's
+own code only choose between equal computations for sizes of 0 and 1; these are no rules.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import torch
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import ShapeGuardPythonPrinter
+
+from clew.frontends.torch.places import is_own, shown_line
+from clew.ir.dims import Dim, SymDim, dim_max, dim_min
+from clew.ir.size_rules import Comparison, SizeRule, size_rule
+
+_COMPARED: Final[Mapping[type[ast.cmpop], str]] = {
+    ast.Eq: "==", ast.NotEq: "!=", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=",
+}  # fmt: skip
+_OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+class GuardReader:
+    """Reads guards. `inputs` has, by the name of an argument, its shape, or itself if it is an
+    integer. `whole` says that the program was traced for all sizes, without torch's assumption that
+    they are at least 2.
+    """
+
+    def __init__(self, inputs: Mapping[str, tuple[Dim, ...] | Dim], *, whole: bool) -> None:
+        self._inputs = inputs
+        self._whole = whole
+
+    def rules(self, *programs: ExportedProgram) -> Iterator[SizeRule]:
+        """Yields the rules in the guards of programs, which are versions of one program."""
+        known: set[str] = set()
+        for program in programs:
+            lines = _lines(program)
+            for text in program._guards_code:
+                if text not in known:
+                    known.add(text)
+                    yield from self._rules(text, lines.get(text, ""))
+
+    def _rules(self, text: str, code: str) -> Iterator[SizeRule]:
+        with suppress(_UnreadError, SyntaxError):
+            for compared in self._read(ast.parse(text, mode="eval").body):
+                if not code and (any(map(self._is_choice, compared)) or _is_range(compared)):
+                    continue
+                rule = size_rule(compared, code=code)
+                if rule is not None:
+                    yield rule
+
+    def _is_choice(self, compared: Comparison) -> bool:
+        """Whether torch's own code makes such comparisons to treat sizes of 0 and 1 separately."""
+        left, how, right = compared
+        if how == "!=":
+            return isinstance(left, int) or isinstance(right, int)
+        return not self._whole and (how, right) == (">=", 2) and isinstance(left, SymDim)
+
+    def _read(self, node: ast.expr, *, holds: bool = True) -> list[tuple[Comparison, ...]]:
+        """Returns comparisons: of each tuple, one must hold; or the opposite."""
+        match node:
+            case ast.Compare(left, [how], [right]) if type(how) in _COMPARED:
+                compared = _COMPARED[type(how)]
+                compared = compared if holds else _OPPOSITE[compared]
+                return [((self._dim(left), compared, self._dim(right)),)]
+            case ast.UnaryOp(ast.Not(), inner):
+                return self._read(inner, holds=not holds)
+            case ast.BoolOp(op, values):
+                parts = [self._read(value, holds=holds) for value in values]
+                if isinstance(op, ast.And) == holds:
+                    return [compared for part in parts for compared in part]
+                if all(len(part) == 1 for part in parts):
+                    return [tuple(one for part in parts for one in part[0])]
+        raise _UnreadError
+
+    def _dim(self, node: ast.expr) -> Dim:
+        match node:
+            case ast.Constant(int(value)):
+                return value
+            case ast.UnaryOp(ast.USub(), inner):
+                return self._dim(inner) * -1
+            case ast.BinOp(left, op, right):
+                a, b = self._dim(left), self._dim(right)
+                match op:
+                    case ast.Add():
+                        return a + b
+                    case ast.Sub():
+                        return a - b
+                    case ast.Mult():
+                        return a * b
+                    case ast.FloorDiv():
+                        return a // b
+                    case ast.Mod():
+                        return a % b
+            case ast.Call(ast.Name("max" | "min" as name), [first, *others]):
+                found = self._dim(first)
+                for other in others:
+                    found = (dim_max if name == "max" else dim_min)(found, self._dim(other))
+                return found
+            case ast.Subscript(ast.Call(ast.Attribute(tensor, "size")), ast.Constant(int(axis))):
+                shape = self._inputs.get(_argument(tensor))
+                if isinstance(shape, tuple) and axis < len(shape):
+                    return shape[axis]
+            case ast.Subscript():
+                number = self._inputs.get(_argument(node), ())
+                if not isinstance(number, tuple):
+                    return number
+        raise _UnreadError
+
+
+def _is_range(compared: Sequence[Comparison]) -> bool:
+    """Whether a comparison limits one size, as the program's ranges do, too."""
+    ((left, how, right), *others) = compared
+    size = left if isinstance(right, int) else right
+    return (
+        not others
+        and how[0] in "<>"
+        and isinstance(size, SymDim)
+        and (isinstance(left, int) or isinstance(right, int))
+        and size.atom is not None
+        and not size.atom.op
+    )
+
+
+class _UnreadError(Exception):
+    """A guard of another form, which gives no rule."""
+
+
+def _argument(node: ast.expr) -> str:
+    """Returns the name that torch gives an argument: `cache_keys_0` for `L['cache'].keys[0]`."""
+    match node:
+        case ast.Name("L"):
+            return ""
+        case ast.Attribute(inner, name):
+            return f"{_argument(inner)}_{name}".lstrip("_")
+        case ast.Subscript(inner, ast.Constant(str() | int() as key)):
+            return f"{_argument(inner)}_{key}".lstrip("_")
+    raise _UnreadError
+
+
+def _lines(program: ExportedProgram) -> Mapping[str, str]:
+    """Returns the lines of the user's code with the branches that guards come from, by guard; the
+    guards of torch's own code, and those of programs in files, have none.
+    """
+    env: Any = next(
+        (
+            size.node.shape_env
+            for node in program.graph.find_nodes(op="placeholder")
+            for size in getattr(node.meta.get("val"), "shape", ())
+            if isinstance(size, torch.SymInt)
+        ),
+        None,
+    )
+    if env is None:
+        return {}
+    sources = env.var_to_sources
+    printer = ShapeGuardPythonPrinter(sources, lambda source: source.name, sources)
+    found = {}
+    for guard in env.guards:
+        frame = guard.sloc.framework_loc
+        if is_own(getattr(frame, "filename", "torch/")):
+            with suppress(AssertionError, KeyError, LookupError):  # a size without a source
+                text = printer.doprint(guard.expr)
+                found[text] = shown_line(frame.filename, frame.lineno or 0, frame.line or "")
+    return found

@@ -1,0 +1,166 @@
+"""Sizes that calls may have: all for which the program computes what eager does, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from modules_run import compiled_from
+from torch import nn
+from torch.export import Dim
+from torch.nn import functional as F
+
+import clew
+from clew.frontends.torch import from_torch
+from clew.ir.dims import SymDim
+from clew.ir.own_sizes import size_rules_of
+from clew.ir.parser import parse_module
+from clew.ir.size_rules import SizeRule, size_rule
+from clew.support.errors import ClewError
+
+SIZES = range(9)
+
+
+class Function(nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x)
+
+
+def single_row(x: torch.Tensor) -> torch.Tensor:
+    return x * 3 if x.shape[0] == 1 else x * 2
+
+
+def same_for_one(x: torch.Tensor) -> torch.Tensor:
+    flag = x.shape[0] > 1 and x.dim() == 1
+    return F.relu(x) if flag else F.relu(x[:])
+
+
+def both(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.shape[0] % 4 == 2 else x * 3
+
+
+CASES: dict[str, tuple[Callable[..., Any], set[int]]] = {
+    "slice": (lambda x: x[3:] * 2, set()),
+    "slice, then view": (lambda x: x[3:].reshape(-1, 1) + 1, set()),
+    "head": (lambda x: x[:3] * 2, set()),
+    "tail": (lambda x: x[-3:] * 2, set()),
+    "neighbors": (lambda x: x[:-1] + x[1:], set()),
+    "every second": (lambda x: x[::2] * 2, set()),
+    "narrow": (lambda x: x.narrow(0, 1, 2) * 2, {0, 1, 2}),
+    "broadcast": (lambda x: x[:, None] * x[None] + torch.ones(1), set()),
+    "cat": (lambda x: torch.cat([x, x[2:]]), set()),
+    "sum": (lambda x: x.sum(), set()),
+    "mean": (lambda x: x.mean(0), set()),
+    "windows": (lambda x: F.conv1d(x[None, None], torch.ones(1, 1, 3)), {0, 1, 2}),
+    "view": (lambda x: x.view(-1, 3) * 2, {1, 2, 4, 5, 7, 8}),
+    "reshape": (lambda x: x.reshape(2, -1).sum(1), {1, 3, 5, 7}),
+    "unflatten": (lambda x: x.unflatten(0, (-1, 2)) * 2, {1, 3, 5, 7}),
+    "squeeze": (lambda x: x[:, None].squeeze() * 2, {1}),
+    "branch on 1": (single_row, {1}),
+    "branch without consequence": (same_for_one, set()),
+    "branch on a remainder": (both, {0, 1, 3, 4, 5, 7, 8}),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_program_serves_the_sizes_for_which_it_is_right(name: str) -> None:
+    function, refused = CASES[name]
+    module = Function(function)
+    model = compiled_from(module, torch.randn(6), dynamic=({0: Dim.AUTO},))
+    for size in SIZES:
+        x = torch.randn(size)
+        if size in refused:
+            with pytest.raises(ClewError) as caught:
+                model(x.numpy())
+            assert caught.value.code in ("I317", "I318")
+        else:
+            ours = torch.as_tensor(model(x.numpy()))
+            torch.testing.assert_close(ours, module(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["squeeze", "branch on 1", "branch without consequence"])
+def test_a_dim_has_the_same_rules(name: str) -> None:
+    function, refused = CASES[name]
+    model = compiled_from(Function(function), torch.randn(6), dynamic=({0: Dim("rows")},))
+    for size in (0, 1, 5):
+        if size in refused:
+            with pytest.raises(ClewError, match="the model needs rows") as caught:
+                model(np.ones(size, np.float32))
+            assert caught.value.code == "I318"
+        else:
+            assert model(np.ones(size, np.float32)).shape == (size,)
+
+
+class Rows(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.view(-1, 3) * 2
+
+
+def test_a_rule_names_its_layer_and_line_in_saved_models_and_files_too(tmp_path: Path) -> None:
+    program = torch.export.export(Rows(), (torch.randn(6),), dynamic_shapes=({0: Dim.AUTO},))
+    torch.export.save(program, tmp_path / "rows.pt2")
+    model = compiled_from(Rows(), torch.randn(6), dynamic=({0: Dim.AUTO},))
+    model.save(tmp_path / "rows.clew")
+    loaded = clew.load_compiled(tmp_path / "rows.clew")
+    for kept in (model, loaded, clew.compile(tmp_path / "rows.pt2", threads=1)):
+        assert kept(np.ones(3, np.float32)).shape == (1, 3)
+        with pytest.raises(ClewError) as caught:
+            kept(np.ones(4, np.float32))
+        error = caught.value
+        assert (error.code, error.layer) == ("I318", "view")
+        assert error.message == "the model needs x.0 % 3 == 0, which does not hold for x.0 = 4"
+        assert "test_size_rules.py:" in error.position
+        assert "x.view(-1, 3)" in error.position
+
+
+def test_branches_in_programs_that_the_user_exports() -> None:
+    program = torch.export.export(
+        Function(both), (torch.randn(6),), dynamic_shapes=({0: Dim.AUTO},)
+    )
+    model = clew.compile(from_torch(program), threads=1)
+    assert model(np.ones(10, np.float32)).tolist() == [2] * 10
+    with pytest.raises(ClewError, match=r"needs x\.0 % 4 == 2") as caught:
+        model(np.ones(5, np.float32))
+    assert "x.shape[0] % 4 == 2" in caught.value.position
+
+
+def test_rules_of_several_inputs_and_of_fixed_sizes() -> None:
+    class Longer(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return (x, y * 2) if x.shape[0] > y.shape[0] else (y, x)
+
+    shapes = ({0: Dim.AUTO}, {0: Dim.AUTO})
+    module = from_torch(Longer(), (torch.randn(6), torch.randn(4)), dynamic_shapes=shapes)
+    assert [str(rule) for rule in size_rules_of(module)] == ["x.0 > y.0"]
+    assert list(map(str, size_rules_of(parse_module(str(module))))) == ["x.0 > y.0"]
+    model = clew.compile(module, sizes={"y.0": 3}, threads=1)
+    x, y = np.ones(4, np.float32), np.ones(3, np.float32)
+    assert model(x, y)[0].shape == (4,)
+    with pytest.raises(ClewError, match=r"x\.0 > 3, which does not hold for x\.0 = 3"):
+        model(y, y)
+    with pytest.raises(ClewError) as caught:
+        clew.compile(module, sizes={"x.0": 2, "y.0": 3})
+    assert caught.value.code == "I318"
+
+
+def test_rules_in_few_words() -> None:
+    n, m = SymDim.symbol("n"), SymDim.symbol("m")
+    assert str(size_rule([(3 * (n // 3), "==", n)])) == "n % 3 == 0"
+    assert size_rule([((n * m) % n, "==", 0)]) is None
+    rule = SizeRule(((n, "==", 3), (n % m, "!=", 0)), "layer", "line")
+    assert str(rule) == "n == 3 or n % m != 0"
+    assert SizeRule.of_record(rule.record) == rule
+    rule.check({"n": 3, "m": 3})
+    rule.check({"n": 4, "m": 0})  # undefined: whatever divides reports it
+    with pytest.raises(ClewError, match="for m = 2, n = 4"):
+        rule.check({"n": 4, "m": 2})
+    with pytest.raises(ValueError, match="compares no dimensions"):
+        SizeRule.of_record([[[1, "=", 2]], "", ""])
