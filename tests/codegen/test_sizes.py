@@ -15,7 +15,7 @@ import pytest
 from sized import Array, FreeSample, SizedKernel, difference, draw, free_samples
 from sized_cases import CASES, built
 
-from clew.ir.dims import substitute
+from clew.ir.dims import SymDim, substitute
 from clew.ir.types import TensorType, leaves
 from clew.machine.needs import check_machine, needs_of
 from clew.machine.target import Target, target_of
@@ -143,7 +143,7 @@ TARGETS = [t for t in ("cpu", "cpu-avx2") if can_run(target_of(t))]
 def test_kernels_of_models(case: str, target: str) -> None:
     made = built(CASES[case])
     kernel = SizedKernel(made.function, target_of(target))
-    free = dict.fromkeys(kernel.code.sizes, 33)
+    free = dict.fromkeys(sorted({n for d in kernel.code.sizes for n in d.symbols}), 33)
     wrong: list[str] = []
     runs = 0
     for sizes in some_sizes(free, case, 12):
@@ -177,7 +177,7 @@ def test_streamed_products_of_a_matrix_unit(dtypes: str, inner: int) -> None:
 
     made = built(make)
     kernel = SizedKernel(made.function, TILES)
-    assert kernel.code.sizes == ("m",)
+    assert kernel.code.sizes == (SymDim.symbol("m"),)
     assert kernel.is_valid({"m": 100})
 
 

@@ -70,7 +70,7 @@ def look_inside(case: Case, check: BuildCheck, say: Say) -> Inside:
         pairs = zip(wanted, results, strict=True)
         return max(error_of(w, np.reshape(r, np.shape(w))) for w, r in pairs)
 
-    if _points(at_sizes(source.nest, case.sizes)) <= _MOST_GRID:
+    if _points(at_sizes(source.nest, source.in_nest(case.sizes))) <= _MOST_GRID:
         inputs, outputs = tensors_at(source.stages.inputs, source.stages.outputs, case.sizes)
         results = evaluate(outputs, dict(zip(inputs, operands, strict=True)))
         if (error := off(results)) > due:
@@ -155,14 +155,14 @@ def _interpreted(
     say: Say,
 ) -> Inside | None:
     """Returns the loop interpreter's result for nest and schedule; None if they are too large."""
-    if _points(at_sizes(source.nest, sizes)) > _MOST_POINTS:
+    if _points(at_sizes(source.nest, source.in_nest(sizes))) > _MOST_POINTS:
         return None
     problems: dict[int, str] = {}
 
     def wrong(nest: Nest, position: int) -> bool:
         say(f"interpreting the loop nest after step {position} of {len(source.schedule.steps)}")
         try:
-            error = off(interpret(at_sizes(nest, sizes), operands))
+            error = off(interpret(at_sizes(nest, source.in_nest(sizes)), operands))
         except AssertionError as assertion:
             problems[position] = str(assertion)
             return True
@@ -212,7 +212,7 @@ def racing_step(case: Case, check: BuildCheck, say: Say) -> tuple[str, str]:
         (use,) = check.build(small.module, small.inputs).uses
     except (ClewError, AssertionError, ValueError):
         return "", ""
-    if _points(at_sizes(use.source.nest, small.sizes)) > _MOST_POINTS:
+    if _points(at_sizes(use.source.nest, use.source.in_nest(small.sizes))) > _MOST_POINTS:
         return "", ""
     say("interpreting the schedule of a smaller kernel")
     operands = _operands(use, small)
@@ -221,7 +221,7 @@ def racing_step(case: Case, check: BuildCheck, say: Say) -> tuple[str, str]:
         if not any(loop.kind == "parallel" for loop in loops(nest.body)):
             continue
         try:
-            interpret(at_sizes(nest, small.sizes), operands)
+            interpret(at_sizes(nest, use.source.in_nest(small.sizes)), operands)
         except AssertionError as problem:
             return str(step), str(problem)
     return "", ""

@@ -6,9 +6,9 @@ Grids and sizes are dimensions (`ir.dims`). A kernel of sizes that only a run kn
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from clew.ir.dim_records import of_record, symbolic_of_record, to_record
 from clew.ir.dims import (
@@ -18,6 +18,8 @@ from clew.ir.dims import (
 )
 from clew.support.bounds import Places
 from clew.support.shown import Brief
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,28 @@ def _record(value: Any) -> Any:
     return value
 
 
+def _over_dims(value: T, change: Callable[[SymDim], Dim]) -> T:
+    """Returns a value of dataclasses, tuples and dimensions with each symbolic dimension changed."""
+    if isinstance(value, SymDim):
+        return change(value)  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple([_over_dims(v, change) for v in value])  # type: ignore[return-value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(
+            value, **{f.name: _over_dims(getattr(value, f.name), change) for f in fields(value)}
+        )
+    return value
+
+
+def _size_record(size: SymDim) -> Any:
+    """Returns a size of a kernel as JSON values: a name, or the terms of a polynomial."""
+    return str(size) if str(size) in size.symbols and not size.from_zero else to_record(size)
+
+
+def _size_of_record(record: Any) -> SymDim:
+    return SymDim.symbol(record) if isinstance(record, str) else symbolic_of_record(record)
+
+
 RECORD_BYTES: Final = 16
 """The size of the record that a step's checks write: two 64-bit words, the number from 1 of a check
 that found an index out of range (0: none has), and that index, plus the number of places if it was
@@ -192,7 +216,7 @@ class KernelCode(Brief):
     input. `checks` are the indices that it checks, by number. If there are any, the kernel takes
     one more argument, the address of a record (`RECORD_BYTES`).
 
-    `sizes` names the sizes that a call of a template brings, as numbers among its arguments after
+    `sizes` are the dimensions that a call of a template brings, as numbers among its arguments after
     the workspaces; `size_values` holds them in the kernel at given sizes. A template is valid only
     for sizes at which all of `needs` are at least 0, and takes at most `operations` arithmetic
     operations.
@@ -204,7 +228,7 @@ class KernelCode(Brief):
     workspace_bytes: tuple[Dim, ...] = ()
     in_place: tuple[tuple[int, int], ...] = ()
     checks: tuple[IndexCheck, ...] = ()
-    sizes: tuple[str, ...] = ()
+    sizes: tuple[SymDim, ...] = ()
     size_values: tuple[int, ...] = ()
     needs: tuple[SymDim, ...] = ()
     operations: Dim = 0
@@ -226,8 +250,12 @@ class KernelCode(Brief):
             tuple([sizes.value(size) for size in self.workspace_bytes]),
             self.in_place,
             tuple([check.at(sizes) for check in self.checks]),
-            size_values=tuple([sizes.by_name[name] for name in self.sizes]),
+            size_values=tuple([sizes.value(size) for size in self.sizes]),
         )
+
+    def meaning(self, dims: Mapping[str, SymDim]) -> KernelCode:
+        """Returns the code with dimensions in place of names of sizes."""
+        return _over_dims(self, lambda dim: dim.substitute(dims)) if dims else self
 
     def to_record(self) -> dict[str, Any]:
         """Returns the code as JSON values."""
@@ -243,7 +271,7 @@ class KernelCode(Brief):
             return record
         return {
             **record,
-            "sizes": self.sizes,
+            "sizes": [_size_record(size) for size in self.sizes],
             "needs": [to_record(need) for need in self.needs],
             "operations": to_record(self.operations),
         }
@@ -258,7 +286,7 @@ class KernelCode(Brief):
             tuple(map(of_record, record["workspace_bytes"])),
             tuple((source, target) for source, target in record["in_place"]),
             tuple(map(IndexCheck.of_record, record["checks"])),
-            tuple(record.get("sizes", ())),
+            tuple(map(_size_of_record, record.get("sizes", ()))),
             needs=tuple(map(symbolic_of_record, record.get("needs", ()))),
             operations=of_record(record.get("operations", 0)),
         )

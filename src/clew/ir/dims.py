@@ -510,17 +510,21 @@ _FAR_BELOW: Final = -(1 << 62)
 
 Expected: TypeAlias = "tuple[tuple[str, int], ...]"
 """Sizes to optimize for, by name."""
+Meanings: TypeAlias = "tuple[tuple[str, SymDim], ...]"
+"""The dimensions that names of sizes stand for."""
 _expected: ContextVar[Expected] = ContextVar("expected", default=())
+_meanings: ContextVar[Meanings] = ContextVar("meanings", default=())
 
 
 @contextlib.contextmanager
-def expecting(sizes: Expected) -> Iterator[None]:
-    """Has `typical` use these sizes inside the block."""
-    token = _expected.set(sizes)
+def expecting(sizes: Expected, meanings: Meanings = ()) -> Iterator[None]:
+    """Has `typical` use these sizes inside the block, and take names for what they stand for."""
+    token, other = _expected.set(sizes), _meanings.set(meanings)
     try:
         yield
     finally:
         _expected.reset(token)
+        _meanings.reset(other)
 
 
 def expected_sizes() -> Expected:
@@ -530,11 +534,14 @@ def expected_sizes() -> Expected:
 
 def typical(dim: Dim) -> int:
     """Returns a number that stands for a dimension where only speed depends on it."""
-    return dim if isinstance(dim, int) else _typical(dim, _expected.get())
+    return dim if isinstance(dim, int) else _typical(dim, _expected.get(), _meanings.get())
 
 
 @functools.lru_cache(maxsize=1 << 14)
-def _typical(dim: SymDim, expected: Expected) -> int:
+def _typical(dim: SymDim, expected: Expected, meanings: Meanings) -> int:
+    if meanings:
+        meant = dim.substitute(dict(meanings))
+        return meant if isinstance(meant, int) else _typical(meant, expected, ())
     known = {name: size for name, size in expected if name in dim.symbols}
     number = 0
     for size in TYPICAL_SIZES:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
@@ -290,23 +290,28 @@ def unknown_sizes(type_: Type) -> set[str]:
 
 def substitute_type(type_: Type, sizes: Mapping[str, Dim]) -> Type:
     """Returns the type with named sizes replaced."""
+    return map_dims(type_, lambda dim: substitute(dim, sizes))
+
+
+def map_dims(type_: Type, change: Callable[[Dim], Dim]) -> Type:
+    """Returns the type with each dimension in it changed."""
     match type_:
         case TensorType(shape, dtype, layout):
-            return TensorType(tuple(substitute(d, sizes) for d in shape), dtype, layout)
+            return TensorType(tuple(change(d) for d in shape), dtype, layout)
         case UnrankedType():
             return type_
         case TupleType(fields):
-            return TupleType(tuple(substitute_type(f, sizes) for f in fields))
+            return TupleType(tuple(map_dims(f, change) for f in fields))
         case FunctionType(params, result):
             return FunctionType(
-                tuple(substitute_type(p, sizes) for p in params), substitute_type(result, sizes)
+                tuple(map_dims(p, change) for p in params), map_dims(result, change)
             )
         case SequenceType(element, empty):
-            return SequenceType(substitute_type(element, sizes), empty)
+            return SequenceType(map_dims(element, change), empty)
         case OptionalType(element):
-            return OptionalType(substitute_type(element, sizes))
+            return OptionalType(map_dims(element, change))
         case MapType(key, value):
-            return MapType(key, substitute_type(value, sizes))
+            return MapType(key, map_dims(value, change))
 
 
 def dtype_of(type_: Type) -> str:

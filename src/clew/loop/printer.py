@@ -75,8 +75,10 @@ class PrintedNest:
             self.line_of[key] = len(self.lines)
 
 
-def print_nest(nest: Nest) -> PrintedNest:
-    """Returns the nest's text with its line numbers."""
+def print_nest(nest: Nest, meanings: Mapping[str, Dim] = MappingProxyType({})) -> PrintedNest:
+    """Returns the nest's text with its line numbers. `meanings` has what names of sizes stand for
+    outside of the nest.
+    """
     arguments, temporaries = (*nest.inputs, *nest.outputs), nest.temporaries
     dims = [d for b in arguments for d in b.shape if len(plain_text(d)) > LONGEST_INLINE]
     dims += [d for b in temporaries for d in b.shape]
@@ -86,6 +88,8 @@ def print_nest(nest: Nest) -> PrintedNest:
     printed = PrintedNest(held, sizes)
     params = [f"{b.name}: {_type(b, lambda d: _in_head(d, sizes))}" for b in arguments]
     printed.add(id(nest), 0, f"kernel {nest.name}({', '.join(params)}):", every)
+    for name, dim in meanings.items():
+        printed.add(None, 1, f"size {name} = {plain_text(dim)}", every)
     for name, text in sizes.definitions:
         printed.add(None, 1, f"size {name} = {text}", every)
     for buffer in temporaries:

@@ -150,7 +150,7 @@ class Numbers:
         several = entries if threads > 1 else []  # one thread needs no costs
         shapes = [spec.shape for spec in (*template.inputs, *template.outputs)]
         self._lists = DimLists(
-            [SymDim.symbol(name) for step in steps for name in step.code.sizes],
+            [size for step in steps for size in step.code.sizes],
             [entry.grid for entry in entries],
             [_lines(entry) for entry in entries],
             [step.code.scratch_bytes for step in steps],

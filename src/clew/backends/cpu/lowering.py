@@ -12,17 +12,27 @@ import hashlib
 import json
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from clew.backends.calls import name_of
+from clew.backends.cpu.kernel_sizes import KernelSizes
 from clew.backends.cpu.one_row import OneRow
 from clew.backends.cpu.schedule_choice import ScheduleFor
 from clew.codegen.artifact import IndexCheck, KernelCode, ObjectCode
 from clew.codegen.kernel import EmittedKernel, emit_kernel
 from clew.codegen.objects import toolchain
-from clew.ir.dims import Dim, Expected, SymDim, expected_sizes, expecting, substitute
+from clew.ir.dims import (
+    Dim,
+    Expected,
+    SymDim,
+    expected_sizes,
+    expecting,
+    substitute,
+    value_at,
+)
 from clew.ir.expr import Call, Constant, Function, Tuple, TupleGetItem, Var
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, dims_in, leaves
@@ -175,18 +185,43 @@ class KernelSource(Shown):
         return f"{_UNSAFE.sub('_', self.name)[:60]}_{self.key[:16]}"
 
     @cached_property
+    def sizes(self) -> KernelSizes:
+        """The function with names of its own for sizes. Loop nests and code use these names, and
+        everything else those of the model.
+        """
+        if self._first is not None:
+            return self._first.sizes
+        return KernelSizes.of(self.function) if self.is_sized else KernelSizes(self.function)
+
+    @cached_property
     def stages(self) -> Stages:
-        """The function as tensor expressions."""
-        with assumptions() as needs, expecting(self.expected):
-            made = _to_stages(self.function, self._way)
+        """The function as tensor expressions, with the model's sizes."""
+        return self._stages(self.function) if self.sizes.dims else self._stages_of_nest
+
+    @cached_property
+    def _stages_of_nest(self) -> Stages:
+        """The tensor expressions of the nest."""
+        return self._stages(self.sizes.function)
+
+    def _stages(self, function: Function) -> Stages:
+        with assumptions() as needs, self._expecting():
+            made = _to_stages(function, self._way)
         return _with_checks(replace(made, needs=tuple(needs)), self.bounds)
+
+    def _expecting(self) -> AbstractContextManager[None]:
+        return expecting(self.expected, tuple(self.sizes.dims.items()))
+
+    def in_nest(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """Returns the sizes of the nest at given sizes of the model."""
+        own = {name: value_at(dim, sizes) for name, dim in self.sizes.dims.items()}
+        return {**sizes, **own}
 
     @cached_property
     def nest(self) -> Nest:
         """The plain loop nest."""
-        like = self._first.nest if self._first is not None else None
-        with expecting(self.expected):
-            return lower(self.name, self.stages.inputs, self.stages.outputs, like)
+        like, made = self._first.nest if self._first is not None else None, self._stages_of_nest
+        with self._expecting():
+            return lower(self.name, made.inputs, made.outputs, like)
 
     @cached_property
     def ways(self) -> list[tuple[KernelSource, Dim]]:
@@ -198,7 +233,7 @@ class KernelSource(Shown):
             return [(self, 1)]
         ways = [
             (self._other(number) if number else self, where)
-            for number, where in enumerate(_where(self.function))
+            for number, where in enumerate(_where(self.sizes.function))
             if where != 0
         ]
         found, (_, where) = OneRow.of(self.nest), ways[0]
@@ -216,7 +251,7 @@ class KernelSource(Shown):
     @cached_property
     def plan(self) -> Plan:
         """The schedule, and the decisions that led to it."""
-        with expecting(self.expected):
+        with self._expecting():
             for choice in self.by_hand:
                 made = choice.apply(self.nest, self._planned, self.target, self.use)
                 if made is not None:
@@ -264,13 +299,13 @@ class KernelSource(Shown):
     @cached_property
     def printed(self) -> PrintedNest:
         """The nest as text; debug lines refer to its lines."""
-        return print_nest(self.scheduled_nest)
+        return print_nest(self.scheduled_nest, self.sizes.dims)
 
     @cached_property
     def emitted(self) -> EmittedKernel:
         """The LLVM module and the entry points."""
         target = self.target
-        with expecting(self.expected):
+        with self._expecting():
             return emit_kernel(
                 self.scheduled_nest,
                 self.printed,
@@ -287,21 +322,23 @@ class KernelSource(Shown):
         made = self.emitted
         scratch, workspace = made.scratch_bytes, made.workspace_bytes
         in_place = in_place_pairs(self.scheduled_nest)
-        checks = self.stages.checks
-        assumed = [n for way, _ in self.ways for n in way.stages.needs]
+        checks = self._stages_of_nest.checks
+        assumed = [n for way, _ in self.ways for n in way._stages_of_nest.needs]
         accesses = (n for way, _ in self.ways if made.sizes for n in needs_of(way.nest))
         needs = tuple(dict.fromkeys((*accesses, *assumed, *(made.needs if made.sizes else ()))))
-        return KernelCode(
+        code = KernelCode(
             self.key,
             made.entries,
             scratch,
             workspace,
             in_place,
             checks,
-            made.sizes,
+            tuple(map(SymDim.symbol, made.sizes)),
             needs=needs,
-            operations=most_operations(self.stages.outputs) if made.sizes else 0,
-        )
+            operations=most_operations(self._stages_of_nest.outputs) if made.sizes else 0,
+        ).meaning(self.sizes.dims)
+        needs = tuple(dict.fromkeys((*self.sizes.needs, *code.needs)))
+        return replace(code, needs=needs) if self.sizes.needs else code
 
     def stage_op(self, stage: str) -> int | None:
         """Returns the position of the operator that a stage belongs to."""

@@ -73,12 +73,15 @@ APART: Final = (
 
 def decompositions() -> Table:
     """Returns the decompositions for programs that clew imports: torch's default ones without those
-    of `WHOLE`, and some of our own.
+    of `WHOLE` and of their in-place variants, and some of our own.
     """
     table = dict(_default())
     for op in WHOLE:
         if find(op) is not None:
             table.pop(op, None)
+            in_place = getattr(aten, f"{op._schema.name.removeprefix('aten::')}_", None)
+            for overload in in_place.overloads() if in_place is not None else ():
+                table.pop(getattr(in_place, overload), None)
     return table | _OWN
 
 

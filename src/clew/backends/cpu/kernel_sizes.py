@@ -1,0 +1,251 @@
+"""Names of a kernel's own for sizes that its model has as quotients.
+
+The image of a network's last layers is `((height - 1) // 32) + 1` pixels high. A kernel that
+computes with this expression handles polynomials of quotients, and cannot tell that the image has
+pixels if the expression may be 0. A name of the kernel's own stands for the whole expression.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from clew.ir.dims import Atom, Dim, SymDim, at_least, dim_max, dim_min, exact_quotient
+from clew.ir.expr import Call, Expr, Function, Tuple, TupleGetItem, Var
+from clew.ir.rewrite import building_for
+from clew.ir.types import TensorType, leaves, map_dims
+from clew.ir.visit import post_order
+from clew.ops.registry import Op
+from clew.support.errors import ClewError
+from clew.te.analysis import Kind
+
+
+@dataclass(frozen=True)
+class KernelSizes:
+    """A primitive function with names of its own for some sizes. `dims` has what they stand for in
+    the model. `needs` are the dimensions of the model that must be at least 0, so that no size is
+    below the least that its name says.
+    """
+
+    function: Function
+    dims: Mapping[str, SymDim] = field(default_factory=dict)
+    needs: tuple[SymDim, ...] = ()
+
+    @staticmethod
+    def of(function: Function) -> KernelSizes:
+        """Returns a function with a name for each quotient whose names of sizes occur nowhere else
+        in it, except in quotients of that quotient.
+
+        Before:
+            fn (%x: f32[n, 8, ((h - 1) // 4) + 1]) -> f32[n, 8, ((h - 1) // 8) + 1]
+        After (`dims={"s0": ((h - 1) // 4) + 1}`):
+            fn (%x: f32[n, 8, s0]) -> f32[n, 8, ((s0 - 1) // 2) + 1]
+
+        The function is returned as it is if operators do not compute the same shapes from names.
+        """
+        found = _Names(function)
+        if not found.dims:
+            return KernelSizes(function)
+        try:
+            renamed = _rewritten(function, found)
+        except ClewError:  # an operator relies on what only the expression tells
+            return KernelSizes(function)
+        if renamed is None:
+            return KernelSizes(function)
+        return KernelSizes(renamed, found.dims, found.needs)
+
+
+class _Unnamed(Exception):
+    """An expression contains a name of the model that has none of the kernel's own."""
+
+
+class _Names:
+    """Chooses the names, and rewrites dimensions in them. `dims` is empty if there are none."""
+
+    def __init__(self, function: Function) -> None:
+        self.dims: dict[str, SymDim] = {}
+        self.needs: tuple[SymDim, ...] = ()
+        self._images: dict[Atom, Dim] = {}
+        # Quotients by the sizes they are made of: the first has the smallest divisor.
+        self._first: dict[frozenset[Atom], tuple[Atom, SymDim, int]] = {}
+        dims = list(dict.fromkeys(_dims_of(function)))
+        quotients = sorted({a for d in dims for a in _quotients(d)}, key=_order)
+        if not quotients:
+            return
+        axes, filled = _axes(function)
+        taken = {name for dim in dims for name in dim.symbols}
+        names = (name for n in itertools.count() if (name := f"s{n}") not in taken)
+        try:
+            for atom in quotients:
+                if atom.named not in self._first:
+                    self._choose(atom, next(names), axes, filled)
+            left = {a for d in map(self.image, dims) for a in _named(d)}
+        except _Unnamed:
+            left = {a for named in self._first for a in named}
+        if any(named & left for named in self._first):
+            self.dims, self.needs = {}, ()
+
+    def _choose(self, atom: Atom, name: str, axes: set[SymDim], filled: set[SymDim]) -> None:
+        """Names the shortest axis that is a quotient plus a number."""
+        quotient = SymDim({((atom, 1),): 1})
+        beyond = sorted((d - quotient, d) for d in axes if isinstance(d - quotient, int))
+        for offset, dim in beyond:
+            assert isinstance(offset, int)
+            is_filled = dim in filled or not at_least(dim)
+            if not is_filled and not at_least(dim, 1):
+                continue
+            own = SymDim.symbol(name)
+            if not at_least(dim, 1):
+                need = dim - 1
+                assert isinstance(need, SymDim)
+                self.needs = (*self.needs, need)
+            self.dims[name] = dim
+            self._images[atom] = own - offset
+            self._first[atom.named] = atom, own, offset
+            return
+        raise _Unnamed
+
+    def image(self, dim: Dim) -> Dim:
+        """Returns a dimension in the names. Errors: _Unnamed."""
+        if isinstance(dim, int):
+            return dim
+        total: Dim = 0
+        for monomial, coefficient in dim.terms:
+            product: Dim = coefficient
+            for atom, power in monomial:
+                value = self._image_of(atom)
+                for _ in range(power):
+                    product = product * value
+            total = total + product
+        return total
+
+    def _image_of(self, atom: Atom) -> Dim:
+        found = self._images.get(atom)
+        if found is None:
+            found = self._images[atom] = self._made(atom)
+        return found
+
+    def _made(self, atom: Atom) -> Dim:
+        if not atom.op:
+            return SymDim({((atom, 1),): 1})
+        found = self._first.get(atom.named)
+        if found is not None and _is_quotient(atom):
+            # a // (n * m) = (a // n) // m, and (a + n * k) // n = (a // n) + k
+            first, own, offset = found
+            (value, by), (value0, by0) = atom.args, first.args
+            times = exact_quotient(by, by0)
+            more = exact_quotient(value - value0, by0)
+            if isinstance(times, int) and isinstance(more, int):
+                return (own - offset + more) // times
+        left, right = map(self.image, atom.args)
+        match atom.op:
+            case "//":
+                return left // right
+            case "%":
+                return left % right
+            case "min":
+                return dim_min(left, right)
+        return dim_max(left, right)
+
+
+def _is_quotient(atom: Atom) -> bool:
+    return atom.op == "//" and isinstance(atom.args[1], int) and atom.args[1] > 1
+
+
+def _order(atom: Atom) -> tuple[int, str]:
+    by = atom.args[1]
+    assert isinstance(by, int)
+    return by, atom.text
+
+
+def _quotients(dim: Dim) -> Iterator[Atom]:
+    """Yields the outermost quotients by a number in a dimension."""
+    for atom in (a for m, _ in dim.terms for a, _ in m) if isinstance(dim, SymDim) else ():
+        if _is_quotient(atom):
+            yield atom
+        else:
+            for arg in atom.args:
+                yield from _quotients(arg)
+
+
+def _named(dim: Dim) -> frozenset[Atom]:
+    return dim.named if isinstance(dim, SymDim) else frozenset()
+
+
+def _axes(function: Function) -> tuple[set[SymDim], set[SymDim]]:
+    """Returns the sizes of the axes of all values, and of those that are not empty in a build for
+    all sizes: an operator that does more than to map elements reads or computes them
+    (`build.conditions`).
+    """
+    axes: set[SymDim] = set()
+    filled: set[SymDim] = set()
+    for node in _nodes(function):
+        axes |= set(_symbolic(node))
+        if isinstance(node, Call) and isinstance(node.op, Op):
+            if node.op.kind([a.tensor for a in node.args], node.attrs) > Kind.INJECTIVE:
+                filled |= {dim for value in (node, *node.args) for dim in _symbolic(value)}
+    return axes, filled
+
+
+def _symbolic(node: Expr) -> Iterator[SymDim]:
+    for leaf in leaves(node.type):
+        if isinstance(leaf, TensorType):
+            yield from (dim for dim in leaf.shape if isinstance(dim, SymDim))
+
+
+def _nodes(function: Function) -> list[Expr]:
+    return [*function.params, *post_order(function.body)]
+
+
+def _dims_of(function: Function) -> Iterator[SymDim]:
+    """Yields the dimensions in the types and attributes of a function."""
+    for node in _nodes(function):
+        yield from _symbolic(node)
+        if isinstance(node, Call):
+            yield from _among(node.attrs.values())
+
+
+def _among(values: Iterable[Any]) -> Iterator[SymDim]:
+    for value in values:
+        if isinstance(value, SymDim):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _among(value)
+
+
+def _rewritten(function: Function, names: _Names) -> Function | None:
+    """Returns the function in the names; None if an operator computes another type from them."""
+    made: dict[int, Expr] = {}
+    for node in _nodes(function):
+        if node.id in made:
+            continue
+        with building_for(node):
+            new = _over(node, made, names)
+        if new.type != map_dims(node.type, names.image):
+            return None
+        made[node.id] = new
+    params = [made[p.id] for p in function.params]
+    with building_for(function):
+        return Function(params, made[function.body.id], function.attrs)  # type: ignore[arg-type]
+
+
+def _over(node: Expr, made: Mapping[int, Expr], names: _Names) -> Expr:
+    match node:
+        case Var():
+            return Var(node.name, map_dims(node.type, names.image))
+        case Call():
+            attrs = {k: _image(v, names) for k, v in node.attrs.items()}
+            return Call(node.op, [made[a.id] for a in node.args], node.attrs.with_(**attrs))
+        case Tuple():
+            return Tuple([made[f.id] for f in node.fields])
+        case TupleGetItem():
+            return TupleGetItem(made[node.value.id], node.index)
+    return node
+
+
+def _image(value: Any, names: _Names) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_image(v, names) for v in value)
+    return names.image(value) if isinstance(value, SymDim) else value

@@ -1,0 +1,110 @@
+"""Kernels have names of their own for sizes that are quotients in the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import clew
+from clew.backends.cpu.kernel_sizes import KernelSizes
+from clew.backends.cpu.lowering import KernelSource
+from clew.codegen.artifact import KernelCode
+from clew.ir.dims import Dim, SymDim
+from clew.ir.expr import Call, Expr, Function, Var
+from clew.ir.types import TensorType
+from clew.machine.target import target_of
+from clew.ops.registry import get_op
+
+N, H = SymDim.symbol("n"), SymDim.symbol("h")
+QUARTER = (H - 1) // 4 + 1
+
+
+def function(name: str, shape: tuple[Dim, ...], *more: tuple[Dim, ...], **attrs: Any) -> Function:
+    """Returns a primitive function of one operator."""
+    params = [Var(f"x{n}", TensorType(s, "f32")) for n, s in enumerate((shape, *more))]
+    return Function(params, Call(get_op(name), params, attrs), {"primitive": True})
+
+
+def type_of(expr: Expr) -> str:
+    return str(expr.type)
+
+
+def test_names_a_quotient_and_those_of_it() -> None:
+    given = function("nn.max_pool2d", (N, 8, QUARTER, QUARTER), kernel=(3, 3), strides=(2, 2),
+                     padding=(1, 1, 1, 1))  # fmt: skip
+    found = KernelSizes.of(given)
+    assert found.dims == {"s0": QUARTER}
+    assert found.needs == ()  # it is at least 1 at all sizes
+    assert type_of(found.function.params[0]) == "f32[n, 8, s0, s0]"
+    assert found.function.body.type == given.body.type.__class__(
+        (N, 8, *[(SymDim.symbol("s0") - 1) // 2 + 1] * 2), "f32"
+    )
+
+
+def test_a_window_reads_no_empty_image() -> None:
+    halved: Dim = (H - 5) // 8 + 1
+    found = KernelSizes.of(function("nn.max_pool2d", (N, 8, halved, halved), kernel=(3, 3),
+                                    padding=(1, 1, 1, 1)))  # fmt: skip
+    assert found.dims == {"s0": halved}
+    assert found.needs == (halved - 1,)
+
+
+def test_keeps_names_that_occur_by_themselves() -> None:
+    given = function("add", (N, H, QUARTER), (N, H, QUARTER))
+    assert KernelSizes.of(given).function is given
+
+
+def test_keeps_quotients_with_different_remainders() -> None:
+    given = function("nn.matmul", (N, H // 4, 8), (N, 8, H // 6))
+    assert KernelSizes.of(given).function is given
+
+
+def test_code_takes_the_sizes_of_the_model() -> None:
+    source = KernelSource(function("nn.relu", (QUARTER, 16)), target_of("cpu-avx2"))
+    assert source.code.sizes == (QUARTER,)
+    assert source.in_nest({"h": 9}) == {"h": 9, "s0": 3}
+    assert "size s0 = ((h - 1) // 4) + 1" in source.printed.text
+    assert KernelCode.of_record(source.code.to_record()) == source.code
+
+
+def pooled() -> bytes:
+    """Returns a 3x3 convolution of an image that is pooled before, and may have no pixels."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w0": rng.standard_normal((128, 3, 3, 3)).astype(np.float32) / 5,
+        "w1": rng.standard_normal((32, 128, 3, 3)).astype(np.float32) / 30,
+    }
+    pads, twice = [1, 1, 1, 1], {"kernel_shape": [2, 2], "strides": [2, 2]}
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["a"], pads=pads, strides=[2, 2]),
+        helper.make_node("AveragePool", ["a"], ["b"], **twice),
+        helper.make_node("AveragePool", ["b"], ["c"], **twice),
+        helper.make_node("Conv", ["c", "w1"], ["y"], pads=pads),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", ["n", 3, "h", "w"]), ("y", None))
+    )
+    graph = helper.make_graph(
+        nodes, "pooled", [x], [y], [numpy_helper.from_array(w, n) for n, w in weights.items()]
+    )
+    opset = [helper.make_opsetid("", 20)]
+    data: bytes = helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString()
+    return data
+
+
+@pytest.mark.parametrize("target", ["cpu", "cpu-avx2"])
+def test_one_build_serves_images_that_might_be_empty(target: str) -> None:
+    model = pooled()
+    compiled = clew.compile(model, target=target, threads=1)
+    session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+    keys = set()
+    for shape in ((1, 3, 64, 72), (2, 3, 33, 8), (1, 3, 250, 101)):
+        x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+        np.testing.assert_allclose(compiled(x), session.run(None, {"x": x})[0], atol=1e-4)
+        keys.add(tuple(kernel.key for kernel in compiled.kernels))
+    assert len(keys) == 1
