@@ -12,6 +12,7 @@ from clew.backends.vta.config import Config
 from clew.backends.vta.recognize import Refused, quantized_convolution, recognized_match
 from clew.backends.vta.regions import VtaRegion, compiled_region
 from clew.backends.vta.signed_operands import SignedOperands
+from clew.backends.vta.split_grids import SplitGrids
 from clew.ir.expr import Function
 from clew.machine.target import Target
 from clew.passes.base import Pass
@@ -50,7 +51,7 @@ class Vta(Backend):
         return ""
 
     def passes(self, target: Target) -> Sequence[Pass]:
-        return (SignedOperands(self.config.block_in),)
+        return SignedOperands(self.config.block_in), SplitGrids()
 
     def compile(self, region: Function, target: Target) -> CompiledRegion:
         return compiled_region(region, self.config, overlap=self.overlap)
