@@ -151,7 +151,7 @@ def _record(value: Any) -> Any:
 
 
 def _over_dims(value: T, change: Callable[[SymDim], Dim]) -> T:
-    """Returns a value of dataclasses, tuples and dimensions with each symbolic dimension changed."""
+    """Returns a value of dataclasses, tuples and dimensions with its symbolic ones changed."""
     if isinstance(value, SymDim):
         return change(value)  # type: ignore[return-value]
     if isinstance(value, tuple):
@@ -216,9 +216,9 @@ class KernelCode(Brief):
     input. `checks` are the indices that it checks, by number. If there are any, the kernel takes
     one more argument, the address of a record (`RECORD_BYTES`).
 
-    `sizes` are the dimensions that a call of a template brings, as numbers among its arguments after
-    the workspaces; `size_values` holds them in the kernel at given sizes. A template is valid only
-    for sizes at which all of `needs` are at least 0, and takes at most `operations` arithmetic
+    `sizes` are the dimensions that a call of a template brings, as numbers among its arguments
+    after the workspaces; `size_values` holds them in the kernel at given sizes. A template is valid
+    only for sizes at which all of `needs` are at least 0, and takes at most `operations` arithmetic
     operations.
     """
 

@@ -58,7 +58,7 @@ class KernelSizes:
 
 
 class _Unnamed(Exception):
-    """An expression contains a name of the model that has none of the kernel's own."""
+    """No axis can have a name for a quotient."""
 
 
 class _Names:
@@ -88,7 +88,7 @@ class _Names:
             self.dims, self.needs = {}, ()
 
     def _choose(self, atom: Atom, name: str, axes: set[SymDim], filled: set[SymDim]) -> None:
-        """Names the shortest axis that is a quotient plus a number."""
+        """Names the shortest axis that is a quotient plus a number. Errors: _Unnamed."""
         quotient = SymDim({((atom, 1),): 1})
         beyond = sorted((d - quotient, d) for d in axes if isinstance(d - quotient, int))
         for offset, dim in beyond:
@@ -108,7 +108,7 @@ class _Names:
         raise _Unnamed
 
     def image(self, dim: Dim) -> Dim:
-        """Returns a dimension in the names. Errors: _Unnamed."""
+        """Returns a dimension in the names."""
         if isinstance(dim, int):
             return dim
         total: Dim = 0
@@ -183,10 +183,16 @@ def _axes(function: Function) -> tuple[set[SymDim], set[SymDim]]:
     filled: set[SymDim] = set()
     for node in _nodes(function):
         axes |= set(_symbolic(node))
-        if isinstance(node, Call) and isinstance(node.op, Op):
-            if node.op.kind([a.tensor for a in node.args], node.attrs) > Kind.INJECTIVE:
-                filled |= {dim for value in (node, *node.args) for dim in _symbolic(value)}
+        if _reduces(node):
+            filled |= {dim for value in (node, *node.children) for dim in _symbolic(value)}
     return axes, filled
+
+
+def _reduces(node: Expr) -> bool:
+    """Whether a node is an operator that does more than to map elements."""
+    if not isinstance(node, Call) or not isinstance(node.op, Op):
+        return False
+    return node.op.kind([a.tensor for a in node.args], node.attrs) > Kind.INJECTIVE
 
 
 def _symbolic(node: Expr) -> Iterator[SymDim]:
