@@ -121,3 +121,53 @@ def transformer(
             constants[f"{block}.{maker}"][..., large] *= by
         constants[f"{culprit}.w"][large] /= by
     return model(nodes, {"x": [rows, width]}, {value: [rows, width]}, constants)
+
+
+def residual() -> ModelProto:
+    """Returns two residual blocks behind a max pool, the second with a downsampling convolution
+    `down`, and a classifier.
+    """
+    sizes = {
+        "stem": (8, 3, 3),
+        "one.a": (8, 8, 3),
+        "one.b": (8, 8, 3),
+        "two.a": (12, 8, 3),
+        "two.b": (12, 12, 3),
+        "down": (12, 8, 1),
+    }
+    constants: dict[str, Array] = {"head.w": drawn(6, 12, scale=0.4), "head.b": drawn(6)}
+    for seed, (name, (outputs, inputs, taps)) in enumerate(sizes.items()):
+        scale = (inputs * taps * taps) ** -0.5
+        constants[f"{name}.w"] = drawn(outputs, inputs, taps, taps, seed=seed, scale=scale)
+        constants[f"{name}.b"] = drawn(outputs, seed=seed, scale=0.2)
+
+    def conv(name: str, operand: str, stride: int = 1) -> NodeProto:
+        given = [operand, f"{name}.w", f"{name}.b"]
+        pad = constants[f"{name}.w"].shape[2] // 2
+        attrs = {"strides": [stride] * 2, "pads": [pad] * 4}
+        return node("Conv", given, [f"{name}.y"], name=name, **attrs)
+
+    def relu(name: str, operand: str) -> NodeProto:
+        return node("Relu", [operand], [f"{name}.y"], name=name)
+
+    nodes = [
+        conv("stem", "image"),
+        relu("stem.act", "stem.y"),
+        node("MaxPool", ["stem.act.y"], ["pool.y"], name="pool", kernel_shape=[2, 2],
+             strides=[2, 2]),
+        conv("one.a", "pool.y"),
+        relu("one.act", "one.a.y"),
+        conv("one.b", "one.act.y"),
+        node("Add", ["one.b.y", "pool.y"], ["one.sum.y"], name="one.sum"),
+        relu("one.out", "one.sum.y"),
+        conv("two.a", "one.out.y", 2),
+        relu("two.act", "two.a.y"),
+        conv("two.b", "two.act.y"),
+        conv("down", "one.out.y", 2),
+        node("Add", ["two.b.y", "down.y"], ["two.sum.y"], name="two.sum"),
+        relu("two.out", "two.sum.y"),
+        node("GlobalAveragePool", ["two.out.y"], ["mean.y"], name="mean"),
+        node("Flatten", ["mean.y"], ["flat.y"], name="flat"),
+        node("Gemm", ["flat.y", "head.w", "head.b"], ["scores"], name="head", transB=1),
+    ]  # fmt: skip
+    return model(nodes, {"image": [1, 3, 16, 16]}, {"scores": [1, 6]}, constants)

@@ -127,6 +127,11 @@ def quantize(
         float | None, _field("X", "Share of activations within the range, for percentile.")
     ] = None,
     weight_bits: Annotated[int | None, _field("4..8", "Bits of weights that are used.")] = None,
+    scales: Annotated[
+        str | None,
+        _field("free|power_of_two", "Any scales, or powers of two and no zero points."),
+    ] = None,
+    sums: Annotated[str | None, _field("float|integer", "Operands of residual additions.")] = None,
     bias_correction: Annotated[
         bool | None,
         typer.Option(
@@ -174,6 +179,8 @@ def quantize(
         "weight_range": weight_range,
         "percentile": percentile,
         "weight_bits": weight_bits,
+        "scales": scales,
+        "sums": sums,
         "bias_correction": bias_correction,
         "migration": migration,
     }

@@ -4,15 +4,16 @@
 `sites.py` finds the products, and `where.py` and `scheme.py` say how each is quantized. `feeds.py`
 reads calibration data; `observe.py` runs the model on them, and `ranges.py` chooses the range of
 each value from its distribution, `migration.py` numbers for its channels. `parameters.py` has the
-numbers of a quantized layer and their form as expressions. `simulate.py` evaluates any choice of
-layers in one program; `search.py` finds the smallest set of layers that must stay in floats.
-`recipe.py` keeps what was decided as data, and `apply.py` makes the quantized module of it.
-`result.py` has the result, and `times.py` what layers cost. The folder is not called
+numbers of a quantized layer and their form as expressions, and `sums.py` finds the operands of
+residual additions that are rounded. `simulate.py` evaluates any choice of layers in one program;
+`search.py` finds the smallest set of layers that must stay in floats. `recipe.py` keeps what was
+decided as data, and `apply.py` makes the quantized module of it. `result.py` has the result,
+`layer_rows.py` the rows of its table, and `times.py` what layers cost. The folder is not called
 `quantize` because `clew.quantize` is the function.
 """
 
 from clew.quantization.quantizing import quantize
-from clew.quantization.recipe import LayerRecipe, Recipe
+from clew.quantization.recipe import LayerRecipe, Recipe, SumRecipe
 from clew.quantization.result import Quantized
 from clew.quantization.scheme import Rule, Scheme
 from clew.quantization.search import FloatSet, Put, Step
@@ -31,6 +32,7 @@ __all__ = [
     "Rule",
     "Scheme",
     "Step",
+    "SumRecipe",
     "Timing",
     "Where",
     "quantize",

@@ -18,6 +18,7 @@ from clew.quantization.feeds import Feed
 from clew.quantization.observe import compiled, values_of
 from clew.quantization.parameters import Parameters
 from clew.quantization.sites import Site
+from clew.quantization.sums import Addend, Sum
 from clew.trace.span import Span
 
 _TINY: Final = float(np.finfo(np.float64).tiny)
@@ -36,20 +37,21 @@ class Accumulated:
 
 def accumulated_errors(
     module: Module,
-    sites: Sequence[Site],
+    layers: Sequence[Site | Sum],
     parameters: Sequence[Parameters],
+    addends: Sequence[Addend],
     feeds: Sequence[Feed],
     options: Mapping[str, Any],
     say: Callable[[str], None],
 ) -> Accumulated:
-    """Returns the errors of the results of all sites, quantized or not, in a model that has these
-    sites quantized.
+    """Returns the errors of the results of layers, quantized or not, in a model that has these
+    sites and sums quantized.
     """
     body = module.main.body
     outputs = [v for v in (body.fields if isinstance(body, Tuple) else (body,)) if _is_float(v)]
-    values: list[Expr] = [*(s.result for s in sites), *outputs]
+    values: list[Expr] = [*(n.result for n in layers), *outputs]
     say("compiling the quantized model")
-    model = compiled(_both(giving(module, values), parameters), **options)
+    model = compiled(_both(giving(module, values), parameters, addends), **options)
     squares, lengths = np.zeros(len(values)), np.full(len(values), _TINY)
     for found in values_of(model, feeds, say, "accumulated errors"):
         wide = [v.astype(np.float64) for v in found]
@@ -57,13 +59,13 @@ def accumulated_errors(
         squares += [np.sum((a - b) ** 2) for a, b in pairs]
         lengths += [np.sum(a**2) for a, _ in pairs]
     errors = [math.sqrt(e) for e in squares / lengths]
-    of_sites = dict(zip((s.name for s in sites), errors[: len(sites)], strict=True))
-    return Accumulated(of_sites, max(errors[len(sites) :], default=None))
+    own = dict(zip((n.name for n in layers), errors[: len(layers)], strict=True))
+    return Accumulated(own, max(errors[len(layers) :], default=None))
 
 
-def _both(module: Module, parameters: Sequence[Parameters]) -> Module:
+def _both(module: Module, parameters: Sequence[Parameters], addends: Sequence[Addend]) -> Module:
     """Returns a module that gives the outputs of a model, and then those of its quantized form."""
-    quantized = quantized_module(module, parameters)
+    quantized = quantized_module(module, parameters, addends)
     results = [r for m in (module, quantized) for r in m.main.body.children]
     names = tuple(f"v{n}" for n in range(len(results)))
     body = Tuple(results, span=Span())

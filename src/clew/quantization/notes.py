@@ -7,18 +7,23 @@ from collections.abc import Iterator, Sequence
 from clew.ir.expr import Expr, Var
 from clew.ir.types import bits
 from clew.quantization.parameters import Parameters
+from clew.quantization.ranges import Grid
 from clew.quantization.recipe import Recipe
 from clew.quantization.scheme import Scheme
-from clew.quantization.sites import Site
+from clew.quantization.sites import Site, point_name
+from clew.quantization.sums import Addend
 from clew.support.shown import counted
 from clew.trace.notes import Note
 
 
 def quantization_notes(
-    sites: Sequence[Site], parameters: Sequence[Parameters], recipe: Recipe
+    sites: Sequence[Site],
+    parameters: Sequence[Parameters],
+    addends: Sequence[Addend],
+    recipe: Recipe,
 ) -> list[Note]:
-    """Returns the notes about quantized layers, about those that stay in floats, and about the
-    layers whose results are rounded.
+    """Returns the notes about quantized layers and sums, about layers that stay in floats, and
+    about those whose results are rounded.
     """
     known = {p.site.name: p for p in parameters}
     found = []
@@ -32,7 +37,21 @@ def quantization_notes(
         elif site.name in recipe.kept:
             why = recipe.kept[site.name]
             found.append(Note(layer, f"{which}kept in floats: {why}", error))
-    return [*found, *_of_values(parameters)]
+    for a in addends:
+        layer = next(iter(a.sum.call.span.layers), a.sum.name)
+        found.append(Note(layer, _of_sum(a, recipe.samples), recipe.errors.get(a.sum.name)))
+    return [*found, *_of_values(parameters, addends)]
+
+
+def _of_sum(a: Addend, samples: int) -> str:
+    """Returns which operand of a sum is rounded, and to which grid."""
+    assert a.grid is not None
+    text = (
+        f"its operand {point_name(a.value)} is {_grid_text(a.grid)}, {_origin(a.scheme, samples)}"
+    )
+    if a.in_kernel:
+        text += f"; it is added to the sums of {a.product.name}"
+    return text
 
 
 def _numbers(p: Parameters, samples: int) -> str:
@@ -70,10 +89,13 @@ def _grid(p: Parameters) -> str:
         return "left in floats"
     if p.grid is None:
         return "u8, with a scale and a zero point that each call finds"
-    low, high = p.grid.low, p.grid.high
+    return _grid_text(p.grid)
+
+
+def _grid_text(grid: Grid) -> str:
     return (
-        f"{p.grid.dtype} with scale {p.grid.scale:.4g}, zero point {p.grid.zero}: "
-        f"{low:.3g} to {high:.3g}"
+        f"{grid.dtype} with scale {grid.scale:.4g}, zero point {grid.zero}: "
+        f"{grid.low:.3g} to {grid.high:.3g}"
     )
 
 
@@ -84,7 +106,7 @@ def _origin(scheme: Scheme, samples: int) -> str:
     return f"from {counted(samples, 'sample')} ({method})" if samples else f"({method})"
 
 
-def _of_values(parameters: Sequence[Parameters]) -> Iterator[Note]:
+def _of_values(parameters: Sequence[Parameters], addends: Sequence[Addend]) -> Iterator[Note]:
     """Yields notes about the layers whose results are rounded, and for whom."""
     readers: dict[tuple[int, str], list[str]] = {}
     values: dict[int, Expr] = {}
@@ -93,6 +115,10 @@ def _of_values(parameters: Sequence[Parameters]) -> Iterator[Note]:
             continue
         values[p.site.data.id] = p.site.data
         readers.setdefault((p.site.data.id, _grid(p)), []).append(p.site.name)
+    for a in addends:
+        assert a.grid is not None
+        values[a.value.id] = a.value
+        readers.setdefault((a.value.id, _grid_text(a.grid)), []).append(a.sum.name)
     for (value, grid), names in readers.items():
         layer = _layer_of(values[value])
         if layer:

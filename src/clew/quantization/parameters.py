@@ -75,11 +75,14 @@ class Parameters:
 
     @property
     def bias_integers(self) -> Array | None:
-        """The bias in steps of `bias_scales`, if the layer adds it itself and 32 bits hold it."""
+        """The bias in steps of `bias_scales`, if 32 bits hold it, and the layer adds it itself or
+        all scales are powers of two.
+        """
         bias, add = self.float_bias, self.site.bias
         if bias is None and self.scheme.shifts:
             bias = np.zeros(self.site.channels, np.float32)
         own = add is None or bool(set(self.site.call.span.layers) & set(add.span.layers))
+        own = own or self.scheme.shifts
         if bias is None or not own or self.grid is None:
             return None
         steps = np.rint(bias.astype(np.float64) / self.sum_scales)
@@ -106,14 +109,10 @@ class Parameters:
             return get_op("multiply")(value, Constant(self.reciprocals.reshape(shape)))
         if self.grid is None:
             return get_op("dequantize")(*quantized_in_own_range(value))
-        scale = Constant(np.float32(self.grid.scale))
-        zero = Constant(np.array(self.grid.zero, to_numpy(self.grid.dtype)))
-        steps = scale
-        if self.numbers is not None:
-            shape = (-1,) + (1,) * (-1 - self.site.channel_axis)
-            steps = Constant(self.steps.reshape(shape))
-        integers = get_op("quantize")(value, steps, zero, dtype=self.grid.dtype)
-        return get_op("dequantize")(integers, scale, zero)
+        if self.numbers is None:
+            return on_grid(value, self.grid)
+        shape = (-1,) + (1,) * (-1 - self.site.channel_axis)
+        return on_grid(value, self.grid, self.steps.reshape(shape))
 
     @property
     def steps(self) -> Array:
@@ -177,6 +176,17 @@ class Parameters:
         shape = [1] * self.weight.ndim
         shape[self.site.channel] = -1
         return numbers.reshape(shape)
+
+
+def on_grid(value: Expr, grid: Grid, steps: Array | None = None) -> Expr:
+    """Returns a value, divided by the grid's scale, or by other `steps`, and rounded to the grid,
+    as integers and back.
+    """
+    scale = Constant(np.float32(grid.scale))
+    zero = Constant(np.array(grid.zero, to_numpy(grid.dtype)))
+    divisor = scale if steps is None else Constant(steps)
+    integers = get_op("quantize")(value, divisor, zero, dtype=grid.dtype)
+    return get_op("dequantize")(integers, scale, zero)
 
 
 def parameters_of(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -15,19 +14,26 @@ from numpy.typing import NDArray
 from clew import frontends
 from clew.extensions import extensions_of
 from clew.ir.deferred import DeferredModule
-from clew.ir.expr import Call
+from clew.ir.expr import Call, Expr
 from clew.ir.module import Module
-from clew.ir.types import bits
 from clew.ir.visit import post_order
 from clew.machine.target import Target
 from clew.quantization.accumulated import accumulated_errors
 from clew.quantization.feeds import Feed
+from clew.quantization.layer_rows import Measured, layer_rows, sum_rows, with_errors
 from clew.quantization.migration import migrated
 from clew.quantization.norms import fold_norms
 from clew.quantization.observe import LocalError, Observer, Point, local_errors
 from clew.quantization.parameters import Parameters, parameters_of
-from clew.quantization.ranges import Histogram, chosen_grid
-from clew.quantization.recipe import Recipe, recorded, replayed, rounded_weights
+from clew.quantization.ranges import Grid, Histogram, chosen_grid
+from clew.quantization.recipe import (
+    Recipe,
+    recorded,
+    recorded_sums,
+    replayed,
+    replayed_sums,
+    rounded_weights,
+)
 from clew.quantization.result import Quantized
 from clew.quantization.rows import in_rows
 from clew.quantization.scheme import Rule, Scheme
@@ -42,8 +48,8 @@ from clew.quantization.search import (
     smallest_floats,
 )
 from clew.quantization.simulate import Simulation
-from clew.quantization.sites import Site, point_name, sites_of
-from clew.quantization.table import LayerRow
+from clew.quantization.sites import Site, sites_of
+from clew.quantization.sums import Addend, Sum, active, addends_of, sums_of, with_grids
 from clew.quantization.weight_only import by_operand, by_weights, needs_gram, why_not
 from clew.quantization.where import Selects, all_where
 from clew.support.errors import ClewError, InputError
@@ -119,17 +125,31 @@ def quantize(
     only = [s for s in sites if (own := schemes[s.name]) is not None and own.is_weight_only]
     original = in_rows(folded.module, only)
     sites = sites if original is folded.module else sites_of(original)
+    addends = addends_of(original, sites, schemes, all_rules)
     if calibration is None:
         parameters = _without_calibration(recipe, sites, schemes, bounded, say)
+        if recipe is not None:
+            addends = replayed_sums(recipe, original, sites, schemes, all_rules, addends)
+        addends = active(addends, parameters)
         kept = {**(recipe.kept if recipe else {}), **kept}
         samples = recipe.samples if recipe else 0
-        layers = recorded(parameters)
-        known = recipe.errors if recipe and recipe.layers == layers else {}
+        layers, of_sums = recorded(parameters), recorded_sums(addends)
+        same = recipe is not None and (recipe.layers, recipe.sums) == (layers, of_sums)
+        known = recipe.errors if recipe is not None and same else {}
         weights = rounded_weights(parameters)
-        made = Recipe(scheme, tuple(all_rules), layers, kept, samples, known, weights)
-        rows = _with_errors(_rows(sites, parameters, kept), known)
-        return Quantized(original, made, rows, parameters, parameters, folded.into, source=source)
-    work = _Work(original, sites, schemes, options, say)
+        made = Recipe(scheme, tuple(all_rules), layers, kept, samples, known, weights, of_sums)
+        return Quantized(
+            original,
+            made,
+            with_errors(layer_rows(sites, parameters, kept), known),
+            parameters,
+            parameters,
+            folded.into,
+            source=source,
+            sums=with_errors(sum_rows(addends), known),
+            addends=addends,
+        )
+    work = _Work(original, sites, schemes, addends, options, say)
     work.calibrate(calibration)
     floats: FloatSet | None = None
     if max_error is not None or metric is not None:
@@ -138,7 +158,11 @@ def quantize(
     elif sensitivities:
         work.explore()
     chosen = [p for p in work.parameters if p.site.name not in kept]
-    errors = accumulated_errors(original, sites, chosen, work.feeds, options, say)
+    addends = active(work.addends, chosen)
+    rounded = {a.sum.name for a in addends}
+    results: list[Site | Sum] = [*sites]
+    results += [s for s in sums_of(original, sites) if s.name in rounded]
+    errors = accumulated_errors(original, results, chosen, addends, work.feeds, options, say)
     error = errors.outputs if floats is None else work.error([p.site.name for p in chosen])
     made = Recipe(
         scheme,
@@ -148,8 +172,10 @@ def quantize(
         len(work.feeds),
         errors.layers,
         rounded_weights(chosen),
+        recorded_sums(addends),
     )
-    rows = _with_errors(_rows(sites, work.parameters, kept, work), errors.layers)
+    measured = work.measured()
+    rows = with_errors(layer_rows(sites, work.parameters, kept, measured), errors.layers)
     return Quantized(
         original,
         made,
@@ -162,6 +188,8 @@ def quantize(
         source=source,
         frontier=work.steps,
         sample=work.feeds[0],
+        sums=with_errors(sum_rows(addends, measured), errors.layers),
+        addends=work.addends,
     )
 
 
@@ -274,6 +302,7 @@ class _Work:
         module: Module,
         sites: Sequence[Site],
         schemes: Mapping[str, Scheme | None],
+        addends: Sequence[Addend],
         options: Mapping[str, Any],
         say: Callable[[str], None],
     ) -> None:
@@ -282,7 +311,9 @@ class _Work:
         self._sites = [s for s in sites if schemes[s.name] is not None]
         self._schemes = schemes
         self.parameters: list[Parameters] = []
+        self.addends = addends
         self.histograms: dict[str, Histogram] = {}
+        self.by_value: dict[int, Histogram] = {}
         self.extremes: dict[str, tuple[float, float]] = {}
         self.local: dict[str, LocalError] = {}
         self.alone: dict[str, float] = {}
@@ -290,7 +321,7 @@ class _Work:
         self._simulation: Simulation | None = None
 
     def calibrate(self, calibration: Any) -> None:
-        """Chooses the parameters of all sites that are to be quantized."""
+        """Chooses the parameters of all sites that are to be quantized, and the grids of sums."""
         by_value: dict[tuple[int, Scheme, bool], list[Site]] = {}
         for site in self._sites:
             scheme = self._schemes[site.name]
@@ -298,6 +329,10 @@ class _Work:
             by_value.setdefault((site.data.id, scheme, site.is_matrix), []).append(site)
         points = [Point(sites[0].data, tuple(sites)) for sites in by_value.values()]
         schemes = [scheme for _, scheme, _ in by_value]
+        products = len(points)
+        for value, scheme in self._alone(schemes, points):
+            points.append(Point(value, ()))
+            schemes.append(scheme)
         self._say("compiling the model in floats")
         observer = Observer(self._module, points, calibration, self._options, self._say)
         self.feeds = observer.feeds
@@ -309,7 +344,8 @@ class _Work:
             for p, c, s in zip(points, channels, schemes, strict=True)
         ]
         histograms = observer.histograms(channels, numbers, [not s.is_weight_only for s in schemes])
-        made = self._by_operands(observer, points, schemes)
+        made = self._by_operands(observer, points[:products], schemes)
+        grids: dict[tuple[int, Scheme], Grid] = {}
         for point, scheme, c, found, by in zip(
             points, schemes, channels, histograms, numbers, strict=True
         ):
@@ -322,6 +358,9 @@ class _Work:
                     scheme.percentile,
                     shifts=scheme.shifts,
                 )
+                if by is None:
+                    self.by_value.setdefault(point.value.id, found)
+                    grids.setdefault((point.value.id, scheme), grid)
             for site in point.sites:
                 self.histograms[site.name] = found
                 self.extremes[site.name] = (float(c.low.min()), float(c.high.max()))
@@ -330,12 +369,34 @@ class _Work:
                 elif site.name not in made:
                     made[site.name] = by_weights(site, scheme)
         self.parameters = [made[s.name] for s in self._sites]
+        self.addends = with_grids(self.addends, self.parameters, grids)
         errors = local_errors(self._module, self.parameters, self.feeds, self._options, self._say)
         self.local = {p.site.name: e for p, e in zip(self.parameters, errors, strict=True)}
         self.parameters = [
             p.corrected(-self.local[p.site.name].means) if p.scheme.bias_correction else p
             for p in self.parameters
         ]
+
+    def _alone(
+        self, schemes: Sequence[Scheme], points: Sequence[Point]
+    ) -> list[tuple[Expr, Scheme]]:
+        """Returns the operands of sums for which no product needs the distribution without
+        `numbers` for its channels, each with its scheme.
+        """
+        found: dict[tuple[int, Scheme], Expr] = {}
+        whole = {
+            p.value.id
+            for p, s in zip(points, schemes, strict=True)
+            if not (s.migration or s.is_dynamic or s.is_weight_only)
+        }
+        for a in self.addends:
+            if a.value.id not in whole:
+                found[a.value.id, a.scheme] = a.value
+        return [(value, scheme) for (_, scheme), value in found.items()]
+
+    def measured(self) -> Measured:
+        """Returns the figures that the table shows."""
+        return Measured(self.histograms, self.extremes, self.local, self.alone, self.by_value)
 
     def _by_operands(
         self, observer: Observer, points: Sequence[Point], schemes: Sequence[Scheme]
@@ -361,7 +422,12 @@ class _Work:
         if self._simulation is None:
             self._say("compiling both forms of each layer")
             self._simulation = Simulation(
-                self._module, self.parameters, self.feeds, self._options, self._say
+                self._module,
+                self.parameters,
+                self.addends,
+                self.feeds,
+                self._options,
+                self._say,
             )
         return self._simulation
 
@@ -444,61 +510,3 @@ def _measured(metric: Metric, simulation: Simulation, runs: Sequence[Sequence[Ar
     if not math.isfinite(value):
         raise InputError("I401", f"the metric returned {value}", hint="it must be a finite number")
     return value
-
-
-def _rows(
-    sites: Sequence[Site],
-    parameters: Sequence[Parameters],
-    kept: Mapping[str, str],
-    work: _Work | None = None,
-) -> tuple[LayerRow, ...]:
-    known = {p.site.name: p for p in parameters}
-    rows = []
-    for site in sites:
-        row = LayerRow(site.name, site.call.op_name, point_name(site.data), kept.get(site.name, ""))
-        p = known.get(site.name)
-        if p is not None:
-            row = replace(
-                row,
-                dtypes=_dtypes(p),
-                scale=None if p.grid is None else p.grid.scale,
-                zero=None if p.grid is None else p.grid.zero,
-            )
-            if site.name not in kept:
-                of_weight = min(p.scheme.weight_bits, bits(p.scheme.weights))
-                of_operand = 32 if p.scheme.is_weight_only else 8
-                row = replace(row, operand_bits=of_operand, weight_bits=of_weight)
-        if p is not None and work is not None:
-            found, local = work.histograms[site.name], work.local[site.name]
-            left = local.corrected if p.scheme.bias_correction else local.error
-            row = replace(
-                row,
-                low=work.extremes[site.name][0],
-                high=work.extremes[site.name][1],
-                clipped=_clipped(p, found),
-                sqnr_db=_decibels(local.signal, left),
-                alone=work.alone.get(site.name),
-            )
-        rows.append(row)
-    return tuple(rows)
-
-
-def _dtypes(p: Parameters) -> str:
-    groups = f" in groups of {p.block}" if p.block and p.scheme.group else ""
-    return f"{p.scheme.activations} x {p.scheme.weights}{groups}"
-
-
-def _clipped(p: Parameters, found: Histogram) -> float | None:
-    if p.scheme.is_weight_only:
-        return None
-    return 0.0 if p.grid is None else found.outside(p.grid.low, p.grid.high)
-
-
-def _with_errors(rows: Sequence[LayerRow], errors: Mapping[str, float]) -> tuple[LayerRow, ...]:
-    return tuple(replace(row, error=errors.get(row.layer)) for row in rows)
-
-
-def _decibels(signal: float, error: float) -> float:
-    if error <= 0 or signal <= 0:
-        return math.inf if signal > 0 else 0.0
-    return 10 * math.log10(signal / error)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from clew.ir.module import Module
 from clew.ir.types import integer_limits
 from clew.quantization.parameters import Parameters, parameters_in_groups, parameters_of
 from clew.quantization.ranges import Grid
@@ -24,6 +25,7 @@ from clew.quantization.scheme import (
 )
 from clew.quantization.sites import Site, point_name
 from clew.quantization.stored import Stored, digest, stored_from, stored_to, stored_weight
+from clew.quantization.sums import Addend, operand_named, scheme_of_sum, sums_of
 from clew.quantization.weight_only import by_weights
 from clew.support.errors import InputError
 from clew.support.files import read_bytes, reason_of
@@ -73,12 +75,38 @@ class LayerRecipe:
             )
 
 
+@dataclass(frozen=True)
+class SumRecipe:
+    """The grid of an operand of a sum. `layer` is the addition, `value` names the operand, and
+    `product` is the layer without which the sum stays in floats.
+    """
+
+    layer: str
+    value: str
+    product: str
+    scale: float
+    zero: int
+    dtype: str
+
+    def __post_init__(self) -> None:
+        """Checks the numbers. Errors: I398."""
+        low, high = integer_limits(self.dtype) if self.dtype in DTYPES else (0, -1)
+        if not (low <= self.zero <= high and np.isfinite(self.scale) and self.scale > 0):
+            raise InputError(
+                "I398",
+                "a scale or a zero point is out of range",
+                layer=self.layer,
+                hint=f"scales are positive, and dtypes of sums are {', '.join(DTYPES)}",
+            )
+
+
 @dataclass(frozen=True, repr=False)
 class Recipe(Shown):
     """What was decided: the scheme, rules for some layers, layers that stay in floats with the
-    reason, and the numbers of each quantized layer. Weights are quantized again when the recipe is
-    applied, except for those whose integers depend on calibration data, too, in `weights`. `errors`
-    are those of the results of layers, if they were measured with just these layers quantized.
+    reason, and the numbers of each quantized layer and of operands of sums. Weights are quantized
+    again when the recipe is applied, except for those whose integers depend on calibration data,
+    too, in `weights`. `errors` are those of the results of layers, if they were measured with just
+    these layers quantized.
     """
 
     scheme: Scheme
@@ -88,6 +116,7 @@ class Recipe(Shown):
     samples: int = 0
     errors: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, Stored] = field(default_factory=dict, compare=False, repr=False)
+    sums: tuple[SumRecipe, ...] = ()
 
     def _about(self) -> str:
         kept = f", {len(self.kept)} in floats" if self.kept else ""
@@ -118,6 +147,7 @@ class Recipe(Shown):
                 }
                 for n in self.layers
             ],
+            **({"sums": [asdict(n) for n in self.sums]} if self.sums else {}),
         }
 
     @staticmethod
@@ -151,6 +181,17 @@ class Recipe(Shown):
                 int(data.get("samples", 0)),
                 {str(k): float(v) for k, v in data.get("errors", {}).items()},
                 weights or {},
+                tuple(
+                    SumRecipe(
+                        str(n["layer"]),
+                        str(n["value"]),
+                        str(n["product"]),
+                        float(n["scale"]),
+                        int(n["zero"]),
+                        str(n["dtype"]),
+                    )
+                    for n in data.get("sums", ())
+                ),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(
@@ -219,6 +260,16 @@ def recorded(parameters: Sequence[Parameters]) -> tuple[LayerRecipe, ...]:
     return tuple(found)
 
 
+def recorded_sums(addends: Sequence[Addend]) -> tuple[SumRecipe, ...]:
+    """Returns the grids of operands of sums as data."""
+    found = []
+    for a in addends:
+        assert a.grid is not None
+        names = (a.sum.name, point_name(a.value), a.product.name)
+        found.append(SumRecipe(*names, a.grid.scale, a.grid.zero, a.grid.dtype))
+    return tuple(found)
+
+
 def rounded_weights(parameters: Sequence[Parameters]) -> dict[str, Stored]:
     """Returns the weights whose integers depend on calibration data, by layer."""
     return {p.site.name: stored_weight(p) for p in parameters if p.decided}
@@ -278,6 +329,51 @@ def replayed(
         if n.correction:
             p = p.corrected(np.asarray(n.correction, np.float32))
         found.append(p)
+    return found
+
+
+def replayed_sums(
+    recipe: Recipe,
+    module: Module,
+    sites: Sequence[Site],
+    schemes: Mapping[str, Scheme | None],
+    rules: Sequence[Rule],
+    wanted: Sequence[Addend],
+) -> list[Addend]:
+    """Returns the operands of sums that a recipe rounds, less the sums that rules leave in floats.
+    `wanted` are those that the scheme and the rules ask for.
+
+    Errors: I399 for a sum, an operand or a product that the model lacks, or for a sum that the
+    recipe has no numbers for.
+    """
+    have = {n.layer for n in recipe.sums}
+    for a in wanted:
+        if a.sum.name not in have and a.product.name not in recipe.kept:
+            raise InputError(
+                "I399",
+                "the recipe has no numbers for the sum",
+                layer=a.sum.name,
+                hint="give calibration data, or keep the addition in floats",
+            )
+    known = {s.name: s for s in sums_of(module, sites)} if recipe.sums else {}
+    products = {s.name: s for s in sites}
+    found = []
+    for n in recipe.sums:
+        each, product = known.get(n.layer), products.get(n.product)
+        value = None if each is None else operand_named(each, n.value)
+        if each is None or product is None or value is None:
+            raise InputError(
+                "I399",
+                f"the recipe rounds {n.value!r} for the sum {n.layer!r} with {n.product!r}, which "
+                "the model lacks",
+                hint="apply it to the model that it was made for",
+            )
+        scheme = scheme_of_sum(module, sites, each, schemes[product.name], rules)
+        if scheme is None or not scheme.rounds_sums:
+            continue
+        in_kernel = any(a.id == product.result.id for a in each.call.args)
+        grid = Grid(n.scale, n.zero, n.dtype)
+        found.append(Addend(each, value, product, scheme, in_kernel, grid))
     return found
 
 

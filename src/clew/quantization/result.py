@@ -13,19 +13,20 @@ import numpy as np
 from clew.compiled import CompiledModel
 from clew.compiler import compile
 from clew.frontends.onnx.file.notes import KEY as NOTES_KEY
-from clew.frontends.onnx.file.qdq import FORMS, Product, check_form, write_quantized
+from clew.frontends.onnx.file.qdq import FORMS, Operand, Product, check_form, write_quantized
 from clew.ir.module import Module
 from clew.ir.notes import notes_of, with_notes
 from clew.ir.textfile import save_module
 from clew.ir.types import to_numpy
 from clew.profile.report import Profile
-from clew.quantization.apply import conversion_names, quantized_module
+from clew.quantization.apply import conversions, quantized_module
 from clew.quantization.notes import quantization_notes
 from clew.quantization.parameters import Parameters
 from clew.quantization.picture import frontier_svg
 from clew.quantization.recipe import Recipe
 from clew.quantization.search import FloatSet, Step
 from clew.quantization.sites import sites_of
+from clew.quantization.sums import Addend, active
 from clew.quantization.table import LayerRow, LayersTable, legend
 from clew.quantization.times import LayerTime, Timing, layer_times, why_no_bf16
 from clew.support.errors import Hint, InputError
@@ -45,7 +46,8 @@ class Quantized(Shown):
     could be quantized; `error` is the relative error of the outputs on the calibration data, if
     there are any. `floats` has the smallest set of layers in floats, if a bound was given, and
     `frontier` the figures on the way from all layers quantized to none. `sample` is the first call
-    of the calibration data. `timing` has the times of layers after `timed`.
+    of the calibration data. `timing` has the times of layers after `timed`. `sums` has a row for
+    each operand of a sum that is rounded.
     """
 
     original: Module
@@ -60,6 +62,8 @@ class Quantized(Shown):
     frontier: tuple[Step, ...] = ()
     sample: Any = None
     timing: Timing | None = None
+    sums: tuple[LayerRow, ...] = ()
+    addends: Sequence[Addend] = field(default=(), repr=False)
 
     def _about(self) -> str:
         error = "" if self.error is None else f", error {self.error:.2g}"
@@ -68,10 +72,12 @@ class Quantized(Shown):
     @property
     def module(self) -> Module:
         """The quantized model, with notes about its layers for stories."""
-        return with_notes(quantized_module(self.original, self.parameters), self._notes())
+        made = quantized_module(self.original, self.parameters, self.addends)
+        return with_notes(made, self._notes())
 
     def _notes(self) -> list[Note]:
-        own = quantization_notes(sites_of(self.original), self.parameters, self.recipe)
+        sites, addends = sites_of(self.original), active(self.addends, self.parameters)
+        own = quantization_notes(sites, self.parameters, addends, self.recipe)
         return [*notes_of(self.original), *own]
 
     def compile(self, **options: Any) -> CompiledModel:
@@ -83,7 +89,7 @@ class Quantized(Shown):
 
     def table(self) -> LayersTable:
         """Returns the layers as a table for a terminal."""
-        return LayersTable(self.layers, self.timing)
+        return LayersTable([*self.layers, *self.sums], self.timing)
 
     def notes(self) -> list[str]:
         """Returns the error, why layers are in floats, the set in floats with its proof, and times,
@@ -123,7 +129,7 @@ class Quantized(Shown):
         without instructions for its products.
         """
         say = on_progress or (lambda text: None)
-        every = quantized_module(self.original, self.candidates)
+        every = quantized_module(self.original, self.candidates, self.addends)
         profiles: list[Profile] = []
 
         def profile(what: str, module: Module, **more: Any) -> CompiledModel:
@@ -139,11 +145,10 @@ class Quantized(Shown):
         without = why_no_bf16(model.options.target)
         if not without:
             profile("bf16", self.original, precision="bf16")
-        conversions: dict[str, list[str]] = {}
-        for name, p in conversion_names(self.candidates):
-            if name:
-                conversions.setdefault(name, []).append(p.site.name)
-        layers = layer_times([p.site for p in self.candidates], conversions, *profiles)
+        needed: dict[str, list[str]] = {}
+        for c in conversions(self.original, self.candidates, self.addends):
+            needed.setdefault(c.name, []).extend(s.name for s in c.products)
+        layers = layer_times([p.site for p in self.candidates], needed, *profiles)
         floats, integers, *bf16 = (p.wall.ns / 1e3 for p in profiles)
         timing = Timing(layers, floats, integers, bf16[0] if bf16 else None, without)
         return replace(self, timing=timing)
@@ -176,6 +181,7 @@ class Quantized(Shown):
             "floats": None if self.floats is None else asdict(self.floats),
             "frontier": [asdict(step) for step in self.frontier],
             "layers": [asdict(row) for row in self.layers],
+            "sums": [asdict(row) for row in self.sums],
             "times": None if self.timing is None else asdict(self.timing),
             "recipe": self.recipe.to_json(),
         }
@@ -212,7 +218,21 @@ class Quantized(Shown):
             "clew.recipe": json.dumps(self.recipe.to_json()),
             NOTES_KEY: json.dumps(self._notes()),
         }
-        write_quantized(given, path, [self._product(p) for p in self.parameters], notes, form)
+        products = [self._product(p) for p in self.parameters]
+        write_quantized(given, path, products, self._operands(), notes, form)
+
+    def _operands(self) -> list[Operand]:
+        """Returns the conversions of operands of sums and pools."""
+        products = {p.site.call.id for p in self.parameters}
+        found = []
+        for c in conversions(self.original, self.parameters, self.addends):
+            if c.reader.id in products or c.grid is None:
+                continue
+            layer = c.reader.span.layers[0]
+            place = [a.id for a in c.reader.args].index(c.value.id)
+            zero = np.array(c.grid.zero, to_numpy(c.grid.dtype))
+            found.append(Operand(layer, place, c.grid.scale, zero))
+        return found
 
     def _product(self, p: Parameters) -> Product:
         site = p.site
@@ -222,7 +242,7 @@ class Quantized(Shown):
         if site.bias is not None and not norm and not set(layers) & set(site.bias.span.layers):
             adds = next(iter(site.bias.span.layers), "")
         integers = p.bias_integers
-        scales = p.sum_scales.reshape(-1 if p.per_channel else ())
+        scales = p.bias_scales.reshape(-1 if p.per_channel else ())
         return Product(
             layers[0],
             None if p.grid is None else p.grid.scale,

@@ -24,6 +24,8 @@ FLOAT: Final = "float"
 """Operands that are not quantized: only weights are."""
 SCALES: Final = ("free", "power_of_two")
 """The scales of integers: any, or powers of two, for hardware that scales by shifting."""
+SUMS: Final = ("float", "integer")
+"""The operands of residual additions: floats, or integers as the operands of products are."""
 ROUNDINGS: Final = ("nearest", "gptq")
 """How weights are rounded."""
 GROUP: Final = 32
@@ -53,6 +55,10 @@ class Scheme:
     With `scales="power_of_two"`, scales are powers of two and zero points 0, for hardware that
     scales by shifting. Each bias then includes a quarter of the step of its sum: no sum lies midway
     between two integers, so hardware that rounds ties in another way computes the same integers.
+
+    With `sums="integer"`, operands of residual additions are rounded, too, except for the result of
+    the product in whose kernel the sum can be computed; and so are operands of the max pools
+    between quantized layers, which are exact on integers.
     """
 
     activations: str = "u8"
@@ -67,6 +73,7 @@ class Scheme:
     group: int = 0
     rounding: str = "nearest"
     scales: str = "free"
+    sums: str = "float"
 
     def __post_init__(self) -> None:
         """Checks the fields. Errors: I390."""
@@ -77,12 +84,20 @@ class Scheme:
         _one_of("weight_range", self.weight_range, ("minmax", "mse"))
         _one_of("rounding", self.rounding, ROUNDINGS)
         _one_of("scales", self.scales, SCALES)
+        _one_of("sums", self.sums, SUMS)
         if self.shifts and (self.activations, self.weights) != ("i8", "i8"):
             raise InputError(
                 "I390",
                 f"scales={self.scales!r} with activations={self.activations!r} and "
                 f"weights={self.weights!r}",
                 hint="numbers without a zero point on both sides of 0 are i8: give both as i8",
+            )
+        if self.rounds_sums and self.activations not in DTYPES:
+            raise InputError(
+                "I390",
+                f"sums={self.sums!r} with activations={self.activations!r}",
+                hint=f"a sum of integers needs ranges that are known before a call: give "
+                f"activations as one of {', '.join(DTYPES)}, or sums={SUMS[0]!r}",
             )
         if not _LEAST_BITS <= self.weight_bits <= 8:
             raise InputError("I390", f"weight_bits is {self.weight_bits}", hint="4 to 8")
@@ -110,10 +125,31 @@ class Scheme:
         """
         return Scheme(**{"activations": FLOAT, "weights": weights, "group": group, **fields})
 
+    @staticmethod
+    def shifting(**fields: Any) -> Scheme:
+        """Returns a scheme for hardware that multiplies 8-bit integers, adds in 32 bits and scales
+        by shifting: a power of two as scale of each value and of each weight, no zero points, and
+        sums of integers. Errors: I390.
+        """
+        given = {
+            "activations": "i8",
+            "weights": "i8",
+            "granularity": "tensor",
+            "migration": False,
+            "scales": "power_of_two",
+            "sums": "integer",
+        }
+        return Scheme(**{**given, **fields})
+
     @property
     def shifts(self) -> bool:
         """Whether all scales are powers of two."""
         return self.scales == "power_of_two"
+
+    @property
+    def rounds_sums(self) -> bool:
+        """Whether operands of residual additions are rounded."""
+        return self.sums == "integer"
 
     @property
     def is_dynamic(self) -> bool:

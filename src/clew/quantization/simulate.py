@@ -17,6 +17,7 @@ from clew.ops.registry import get_op
 from clew.quantization.feeds import Feed
 from clew.quantization.observe import compiled
 from clew.quantization.parameters import Parameters
+from clew.quantization.sums import Addend, active
 from clew.trace.span import Span
 
 Array = NDArray[Any]
@@ -26,13 +27,15 @@ Outputs = list[Array]
 class Simulation:
     """A model in which each site computes both its float and its quantized result and gives either,
     by an input. It is compiled once. Quantized results come from kernels of integers, as in the
-    quantized model.
+    quantized model. The operands of a sum have the switch of the product that it belongs to. Max
+    pools are left as they are: they compute the same on rounded operands.
     """
 
     def __init__(
         self,
         module: Module,
         parameters: Sequence[Parameters],
+        addends: Sequence[Addend],
         feeds: Sequence[Feed],
         options: Mapping[str, Any],
         say: Callable[[str], None],
@@ -40,7 +43,7 @@ class Simulation:
         self.output_names = module.output_names
         self.names = [p.site.name for p in parameters]
         self._feeds, self._say = feeds, say
-        switched = _Switched(parameters)
+        switched = _Switched(parameters, addends)
         changed = switched.rewrite_module(module)
         switches = [switched.switches[p.site.result.id] for p in parameters]
         main = changed.main
@@ -93,8 +96,11 @@ def _is_float(value: Expr) -> bool:
 
 
 class _Switched(Rewriter):
-    def __init__(self, parameters: Sequence[Parameters]) -> None:
+    def __init__(self, parameters: Sequence[Parameters], addends: Sequence[Addend]) -> None:
         super().__init__()
+        self._addends: dict[int, list[Addend]] = {}
+        for a in active(addends, parameters):
+            self._addends.setdefault(a.sum.call.id, []).append(a)
         self._by_result = {p.site.result.id: p for p in parameters}
         self.switches: dict[int, Var] = {}
         for n, p in enumerate(parameters):
@@ -102,6 +108,8 @@ class _Switched(Rewriter):
             self.switches[p.site.result.id] = var
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
+        if old.id in self._addends:
+            return self._sum(old, new)
         p = self._by_result.get(old.id)
         if p is None:
             return new
@@ -113,7 +121,20 @@ class _Switched(Rewriter):
             bias = p.quantized_bias()
             if bias is not None:
                 made = get_op("add")(made, bias)
-            switch = self.switches[old.id]
-            one = get_op("subtract")(Constant(np.float32(1)), switch)
-            chosen = get_op("multiply")(made, switch)
-            return get_op("add")(chosen, get_op("multiply")(new, one))
+            return _chosen(made, new, self.switches[old.id])
+
+    def _sum(self, old: Call, new: Call) -> Expr:
+        with self.covers(old):
+            operands = list(new.args)
+            for a in self._addends[old.id]:
+                place = [operand.id for operand in old.args].index(a.value.id)
+                value = operands[place]
+                switch = self.switches[a.product.result.id]
+                operands[place] = _chosen(a.quantized(value), value, switch)
+            return Call(new.op, operands, new.attrs)
+
+
+def _chosen(quantized: Expr, exact: Expr, switch: Expr) -> Expr:
+    """Returns the quantized value where the switch is 1, and the exact one where it is 0."""
+    rest = get_op("subtract")(Constant(np.float32(1)), switch)
+    return get_op("add")(get_op("multiply")(quantized, switch), get_op("multiply")(exact, rest))

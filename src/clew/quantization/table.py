@@ -29,6 +29,8 @@ class LayerRow:
     of the layer's own result in the quantized model, which includes the errors of its operands.
     `operand_bits` and `weight_bits` are 32 in floats. `kept` is the reason why the layer stays in
     floats, or "". Numbers that were not measured are None.
+
+    The row of a sum is about an operand that is rounded. It has no `weight_bits`.
     """
 
     layer: str
@@ -121,6 +123,8 @@ def _bits(row: LayerRow) -> str:
     if row.kept or not row.dtypes:
         return "f32"
     operand, _, weight = row.dtypes.partition(" x ")
+    if not weight:
+        return operand
     weight, _, group = weight.partition(" in groups of ")
     groups = f" by {group}" if group else ""
     return f"{operand} x {weight.rstrip('0123456789')}{row.weight_bits}{groups}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from clew.editing import Selection, edit
 from clew.extraction.layers import LayerGraph
@@ -12,8 +12,20 @@ from clew.ir.expr import Call
 from clew.ir.module import Module
 from clew.ir.visit import post_order
 from clew.patterns import read_pattern
-from clew.quantization.sites import Site
 from clew.support.errors import InputError
+
+
+class Selectable(Protocol):
+    """A call that rules are about, with its name."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def call(self) -> Call: ...
+
+
+T = TypeVar("T", bound=Selectable)
 
 
 @dataclass(frozen=True)
@@ -43,7 +55,7 @@ class Where:
         if self.first < 0 or self.last < 0:
             raise InputError("I391", "first and last count layers; they are not negative")
 
-    def select(self, module: Module, sites: Sequence[Site]) -> list[Site]:
+    def select(self, module: Module, sites: Sequence[T]) -> list[T]:
         """Returns the sites that are selected.
 
         Errors: I050 for an unknown layer, I130 to I132 for `between`, P of patterns.

@@ -30,6 +30,8 @@ _IR_VERSION_OF_BLOCKS: Final = 10
 _LEAST_BLOCK: Final = 16  # of MatMulNBits
 _PRODUCTS: Final = ("Conv", "MatMul", "Gemm")
 _MATRICES: Final = ("MatMul", "Gemm")
+_ROUNDING: Final = {"Add": 2, "Sum": 2, "MaxPool": 1}
+"""Operators without a weight that read rounded operands, with their number."""
 _MICROSOFT: Final = "com.microsoft"
 _CONVOLUTIONS: Final = ("Conv", "BatchNormalization")  # a norm may become part of one
 _NOTHING: Final = ("Identity", "Dropout")
@@ -83,6 +85,18 @@ class Product:
         return bits(from_numpy(self.weight.dtype))
 
 
+@dataclass(frozen=True, eq=False)
+class Operand:
+    """An operand of an addition or of a max pool that is rounded: the layer that reads it, its
+    place among the layer's operands, and the grid.
+    """
+
+    layer: str
+    place: int
+    scale: float
+    zero: Array
+
+
 def check_form(form: str) -> None:
     """Errors: I390 for a form of weights that is unknown."""
     if form not in FORMS:
@@ -93,19 +107,26 @@ def write_quantized(
     source: Any,
     path: Path,
     products: Sequence[Product],
+    operands: Sequence[Operand],
     notes: Mapping[str, str],
     form: str = FORMS[0],
 ) -> None:
-    """Writes the file with these products quantized; weights in groups have one of the `FORMS`.
+    """Writes the file with these products quantized, and these operands of other layers rounded;
+    weights in groups have one of the `FORMS`.
 
-    Errors: I396 for a layer that the file does not compute by Conv, MatMul or Gemm, or whose groups
-    MatMulNBits does not support; I397 if the file's operators cannot be converted to opset 13, or
-    to 21 for weights of 4 bits or in groups. Raises `OSError`.
+    Errors: I396 for a product that the file does not compute by Conv, MatMul or Gemm, or whose
+    groups MatMulNBits does not support, or for a sum that it does not compute by Add; I397 if the
+    file's operators cannot be converted to opset 13, or to 21 for weights of 4 bits or in groups.
+    Raises `OSError`.
     """
     new = any((p.block and form == FORMS[0]) or (p.bits == 4 and not p.block) for p in products)
     writer = _Writer(_renamed(source, new), form)
-    for product in sorted(products, key=writer.place):
-        writer.quantize(product)
+    steps: list[Product | Operand] = [*products, *operands]
+    for each in sorted(steps, key=writer.place):
+        if isinstance(each, Product):
+            writer.quantize(each)
+        else:
+            writer.round(each)
     write_bytes(path, writer.finished(notes).SerializeToString())
 
 
@@ -158,11 +179,24 @@ class _Writer:
             name for n in self._nodes for name in (*n.input, *n.output)
         }
 
-    def place(self, product: Product) -> int:
-        """Returns the place of a product in the file: where nodes are shared, the first product
-        makes them. Errors: I396.
+    def place(self, each: Product | Operand) -> int:
+        """Returns the place of a layer in the file: where nodes are shared, the first layer makes
+        them. Errors: I396.
         """
-        return self._places[id(self._node(product.layer))]
+        return self._places[id(self._node(each.layer))]
+
+    def round(self, operand: Operand) -> None:
+        node = self._node(operand.layer)
+        if node.op_type not in _ROUNDING or len(node.input) > _ROUNDING[node.op_type]:
+            raise InputError(
+                "I396",
+                f"{node.op_type} of {len(node.input)} operands has no quantized form in ONNX files",
+                layer=operand.layer,
+                hint="keep the layer in floats, or write clew text",
+            )
+        tensor, scale = node.input[operand.place], operand.scale
+        steps = np.asarray(np.float32(scale))
+        node.input[operand.place] = self._on_grid(node, tensor, scale, steps, operand.zero)
 
     def quantize(self, product: Product) -> None:
         node = self._node(product.layer)
@@ -327,18 +361,33 @@ class _Writer:
             return self._dequantized(
                 node, f"{tensor}.dequantized", self._quantized_in_calls(node, tensor), 0
             )
-        zero_key = product.zero.tobytes() + product.zero.dtype.str.encode()
-        key = (tensor, product.scale, product.steps.tobytes() + zero_key)
+        axis = _data_axis(node, product)
+        return self._on_grid(node, tensor, product.scale, product.steps, product.zero, axis)
+
+    def _on_grid(
+        self,
+        node: NodeProto,
+        tensor: str,
+        number: float,
+        divisors: Array,
+        zero_point: Array,
+        axis: int = 1,
+    ) -> str:
+        """Returns a value of which the integers are multiples of a number, after it is divided by
+        one per channel along the axis, or by one.
+        """
+        zero_key = zero_point.tobytes() + zero_point.dtype.str.encode()
+        key = (tensor, number, divisors.tobytes() + zero_key)
         if key not in self._data:
-            scale = self._constant(f"{tensor}.scale", np.float32(product.scale))
-            zero = self._constant(f"{tensor}.zero_point", product.zero)
+            scale = self._constant(f"{tensor}.scale", np.float32(number))
+            zero = self._constant(f"{tensor}.zero_point", zero_point)
             integers = self._free(f"{tensor}.quantized")
             result = self._free(f"{tensor}.dequantized")
             steps, points, value = scale, zero, tensor
-            if product.steps.ndim:
+            if divisors.ndim:
                 value = self._apart(node, tensor)
-                steps = self._constant(f"{tensor}.steps", product.steps)
-                zeros = np.full(product.steps.shape, product.zero)
+                steps = self._constant(f"{tensor}.steps", divisors)
+                zeros = np.full(divisors.shape, zero_point)
                 points = self._constant(f"{tensor}.zero_points", zeros)
             made = [
                 helper.make_node(
@@ -346,7 +395,7 @@ class _Writer:
                     [value, steps, points],
                     [integers],
                     name=integers,
-                    axis=_data_axis(node, product),
+                    axis=axis,
                 ),
                 helper.make_node(
                     "DequantizeLinear", [integers, scale, zero], [result], name=result
