@@ -7,6 +7,7 @@ import { timeText } from "../parts/figures";
 import { RefLink } from "../parts/RefLink";
 import { panes } from "../state";
 import type { KernelInfo, Overview } from "../wire";
+import { Placed, Regions } from "./Regions";
 import { count, percent, sum, timeOf } from "./shares";
 
 const TOP = 8;
@@ -38,6 +39,7 @@ export function Summary({ build }: { readonly build: Build }) {
       <h2>{overview.model}</h2>
       <p>
         {plural(overview.layers.length, "layer")} became {plural(overview.kernels.length, "kernel")}
+        {overview.regions.length > 0 && ` and ${plural(overview.regions.length, "region")} of other backends`}
         {alive < overview.layers.length && ` that compute ${alive} of them`}; {plural(passes, "pass", "passes")} changed something
         on the way.
       </p>
@@ -50,6 +52,8 @@ export function Summary({ build }: { readonly build: Build }) {
           <Kernels key={row.kernels[0]?.index} build={build.id} overview={overview} row={row} total={total} most={rows[0]?.figure ?? 0} />
         ))}
       </ol>
+      <Regions build={build} overview={overview} heat={heat} />
+      <Placed build={build.id} overview={overview} />
       <p class="dim">
         {rest > 0 && `The other ${plural(rest, "kernel")} have ${percent(total ? 1 - top / total : 0)} of `}
         {rest === 0 && "In all "}
