@@ -90,8 +90,8 @@ export interface RegionInfo {
  * peak, 0 to 1) or relative (error). `lines[k][n]` is that of line n + 1 of kernel k,
  * `instructions` likewise; empty lists if a level is not measured. `runs` is how often each kernel
  * ran per inference, in loops once per iteration, if that was measured; a kernel's figure covers
- * all its runs. `regions` has the figures of regions on other backends, for time only. Shares refer to `total`; `basis` names the measurement or estimate behind the
- * figures.
+ * all its runs. `regions` has the figures of regions on other backends, for time only. Shares
+ * refer to `total`; `basis` names the measurement or estimate behind the figures.
  */
 export interface Heat {
   readonly metric: "time" | "flops" | "bytes" | "peak" | "error" | "quantization";
@@ -333,8 +333,9 @@ export interface Options {
  * The data that the page needs first: layers, stages, kernels, regions and loops of a build; a
  * loop stands before its inner loops.
  *
- * `placement` is the measured placement that the build was compiled with, if any. `model` is the file's name, without its folder. `passes` are all passes of the pass list, each
- * with whether it ran.
+ * `placement` is the measured placement that the build was compiled with, if any. `model` is the
+ * file's name, without its folder. `passes` are all passes of the pass list, each with whether it
+ * ran.
  */
 export interface Overview {
   readonly version: number;

@@ -171,7 +171,7 @@ function Backends({ offers, form, change }: { readonly offers: Choices; readonly
   return (
     <>
       <fieldset class="backends">
-        <legend>other backends, the first one chooses first</legend>
+        <legend title="the first one chooses first">other backends</legend>
         {known.map((name) => {
           const place = form.backends.indexOf(name);
           return (

@@ -45,8 +45,8 @@ export function Placed({ build, overview }: { readonly build: string; readonly o
   const { placement } = overview;
   if (!placement) return null;
   return (
-    <section aria-label="Placement">
-      <h3>Placed by measured costs</h3>
+    <details class="placed">
+      <summary>Placed by measured costs: {placement.plans.find((plan) => plan.chosen)?.name}</summary>
       <table class="placement">
         <thead>
           <tr><th scope="col">as a whole</th><th scope="col" class="right">a call</th><th scope="col" /></tr>
@@ -69,7 +69,7 @@ export function Placed({ build, overview }: { readonly build: string; readonly o
         ))}
       </ul>
       <p class="dim">{placement.summary}</p>
-    </section>
+    </details>
   );
 }
 

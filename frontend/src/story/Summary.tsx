@@ -28,7 +28,8 @@ export function Summary({ build }: { readonly build: Build }) {
   const total = heat?.total ?? sum(figures);
   const all = rowsOf(overview.kernels, figures);
   const rows = all.slice(0, TOP);
-  const alive = overview.layers.filter((layer) => layer.kernels.length).length;
+  const away = new Set(overview.regions.flatMap((region) => region.layers));
+  const alive = overview.layers.filter((layer, place) => layer.kernels.length || away.has(place)).length;
   const passes = overview.stages.filter((stage) => stage.changed).length - 1;
   const top = rows.reduce((s, row) => s + row.figure, 0);
   // The pane of times has the same button.
@@ -43,6 +44,8 @@ export function Summary({ build }: { readonly build: Build }) {
         {alive < overview.layers.length && ` that compute ${alive} of them`}; {plural(passes, "pass", "passes")} changed something
         on the way.
       </p>
+      <Regions build={build} overview={overview} heat={heat} />
+      <Placed build={build.id} overview={overview} />
       <div class="summary-head">
         <h3>{heat ? "Where the time goes" : "Where the work is"}</h3>
         {!heat && build.source.live && !offered && <MeasureButton build={build} what="time" />}
@@ -52,8 +55,6 @@ export function Summary({ build }: { readonly build: Build }) {
           <Kernels key={row.kernels[0]?.index} build={build.id} overview={overview} row={row} total={total} most={rows[0]?.figure ?? 0} />
         ))}
       </ol>
-      <Regions build={build} overview={overview} heat={heat} />
-      <Placed build={build.id} overview={overview} />
       <p class="dim">
         {rest > 0 && `The other ${plural(rest, "kernel")} have ${percent(total ? 1 - top / total : 0)} of `}
         {rest === 0 && "In all "}

@@ -38,11 +38,12 @@ class KernelPart(Brief):
 class State(Brief):
     """A layer in a build.
 
-    `backends` are the other backends that run it. `fate` is the fate of a layer without kernels, `fate_kind` the kind of a `clew.trace` fate.
-    `type` is that of its result in the last stage, dtype, shape and layout, empty if no node holds
-    the result; `dtype` and `layout` are its parts. `in_memory` says whether the result is written
-    to memory, where a run can read it. `weights` are the types of its parameters in the last stage.
-    `passes` say how each pass changed the layer's operators: which were removed and added.
+    `backends` are the other backends that run it. `fate` is the fate of a layer without kernels,
+    `fate_kind` the kind of a `clew.trace` fate. `type` is that of its result in the last stage,
+    dtype, shape and layout, empty if no node holds the result; `dtype` and `layout` are its parts.
+    `in_memory` says whether the result is written to memory, where a run can read it. `weights` are
+    the types of its parameters in the last stage. `passes` say how each pass changed the layer's
+    operators: which were removed and added.
     """
 
     kernels: tuple[KernelPart, ...] = ()

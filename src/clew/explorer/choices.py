@@ -13,7 +13,8 @@ from clew.support.settings import usable_cpus
 
 @cache
 def choices() -> dict[str, Any]:
-    """Returns the options of a build: targets, precisions, backends, passes with descriptions, and the number
+    """Returns the options of a build: targets, precisions, backends, passes with descriptions, and
+    the number
     of threads. It imports much, so do not call it on the event loop's thread.
     """
     from clew.backends.registry import backend_names  # noqa: PLC0415

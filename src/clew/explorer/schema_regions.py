@@ -1,5 +1,4 @@
-"""The part of the wire format for regions on other backends and their placement (see `schema.py`).
-"""
+"""The part of the wire format for regions on other backends (see `schema.py`)."""
 
 from __future__ import annotations
 

@@ -98,8 +98,7 @@ class Part(StoredPart, Shown):
         These may be those of the whole model: layers that `place` and `keep_f32` name and that the
         part lacks are left out.
         """
-        captured = dict(self.options)
-        options = {**options, **self._placed(options)}
+        captured, options = dict(self.options), {**options, **self._named(options)}
         if "passes" in options:
             captured.pop("required", None)  # it names one of the default passes
         return compile(self.module, **{**captured, "instruments": [Unkept()], **options})

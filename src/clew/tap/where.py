@@ -45,8 +45,9 @@ class Refusal:
     """Why a layer's value cannot be read, and which values nearby can.
 
     `kernel` is the kernel or region that contains the value, or that its work went into, and
-    `backend` the region's backend; `pass_name` is the pass that eliminated it. `before` are the nearest layers it is computed from whose values are in
-    memory (including inputs of the model), `after` the nearest computed from it.
+    `backend` the region's backend; `pass_name` is the pass that eliminated it. `before` are the
+    nearest layers it is computed from whose values are in memory (including inputs of the model),
+    `after` the nearest computed from it.
     """
 
     layer: str

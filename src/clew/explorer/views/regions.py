@@ -88,9 +88,7 @@ def placement(session: Session) -> Placement | None:
     plans = sorted(placed.plans, key=lambda p: math.inf if p.seconds is None else p.seconds)
     return Placement(
         summary=placed.summary,
-        plans=[
-            PlacedPlan(p.name, p.seconds, p.failure, p.name == placed.best.name) for p in plans
-        ],
+        plans=[PlacedPlan(p.name, p.seconds, p.failure, p.name == placed.best.name) for p in plans],
         regions=[
             PlacedRegion(
                 backend=r.backend,

@@ -64,18 +64,17 @@ def layer_story(session: Session, name: str) -> Story:
 def _short(session: Session, story: LayerStory) -> Section:
     """Returns a summary of the layer's fate."""
     sentences = []
+    regions = regions_of(session, story.layer)
+    if regions:
+        sentences.append(sentence("Runs in ", region_parts(session, regions), "."))
     if story.kernels:
         places = [session.kernel_of_call[share.call] for share in story.kernels]
-        runs = f"Runs in {count(len(places), 'kernel')}: "
+        runs = f"{'Also in' if regions else 'Runs in'} {count(len(places), 'kernel')}: "
         sentences.append(sentence(runs, kernel_parts(session, places), "."))
         others = dict.fromkeys(la for share in story.kernels for la in share.layers)
         if others:
             sentences.append(sentence("Together with ", layer_parts(session, list(others)), "."))
-    regions = regions_of(session, story.layer)
-    if regions:
-        runs = "Also runs in " if story.kernels else "Runs in "
-        sentences.append(sentence(runs, region_parts(session, regions), "."))
-    elif not story.kernels or story.fate.kind.value != "kernel":
+    if not regions and (not story.kernels or story.fate.kind.value != "kernel"):
         sentences.append(sentence(f"{capital(str(story.fate))}."))
     if story.fate.kind.value == "kept":
         sentences.append(sentence("It runs on the host, between kernels."))

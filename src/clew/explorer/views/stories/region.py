@@ -87,7 +87,9 @@ def _borders(session: Session, facts: RegionInfo) -> Section:
     sentences = [sentence("Reads ", code(type_), ".") for type_ in facts.reads]
     sentences += [sentence("Gives ", code(type_), ".") for type_ in facts.results]
     sentences += [
-        sentence("Copies ", code(c.value), f" ({amount(c.bytes, 'B')}) from {c.source} to {c.target}.")
+        sentence(
+            "Copies ", code(c.value), f" ({amount(c.bytes, 'B')}) from {c.source} to {c.target}."
+        )
         for c in facts.copies
     ]
     if not facts.copies:
@@ -115,7 +117,7 @@ def _placed(session: Session, place: int, facts: RegionInfo) -> Iterator[Section
     for part in placed.regions:
         if part.backend != facts.backend or not set(part.layers) & set(facts.layers):
             continue
-        own = f"{duration(part.seconds * 1e9)} and {duration(part.borders * 1e9)} at its borders"
+        own = _cost(part.seconds, part.borders)
         sentences.append(
             sentence(f"Placement expected {own} on {part.backend} (from: {part.basis}).")
         )
@@ -123,11 +125,15 @@ def _placed(session: Session, place: int, facts: RegionInfo) -> Iterator[Section
             cost = (
                 f"not possible: {other.why_not}"
                 if other.seconds is None
-                else f"{duration(other.seconds * 1e9)} and {duration(other.borders * 1e9)} at borders"
+                else _cost(other.seconds, other.borders)
             )
             sentences.append(sentence(f"On {other.backend}: {cost}.", level=1))
     if sentences:
         yield Section("place", "placement", "", sentences)
+
+
+def _cost(seconds: float, borders: float) -> str:
+    return f"{duration(seconds * 1e9)} and {duration(borders * 1e9)} at its borders"
 
 
 def region_profile(session: Session, place: int) -> KernelProfile | None:
