@@ -107,6 +107,7 @@ export const COMMANDS: readonly Command[] = [
   themed("dark", "Dark theme"),
   themed("light", "Light theme"),
 
+  color("backend", "Color by backend"),
   color("time", "Color by time"),
   color("flops", "Color by arithmetic (FLOP)"),
   color("bytes", "Color by memory traffic (bytes)"),
@@ -142,6 +143,11 @@ export function targets(): Command[] {
     ...overview.stages.map((s) =>
       go(`stage.${s.index}`, `Stage ${s.index}: ${s.name}${s.changed ? "" : " (unchanged)"}`, () =>
         show({ build: of.id, ref: { kind: "stage", stage: s.index } }),
+      ),
+    ),
+    ...overview.regions.map((r) =>
+      go(`region.${r.index}`, `Region ${r.index}: ${r.name} on ${r.backend}`, () =>
+        show({ build: of.id, ref: { kind: "region", region: r.index } }),
       ),
     ),
     ...overview.kernels.map((k) =>

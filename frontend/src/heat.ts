@@ -1,7 +1,8 @@
-// Color by a figure: time, FLOPs, bytes, share of peak, errors. Panes ask `heatColor`; plots/ shows
+// Color by a figure (time, FLOPs, bytes, share of peak, errors) or by backend. Panes ask `heatColor`; plots/ shows
 // the scale. Measurements start here, and affected answers are requested again afterwards.
 
 import { computed, type ReadonlySignal } from "@preact/signals";
+import { backendColor, backendOf } from "./backends";
 import { builds, value, type Build } from "./builds";
 import { isRunning, runJob } from "./jobs";
 import { FiguresOf, rangeOf } from "./plots/figures";
@@ -16,6 +17,7 @@ export type HeatColor = (here: Here) => string | null;
 /** The measurement that a metric needs, named as in `Overview.measured`; "" for counted metrics. */
 export const NEEDS: Readonly<Record<Metric, "" | "profile" | "errors">> = {
   "": "",
+  backend: "",
   time: "profile",
   flops: "",
   bytes: "",
@@ -32,7 +34,7 @@ export function isMeasured(build: Build, by: Metric): boolean {
 
 /** The figures of a metric, null if they are not loaded (yet). */
 export function heatIn(build: Build, by: Metric): Heat | null {
-  return by && isMeasured(build, by) ? value(build.heat(by).value) : null;
+  return by && by !== "backend" && isMeasured(build, by) ? value(build.heat(by).value) : null;
 }
 
 /** The scale that layers and kernels of all builds share; null without figures. */
@@ -59,6 +61,14 @@ const figures: ReadonlySignal<ReadonlyMap<string, FiguresOf>> = computed(() => {
 const OFF: HeatColor = () => null;
 
 export const heatColor: ReadonlySignal<HeatColor> = computed(() => {
+  if (metric.value === "backend") {
+    const color = backendColor.value;
+    for (const build of builds.value) void build.thread.value;
+    return (here) => {
+      const backend = backendOf(here);
+      return backend ? color(backend) : null;
+    };
+  }
   const known = figures.value;
   const colors = palette.value;
   if (!known.size || !colors.length) return OFF;
@@ -68,10 +78,11 @@ export const heatColor: ReadonlySignal<HeatColor> = computed(() => {
   };
 });
 
-/** The figure behind the color, with its unit; "" if there is none. */
+/** The figure behind the color, with its unit, or the backend; "" if there is none. */
 export const heatText: ReadonlySignal<(here: Here) => string> = computed(() => {
   const known = figures.value;
   const by = metric.value;
+  if (by === "backend") return backendOf;
   return (here) => {
     const figure = known.get(here.build)?.of(here.ref) ?? null;
     return figure === null ? "" : figureText(by, figure);

@@ -4,6 +4,7 @@ export type Ref =
   | { readonly kind: "layer"; readonly name: string }
   | { readonly kind: "node"; readonly stage: number; readonly number: number }
   | { readonly kind: "kernel"; readonly kernel: number }
+  | { readonly kind: "region"; readonly region: number }
   | { readonly kind: "loop" | "llvm" | "asm"; readonly kernel: number; readonly line: number }
   | { readonly kind: "stage"; readonly stage: number }
   | { readonly kind: "source"; readonly line: number };
@@ -22,6 +23,8 @@ export function format(ref: Ref): string {
       return `node:${ref.stage}:${ref.number}`;
     case "kernel":
       return `kernel:${ref.kernel}`;
+    case "region":
+      return `region:${ref.region}`;
     case "stage":
       return `stage:${ref.stage}`;
     case "source":
@@ -43,6 +46,7 @@ export function parse(text: string): Ref | null {
   if (first === undefined || numbers.some(Number.isNaN)) return null;
   if (numbers.length === 1) {
     if (kind === "kernel") return { kind, kernel: first };
+    if (kind === "region") return { kind, region: first };
     if (kind === "stage") return { kind, stage: first };
     if (kind === "source") return { kind, line: first };
   }

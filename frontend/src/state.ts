@@ -2,7 +2,7 @@
 // other. Everything but `hover` is in the URL (url.ts).
 
 import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
-import { buildOf, builds, type Build } from "./builds";
+import { buildOf, builds, LOADING, value, type Build } from "./builds";
 import { format, type Here, type Ref } from "./refs";
 import { NOTHING, union, type Reach } from "./thread";
 
@@ -24,7 +24,7 @@ export interface Pane {
   readonly at?: number;
 }
 
-export type Metric = "" | "time" | "flops" | "bytes" | "peak" | "error" | "quantization";
+export type Metric = "" | "backend" | "time" | "flops" | "bytes" | "peak" | "error" | "quantization";
 export type Theme = "auto" | "dark" | "light";
 export type Dialog = "" | "palette" | "search" | "help" | "build";
 
@@ -131,12 +131,20 @@ export function show(here: Here, beside = false): void {
     else if (ref.kind === "loop") open(build, "loops", ref.kernel, undefined, beside);
     else if (ref.kind === "llvm" || ref.kind === "asm") open(build, ref.kind, ref.kernel, undefined, beside);
     else if (ref.kind === "layer" && (beside || !shows(build, LAYERS))) open(build, "model", 0, undefined, beside);
+    else if (ref.kind === "region" && (beside || !shows(build, STAGES))) openLast(build, beside);
     else if (ref.kind === "kernel" && (beside || !shows(build, KERNELS))) open(build, "loops", ref.kernel, undefined, beside);
     go(here);
   });
 }
 
-/** Panes in which a layer, or a kernel, can be seen. */
+/** Opens the drawing of the last stage, which has the regions. */
+function openLast(build: string, beside: boolean): void {
+  const stages = value(buildOf(build)?.overview.peek() ?? LOADING)?.stages.length ?? 1;
+  open(build, "stage", stages - 1, "graph", beside);
+}
+
+/** Panes in which a layer, a region or a kernel can be seen. */
+const STAGES: readonly PaneKind[] = ["stage"];
 const LAYERS: readonly PaneKind[] = ["model", "stage"];
 const KERNELS: readonly PaneKind[] = ["kernels", "loops", "llvm", "asm"];
 

@@ -97,6 +97,8 @@ export class Thread {
         return this.through(ref.stage, [ref.number]);
       case "kernel":
         return this.ofKernel(ref.kernel, null, null);
+      case "region":
+        return this.ofRegion(ref.region);
       case "loop":
       case "llvm":
       case "asm": {
@@ -125,6 +127,14 @@ export class Thread {
     const start = kernel.numbers.filter((_, position) => positions?.has(position) ?? true);
     const nodes = this.up(this.last, start);
     return { layers: this.layersOf(nodes, this.last), nodes, kernels: new Map([[place, positions]]), line };
+  }
+
+  /** A region has its layers by name; its call was made of what its operators were made of. */
+  private ofRegion(place: number): Reach {
+    const region = this.overview.regions[place];
+    if (!region) return NOTHING;
+    const nodes = this.up(this.last, [region.call, ...region.numbers]);
+    return { layers: new Set(region.layers), nodes, kernels: new Map(), line: null };
   }
 
   private layersOf(nodes: readonly ReadonlySet<number>[], stage: number): Set<number> {

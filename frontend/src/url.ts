@@ -10,7 +10,7 @@ import {
 const KINDS: readonly PaneKind[] = [
   "model", "stage", "kernels", "loops", "llvm", "asm", "time", "roofline", "timeline", "schedule", "diff",
 ];
-const METRICS: readonly Metric[] = ["", "time", "flops", "bytes", "peak", "error", "quantization"];
+const METRICS: readonly Metric[] = ["", "backend", "time", "flops", "bytes", "peak", "error", "quantization"];
 const THEMES: readonly Theme[] = ["auto", "dark", "light"];
 
 export function paneText(pane: Pane): string {

@@ -4,6 +4,85 @@
 export const VERSION = 1;
 
 /**
+ * The cost of a part on another backend, in seconds: its work, and the borders that it would
+ * then have; or why it cannot run there.
+ */
+export interface Alternative {
+  readonly backend: string;
+  readonly seconds: number | null;
+  readonly borders: number;
+  readonly why_not: string;
+}
+
+/**
+ * A plan that was measured as a whole: the seconds of a call, or why it failed.
+ */
+export interface PlacedPlan {
+  readonly name: string;
+  readonly seconds: number | null;
+  readonly failure: string;
+  readonly chosen: boolean;
+}
+
+/**
+ * Neighboring operators on one backend, the CPU included, with their costs in seconds; `basis`
+ * says where the costs come from.
+ */
+export interface PlacedRegion {
+  readonly backend: string;
+  readonly layers: number[];
+  readonly ops: string[];
+  readonly seconds: number;
+  readonly borders: number;
+  readonly basis: string;
+  readonly others: Alternative[];
+}
+
+/**
+ * A measured placement (`clew.place`): the plans measured as a whole, the fastest first, and
+ * the parts of the chosen one. `summary` has the size of the problem and the quality of the
+ * search.
+ */
+export interface Placement {
+  readonly summary: string;
+  readonly plans: PlacedPlan[];
+  readonly regions: PlacedRegion[];
+}
+
+/**
+ * A copy at the border of a region: the value's type, its bytes, and the memory spaces.
+ */
+export interface RegionCopy {
+  readonly value: string;
+  readonly bytes: number;
+  readonly source: string;
+  readonly target: string;
+}
+
+/**
+ * A region of the last stage's graph that a backend runs, in the order of `compiled.regions`.
+ *
+ * `ops` are its operators' names in order and `numbers` their nodes in the last stage; `call` is
+ * the number of its call. Regions with equal code have the same number `distinct`. `reads` and
+ * `results` are the types of its values at the border, and `copies` those that the program copies
+ * there, because the backend has a memory space of its own; a copy that two regions share is
+ * listed at both.
+ */
+export interface RegionInfo {
+  readonly index: number;
+  readonly name: string;
+  readonly backend: string;
+  readonly call: number;
+  readonly ops: string[];
+  readonly numbers: number[];
+  readonly layers: number[];
+  readonly distinct: number;
+  readonly reads: string[];
+  readonly results: string[];
+  readonly copies: RegionCopy[];
+}
+
+/**
  * A figure for each layer, kernel, line of a loop nest and instruction; None if unknown.
  *
  * `nodes` has the operators of each stage, with their own shares; it is empty for a stage that
@@ -11,8 +90,8 @@ export const VERSION = 1;
  * peak, 0 to 1) or relative (error). `lines[k][n]` is that of line n + 1 of kernel k,
  * `instructions` likewise; empty lists if a level is not measured. `runs` is how often each kernel
  * ran per inference, in loops once per iteration, if that was measured; a kernel's figure covers
- * all its runs. Shares refer to `total`; `basis` names the measurement or estimate behind the
- * figures.
+ * all its runs. `regions` has the figures of regions on other backends, for time only. Shares
+ * refer to `total`; `basis` names the measurement or estimate behind the figures.
  */
 export interface Heat {
   readonly metric: "time" | "flops" | "bytes" | "peak" | "error" | "quantization";
@@ -20,6 +99,7 @@ export interface Heat {
   readonly total: number | null;
   readonly layers: (number | null)[];
   readonly kernels: (number | null)[];
+  readonly regions: (number | null)[];
   readonly nodes: NodeFigures[];
   readonly lines: ((number | null)[])[];
   readonly instructions: ((number | null)[])[];
@@ -229,7 +309,8 @@ export interface CodeTotals {
  * `extend` names files among those that the command line gave (`Choices.extensions`). A page
  * cannot name others, because they are programs. `schedules` has recorded steps, one per line, by
  * the name of a kernel or a glob. `sizes` has the sizes of free dimensions by name, as on the
- * command line (`1:512`, `128`).
+ * command line (`1:512`, `128`). `backends` are names; `place` is `first`, `auto`, or texts
+ * `backend=layer,...`.
  */
 export interface Options {
   readonly target: string;
@@ -244,14 +325,17 @@ export interface Options {
   readonly schedules: Record<string, string>;
   readonly shapes: Record<string, number[]>;
   readonly sizes: Record<string, string>;
+  readonly backends: string[];
+  readonly place: string[];
 }
 
 /**
- * The data that the page needs first: layers, stages, kernels and loops of a build; a loop
- * stands before its inner loops.
+ * The data that the page needs first: layers, stages, kernels, regions and loops of a build; a
+ * loop stands before its inner loops.
  *
- * `model` is the file's name, without its folder. `passes` are all passes of the pass list, each
- * with whether it ran.
+ * `placement` is the measured placement that the build was compiled with, if any. `model` is the
+ * file's name, without its folder. `passes` are all passes of the pass list, each with whether it
+ * ran.
  */
 export interface Overview {
   readonly version: number;
@@ -263,7 +347,9 @@ export interface Overview {
   readonly layers: Layer[];
   readonly stages: StageInfo[];
   readonly kernels: KernelInfo[];
+  readonly regions: RegionInfo[];
   readonly loops: Loop[];
+  readonly placement: Placement | null;
   readonly passes: Record<string, boolean>;
   readonly seconds: Record<string, number>;
   readonly measured: string[];
@@ -442,7 +528,7 @@ export interface Story {
 }
 
 /**
- * An entry of the search: `kind` is layer, kernel, operator, attribute, dtype, shape, remark,
+ * An entry of the search: `kind` is layer, kernel, region, operator, attribute, dtype, shape, remark,
  * stage, parameter; `text` is matched and shown, `detail` is shown beside it.
  */
 export interface Entry {
@@ -543,11 +629,13 @@ export interface Started {
 }
 
 /**
- * The choices of the form for a new build. `extensions` are files to extend a build with.
+ * The choices of the form for a new build. `extensions` are files to extend a build with,
+ * `backends` the names of clew's backends.
  */
 export interface Choices {
   readonly targets: string[];
   readonly precisions: string[];
+  readonly backends: string[];
   readonly passes: Record<string, string>;
   readonly threads: number;
   readonly max_upload_bytes: number;

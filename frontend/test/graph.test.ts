@@ -55,7 +55,7 @@ function stageOf(rows: readonly Row[], index = 0, remarks: Stage["remarks"] = []
 
 function overviewOf(layers: Layer[], kernels: Partial<KernelInfo>[] = []): Overview {
   const stages = [0, 1].map((index) => ({ index, name: index ? "FuseOps" : "import" }));
-  return { layers, kernels, stages, loops: [], outputs: ["y"], inputs: ["x"] } as unknown as Overview;
+  return { layers, kernels, regions: [], stages, loops: [], outputs: ["y"], inputs: ["x"] } as unknown as Overview;
 }
 
 /** One fused function of two operators, called once: x → [add → relu] → tanh → y. */
@@ -88,6 +88,15 @@ test("calls of fused functions are looked through, and the function is a hull", 
   assert.equal(graph.clusters.length, 1);
   assert.deepEqual([hull?.kind, hull?.title, hull?.ref], ["kernel", "add_relu", { kind: "kernel", kernel: 0 }]);
   assert.deepEqual(graph.nodes.map((node) => node.kernel), [-1, 0, 0, -1, -1]);
+});
+
+test("a region is a hull with its backend, and is told as one", () => {
+  const region = { index: 0, name: "add_relu", backend: "numpy", call: 14, numbers: [12, 13], layers: [0, 1], ops: ["add", "nn.relu"] };
+  const overview = { ...overviewOf([layer("a"), layer("b"), layer("c")]), regions: [region] } as unknown as Overview;
+  const graph = stageGraph(stageOf(FUSED), overview, null, null);
+  const hull = graph.clusters.find((cluster) => cluster.kind === "kernel");
+  assert.equal(hull?.title, "add_relu on numpy");
+  assert.deepEqual(hull?.ref, { kind: "region", region: 0 });
 });
 
 test("branches show both bodies, and what they hand on", () => {

@@ -12,12 +12,13 @@ import type { Heat, KernelInfo, Layer, Overview, Roofline, Slice } from "../src/
 const layer = (name: string, op: string): Layer => ({ name, op, group: [], fate: "alive", fate_text: "", kernels: [] });
 const kernel = (index: number, distinct: number, layers: number[]): KernelInfo =>
   ({ index, name: `k${index}`, distinct, layers, call: index, ops: [], numbers: [] }) as unknown as KernelInfo;
-const heat = (layers: (number | null)[], kernels: number[]): Heat => ({
-  metric: "time", unit: "ns", total: kernels.reduce((a, b) => a + b, 0), layers, kernels, nodes: [], lines: [], instructions: [], runs: kernels.map(() => 1), basis: "", notes: [],
+const heat = (layers: (number | null)[], kernels: number[], regions: number[] = []): Heat => ({
+  metric: "time", unit: "ns", total: kernels.reduce((a, b) => a + b, 0), layers, kernels, regions, nodes: [], lines: [], instructions: [], runs: kernels.map(() => 1), basis: "", notes: [],
 });
 const overview = {
   layers: [layer("conv", "Conv"), layer("relu", "Relu"), layer("conv2", "Conv")],
   kernels: [kernel(0, 0, [0, 1]), kernel(1, 1, [2])],
+  regions: [],
 } as unknown as Overview;
 const slice = (track: string, start_ns: number, ns: number, text = ""): Slice => ({ track, start_ns, ns, text, ref: "" });
 

@@ -8,6 +8,7 @@ const REFS: readonly [string, Ref][] = [
   ["layer:<img src=x onerror=alert(1)>", { kind: "layer", name: "<img src=x onerror=alert(1)>" }],
   ["node:3:120", { kind: "node", stage: 3, number: 120 }],
   ["kernel:4", { kind: "kernel", kernel: 4 }],
+  ["region:0", { kind: "region", region: 0 }],
   ["loop:4:12", { kind: "loop", kernel: 4, line: 12 }],
   ["llvm:4:30", { kind: "llvm", kernel: 4, line: 30 }],
   ["asm:4:7", { kind: "asm", kernel: 4, line: 7 }],

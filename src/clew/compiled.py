@@ -637,6 +637,14 @@ class CompiledModel(ProfiledModel[Kernel]):
         """The regions that other backends than the CPU run, in order: name, backend, layers."""
         return list(self.build.regions)
 
+    @property
+    def placement(self) -> Any:
+        """The measured placement (`clew.Placement`) that the model was compiled with by
+        `place="auto"` or a result of `clew.place`: what runs where, and what it would have cost
+        elsewhere. None without one.
+        """
+        return self.options.placement
+
     def graph(self) -> ExecutorGraph:
         """Returns the executor as data (`clew.ExecutorGraph`): nodes, kernels, operators at each
         stage, layers. For a model with symbolic sizes, it describes the last build.

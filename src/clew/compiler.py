@@ -121,6 +121,7 @@ def compile(
             on_progress=on_progress,
         )  # fmt: skip
     rule = rule_of(place)
+    placement = place if hasattr(place, "rule") else None
     given = given or rule.backends
     others = tuple(b.at_threads(count) for b in backends_of(given))
     check_rule(rule, others)
@@ -167,6 +168,7 @@ def compile(
         fallback=fallback,
         sizes=ranges,
         specialize=specialize,
+        placement=placement,
     )
     with collected_at_the_end():
         return CompiledModel(module, options, store)

@@ -226,7 +226,9 @@ def _loaded(
         text = container.text
         check_machine(read_needs(text))
         resolve = _host_resolver() if has_host_steps(text) else None
-        regions = room("saved_regions")(backends, count) if has_regions(text) or backends else None
+        regions = None
+        if has_regions(text) or backends:
+            regions = room("saved_regions")(backends, count)
         reader = BuildReader(container, pool, resolve, regions)
         return _model(reader, container.text, container.text)
     except _CONTRADICTIONS as error:

@@ -331,7 +331,9 @@ def test_the_explorer_s_page_takes_models_with_regions(tmp_path: Path) -> None:
 def test_diffs_tell_what_moved_to_a_backend() -> None:
     compiled = compiled_for(Npu())
     report = clew.diff(compiled, clew.compile(parse_module(LAYERS), cache=False))
-    assert "fate 4" in str(report)
+    assert "backend 4" in str(report)
+    (act,) = [layer for layer in report.layers if layer.a == "act"]
+    assert act.differs["backend"] == "npu → cpu"
 
 
 def test_the_document_of_a_graph_fits_its_schema() -> None:

@@ -52,6 +52,24 @@ def test_wrong_options_of_dataset(
     assert _run(capsys, "dataset", *words)[0] == 2
 
 
+def test_regions_on_other_backends_are_left_out_and_named(
+    model: Path, lawful: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("predict", str(model), "--table", str(lawful), "--threads", "1", "--json")
+    code, out, _ = _run(capsys, *words)
+    assert code == 0
+    whole = json.loads(out)
+    code, out, err = _run(capsys, *words, "--backend", "numpy")
+    assert code == 0
+    rest = json.loads(out)
+    assert len(rest["kernels"]) < len(whole["kernels"])
+    assert " on numpy" in err
+    assert "not native kernels and are not included" in " ".join(err.split())
+    code, _, err = _run(capsys, *words, "--backend", "numpy", "--place", "auto")
+    assert code == 1
+    assert "I357" in err
+
+
 def test_a_model_is_predicted(
     model: Path, lawful: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,6 +5,7 @@ import { metric, type Metric } from "../state";
 
 const NAMES: Readonly<Record<Metric, string>> = {
   "": "by layer",
+  backend: "by backend",
   time: "by time",
   flops: "by FLOP",
   bytes: "by bytes",

@@ -67,6 +67,10 @@ function nameOf({ ref }: Here, build: Build): string {
     }
     case "kernel":
       return `kernel ${overview?.kernels[ref.kernel]?.name ?? ref.kernel}`;
+    case "region": {
+      const region = overview?.regions[ref.region];
+      return `region ${region?.name ?? ref.region} on ${region?.backend ?? "another backend"}`;
+    }
     case "stage":
       return `stage ${overview?.stages[ref.stage]?.name ?? ref.stage}`;
     case "node":

@@ -83,6 +83,7 @@ export function short(options: Options): string {
   if (threads) parts.push(`${threads} ${threads === 1 ? "thread" : "threads"}`);
   if (!fuse) parts.push("not fused");
   if (disabled.length) parts.push(`without ${disabled.length} ${disabled.length === 1 ? "pass" : "passes"}`);
+  if (options.backends.length) parts.push(options.backends.join(" + "));
   return parts.join(" · ");
 }
 
@@ -92,6 +93,7 @@ function long(options: Options): string {
   if (disabled.length) lines.push(`without ${disabled.join(", ")}`);
   if (required.length) lines.push(`with ${required.join(", ")}`);
   if (keep_f32.length) lines.push(`kept in f32: ${names(keep_f32)}`);
+  if (options.place.length) lines.push(`placed: ${options.place.join("; ")}`);
   if (extend.length) lines.push(`extended by ${extend.join(", ")}`);
   const replayed = Object.keys(schedules);
   if (replayed.length) lines.push(`saved schedules for ${replayed.join(", ")}`);

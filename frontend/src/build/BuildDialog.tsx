@@ -137,6 +137,7 @@ function BuildForm({ offers, failed }: Props) {
               onInput={(e) => change({ sizes: e.currentTarget.value })}
             />
           </label>
+          <Backends offers={offers} form={form} change={change} />
           {inputs.length > 0 && <p class="hint dim">inputs: {names(inputs)}</p>}
         </div>
         <Passes offers={offers} wishes={form.passes} onChange={(passes) => change({ passes })} />
@@ -161,6 +162,42 @@ function BuildForm({ offers, failed }: Props) {
         )}
       </div>
     </form>
+  );
+}
+
+/** The backends that take parts of the model, and who gets what. */
+function Backends({ offers, form, change }: { readonly offers: Choices; readonly form: Form; readonly change: (to: Partial<Form>) => void }) {
+  const known = [...new Set([...offers.backends, ...form.backends])];
+  return (
+    <>
+      <fieldset class="backends">
+        <legend title="the first one chooses first">other backends</legend>
+        {known.map((name) => {
+          const place = form.backends.indexOf(name);
+          return (
+            <label key={name} class="check">
+              <input
+                name="backend"
+                type="checkbox"
+                checked={place >= 0}
+                onChange={(e) => change({ backends: e.currentTarget.checked ? [...form.backends, name] : form.backends.filter((b) => b !== name) })}
+              />
+              {name}{place >= 0 && form.backends.length > 1 ? ` (${place + 1})` : ""}
+            </label>
+          );
+        })}
+      </fieldset>
+      <label>
+        place
+        <input
+          name="place"
+          placeholder="first, auto, or onnxruntime=conv1,block1/*"
+          value={form.place}
+          title="first: each backend takes what it can; auto: measured costs decide; or layers by backend, as onnxruntime=conv1,block1/*; openvino=fc"
+          onInput={(e) => change({ place: e.currentTarget.value })}
+        />
+      </label>
+    </>
   );
 }
 

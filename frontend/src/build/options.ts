@@ -15,6 +15,10 @@ export interface Form {
   readonly passes: ReadonlyMap<string, PassWish>;
   readonly shapes: string;
   readonly sizes: string;
+  /** Names of backends, in the order in which they choose. */
+  readonly backends: readonly string[];
+  /** `first`, `auto`, or `backend=layer,...`, several with semicolons between. */
+  readonly place: string;
   readonly keepF32: readonly string[];
   /** Names of the server's files to extend with. */
   readonly extend: readonly string[];
@@ -35,6 +39,8 @@ export function formOf(options: Options): Form {
     ]),
     shapes: shapesText(options.shapes),
     sizes: sizesText(options.sizes),
+    backends: options.backends,
+    place: options.place.join("; "),
     keepF32: options.keep_f32,
     extend: options.extend,
     schedules: options.schedules,
@@ -43,7 +49,7 @@ export function formOf(options: Options): Form {
 
 export const DEFAULTS: Options = {
   target: "cpu", threads: null, opt_level: 3, precision: "f32", fuse: true, disabled: [], required: [], keep_f32: [],
-  extend: [], schedules: {}, shapes: {}, sizes: {},
+  extend: [], schedules: {}, shapes: {}, sizes: {}, backends: [], place: [],
 };
 
 /** Returns the options in a form, or its error. */
@@ -52,6 +58,8 @@ export function optionsOf(form: Form): Options | string {
   if (typeof shapes === "string") return shapes;
   const sizes = readSizes(form.sizes);
   if (typeof sizes === "string") return sizes;
+  const place = readPlace(form.place);
+  if (typeof place === "string") return place;
   const threads = form.threads.trim();
   if (threads && !/^[1-9]\d{0,3}$/.test(threads)) return `threads: ${threads} is not a number from 1 on`;
   const wished = (wish: PassWish): string[] => [...form.passes].filter(([, w]) => w === wish).map(([name]) => name);
@@ -68,6 +76,8 @@ export function optionsOf(form: Form): Options | string {
     schedules: { ...form.schedules },
     shapes,
     sizes,
+    backends: [...form.backends],
+    place,
   };
 }
 
@@ -104,6 +114,16 @@ export function sizesText(sizes: Readonly<Record<string, string>>): string {
   return Object.entries(sizes).map(([name, given]) => `${name}=${given}`).join(" ");
 }
 
+/** Reads `first`, `auto`, or `onnxruntime=conv1,block1/*; openvino=fc`: layers by backend. */
+export function readPlace(text: string): string[] | string {
+  const parts = text.split(";").map((part) => part.trim()).filter(Boolean);
+  if (parts.length === 1 && (parts[0] === "first" || parts[0] === "auto")) return parts;
+  for (const part of parts) {
+    if (!/^[^=]+=.*[^\s,]/.test(part)) return `place: ${part} is not first, auto, or of the form backend=layer,...`;
+  }
+  return parts;
+}
+
 /** The options that differ from the defaults, in short, for titles of builds. */
 export function optionWords(options: Options): string {
   const words = [options.precision];
@@ -117,5 +137,7 @@ export function optionWords(options: Options): string {
   if (shapes) words.push(shapes);
   const sizes = sizesText(options.sizes);
   if (sizes) words.push(sizes);
+  if (options.backends.length) words.push(options.backends.join(" + "));
+  if (options.place.length) words.push(`placed ${options.place.join("; ")}`);
   return words.join(", ");
 }

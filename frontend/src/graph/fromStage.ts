@@ -3,6 +3,7 @@
 // operators that use it; fused functions are hulls around their operators.
 
 import { names } from "../parts/names";
+import type { Ref } from "../refs";
 import type { Links, Nodes, Overview, Stage } from "../wire";
 import { ClusterTree, tidy } from "./clusters";
 import { Edges, type Graph, type GraphNode } from "./graph";
@@ -195,9 +196,10 @@ class Reading {
     const call = number[holder] ?? -1;
     if (this.nodes.kind[holder] === "Call") {
       const kernel = this.kernelOfCall.get(call) ?? -1;
+      const region = this.overview.regions.find((one) => one.call === call);
       return tree.add(`k${call}`, (key) => ({
-        key, kind: "kernel", title: title[holder] ?? "",
-        ref: kernel >= 0 ? { kind: "kernel", kernel } : { kind: "node", stage: this.stage.index, number: call },
+        key, kind: "kernel", title: region ? `${region.name} on ${region.backend}` : (title[holder] ?? ""),
+        ref: this.refOf(call, kernel),
         kernel, layer: mine.length === 1 ? (mine[0] as number) : -1, number: call, parent: above,
       }));
     }
@@ -207,6 +209,12 @@ class Reading {
     return tree.add(`f${owner}`, (key) => ({
       key, kind: "body", title: names[nth] ?? "body", ref: null, kernel: -1, layer: -1, number: owner, parent: whole,
     }));
+  }
+
+  private refOf(call: number, kernel: number): Ref {
+    const region = this.overview.regions.find((one) => one.call === call);
+    if (region) return { kind: "region", region: region.index };
+    return kernel >= 0 ? { kind: "kernel", kernel } : { kind: "node", stage: this.stage.index, number: call };
   }
 
   /** The drawn nodes that compute the value of a node, by its number. */

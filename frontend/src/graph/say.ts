@@ -1,7 +1,8 @@
 // Descriptions of things in the graph, for tooltips and screen readers.
 
 import { names } from "../parts/names";
-import type { Overview } from "../wire";
+import type { Ref } from "../refs";
+import type { Overview, RegionInfo } from "../wire";
 import { betweenRemarks } from "./remarks";
 import type { Hit, Scene } from "./scene";
 
@@ -25,15 +26,17 @@ export function sayItem(scene: Scene, at: number, overview: Overview, remarks: R
   if (item?.cluster) {
     const { cluster, operators } = item;
     const kernel = overview.kernels[cluster.kernel];
+    const region = regionOf(cluster.ref, overview);
     return {
       title: cluster.title,
-      lines: [kernel ? `kernel ${kernel.index}, ${kernel.shape}` : "", count(operators, "operator"), "click to open"].filter(Boolean),
+      lines: [region ? `region on ${region.backend}` : kernel ? `kernel ${kernel.index}, ${kernel.shape}` : "", count(operators, "operator"), "click to open"].filter(Boolean),
       remarks: [],
     };
   }
   const node = item?.node;
   if (!node) return null;
   const kernel = overview.kernels[node.kernel];
+  const around = overview.regions.find((region) => region.numbers.includes(node.number));
   const layers = node.layers.map((layer) => overview.layers[layer]).filter((layer) => layer !== undefined);
   const results = node.marks.map((layer) => overview.layers[layer]?.name ?? "");
   return {
@@ -45,6 +48,7 @@ export function sayItem(scene: Scene, at: number, overview: Overview, remarks: R
       results.length ? `◆ gives the result of ${some(results)}` : "",
       node.by ? `made by ${node.by}` : "",
       kernel ? `in kernel ${kernel.index} ${kernel.name}` : "",
+      around ? `in region ${around.index} ${around.name} on ${around.backend}` : "",
     ].filter(Boolean),
     remarks: remarks.get(node.number) ?? [],
   };
@@ -74,10 +78,13 @@ function sayCluster(scene: Scene, at: number, overview: Overview, remarks: Remar
   const kernel = overview.kernels[cluster.kernel];
   const own = kernel ? graph.nodes.filter((node) => node.kernel === cluster.kernel) : [];
   const texts = own.flatMap((node) => (remarks.get(node.number) ?? []).filter((text) => text.includes("not fused")));
-  const layers = kernel?.layers.map((layer) => overview.layers[layer]?.name ?? "") ?? [];
+  const region = regionOf(cluster.ref, overview);
+  const layers = (kernel ?? region)?.layers.map((layer) => overview.layers[layer]?.name ?? "") ?? [];
   return {
     title: kernel ? `kernel ${kernel.index} ${kernel.name}` : cluster.title,
     lines: [
+      region ? `region on the backend ${region.backend}` : "",
+      region ? region.ops.join(" · ") : "",
       kernel?.shape ?? "",
       kernel ? kernel.ops.join(" · ") : "",
       layers.length ? `layers ${some(layers)}` : "",
@@ -85,6 +92,10 @@ function sayCluster(scene: Scene, at: number, overview: Overview, remarks: Remar
     ].filter(Boolean),
     remarks: [...new Set(texts)].slice(0, 6),
   };
+}
+
+function regionOf(ref: Ref | null, overview: Overview): RegionInfo | undefined {
+  return ref?.kind === "region" ? overview.regions[ref.region] : undefined;
 }
 
 /** In one sentence, for screen readers. */

@@ -1,5 +1,6 @@
 // The legend of the colors: the scale with its numbers, the basis of the figures, and notes.
 
+import { backendColor, backendNames } from "../backends";
 import { buildOf, builds } from "../builds";
 import { heatIn, isMeasured, setMetric, wholeScale } from "../heat";
 import { Icon } from "../parts/Icon";
@@ -9,6 +10,7 @@ import { adds, palette } from "./scale";
 
 const TITLES: Readonly<Record<Metric, string>> = {
   "": "",
+  backend: "Backend",
   time: "Time",
   flops: "Arithmetic",
   bytes: "Memory traffic",
@@ -21,6 +23,7 @@ export function HeatBar() {
   const by = metric.value;
   const build = buildOf(current.value) ?? builds.value[0] ?? null;
   if (!by || !build) return null;
+  if (by === "backend") return <Backends />;
   const measured = isMeasured(build, by);
   const heat = heatIn(build, by);
   return (
@@ -39,6 +42,28 @@ export function HeatBar() {
           {heat.basis}
         </span>
       )}
+      <span class="grow" />
+      <button class="quiet" aria-label="Color by layer only" title="Color by layer only" onClick={() => setMetric("")}>
+        <Icon name="close" size={12} />
+      </button>
+    </div>
+  );
+}
+
+/** The backends' names beside their colors. */
+function Backends() {
+  const color = backendColor.value;
+  return (
+    <div class="heat-bar" role="region" aria-label="What colors mean">
+      <b>{TITLES.backend}</b>
+      <ul class="legend-names" aria-label="Backends">
+        {backendNames.value.map((name) => (
+          <li key={name}>
+            <i class="dot" aria-hidden="true" style={{ background: color(name) }} /> {name}
+          </li>
+        ))}
+      </ul>
+      <span class="heat-basis dim">that runs the layer or operator; what was folded away has none</span>
       <span class="grow" />
       <button class="quiet" aria-label="Color by layer only" title="Color by layer only" onClick={() => setMetric("")}>
         <Icon name="close" size={12} />

@@ -143,6 +143,7 @@ function light(list: HTMLElement | null, build: Build, overview: Overview, rows:
       const ref = rows[Number((element as HTMLElement).dataset["row"])]?.ref;
       const lit =
         ref?.kind === "kernel" ? reach.kernels.has(ref.kernel)
+        : ref?.kind === "region" ? rows[Number((element as HTMLElement).dataset["row"])]?.layers.some((layer) => reach.layers.has(layer)) ?? false
         : ref?.kind === "layer" ? reach.layers.has(places.get(ref.name) ?? -1)
         : false;
       element.toggleAttribute("data-lit", lit);

@@ -263,6 +263,7 @@ function Name({ text, x, width }: { readonly text: string; readonly x: number; r
 
 function layersOf(ref: Ref, overview: Overview, nodes: readonly number[][], layer: (name: string) => number | undefined): readonly number[] {
   if (ref.kind === "kernel") return overview.kernels[ref.kernel]?.layers ?? [];
+  if (ref.kind === "region") return overview.regions[ref.region]?.layers ?? [];
   if (ref.kind === "node") return nodes[ref.number] ?? [];
   const place = ref.kind === "layer" ? layer(ref.name) : undefined;
   return place === undefined ? [] : [place];

@@ -18,7 +18,7 @@ export interface Range {
 export function rangeOf(heats: readonly Heat[]): Range {
   let [least, most] = [Infinity, 0];
   for (const heat of heats) {
-    for (const figure of [...heat.layers, ...heat.kernels]) {
+    for (const figure of [...heat.layers, ...heat.kernels, ...heat.regions]) {
       if (figure === null || figure <= 0) continue;
       least = Math.min(least, figure);
       most = Math.max(most, figure);
@@ -52,6 +52,8 @@ export class FiguresOf {
         return this.layer(this.build.thread.peek()?.layer(ref.name) ?? -1);
       case "kernel":
         return this.heat.kernels[ref.kernel] ?? null;
+      case "region":
+        return this.heat.regions[ref.region] ?? null;
       case "loop":
         return this.heat.lines[ref.kernel]?.[ref.line - 1] ?? null;
       case "llvm":

@@ -1,4 +1,4 @@
-// Layers, kernels or types of operators, ranked by a figure.
+// Layers, kernels (and regions on other backends) or types of operators, ranked by a figure.
 
 import { iterationsText } from "../parts/figures";
 import type { Ref } from "../refs";
@@ -35,6 +35,20 @@ function byLayer(overview: Overview, heat: Heat): Row[] {
 const NAMED = 12;
 
 function byKernel(overview: Overview, heat: Heat): Row[] {
+  return [...kernelRows(overview, heat), ...regionRows(overview, heat)];
+}
+
+function regionRows(overview: Overview, heat: Heat): Row[] {
+  return overview.regions.map((region, n) => ({
+    ref: { kind: "region", region: n },
+    title: `${region.name} on ${region.backend}`,
+    detail: layersText(overview, region, NAMED),
+    layers: region.layers,
+    figure: heat.regions[n] ?? 0,
+  }));
+}
+
+function kernelRows(overview: Overview, heat: Heat): Row[] {
   return overview.kernels.map((kernel, n) => ({
     ref: { kind: "kernel", kernel: n },
     title: doing(overview, kernel),

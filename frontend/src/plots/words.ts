@@ -9,8 +9,8 @@ export function doing(overview: Overview, kernel: KernelInfo): string {
   return types.length ? types.join(" + ") : kernel.name;
 }
 
-/** The names of the first layers of a kernel. */
-export function layersText(overview: Overview, kernel: KernelInfo, most: number): string {
+/** The names of the first layers of a kernel or region. */
+export function layersText(overview: Overview, kernel: Pick<KernelInfo, "layers">, most: number): string {
   const own = kernel.layers.slice(0, most).map((place) => overview.layers[place]?.name ?? "");
   const more = kernel.layers.length - own.length;
   return names(own) + (more > 0 ? ` and ${more} more` : "");

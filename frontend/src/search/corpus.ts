@@ -35,7 +35,7 @@ const ENOUGH = 30;
 /** Above this many entries of equal rank, shorter texts are not sorted first: that would take too long. */
 const SORTED = 1500;
 /** A layer's type and a kernel's schedule rules are searched; places and counts are not. */
-const BESIDE: ReadonlySet<Kind> = new Set<Kind>(["layer", "kernel"]);
+const BESIDE: ReadonlySet<Kind> = new Set<Kind>(["layer", "kernel", "region"]);
 const LAYER = KINDS.indexOf("layer");
 /** Lines are code: letters in order mean nothing there. */
 const LINES: readonly boolean[] = KINDS.map((kind) => kind.endsWith("line") || kind === "instruction");

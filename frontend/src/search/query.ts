@@ -2,7 +2,7 @@
 
 /** Kinds of things that can be found: those of schema.Entry, and lines of text. */
 export const KINDS = [
-  "layer", "kernel", "stage", "operator", "parameter", "attribute", "dtype", "shape", "remark",
+  "layer", "kernel", "region", "stage", "operator", "parameter", "attribute", "dtype", "shape", "remark",
   "model line", "graph line", "loop line", "LLVM line", "instruction",
 ] as const;
 export type Kind = (typeof KINDS)[number];
@@ -11,6 +11,7 @@ export type Kind = (typeof KINDS)[number];
 export const HEADS: Readonly<Record<Kind, string>> = {
   layer: "Layers",
   kernel: "Kernels",
+  region: "Regions on other backends",
   stage: "Stages",
   operator: "Operators",
   parameter: "Parameters",
@@ -34,6 +35,7 @@ export interface Filter {
 export const FILTERS: readonly Filter[] = [
   { prefix: "layer:", about: "layers of the model", kinds: ["layer"] },
   { prefix: "kernel:", about: "kernels", kinds: ["kernel"] },
+  { prefix: "region:", about: "regions on other backends, by name or backend", kinds: ["region"] },
   { prefix: "op:", about: "operators, and layers of that type", kinds: ["operator", "layer"] },
   { prefix: "dtype:", about: "types of elements", kinds: ["dtype"] },
   { prefix: "shape:", about: "shapes, as 1x64x56x56", kinds: ["shape"] },

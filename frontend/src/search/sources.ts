@@ -42,6 +42,7 @@ function names(overview: Overview): Item[] {
   return [
     ...overview.layers.map((l): Item => ({ kind: "layer", text: l.name, detail: l.op, ref: `layer:${l.name}` })),
     ...overview.kernels.map((k): Item => ({ kind: "kernel", text: k.name, detail: k.rules.join(", "), ref: `kernel:${k.index}` })),
+    ...overview.regions.map((r): Item => ({ kind: "region", text: r.name, detail: r.backend, ref: `region:${r.index}` })),
     ...overview.stages.map((s): Item => ({ kind: "stage", text: s.name, detail: s.changed ? "" : "unchanged", ref: `stage:${s.index}` })),
   ];
 }

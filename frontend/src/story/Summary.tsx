@@ -7,6 +7,7 @@ import { timeText } from "../parts/figures";
 import { RefLink } from "../parts/RefLink";
 import { panes } from "../state";
 import type { KernelInfo, Overview } from "../wire";
+import { Placed, Regions } from "./Regions";
 import { count, percent, sum, timeOf } from "./shares";
 
 const TOP = 8;
@@ -27,7 +28,8 @@ export function Summary({ build }: { readonly build: Build }) {
   const total = heat?.total ?? sum(figures);
   const all = rowsOf(overview.kernels, figures);
   const rows = all.slice(0, TOP);
-  const alive = overview.layers.filter((layer) => layer.kernels.length).length;
+  const away = new Set(overview.regions.flatMap((region) => region.layers));
+  const alive = overview.layers.filter((layer, place) => layer.kernels.length || away.has(place)).length;
   const passes = overview.stages.filter((stage) => stage.changed).length - 1;
   const top = rows.reduce((s, row) => s + row.figure, 0);
   // The pane of times has the same button.
@@ -38,9 +40,12 @@ export function Summary({ build }: { readonly build: Build }) {
       <h2>{overview.model}</h2>
       <p>
         {plural(overview.layers.length, "layer")} became {plural(overview.kernels.length, "kernel")}
+        {overview.regions.length > 0 && ` and ${plural(overview.regions.length, "region")} of other backends`}
         {alive < overview.layers.length && ` that compute ${alive} of them`}; {plural(passes, "pass", "passes")} changed something
         on the way.
       </p>
+      <Regions build={build} overview={overview} heat={heat} />
+      <Placed build={build.id} overview={overview} />
       <div class="summary-head">
         <h3>{heat ? "Where the time goes" : "Where the work is"}</h3>
         {!heat && build.source.live && !offered && <MeasureButton build={build} what="time" />}

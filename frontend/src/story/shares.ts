@@ -50,6 +50,8 @@ function timeAt(heat: Heat, overview: Overview, ref: Ref): number | null {
   switch (ref.kind) {
     case "kernel":
       return heat.kernels[ref.kernel] ?? null;
+    case "region":
+      return heat.regions[ref.region] ?? null;
     case "layer":
       return heat.layers[overview.layers.findIndex((layer) => layer.name === ref.name)] ?? null;
     case "loop":

@@ -17,7 +17,7 @@ from clew.support.size_ranges import SizeRanges
 
 @dataclass(frozen=True)
 class Options:
-    """The options of a build."""
+    """The options of a build. `placement` is the measured placement that chose the regions."""
 
     target: Target
     threads: int
@@ -36,6 +36,7 @@ class Options:
     fallback: bool = False
     sizes: SizeRanges = field(default_factory=SizeRanges)
     specialize: bool = True
+    placement: Any = None
 
     @property
     def has_user_code(self) -> bool:

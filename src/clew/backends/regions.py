@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from clew.backends.backend import Backend, CompiledRegion
-from clew.backends.registry import backends_of
+from clew.backends.registry import backend_names, backends_of
 from clew.ir.expr import Call, Function
 from clew.ir.structural import structural_hash
 from clew.ir.types import TensorType, leaves, to_numpy
@@ -230,14 +230,26 @@ def region_record(
 
 
 class RegionReader:
-    """Loads the regions of a saved model with the user's backends, given as such or by name, for a
-    number of threads.
+    """Loads the regions of a saved model with the user's backends, and those of clew's own and
+    registered backends, which need not be given.
 
     Errors: I350 to I353 and I356 for invalid backends.
     """
 
-    def __init__(self, backends: Iterable[Any], threads: int) -> None:
+    def __init__(self, backends: Iterable[Any], threads: int = 1) -> None:
+        self._threads = threads
         self._backends = tuple(b.at_threads(threads) for b in backends_of(backends))
+
+    def _backend(self, name: str) -> Backend | None:
+        """Returns the backend of this name; None if there is none.
+
+        Errors: I356 for one of clew's backends whose package is missing.
+        """
+        found = next((b for b in self._backends if b.name == name), None)
+        if found is None and name in backend_names():
+            found = backends_of([name])[0].at_threads(self._threads)
+            self._backends = (*self._backends, found)
+        return found
 
     def region(self, step: Mapping[str, Any], record: bytes) -> RegionCall:
         """Returns the region of a saved step.
@@ -245,7 +257,7 @@ class RegionReader:
         Errors: C072 if its backend is missing, has another key, or cannot read the record.
         """
         name, layers = step["backend"], ", ".join(step["layers"][:_LAYERS_SHOWN])
-        backend = next((b for b in self._backends if b.name == name), None)
+        backend = self._backend(name)
         if backend is None or backend.key != step["key"]:
             why = "is missing" if backend is None else f"now has the key {backend.key!r}"
             raise CompileError(

@@ -28,11 +28,11 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """A wrong kernel, or a wrong node of a host step.
+    """A wrong kernel or region, or a wrong node of a host step.
 
     `kind` is `kernel` (its results are not its function of its operands), `operand` (an operand was
-    overwritten: `lost` is the node whose value is lost) or `host`. `operands` and `expected` are
-    arrays.
+    overwritten: `lost` is the node whose value is lost), `host` or `region`. `operands` and
+    `expected` are arrays.
     """
 
     kind: str
@@ -151,6 +151,28 @@ def examine_hosts(build: Build, arrays: Sequence[Any]) -> list[Fault]:
         )
         if error > due:
             found.append(Fault("host", node, None, tuple(operands), expected, error, due))
+    return found
+
+
+def examine_regions(build: Build, arrays: Sequence[Any]) -> list[Fault]:
+    """Returns the regions whose results differ from the interpreter's on the operands they had, in
+    the order of the run.
+    """
+    found: list[Fault] = []
+    wanted = {n.id for use in build.regions for n in (use.call, *use.call.args)}
+    values = node_values(build, arrays, wanted) if wanted else {}
+    for use in build.regions:
+        call, function = use.call, use.call.op
+        assert isinstance(function, Function)
+        operands = [values.get(a.id) for a in call.args]
+        if call.id not in values or any(o is None for o in operands):
+            continue
+        body = function.body.id
+        with np.errstate(all="ignore"):
+            expected = interpret_values(function, operands, {body}, sizes=build.sizes)[body]
+        error, due = error_of(expected, values[call.id]), due_of_function(function)
+        if error > due:
+            found.append(Fault("region", call, None, tuple(operands), expected, error, due))
     return found
 
 

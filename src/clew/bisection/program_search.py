@@ -1,4 +1,6 @@
-"""The search in the program: a kernel, a step between kernels, or their shared memory."""
+"""The search in the program: a kernel, a step between kernels, a region on another backend, or
+shared memory.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,17 @@ import numpy as np
 from clew.bisection.checks import worst
 from clew.bisection.facts import facts_of, layers_in
 from clew.bisection.kernel_search import search_kernel
-from clew.bisection.kernels import Fault, due_of_function, examine, examine_hosts
+from clew.bisection.kernels import (
+    Fault,
+    due_of_function,
+    examine,
+    examine_hosts,
+    examine_regions,
+)
 from clew.bisection.session import Session
 from clew.bisection.smallest import smallest_around, smallest_program
 from clew.bisection.thread_search import RACES, search_threads
-from clew.bisection.verdict import Verdict
+from clew.bisection.verdict import Culprit, Verdict
 from clew.build.result import KernelUse
 from clew.ir.expr import Expr, Function
 from clew.ir.visit import post_order
@@ -35,8 +43,13 @@ def search_program(session: Session, wanted: Mapping[str, Any]) -> Verdict:
             fault = seen.faults[0]
             break
     hosts = examine_hosts(session.build, session.arrays)
-    if hosts and (fault is None or _comes_first(session, hosts[0], fault)):
-        return _host(session, hosts[0])
+    regions = examine_regions(session.build, session.arrays)
+    others = [f for faults in (hosts, regions) for f in faults[:1]]
+    first = min(others, key=lambda f: _place_of(session, f), default=None)
+    if first is not None and (
+        fault is None or _place_of(session, first) < _place_of(session, fault)
+    ):
+        return _host(session, first) if first.kind == "host" else _region(session, first, regions)
     if fault is None:
         return _no_fault(session, wanted, seen.errors)
     if fault.kind == "operand":
@@ -44,10 +57,40 @@ def search_program(session: Session, wanted: Mapping[str, Any]) -> Verdict:
     return search_kernel(session, fault)
 
 
-def _comes_first(session: Session, a: Fault, b: Fault) -> bool:
-    """Whether one fault's node comes before another's."""
+def _place_of(session: Session, fault: Fault) -> int:
+    """Returns the position of a fault's node in the order of the graph; that of a kernel in a
+    branch or loop is after all others.
+    """
     order = {n.id: k for k, n in enumerate(post_order(session.main(session.last)))}
-    return order.get(a.node.id, 0) < order.get(b.node.id, len(order))
+    return order.get(fault.node.id, 0 if fault.use is None else len(order))
+
+
+def _region(session: Session, fault: Fault, faults: Sequence[Fault]) -> Verdict:
+    """Returns the region that its backend computes wrongly, and further ones as culprits."""
+    uses = {use.call.id: use for use in session.build.regions}
+    use = uses[fault.node.id]
+    session.evidence.append(
+        f"region {use.name} is {fault.error:.2g} off the reference of its operators, on the "
+        f"operands it had in the run on {use.backend}"
+    )
+    session.evidence.append(f"{len(uses) - len(faults)} of {len(uses)} regions are right")
+    culprits = [
+        Culprit(uses[f.node.id].layers, session.text(session.last, f.node), f.error, f.due)
+        for f in faults
+    ]
+    facts: dict[str, Any] = {
+        "stage": session.last,
+        "node": session.text(session.last, fault.node),
+        "layers": use.layers,
+        "kernel": use.name,
+        "backend": use.backend,
+        "ops": tuple(use.ops),
+        "local_error": fault.error,
+        "due": fault.due,
+        "culprits": tuple(culprits) if len(culprits) > 1 else (),
+    }
+    text = f"the backend {use.backend} computes the region {use.name} wrongly"
+    return session.verdict("backend", text, **facts)
 
 
 def _host(session: Session, fault: Fault) -> Verdict:

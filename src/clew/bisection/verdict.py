@@ -22,6 +22,7 @@ KINDS: Final = {
     "codegen": "the loop nest is right, but its machine code is wrong",
     "memory": "kernels are right alone, but read overwritten values",
     "threads": "results change with the number of threads or from run to run",
+    "backend": "another backend computes a region of the graph wrongly",
     "host": "a step between kernels differs from its operator",
     "unknown": "the result is wrong, but every part of it is right on its own operands",
 }
@@ -46,10 +47,11 @@ class Verdict(Shown):
 
     `kind` is one of `KINDS`. `error` is that of the outputs against the reference, relative to the
     largest magnitude of each; more than `tolerance` is wrong. The other fields are set if they
-    apply: the stage and its pass, the node before and after it, the model's layers, the kernel with
-    its operators and the step of its schedule. `local_error` is the culprit's error on right
-    operands; `due` is the error that rounding may cause there. `culprits` are further places,
-    sorted by error if the kind is `precision`. `evidence` lists the comparisons, in order.
+    apply: the stage and its pass, the node before and after it, the model's layers, the kernel (or
+    the region, with its `backend`) with its operators, and the step of its schedule. `local_error`
+    is the culprit's error on right operands; `due` is the error that rounding may cause there.
+    `culprits` are further places, sorted by error if the kind is `precision`. `evidence` lists the
+    comparisons, in order.
     """
 
     kind: str
@@ -63,6 +65,7 @@ class Verdict(Shown):
     old_node: str = ""
     layers: tuple[str, ...] = ()
     kernel: str = ""
+    backend: str = ""
     ops: tuple[str, ...] = ()
     step: str = ""
     local_error: float | None = None
@@ -101,7 +104,8 @@ class Verdict(Shown):
             "before": self.old_node,
             "after" if self.old_node else "node": self.node,
             "layers": ", ".join(self.layers),
-            "kernel": self.kernel,
+            "region" if self.backend else "kernel": self.kernel,
+            "backend": self.backend,
             "operators": ", ".join(self.ops),
             "step": self.step,
         }
@@ -126,8 +130,8 @@ class Verdict(Shown):
             name: getattr(self, name)
             for name in (
                 "kind", "summary", "error", "tolerance", "reference", "runs", "failed_runs",
-                "pass_name", "stage", "node", "old_node", "layers", "kernel", "ops", "step",
-                "local_error", "due", "evidence",
+                "pass_name", "stage", "node", "old_node", "layers", "kernel", "backend", "ops",
+                "step", "local_error", "due", "evidence",
             )
         }  # fmt: skip
         document["culprits"] = [vars(c) for c in self.culprits]

@@ -53,8 +53,13 @@ class RegionUse(Brief):
     @property
     def ops(self) -> list[str]:
         """Names of its operators in order."""
+        return [call.op_name for call in self.operators]
+
+    @property
+    def operators(self) -> list[Call]:
+        """The calls of its operators in order."""
         assert isinstance(self.call.op, Function)
-        return [call.op_name for call in operator_calls(self.call.op)]
+        return operator_calls(self.call.op)
 
     @property
     def layers(self) -> tuple[str, ...]:

@@ -49,6 +49,8 @@ from clew.cli.output import (
     kernels_table,
     note,
     outputs_table,
+    region_facts,
+    regions_table,
     save_arrays,
     show_warnings,
     stderr,
@@ -201,13 +203,18 @@ def compile_(
     if not has_kernels(compiled):
         need_sizes(compiled.model)
     facts = [kernel_facts(k) for k in compiled.model.kernels]
+    regions = region_facts(compiled.model)
     if output is not None:
         compiled.model.save(output)
         note(f"saved to {output}")
     if json:
-        emit_json({"model": str(model), "kernels": facts, "seconds": compiled.seconds})
+        shown = {"model": str(model), "kernels": facts, "regions": regions}
+        emit_json({**shown, "seconds": compiled.seconds})
     else:
         stdout().print(kernels_table(facts))
+        if regions:
+            stdout().print()
+            stdout().print(regions_table(regions))
     note(build_summary(compiled))
 
 

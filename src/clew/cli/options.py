@@ -342,7 +342,9 @@ def build_summary(compiled: Compiled) -> str:
         return f"{counted(len(compiled.model.kernels), 'saved kernel')} loaded in {total:.2f} s"
     build = compiled.model.template
     distinct = len(build.binaries)
+    regions = getattr(build, "regions", ())
+    others = f" and {counted(len(regions), 'region')} of other backends" if regions else ""
     return (
         f"{counted(len(build.uses), 'kernel')} ({distinct} distinct, "
-        f"{build.cached_kernels} from the cache) in {total:.2f} s"
+        f"{build.cached_kernels} from the cache){others} in {total:.2f} s"
     )

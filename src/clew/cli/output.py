@@ -165,6 +165,25 @@ def kernels_table(kernels: Sequence[Mapping[str, Any]]) -> Table:
     return made
 
 
+def regions_table(regions: Sequence[Mapping[str, Any]]) -> Table:
+    """Returns a table of the regions that other backends run."""
+    made = table("region", "backend", "layers, in order")
+    for region in regions:
+        row = region["name"], region["backend"], ", ".join(region["layers"])
+        made.add_row(*map(Text, row))
+    return made
+
+
+def region_facts(model: Any) -> list[dict[str, Any]]:
+    """Returns facts about the regions of a compiled model for tables and JSON; none for a saved
+    one.
+    """
+    return [
+        {"name": r.name, "backend": r.backend, "layers": list(r.layers), "ops": r.ops}
+        for r in getattr(getattr(model, "template", None), "regions", ())
+    ]
+
+
 def kernel_facts(kernel: Any) -> dict[str, Any]:
     """Returns a kernel's facts for tables and JSON; fewer for a kernel of a saved model."""
     facts = {"name": kernel.name, "layers": list(kernel.layers), "ops": list(kernel.ops)}

@@ -112,7 +112,9 @@ class _Maker:
             yield "name", f"{one.name} → {other.name}"
         if self._a.trace.stages[0].module is not self._b.trace.stages[0].module:
             yield from self._in_the_model(one, other)
-        if bool(a.kernels) != bool(b.kernels) or a.fate_kind != b.fate_kind:
+        if a.backends != b.backends:
+            yield "backend", f"{_places(a)} → {_places(b)}"
+        elif bool(a.kernels) != bool(b.kernels) or a.fate_kind != b.fate_kind:
             yield "fate", f"{_fate(a)} → {_fate(b)}"
         elif a.kernels:
             yield from self._in_kernels(a, b)
@@ -204,6 +206,11 @@ def _operators(parts: Sequence[KernelPart]) -> list[tuple[str, ...]]:
 
 def _told(parts: Sequence[KernelPart]) -> str:
     return " | ".join("+".join(op.removeprefix("nn.") for op in part.ops) for part in parts)
+
+
+def _places(state: State) -> str:
+    """Returns the backends that run a layer, the CPU included."""
+    return ", ".join(state.backends) or "cpu"
 
 
 def _fate(state: State) -> str:

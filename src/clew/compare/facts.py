@@ -27,6 +27,7 @@ def build_facts(side: Side, name: str) -> BuildFacts:
         host_steps=sum(
             isinstance(i, RunHost) and not isinstance(i, RunRegion) for i in instructions
         ),
+        regions=len(build.regions),
         arena_bytes=sum(plan.arena_bytes for plan in plans),
         weights_bytes=build.constant_bytes,
         code_bytes=sum(len(binary.object.data) for binary in build.binaries.values()),
@@ -53,6 +54,7 @@ def option_facts(options: Options) -> dict[str, str]:
         "disabled": ", ".join(options.disabled),
         "passes": ", ".join(p.name for p in own),
         "schedules": ", ".join(s.name for s in options.schedules),
+        "backends": ", ".join(b.name for b in options.backends),
     }
     return facts
 

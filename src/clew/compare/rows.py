@@ -15,8 +15,9 @@ from clew.support.near import did_you_mean
 from clew.support.shown import Brief
 
 KINDS: Final = (
-    "added", "removed", "conversion", "name", "operator", "attributes", "weights", "inputs", "fate",
-    "fusion", "kernel", "schedule", "layout", "dtype", "packing", "passes", "time", "values",
+    "added", "removed", "conversion", "name", "operator", "attributes", "weights", "inputs",
+    "backend", "fate", "fusion", "kernel", "schedule", "layout", "dtype", "packing", "passes",
+    "time", "values",
 )  # fmt: skip
 """The kinds of difference of a layer."""
 
@@ -27,10 +28,10 @@ class LayerDiff(Brief):
 
     `how` and `confidence` say how the two were matched (see `clew.compare.align.HOW`). `differs`
     has a sentence for each kind of difference: `name`, `operator`, `attributes`, `weights`,
-    `inputs` (it reads other layers), `fate`, `fusion` (it shares kernels with other layers),
-    `kernel` (other operators), `schedule`, `layout`, `dtype`, `packing` (types of its weights),
-    `passes` (that treated it differently), `time`, `values`; or `added`, `removed`, or `conversion`
-    for a layer in only one model that changes how a value is stored.
+    `inputs` (it reads other layers), `backend` (that runs it), `fate`, `fusion` (it shares kernels
+    with other layers), `kernel` (other operators), `schedule`, `layout`, `dtype`, `packing` (types
+    of its weights), `passes` (that treated it differently), `time`, `values`; or `added`,
+    `removed`, or `conversion` for a layer in only one model that changes how a value is stored.
     """
 
     a: str | None
@@ -102,6 +103,7 @@ class BuildFacts(Brief):
     distinct_kernels: int
     cached_kernels: int
     host_steps: int
+    regions: int
     arena_bytes: int
     weights_bytes: int
     code_bytes: int

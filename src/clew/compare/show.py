@@ -96,6 +96,7 @@ def summary_table(summary: Summary) -> Table:
         ("kernels", a.kernels, b.kernels),
         ("  distinct", a.distinct_kernels, b.distinct_kernels),
         ("host steps", a.host_steps, b.host_steps),
+        ("regions of backends", a.regions, b.regions),
     ]
     for name, x, y in counts:
         if x or y:

@@ -38,14 +38,16 @@ class KernelPart(Brief):
 class State(Brief):
     """A layer in a build.
 
-    `fate` is the fate of a layer without kernels, `fate_kind` the kind of a `clew.trace` fate.
-    `type` is that of its result in the last stage, dtype, shape and layout, empty if no node holds
-    the result; `dtype` and `layout` are its parts. `in_memory` says whether the result is written
-    to memory, where a run can read it. `weights` are the types of its parameters in the last stage.
-    `passes` say how each pass changed the layer's operators: which were removed and added.
+    `backends` are the other backends that run it. `fate` is the fate of a layer without kernels,
+    `fate_kind` the kind of a `clew.trace` fate. `type` is that of its result in the last stage,
+    dtype, shape and layout, empty if no node holds the result; `dtype` and `layout` are its parts.
+    `in_memory` says whether the result is written to memory, where a run can read it. `weights` are
+    the types of its parameters in the last stage. `passes` say how each pass changed the layer's
+    operators: which were removed and added.
     """
 
     kernels: tuple[KernelPart, ...] = ()
+    backends: tuple[str, ...] = ()
     fate: str = ""
     fate_kind: str = ""
     type: str = ""
@@ -119,6 +121,10 @@ class Side:
         """The state of each layer."""
         weights = self._weights()
         passes = treatments(self.trace)
+        backends: dict[str, dict[str, None]] = {}
+        for region in self.build.regions:
+            for layer in region.layers:
+                backends.setdefault(layer, {})[region.backend] = None
         found = {}
         for name in self.layers:
             parts = tuple(self.kernel_parts.get(name, ()))
@@ -126,6 +132,7 @@ class Side:
             fate = None if parts else fate_of(self.trace, name)
             found[name] = State(
                 kernels=parts,
+                backends=tuple(backends.get(name, ())),
                 fate=str(fate) if fate is not None else "",
                 fate_kind=fate.kind.value if fate is not None else "kernel",
                 type=str(type_) if type_ is not None else "",

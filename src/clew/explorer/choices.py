@@ -13,9 +13,11 @@ from clew.support.settings import usable_cpus
 
 @cache
 def choices() -> dict[str, Any]:
-    """Returns the options of a build: targets, precisions, passes with descriptions, and the number
+    """Returns the options of a build: targets, precisions, backends, passes with descriptions, and
+    the number
     of threads. It imports much, so do not call it on the event loop's thread.
     """
+    from clew.backends.registry import backend_names  # noqa: PLC0415
     from clew.compiler import PRECISIONS  # noqa: PLC0415
     from clew.machine.target import target_names  # noqa: PLC0415
     from clew.pipelines import pipeline  # noqa: PLC0415
@@ -23,6 +25,7 @@ def choices() -> dict[str, Any]:
     return {
         "targets": list(target_names()),
         "precisions": list(PRECISIONS),
+        "backends": backend_names(),
         "passes": {p.name: _summary(p) for p in pipeline(3)},
         "threads": usable_cpus(),
     }

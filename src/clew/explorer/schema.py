@@ -1,12 +1,13 @@
 """The wire format of the explorer; `tools/wire_types.py` generates TypeScript from it.
 
 Things are named by *refs*, short texts that also stand in the page's URL: `layer:conv1`,
-`node:3:120` (stage and the node's number), `kernel:4`, `loop:4:12`, `llvm:4:30`, `asm:4:7` (kernel
-and line, or instruction, from 1), `stage:3`, `source:17` (a line of the model pane). Nodes are
-numbered over all stages together, as in exported traces: a node kept by a pass keeps its number.
-Layers and kernels are numbered from 0 by their places in `Overview.layers` and `Overview.kernels`.
-Lines count from 1. Times are nanoseconds if their names end in `ns`, otherwise seconds. Tables with
-many rows are columns of equal length, which halves their size and keeps the page fast.
+`node:3:120` (stage and the node's number), `kernel:4`, `region:0`, `loop:4:12`, `llvm:4:30`,
+`asm:4:7` (kernel and line, or instruction, from 1), `stage:3`, `source:17` (a line of the model
+pane). Nodes are numbered over all stages together, as in exported traces: a node kept by a pass
+keeps its number. Layers and kernels are numbered from 0 by their places in `Overview.layers` and
+`Overview.kernels`. Lines count from 1. Times are nanoseconds if their names end in `ns`, otherwise
+seconds. Tables with many rows are columns of equal length, which halves their size and keeps the
+page fast.
 """
 
 from __future__ import annotations
@@ -14,6 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from clew.explorer.schema_regions import Alternative as Alternative
+from clew.explorer.schema_regions import PlacedPlan as PlacedPlan
+from clew.explorer.schema_regions import PlacedRegion as PlacedRegion
+from clew.explorer.schema_regions import Placement as Placement
+from clew.explorer.schema_regions import RegionCopy as RegionCopy
+from clew.explorer.schema_regions import RegionInfo as RegionInfo
 from clew.explorer.schema_runs import Heat as Heat
 from clew.explorer.schema_runs import LoopIteration as LoopIteration
 from clew.explorer.schema_runs import Metric as Metric
@@ -134,7 +141,8 @@ class Options:
     `extend` names files among those that the command line gave (`Choices.extensions`). A page
     cannot name others, because they are programs. `schedules` has recorded steps, one per line, by
     the name of a kernel or a glob. `sizes` has the sizes of free dimensions by name, as on the
-    command line (`1:512`, `128`).
+    command line (`1:512`, `128`). `backends` are names; `place` is `first`, `auto`, or texts
+    `backend=layer,...`.
     """
 
     target: str = "cpu"
@@ -149,15 +157,18 @@ class Options:
     schedules: dict[str, str] = field(default_factory=dict)
     shapes: dict[str, list[int]] = field(default_factory=dict)
     sizes: dict[str, str] = field(default_factory=dict)
+    backends: list[str] = field(default_factory=list)
+    place: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Overview:
-    """The data that the page needs first: layers, stages, kernels and loops of a build; a loop
-    stands before its inner loops.
+    """The data that the page needs first: layers, stages, kernels, regions and loops of a build; a
+    loop stands before its inner loops.
 
-    `model` is the file's name, without its folder. `passes` are all passes of the pass list, each
-    with whether it ran.
+    `placement` is the measured placement that the build was compiled with, if any. `model` is the
+    file's name, without its folder. `passes` are all passes of the pass list, each with whether it
+    ran.
     """
 
     version: int
@@ -169,7 +180,9 @@ class Overview:
     layers: list[Layer]
     stages: list[StageInfo]
     kernels: list[KernelInfo]
+    regions: list[RegionInfo]
     loops: list[Loop]
+    placement: Placement | None
     passes: dict[str, bool]
     seconds: dict[str, float]
     measured: list[str]
@@ -363,8 +376,8 @@ class Story:
 
 @dataclass(frozen=True)
 class Entry:
-    """An entry of the search: `kind` is layer, kernel, operator, attribute, dtype, shape, remark,
-    stage, parameter; `text` is matched and shown, `detail` is shown beside it.
+    """An entry of the search: `kind` is layer, kernel, region, operator, attribute, dtype, shape,
+    remark, stage, parameter; `text` is matched and shown, `detail` is shown beside it.
     """
 
     kind: str
@@ -475,10 +488,13 @@ class Started:
 
 @dataclass(frozen=True)
 class Choices:
-    """The choices of the form for a new build. `extensions` are files to extend a build with."""
+    """The choices of the form for a new build. `extensions` are files to extend a build with,
+    `backends` the names of clew's backends.
+    """
 
     targets: list[str]
     precisions: list[str]
+    backends: list[str]
     passes: dict[str, str]
     threads: int
     max_upload_bytes: int

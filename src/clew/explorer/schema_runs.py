@@ -76,8 +76,8 @@ class Heat:
     peak, 0 to 1) or relative (error). `lines[k][n]` is that of line n + 1 of kernel k,
     `instructions` likewise; empty lists if a level is not measured. `runs` is how often each kernel
     ran per inference, in loops once per iteration, if that was measured; a kernel's figure covers
-    all its runs. Shares refer to `total`; `basis` names the measurement or estimate behind the
-    figures.
+    all its runs. `regions` has the figures of regions on other backends, for time only. Shares
+    refer to `total`; `basis` names the measurement or estimate behind the figures.
     """
 
     metric: Metric
@@ -85,6 +85,7 @@ class Heat:
     total: float | None
     layers: list[float | None]
     kernels: list[float | None]
+    regions: list[float | None]
     nodes: list[NodeFigures]
     lines: list[list[float | None]]
     instructions: list[list[float | None]]

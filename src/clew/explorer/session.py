@@ -14,6 +14,7 @@ from clew.frontends.onnx.file.listing import Listing, list_model
 from clew.support.errors import InputError, ModelError
 
 if TYPE_CHECKING:
+    from clew.build.result import RegionUse
     from clew.compiled import CompiledModel
     from clew.kernel import Kernel
     from clew.trace.kernels import KernelTrace
@@ -125,6 +126,26 @@ class Session:
                 found.setdefault(node, []).append(place)
         return found
 
+    @cached_property
+    def regions(self) -> list[RegionUse]:
+        """The regions on other backends, in order of execution."""
+        return self.compiled.regions
+
+    @cached_property
+    def region_of_call(self) -> dict[int, int]:
+        """Places of regions by the id of their call in the last stage."""
+        return {use.call.id: n for n, use in enumerate(self.regions)}
+
+    @cached_property
+    def region_ops(self) -> list[list[int]]:
+        """The ids of each region's operators in the last stage, in order."""
+        return [[call.id for call in use.operators] for use in self.regions]
+
+    @cached_property
+    def region_of_node(self) -> dict[int, int]:
+        """Places of regions by the ids of their operators in the last stage."""
+        return {op: place for place, ops in enumerate(self.region_ops) for op in ops}
+
     # --- the model ---
 
     @property
@@ -214,6 +235,21 @@ class Session:
                 hint=f"there are {len(self.kernels)}, numbered from 0",
             )
         return kernel
+
+    def region(self, place: int) -> RegionUse:
+        """Returns a region by its place.
+
+        Errors: I244 for a place without a region.
+        """
+        if not 0 <= place < len(self.regions):
+            raise InputError(
+                "I244",
+                f"no region {place}",
+                hint=f"there are {len(self.regions)}, numbered from 0"
+                if self.regions
+                else "the CPU runs the whole model",
+            )
+        return self.regions[place]
 
     # --- naming ---
 

@@ -17,6 +17,7 @@ from clew.extraction.capture import Unkept
 from clew.extraction.stored import StoredPart
 from clew.support.difference import relative_error
 from clew.support.errors import InputError
+from clew.support.near import fitting
 from clew.support.shown import Brief, Shown, counted
 
 Array = np.ndarray[Any, Any]
@@ -92,11 +93,31 @@ class Part(StoredPart, Shown):
         return str(self.module)
 
     def compile(self, **options: Any) -> CompiledModel:
-        """Returns the part compiled with the captured options, except for the given ones."""
-        captured = dict(self.options)
+        """Returns the part compiled with the captured options, except for the given ones.
+
+        These may be those of the whole model: layers that `place` and `keep_f32` name and that the
+        part lacks are left out.
+        """
+        captured, options = dict(self.options), {**options, **self._named(options)}
         if "passes" in options:
             captured.pop("required", None)  # it names one of the default passes
         return compile(self.module, **{**captured, "instruments": [Unkept()], **options})
+
+    def _named(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the options that name layers, with the names of the part's layers only."""
+        found: dict[str, Any] = {}
+        if options.get("keep_f32"):
+            found["keep_f32"] = self._own(options["keep_f32"])
+        place = options.get("place")
+        if isinstance(place, Mapping):
+            named = {b: self._own([n] if isinstance(n, str) else n) for b, n in place.items()}
+            found["place"] = {b: names for b, names in named.items() if names} or None
+            if found["place"] is None:
+                found["backends"] = ()
+        return found
+
+    def _own(self, names: Sequence[str]) -> list[str]:
+        return [name for name in names if fitting(name, self.layers)]
 
     def check(self, *, tolerance: float = TOLERANCE, **options: Any) -> CheckReport:
         """Runs the part on the captured inputs and compares its results with the captured ones: bit

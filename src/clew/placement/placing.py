@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
+from inspect import signature
 from pathlib import Path
 from typing import Any, Final
 
@@ -125,9 +126,14 @@ class _Asked:
     say: Callable[[str], None]
 
     def subject(self, module: Module) -> str:
-        """Returns a hash of all that a placement depends on."""
+        """Returns a hash of all that a placement depends on. Options with the default of `compile`
+        count as not given.
+        """
         parts = [structural_hash(module), *map(str, self.backends)]
-        parts += [f"{k}={v}" for k, v in sorted(self.options.items())]
+        known = signature(compile).parameters
+        for name, value in sorted(self.options.items()):
+            plain = tuple(value) if isinstance(value, (list, tuple)) else value
+            parts += [] if plain == known[name].default else [f"{name}={plain}"]
         return blake2b("|".join(parts).encode(), digest_size=16).hexdigest()
 
 

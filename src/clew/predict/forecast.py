@@ -96,8 +96,9 @@ def forecast(
     """Returns the predicted latency of a model, compiled with these options, without running it.
 
     `options` are those of `clew.compile` that affect the kernels: `opt_level`, `precision`,
-    `keep_f32`, `required`, `disabled`, `extend`, `fuse`, `bounds`, `sizes`. With `lookup`, a kernel
-    in the table gets its measured time.
+    `keep_f32`, `required`, `disabled`, `extend`, `fuse`, `bounds`, `sizes`, `backends`, `place`;
+    regions on other backends are not included. With `lookup`, a kernel in the table gets its
+    measured time.
 
     Errors: I183 if no predictor is for the target or thread count; I188 for a model with named
     sizes; those of compiling.

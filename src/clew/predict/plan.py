@@ -12,29 +12,34 @@ from typing import Any
 import numpy as np
 
 from clew.applied_records import with_records
+from clew.backends.backend import Backend
 from clew.backends.calls import kernel_calls, kernel_names, name_of
 from clew.backends.cpu.lowering import KernelSource
 from clew.backends.cpu.schedule_choice import of_operators
 from clew.backends.engines import Engines
 from clew.backends.host.engine import HostSteps
-from clew.backends.regions import Regions
+from clew.backends.regions import results_of
+from clew.backends.registry import backends_of
 from clew.build.program_builder import ProgramBuilder
 from clew.build.result import KernelUse
 from clew.build.sizes import sized
 from clew.codegen.artifact import KernelCode
 from clew.compiler import passes_for
-from clew.extensions import Extension, extended
+from clew.extensions import Extension, extended, extensions_of
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.loops import iterations_of, loops_around
 from clew.ir.module import Module
 from clew.ir.types import TensorType, to_numpy
 from clew.machine.target import Target, target_of
+from clew.partitioning import check_rule, rule_of
 from clew.passes.manager import PassManager
-from clew.runtime.cache import Cache, default_cache
+from clew.runtime.cache import default_cache
 from clew.runtime.memory import plan_segment
 from clew.runtime.plan import SegmentPlan
 from clew.runtime.program import Runnable
+from clew.runtime.regions import RegionCall
 from clew.runtime.segment_template import SegmentTemplate
+from clew.runtime.spaces import HOST
 from clew.runtime.threads import thread_count
 from clew.support.bounds import bounds_in_force, check_bounds
 from clew.support.errors import Hint, InputError
@@ -44,7 +49,8 @@ from clew.support.size_ranges import GivenSize
 @dataclass(frozen=True)
 class Plan:
     """The kernel uses in the order in which they run, their segments, and steps that are not
-    native: host steps, and kernels whose shapes are known only during the run.
+    native: host steps, kernels whose shapes are known only during the run, and regions on other
+    backends.
 
     `iterations` is the number of runs of each use in a call: 1 outside loops, the product of the
     iterations of its loops otherwise, None if known only during the run. Branches count as taken.
@@ -73,12 +79,24 @@ def plan(
     bounds: str = "check",
     sizes: Mapping[str, GivenSize] | None = None,
     tuned: str | Path | None = "auto",
+    backends: Sequence[Backend | str] = (),
+    place: Any = None,
 ) -> Plan:
-    """Returns the kernels that `clew.compile` would make with the same options.
+    """Returns the kernels that `clew.compile` would make with the same options. Regions are not
+    compiled.
 
-    Errors: those of the passes, of `extend`, I010 to I013, I315, I316, I321, I380 to I382; I188 for
-    a model with named sizes that `sizes` does not fix.
+    Errors: those of the passes, of `extend`, I010 to I013, I315, I316, I321, I350 to I357, I380 to
+    I382; I188 for a model with named sizes that `sizes` does not fix.
     """
+    if place == "auto":
+        raise InputError(
+            "I357",
+            "predictions measure nothing, and place='auto' decides by measured costs",
+            hint=Hint(
+                "give a result of clew.place, or layers by backend",
+                cli="give layers: --place BACKEND=LAYER,...",
+            ),
+        )
     machine = target_of(target)
     module, _ = sized(module, sizes)
     for param in module.main.params:
@@ -91,8 +109,13 @@ def plan(
                     cli=f"fix them, as in --shape {param.name}=1,128",
                 ),
             )
-    passes, by_hand = extended(passes_for(machine, opt_level, precision, keep_f32, fuse), extend)
-    count, cache = thread_count(threads), default_cache()
+    count, cache, rule = thread_count(threads), default_cache(), rule_of(place)
+    extend = extensions_of(extend)
+    given = [*backends, *(x for x in extend if isinstance(x, Backend))] or rule.backends
+    others = tuple(b.at_threads(count) for b in backends_of(given))
+    check_rule(rule, others)
+    chosen = passes_for(machine, opt_level, precision, keep_f32, fuse, backends=others, place=rule)
+    passes, by_hand = extended(chosen, extend)
     passes = with_records(passes, tuned, machine, count, cache, bounds, by_hand)
     manager = PassManager(
         passes, opt_level, required=required, disabled=disabled, target=machine, trace=False
@@ -109,7 +132,8 @@ def plan(
         source = KernelSource(call.op, machine, [*own, *of_operators(call.op, machine)], bounds)
         made[call.op.id] = sources.setdefault(source.key, source)
     codes = {number: source.code for number, source in made.items()}
-    engines = Engines(_NoKernels(codes), HostSteps(), Regions((), machine, Cache(None)))
+    regions = _NoRegions(others, names)
+    engines = Engines(_NoKernels(codes), HostSteps(), regions)
     builder = _Layout(main, engines)
     builder.build()
     uses = [
@@ -124,8 +148,8 @@ def plan(
         tuple(uses),
         iterations,
         tuple(plan_segment(*template.parts) for template in builder.templates),
-        tuple(builder.host),
-        thread_count(threads),
+        (*builder.host, *regions.made),
+        count,
         machine,
     )
 
@@ -149,6 +173,23 @@ class _Layout(ProgramBuilder):
     def _run_on_host(self, function: Any, reads: list[int], node: Call) -> None:
         self.host.append(node.op_name)
         super()._run_on_host(function, reads, node)
+
+
+class _NoRegions:
+    """Regions of which only the interface is known. `made` has their names and backends."""
+
+    def __init__(self, backends: Sequence[Backend], names: Mapping[int, str]) -> None:
+        self._spaces = {b.name: b.memory for b in backends}
+        self._names = names
+        self.made: list[str] = []
+
+    def region(self, call: Call) -> RegionCall:
+        function = call.op
+        assert isinstance(function, Function)
+        name, backend = self._names.get(call.id, call.title), function.backend
+        self.made.append(f"{name} on {backend}")
+        space = self._spaces.get(backend, HOST)
+        return RegionCall(backend, name, space, tuple, results_of(function))
 
 
 @dataclass

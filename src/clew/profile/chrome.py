@@ -79,7 +79,7 @@ def _layers(profile: ProfileRows, line: _Line) -> Iterator[dict[str, Any]]:
         if piece.outside:
             name, kind, args = "outside kernels", "outside", {}
         elif piece.kernel is not None and piece.operator is not None and piece.part is not None:
-            name, kind = piece.kernel.name, "kernel"
+            name, kind = piece.kernel.name, piece.kernel.kind
             args = _part_args(piece.kernel, piece.operator, piece.part)
         yield line.slice(name, kind, piece.start_ns, piece.ns, args)
 

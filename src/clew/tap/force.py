@@ -80,8 +80,8 @@ def break_fusions(
         if not found:
             raise InputError(
                 "I154",
-                f"the kernel that holds {value.layer} was not made by {_FUSION}",
-                hint="a fusion or a backend of yours made it: compile without that one",
+                f"{_holder(where, value)} that holds {value.layer} was not made by {_FUSION}",
+                hint="a fusion or a backend made it: compile without that one",
             )
         chosen[value.layer, value.output] = found[0]
     again = _fused_again(compiled, build, stage, frozenset(chosen.values()))
@@ -93,6 +93,11 @@ def break_fusions(
         refs = tuple(NodeRef(there.trace.last, n) for n in last)
         there_now[key] = LayerValue(*key, NodeRef(0, node), refs, gone)
     return Broken(there, there_now, _compared(where, there, values))
+
+
+def _holder(where: Whereabouts, value: LayerValue) -> str:
+    refused = where.refusal(value.layer, value.output)
+    return f"the region on {refused.backend}" if refused.backend else "the kernel"
 
 
 def _unfused(main: Function) -> set[int]:

@@ -293,6 +293,16 @@ def _fitting(pattern: str, layers: Iterable[str]) -> list[str]:
     return found
 
 
+def _region_hint(backend: str) -> Hint:
+    """Returns how to get at a value that only another backend has."""
+    how = f"only {backend} has it: place layers so that a region ends there"
+    return Hint(
+        f"{how} (place={{backend: layers}}), or compile without {backend}",
+        cli=f"{how} (--place BACKEND=LAYER,...), or compile without {backend}",
+        page=f"{how}, or make a build without {backend}",
+    )
+
+
 def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
     """Raises an error for values requested by name that cannot be read.
 
@@ -306,6 +316,9 @@ def _raise_for(refused: Sequence[Refusal], force: bool) -> None:
     if first.state is State.IDLE:
         hint = "these inputs do not enter the branch or loop that it is in"
         raise InputError("I155", f"{first.layer} has no value: {why}", hint=hint)
+    if first.backend:
+        hint = _region_hint(first.backend)
+        raise InputError("I150", f"the value of {first.layer} is not in memory: {why}", hint=hint)
     if first.state is State.FUSED:
         hint = Hint(
             "force=True breaks only that fusion",

@@ -44,9 +44,10 @@ class State(Enum):
 class Refusal:
     """Why a layer's value cannot be read, and which values nearby can.
 
-    `kernel` is the kernel that contains the value, or that its work went into; `pass_name` is the
-    pass that eliminated it. `before` are the nearest layers it is computed from whose values are in
-    memory (including inputs of the model), `after` the nearest computed from it.
+    `kernel` is the kernel or region that contains the value, or that its work went into, and
+    `backend` the region's backend; `pass_name` is the pass that eliminated it. `before` are the
+    nearest layers it is computed from whose values are in memory (including inputs of the model),
+    `after` the nearest computed from it.
     """
 
     layer: str
@@ -57,6 +58,7 @@ class Refusal:
     pass_name: str = ""
     before: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    backend: str = ""
 
     def __str__(self) -> str:
         return f"{self.layer}: {self.reason}{self.nearest}"
@@ -128,8 +130,8 @@ class Whereabouts:
             return Refusal(layer, output, State.GONE, _ended(fate), pass_name=fate.pass_name)
         before, after = self._nearest(value)
         if value.last:
-            kernel, reason = self._inside(value)
-            return Refusal(layer, output, State.FUSED, reason, kernel, "", before, after)
+            kernel, reason, backend = self._inside(value)
+            return Refusal(layer, output, State.FUSED, reason, kernel, "", before, after, backend)
         kernel, reason = self._gone(value)
         assert value.gone is not None
         by = self.trace.stages[value.gone].name
@@ -163,15 +165,17 @@ class Whereabouts:
 
     # --- reasons ---
 
-    def _inside(self, value: LayerValue) -> tuple[str, str]:
-        """Returns the kernel that contains a value, and the value's use there."""
+    def _inside(self, value: LayerValue) -> tuple[str, str, str]:
+        """Returns the kernel or region that contains a value, the value's use there, and the
+        region's backend, if it is one.
+        """
         node = next(ref.node for ref in value.last if ref.node in self._kernel_of)
         name, function = self._kernel_of[node]
         readers = [c for c in operator_calls(function) if any(a.id == node for a in c.args)]
         named = " and ".join(dict.fromkeys(map(_named, readers)))
         how = f", where {named} reads it" if named else ""
         place = f"region {name} on {function.backend}" if function.backend else f"kernel {name}"
-        return name, f"it stays inside the {place}{how}"
+        return name, f"it stays inside the {place}{how}", function.backend
 
     @cached_property
     def kernels(self) -> dict[int, tuple[str, Function]]:

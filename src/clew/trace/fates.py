@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -24,7 +24,7 @@ class FateKind(Enum):
     KERNEL = "kernel"
     """Kernels compute it."""
     REGION = "region"
-    """A backend runs it, as part of a region."""
+    """A backend runs it, as part of a region; kernels may convert values at the border."""
     KEPT = "kept"
     """It stays in the graph: a host operator, control flow."""
     VIEW = "view"
@@ -89,18 +89,16 @@ def fate_of(trace: Queries, layer: str) -> Fate:
         return Fate(FateKind.IMPORTED, "import", (trace.eliminated[layer],))
     if not final:
         return _eliminated(trace, layer)
-    kernels = trace.kernels_of(final)
+    kernels = tuple(dict.fromkeys(k.name for k in trace.kernels_of(final)))
+    regions = _regions(trace, final)
+    if regions:
+        return Fate(FateKind.REGION, into=(*regions, *kernels))
     if kernels:
-        return Fate(FateKind.KERNEL, into=tuple(dict.fromkeys(k.name for k in kernels)))
+        return Fate(FateKind.KERNEL, into=kernels)
     nodes, reader = trace.nodes(trace.last), trace.reader
     working = [n for n in final if reader.kind(nodes[n]) not in _PASSIVE]
     if working or not any(reader.kind(nodes[n]) == "Constant" for n in final):
         memory = [reader.memory(nodes[n]) for n in working]
-        regions = [
-            name for kind, *names in filter(None, memory) for name in names if kind == _REGION
-        ]
-        if regions:
-            return Fate(FateKind.REGION, into=tuple(dict.fromkeys(regions)))
         if memory and all(memory):
             joined = any(kind == FateKind.JOINED.value for kind, *_ in memory)
             names = dict.fromkeys(name for _, *names in memory for name in names)
@@ -108,6 +106,13 @@ def fate_of(trace: Queries, layer: str) -> Fate:
         titles = dict.fromkeys(reader.title(nodes[n]) for n in working or final)
         return Fate(FateKind.KEPT, into=tuple(titles))
     return Fate(FateKind.FOLDED, trace.stages[_folded_at(trace, layer)].name)
+
+
+def _regions(trace: Queries, final: Iterable[int]) -> tuple[str, ...]:
+    """Returns the regions, with their backends, among a layer's nodes of the last stage."""
+    nodes, reader = trace.nodes(trace.last), trace.reader
+    memory = [m for n in final if (m := reader.memory(nodes[n])) and m[0] == _REGION]
+    return tuple(dict.fromkeys(name for _, *names in memory for name in names))
 
 
 def _folded_at(trace: Queries, layer: str) -> int:

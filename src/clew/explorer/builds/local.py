@@ -29,6 +29,8 @@ from clew.explorer.session import Session
 from clew.explorer.wire import to_json
 from clew.ir.textfile import save_module
 from clew.passes.fusion.fuse_ops import FuseOps
+from clew.passes.placement.annotate_target import AnnotateTarget
+from clew.passes.placement.rules import ByLayers
 from clew.passes.precision.convert_precision import ConvertPrecision
 from clew.support.errors import ClewError, InputError
 
@@ -50,7 +52,21 @@ def options_of(compiled: Any) -> Options:
         disabled=list(given.disabled),
         required=list(given.required),
         keep_f32=list(narrow[0].keep_f32) if narrow else [],
+        backends=[b.name for b in given.backends],
+        place=_place_of(given),
     )
+
+
+def _place_of(given: Any) -> list[str]:
+    """Returns where parts of a model run as the page can express it: by measured costs, or by
+    layers. Other rules are left out.
+    """
+    if given.placement is not None:
+        return ["auto"]
+    rules = [p.rule for p in given.passes if isinstance(p, AnnotateTarget)]
+    if not rules or not isinstance(rules[0], ByLayers):
+        return []
+    return [f"{name}={','.join(layers)}" for name, layers in rules[0].layers.items()]
 
 
 def write_model(session: Session, path: Path) -> None:

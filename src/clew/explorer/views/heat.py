@@ -63,6 +63,7 @@ def _time(session: Session) -> Heat:
         total=found.kernels_ns,
         layers=[layers.get(name, 0.0) for name in session.layers],
         kernels=[None if row is None else row.ns for row in rows],
+        regions=region_figures(session, found),
         nodes=sums(session, portions_of(session, found.kernels)),
         lines=[[] if row is None else [x.share * row.ns for x in row.lines] for row in rows],
         instructions=[_instructions(session, n, row) for n, row in enumerate(rows)],
@@ -76,6 +77,12 @@ def _rows(session: Session, found: Profile) -> list[KernelProfile | None]:
     """Returns the profile rows of the build's kernels; None for kernels that did not run."""
     by_name = {row.name: row for row in found.kernels}
     return [by_name.get(kernel.name) for kernel in session.kernels]
+
+
+def region_figures(session: Session, found: Profile) -> Figures:
+    """Returns the times of the build's regions; None for regions that did not run."""
+    by_node = {row.node: row.ns for row in found.kernels if row.kind == "region"}
+    return [by_node.get(use.call.id) for use in session.regions]
 
 
 def _instructions(session: Session, kernel: int, row: KernelProfile | None) -> Figures:
@@ -156,6 +163,7 @@ def _static(
         total=total,
         layers=list(layers.values()),
         kernels=list(kernels),
+        regions=[None] * len(session.regions),
         nodes=sums(session, portions),
         lines=[],
         instructions=[],
@@ -201,6 +209,7 @@ def _peak(session: Session) -> Heat:
         total=None,
         layers=[layers.get(name) for name in session.layers],
         kernels=[None if row is None else shares.get(row.name) for row in rows],
+        regions=[None] * len(session.regions),
         nodes=means(session, portions),
         lines=[],
         instructions=[],
@@ -236,6 +245,7 @@ def _error(session: Session) -> Heat:
         total=None,
         layers=[found.get(name) for name in session.layers],
         kernels=kernels,
+        regions=[None] * len(session.regions),
         nodes=of_results(session, found),
         lines=[],
         instructions=[],
@@ -266,6 +276,7 @@ def _quantization(session: Session) -> Heat:
         total=None,
         layers=[found.get(name) for name in session.layers],
         kernels=kernels,
+        regions=[None] * len(session.regions),
         nodes=of_operators(session, found),
         lines=[],
         instructions=[],

@@ -21,7 +21,15 @@ def index(session: Session) -> Index:
     A value that many nodes share is listed with the first few of them, each at the stage where it
     first appears. A layer's `detail` is its operator type, to be matched as well.
     """
-    return Index([*_layers(session), *_kernels(session), *_stages(session), *_nodes(session)])
+    return Index(
+        [
+            *_layers(session),
+            *_kernels(session),
+            *_regions(session),
+            *_stages(session),
+            *_nodes(session),
+        ]
+    )
 
 
 def _layers(session: Session) -> Iterator[Entry]:
@@ -33,6 +41,11 @@ def _layers(session: Session) -> Iterator[Entry]:
 def _kernels(session: Session) -> Iterator[Entry]:
     for place, kernel in enumerate(session.uses):
         yield Entry("kernel", kernel.name, ", ".join(kernel.rules), f"kernel:{place}")
+
+
+def _regions(session: Session) -> Iterator[Entry]:
+    for place, use in enumerate(session.regions):
+        yield Entry("region", use.name, use.backend, f"region:{place}")
 
 
 def _stages(session: Session) -> Iterator[Entry]:

@@ -9,6 +9,7 @@ from clew.correlate.facts import describe_kernel
 from clew.explorer.schema import VERSION, CodeTotals, KernelInfo, Layer, Overview, StageInfo
 from clew.explorer.session import Session
 from clew.explorer.views.loops import loops
+from clew.explorer.views.regions import placement, regions
 
 
 def overview(session: Session) -> Overview:
@@ -24,7 +25,9 @@ def overview(session: Session) -> Overview:
         layers=_layers(session),
         stages=[_stage(session, n) for n in range(len(session.trace.stages))],
         kernels=_kernels(session),
+        regions=session.once(regions),
         loops=session.once(loops),
+        placement=placement(session),
         passes=_passes(session),
         seconds={**build.seconds, **session.seconds},
         measured=sorted(session.measured),

@@ -9,7 +9,7 @@ from clew.explorer.session import Session
 from clew.support.errors import InputError
 from clew.trace.refs import AsmRef, KernelRef, LayerRef, LlvmRef, LoopRef, NodeRef, Ref
 
-KINDS: Final = ("layer", "node", "kernel", "loop", "llvm", "asm", "stage", "source")
+KINDS: Final = ("layer", "node", "kernel", "region", "loop", "llvm", "asm", "stage", "source")
 _LINES: Final[dict[str, type[LoopRef | LlvmRef | AsmRef]]] = {
     "loop": LoopRef,
     "llvm": LlvmRef,
@@ -19,8 +19,8 @@ _LINES: Final[dict[str, type[LoopRef | LlvmRef | AsmRef]]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """The thing that a ref names: a layer's `name`; the number of a kernel, stage or node; a
-    `line`.
+    """The thing that a ref names: a layer's `name`; the number of a kernel, region, stage or node;
+    a `line`.
     """
 
     kind: str
@@ -33,19 +33,20 @@ def parse_ref(session: Session, ref: str) -> Place:
     """Returns the thing that a ref names, if it exists.
 
     Errors: I240 for text that is not a ref; I070 (layer), I071 (stage), I072 (line), I200 (kernel),
-    I241 (node) for things that do not exist.
+    I244 (region), I241 (node) for things that do not exist.
     """
     kind, _, rest = ref.partition(":")
     if kind == "layer":
         return Place(kind, session.trace.need_layer(rest))
     numbers = rest.split(":")
-    wanted = 1 if kind in ("kernel", "stage", "source") else 2
+    wanted = 1 if kind in ("kernel", "region", "stage", "source") else 2
     plain = all(n.isascii() and n.isdecimal() and len(n) < 10 for n in numbers)
     if kind not in KINDS or len(numbers) != wanted or not plain:
         raise InputError(
             "I240",
             f"{ref[:80]!r} is not a reference",
-            hint="references are layer:NAME, kernel:K, node:STAGE:N, loop:K:L, llvm:K:L, asm:K:N",
+            hint="references are layer:NAME, kernel:K, region:R, node:STAGE:N, loop:K:L, llvm:K:L, "
+            "asm:K:N",
         )
     first, *more = map(int, numbers)
     if kind == "stage":
@@ -54,6 +55,9 @@ def parse_ref(session: Session, ref: str) -> Place:
         return Place(kind, line=first)
     if kind == "node":
         return Place(kind, number=_node(session, first, more[0]), line=first)
+    if kind == "region":
+        session.region(first)
+        return Place(kind, number=first)
     session.place(first)
     if kind == "kernel":
         return Place(kind, number=first)
@@ -80,8 +84,12 @@ def _check_line(session: Session, kind: str, kernel: int, line: int) -> None:
 
 
 def trace_ref(session: Session, place: Place) -> Ref:
-    """Returns a place as the trace names it; not for stages and lines of the source."""
+    """Returns a place as the trace names it; not for stages and lines of the source. A region is
+    its call.
+    """
     match place.kind:
+        case "region":
+            return NodeRef(session.trace.last, session.regions[place.number].call.id)
         case "layer":
             return LayerRef(place.name)
         case "node":

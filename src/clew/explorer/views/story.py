@@ -1,4 +1,4 @@
-"""Stories of layers and kernels, and of the origin of a line of code or a node."""
+"""Stories of layers, kernels and regions, and of the origin of a line of code or a node."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from clew.explorer.views.stories.code import line_story, node_story
 from clew.explorer.views.stories.kernel import kernel_story
 from clew.explorer.views.stories.layer import layer_story
 from clew.explorer.views.stories.parts import sentence
+from clew.explorer.views.stories.region import region_story
 from clew.explorer.views.stories.stage import stage_story
 from clew.support.errors import InputError
 
@@ -18,7 +19,7 @@ def story(session: Session, ref: str) -> Story:
     """Returns the story of the thing that a ref names.
 
     Errors: I240 for text that is not a ref; I070 (layer), I071 (stage), I072 (line), I200 (kernel),
-    I241 (node), I242 (line of the model) for things that do not exist.
+    I244 (region), I241 (node), I242 (line of the model) for things that do not exist.
     """
     place = parse_ref(session, ref)
     match place.kind:
@@ -26,6 +27,8 @@ def story(session: Session, ref: str) -> Story:
             return layer_story(session, place.name)
         case "kernel":
             return kernel_story(session, place.number)
+        case "region":
+            return region_story(session, place.number)
         case "stage":
             return stage_story(session, place.number)
         case "node":
@@ -36,10 +39,11 @@ def story(session: Session, ref: str) -> Story:
 
 
 def story_refs(session: Session) -> list[str]:
-    """Returns the refs of the stories in a report: layers, kernels and stages."""
+    """Returns the refs of the stories in a report: layers, kernels, regions and stages."""
     return [
         *(f"layer:{name}" for name in session.layers),
         *(f"kernel:{place}" for place in range(len(session.kernels))),
+        *(f"region:{place}" for place in range(len(session.regions))),
         *(f"stage:{place}" for place in range(len(session.trace.stages))),
     ]
 

@@ -27,6 +27,12 @@ def timeline(session: Session) -> Timeline:
         if piece.kernel is None:
             slices.append(Slice("kernels", piece.start_ns, piece.ns, _OUTSIDE, ""))
             continue
+        if piece.kernel.kind == "region":
+            at = session.region_of_call.get(-1 if piece.kernel.node is None else piece.kernel.node)
+            ref = "" if at is None else f"region:{at}"
+            track = "kernels" if piece.operator is None else "operators"
+            slices.append(Slice(track, piece.start_ns, piece.ns, piece.kernel.name, ref))
+            continue
         place = places.get(piece.kernel.name)
         if piece.operator is None:
             ref = "" if place is None else f"kernel:{place}"

@@ -18,6 +18,7 @@ from clew.explorer.views.stories.parts import (
     operator_part,
     place_of,
     purpose_of_pass,
+    region_parts,
     sentence,
     title,
 )
@@ -94,7 +95,18 @@ def node_story(session: Session, stage: int, node: int) -> Story:
     if places:
         text = sentence("It runs in ", kernel_parts(session, places), ".")
         sections.append(Section("kernel", "kernels", f"kernel:{places[0]}", [text]))
-    elif not ahead.at(trace.last):
+    regions = list(
+        dict.fromkeys(
+            place
+            for ref in ahead.at(trace.last)
+            for table in (session.region_of_node, session.region_of_call)
+            if (place := table.get(ref.node)) is not None
+        )
+    )
+    if regions:
+        text = sentence("It runs in ", region_parts(session, regions), ".")
+        sections.append(Section("region", "regions", f"region:{regions[0]}", [text]))
+    if not places and not ahead.at(trace.last):
         gone = next(n for n in range(stage, len(trace.stages)) if not ahead.at(n))
         text = sentence(
             "It no longer exists after ", code(trace.stages[gone].name, f"stage:{gone}")

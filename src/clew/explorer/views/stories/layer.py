@@ -23,6 +23,8 @@ from clew.explorer.views.stories.parts import (
     operator_part,
     percent,
     purpose_of_pass,
+    region_part,
+    region_parts,
     rules,
     sentence,
     taken,
@@ -54,6 +56,7 @@ def layer_story(session: Session, name: str) -> Story:
         sections.append(_import(session, story, None))
     sections += conversion_section(session, session.once(conversions).of(name))
     sections += [_kernel(session, share) for share in story.kernels]
+    sections += [_region(session, name, place) for place in regions_of(session, name)]
     sections += _time(session, name)
     return Story(f"layer:{name}", name, story.op, sections)
 
@@ -61,14 +64,17 @@ def layer_story(session: Session, name: str) -> Story:
 def _short(session: Session, story: LayerStory) -> Section:
     """Returns a summary of the layer's fate."""
     sentences = []
+    regions = regions_of(session, story.layer)
+    if regions:
+        sentences.append(sentence("Runs in ", region_parts(session, regions), "."))
     if story.kernels:
         places = [session.kernel_of_call[share.call] for share in story.kernels]
-        runs = f"Runs in {count(len(places), 'kernel')}: "
+        runs = f"{'Also in' if regions else 'Runs in'} {count(len(places), 'kernel')}: "
         sentences.append(sentence(runs, kernel_parts(session, places), "."))
         others = dict.fromkeys(la for share in story.kernels for la in share.layers)
         if others:
             sentences.append(sentence("Together with ", layer_parts(session, list(others)), "."))
-    if not story.kernels or story.fate.kind.value != "kernel":
+    if not regions and (not story.kernels or story.fate.kind.value != "kernel"):
         sentences.append(sentence(f"{capital(str(story.fate))}."))
     if story.fate.kind.value == "kept":
         sentences.append(sentence("It runs on the host, between kernels."))
@@ -161,6 +167,27 @@ def _kernel(session: Session, share: KernelShare) -> Section:
     return Section("kernel", kernel.name, f"kernel:{place}", sentences)
 
 
+def regions_of(session: Session, name: str) -> list[int]:
+    """Returns the places of the regions with operators of a layer."""
+    return [place for place, use in enumerate(session.regions) if name in use.layers]
+
+
+def _region(session: Session, name: str, place: int) -> Section:
+    use = session.regions[place]
+    own = [call for call in use.operators if name in call.span.layers]
+    others = [layer for layer in use.layers if layer != name]
+    sentences = [
+        sentence(
+            "Its part in ", region_part(session, place), f" on {use.backend}: ",
+            code(", ".join(call.op_name for call in own)),
+            f", {len(own)} of {count(len(use.ops), 'operator')}.",
+        )
+    ]  # fmt: skip
+    if others:
+        sentences.append(sentence("In one region with ", layer_parts(session, others), "."))
+    return Section("region", use.name, f"region:{place}", sentences)
+
+
 def rule_sentences(session: Session, place: int) -> Iterator[Sentence]:
     """Yields the schedule rules that made a kernel's loops, with descriptions."""
     for rule in dict.fromkeys(session.uses[place].rules):
@@ -207,6 +234,15 @@ def _time(session: Session, name: str) -> Iterator[Section]:
                 sentence(
                     f"{duration(part)} of the {taken(kernel.ns, kernel.runs)} of ",
                     kernel_part(session, place_of[kernel.name]),
+                    level=1,
+                )
+            )
+        elif name in kernel.layers and kernel.node in session.region_of_call:
+            part = sum(p.ns for o in kernel.operators for p in o.parts if p.layer == name)
+            sentences.append(
+                sentence(
+                    f"{duration(part)} of the {taken(kernel.ns, kernel.runs)} of the region ",
+                    region_part(session, session.region_of_call[kernel.node]),
                     level=1,
                 )
             )

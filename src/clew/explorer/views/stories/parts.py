@@ -78,6 +78,21 @@ def kernel_parts(session: Session, places: Sequence[int]) -> list[Part]:
     return named([kernel_part(session, place) for place in places])
 
 
+def region_part(session: Session, place: int) -> Part:
+    """Returns a region's name as a link."""
+    return code(session.regions[place].name, f"region:{place}")
+
+
+def region_parts(session: Session, places: Sequence[int]) -> list[Part]:
+    """Returns names of regions with their backends, the first few."""
+    return named(
+        [
+            Part(f"{session.regions[p].name} on {session.regions[p].backend}", f"region:{p}", True)
+            for p in places
+        ]
+    )
+
+
 def named(parts: Sequence[Part], most: int = MOST_NAMES) -> list[Part]:
     """Returns parts as a list in words: `a, b and c`, or `a, b and 7 more`."""
     shown = list(parts[:most] if len(parts) > most + 1 else parts)
