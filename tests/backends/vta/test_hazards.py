@@ -112,7 +112,7 @@ def test_the_program_without_faults_runs() -> None:
         # Fields.
         ({"i0": "load inp sram=0 dram=0 y=1 x=4 x_pad=16,0"}, "I431", ["x_pad_0 is 16", "15"]),
         ({"i1": GOOD[1] + ",prev"}, "I431", ["push_prev", "no such neighbour"]),
-        ({"i5": GOOD[5].replace("push=prev", "push=prev,next")}, "I431", ["push_next", "store engine", "layer: conv1"]),
+        ({"i5": GOOD[5].replace("push=prev", "push=prev,next")}, "I431", ["push_next", "conv1"]),
         ({"i1": GOOD[1].replace("x=4", "x=4 y_pad=1,0")}, "I431", ["wgt have no padding"]),
         ({"i0": "load out sram=0 dram=0 y=1 x=4"}, "I431", ["the memory is out"]),
         ({"i2": "load uop sram=0 dram=4096 y=2 x=1"}, "I431", ["one row"]),
