@@ -59,7 +59,7 @@ class Wrong(NumPy):
         return None
 
 
-def inputs() -> dict[str, Array]:
+def inputs() -> dict[str, Any]:
     draw = np.random.default_rng(0).standard_normal
     return {"x": draw((4, 8)).astype("f4"), "w": draw((8, 8)).astype("f4")}
 
