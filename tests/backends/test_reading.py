@@ -210,6 +210,16 @@ def test_a_saved_model_finds_clew_s_own_backends(
     np.testing.assert_array_equal(loaded(*inputs().values()), compiled(*inputs().values()))
 
 
+def test_a_layer_that_shares_its_operators_is_told() -> None:
+    shared = TEXT.replace("// act:Relu#0", "// act:Relu#0, other:Clip#0")
+    with pytest.warns(clew.ClewWarning, match="its operators also serve other"):
+        made = clew.compile(parse_module(shared), backends=["numpy"], place={"numpy": ["act"]})
+    assert made.regions == []
+    both = {"numpy": ["act", "other"]}
+    made = clew.compile(parse_module(shared), backends=["numpy"], place=both)
+    assert [r.ops for r in made.regions] == [["nn.relu"]]
+
+
 # --- the command line ---
 
 
