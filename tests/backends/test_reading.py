@@ -212,11 +212,11 @@ def test_a_saved_model_finds_clew_s_own_backends(
 
 def test_a_layer_that_shares_its_operators_is_told() -> None:
     shared = TEXT.replace("// act:Relu#0", "// act:Relu#0, other:Clip#0")
+    given: dict[str, Any] = {"backends": ["numpy"], "cache": False}
     with pytest.warns(clew.ClewWarning, match="its operators also serve other"):
-        made = clew.compile(parse_module(shared), backends=["numpy"], place={"numpy": ["act"]})
+        made = clew.compile(parse_module(shared), place={"numpy": ["act"]}, **given)
     assert made.regions == []
-    both = {"numpy": ["act", "other"]}
-    made = clew.compile(parse_module(shared), backends=["numpy"], place=both)
+    made = clew.compile(parse_module(shared), place={"numpy": ["act", "other"]}, **given)
     assert [r.ops for r in made.regions] == [["nn.relu"]]
 
 
