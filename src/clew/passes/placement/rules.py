@@ -26,6 +26,9 @@ Chooser: TypeAlias = Callable[[Call], str | None]
 class Rule(ABC):
     """Says which backend may have a call of an operator."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
     @property
     def is_builtin(self) -> bool:
         """Whether the rule contains no code of the user."""
