@@ -25,16 +25,21 @@ class Vta(Backend):
     """Runs quantized convolutions with their bias, addition, shift and clip on a simulated VTA.
 
     `overlap` loads, computes and stores at once. Results are those of the graph, bit for bit: a
-    layer whose scales are no powers of two, or whose sums may be ties, stays on the CPU.
+    layer whose scales are no powers of two, or whose sums may be ties, stays on the CPU. `search`
+    chooses the tiles of convolutions in the timing model, not by an estimate: up to a second or so
+    for a layer of a size that the process has not met.
     """
 
     name = "vta"
 
-    def __init__(self, config: Config | None = None, *, overlap: bool = True) -> None:
+    def __init__(
+        self, config: Config | None = None, *, overlap: bool = True, search: bool = False
+    ) -> None:
         self.config = config or Config.default()
         self.overlap = overlap
+        self.search = search
         sizes = json.dumps(dataclasses.asdict(self.config), sort_keys=True)
-        self.key = f"{package_version()} {overlap} {sizes}"
+        self.key = f"{package_version()} {overlap} {search} {sizes}"
         self.patterns: Sequence[RegionPattern] = (
             RegionPattern("vta_conv2d", quantized_convolution(), self._computes),
         )
@@ -54,11 +59,14 @@ class Vta(Backend):
         return SignedOperands(self.config.block_in), SplitGrids()
 
     def compile(self, region: Function, target: Target) -> CompiledRegion:
-        return compiled_region(region, self.config, overlap=self.overlap)
+        return self._compiled(region)
 
     def to_record(self, region: CompiledRegion) -> bytes | None:
         assert isinstance(region, VtaRegion)
         return function_record(region.function)
 
     def of_record(self, record: bytes) -> CompiledRegion:
-        return compiled_region(function_of_record(record), self.config, overlap=self.overlap)
+        return self._compiled(function_of_record(record))
+
+    def _compiled(self, region: Function) -> VtaRegion:
+        return compiled_region(region, self.config, overlap=self.overlap, search=self.search)

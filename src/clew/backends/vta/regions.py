@@ -10,11 +10,12 @@ import numpy as np
 
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
-from clew.backends.vta.convolution import Epilogue, choose_tile, emit_convolution
+from clew.backends.vta.convolution import Epilogue, Tile, choose_tile, emit_convolution
 from clew.backends.vta.names import Memory
 from clew.backends.vta.packing import blocks, pack_bias, pack_data, pack_weights, unpack_data
 from clew.backends.vta.program import Buffer, Program
 from clew.backends.vta.recognize import Layer, recognized
+from clew.backends.vta.search import search_tile
 from clew.backends.vta.simulator import Simulator
 from clew.backends.vta.timing import Timing, time
 from clew.ir.expr import Call, Expr, Function, Tuple
@@ -61,18 +62,22 @@ class VtaRegion:
         Simulator(self.config).run(self.program, given)
 
 
-def compiled_region(region: Function, config: Config, *, overlap: bool = True) -> VtaRegion:
+def compiled_region(
+    region: Function, config: Config, *, overlap: bool = True, search: bool = False
+) -> VtaRegion:
     """Returns the program of a region whose calls are all of composite functions that VTA computes.
-    Without `overlap`, each step waits for the one before.
+    Without `overlap`, each step waits for the one before. `search` times the tiles of convolutions
+    in place of estimating them.
     """
-    return _Compiler(region, config, 2 if overlap else 1).region()
+    return _Compiler(region, config, 2 if overlap else 1, search).region()
 
 
 class _Compiler:
-    def __init__(self, region: Function, config: Config, parts: int) -> None:
+    def __init__(self, region: Function, config: Config, parts: int, search: bool) -> None:
         self._region = region
         self._config = config
         self._parts = parts
+        self._search = search
         self._builder = Builder(config)
         self._buffers: dict[int, Buffer] = {}
 
@@ -111,9 +116,15 @@ class _Compiler:
                 y,
                 bias,
                 epilogue_of(layer),
-                choose_tile(layer.conv, config, self._parts),
+                self._tile(layer),
                 None if layer.skip is None else self._buffers[call.args[layer.skip].id],
             )
+
+    def _tile(self, layer: Layer) -> Tile:
+        if not self._search:
+            return choose_tile(layer.conv, self._config, self._parts)
+        skips = layer.skip is not None
+        return search_tile(layer.conv, epilogue_of(layer), self._config, self._parts, skips=skips)
 
     def _elements(self, shape: Shape) -> int:
         images, channels, height, width = shape
