@@ -63,6 +63,23 @@ class Network:
         found = self.call("requantize", value, np.float32(1 / out_scale), zero, dtype="i8")
         return self.call("clip", found, min=0.0, max=127.0) if relu else found
 
+    def add(
+        self, a: Expr, b: Expr, scales: tuple[float, float], out_scale: float, *, relu: bool = True
+    ) -> Expr:
+        self.layers += 1
+        values = [
+            self.call("dequantize", v, np.float32(s)) for v, s in zip((a, b), scales, strict=True)
+        ]
+        total = self.call("add", *values)
+        zero = np.int8(0)
+        found = self.call("requantize", total, np.float32(1 / out_scale), zero, dtype="i8")
+        return self.call("clip", found, min=0.0, max=127.0) if relu else found
+
+    def pool(self, x: Expr, kernel: int, stride: int, padding: int) -> Expr:
+        self.layers += 1
+        sizes = {"kernel": [kernel] * 2, "strides": [stride] * 2, "padding": [padding] * 4}
+        return self.call("nn.max_pool2d", x, **sizes)
+
 
 def module_of(x: Var, *results: Expr) -> Module:
     names = tuple(f"y{n}" for n in range(len(results)))

@@ -1,4 +1,4 @@
-"""VTA as a backend: it takes quantized convolutions that it computes exactly."""
+"""VTA as a backend: it takes quantized layers that it computes exactly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from clew.backends.backend import Backend, CompiledRegion
 from clew.backends.records import function_of_record, function_record
 from clew.backends.vta.config import Config
-from clew.backends.vta.recognize import Refused, quantized_convolution, recognized_match
+from clew.backends.vta.kinds import KINDS, recognized_match
+from clew.backends.vta.recognize import Refused
 from clew.backends.vta.regions import VtaRegion, compiled_region
 from clew.backends.vta.signed_operands import SignedOperands
 from clew.backends.vta.split_grids import SplitGrids
@@ -22,7 +23,8 @@ from clew.version import package_version
 
 
 class Vta(Backend):
-    """Runs quantized convolutions with their bias, addition, shift and clip on a simulated VTA.
+    """Runs quantized convolutions with their bias, addition, shift and clip on a simulated VTA, and
+    other additions and max pools of bytes.
 
     `overlap` loads, computes and stores at once. Results are those of the graph, bit for bit: a
     layer whose scales are no powers of two, or whose sums may be ties, stays on the CPU. `search`
@@ -40,15 +42,15 @@ class Vta(Backend):
         self.search = search
         sizes = json.dumps(dataclasses.asdict(self.config), sort_keys=True)
         self.key = f"{package_version()} {overlap} {search} {sizes}"
-        self.patterns: Sequence[RegionPattern] = (
-            RegionPattern("vta_conv2d", quantized_convolution(), self._computes),
+        self.patterns: Sequence[RegionPattern] = tuple(
+            RegionPattern(kind.name, kind.pattern(), self._computes) for kind in KINDS
         )
 
     def _computes(self, found: Match) -> bool:
         return not self.why_not_match(found)
 
     def why_not_match(self, found: Match) -> str:
-        """Returns why a match of the pattern is not computed exactly; empty if it is."""
+        """Returns why a match of a pattern is not computed exactly; empty if it is."""
         try:
             recognized_match(found, self.config.block_in)
         except Refused as error:
