@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.isa import MicroOp
-from clew.backends.vta.names import AluOp, Engine, Memory
+from clew.backends.vta.names import AluOp, Memory
+from clew.backends.vta.packing import blocks
 from clew.backends.vta.program import Buffer
+from clew.backends.vta.stages import emit_stages
 from clew.support.errors import InputError
 
 MOST_SHIFT = 14
@@ -47,23 +49,27 @@ def emit_addition(
     """
     room = builder.config.depth(Memory.ACC) // parts
     most = room // 2
-    starts = range(0, y.elements, most)
-    for number, at in enumerate(starts):
-        count = min(most, y.elements - at)
-        first = number % parts * room
-        if number >= parts:
-            builder.pop(Engine.STORE, Engine.COMPUTE)
-        with builder.origin(label="load"):
-            for buffer, sram in ((a, first), (b, first + most)):
-                builder.load(Memory.ACC8, buffer, sram=sram, at=at, x=count)
-        with builder.origin(label="add"):
-            _add(builder, addition, MicroOp(first, first + most), count)
-        builder.push(Engine.COMPUTE, Engine.STORE)
-        builder.pop(Engine.COMPUTE, Engine.STORE)
-        with builder.origin(label="store"):
-            builder.store(y, sram=first, at=at, x=count)
-        if number + parts < len(starts):
-            builder.push(Engine.STORE, Engine.COMPUTE)
+
+    def span(number: int) -> tuple[int, int, int]:
+        """Returns the first accumulator of a chunk, its first element and its length."""
+        at = number * most
+        return number % parts * room, at, min(most, y.elements - at)
+
+    def load(number: int) -> None:
+        first, at, count = span(number)
+        builder.load(Memory.ACC8, a, sram=first, at=at, x=count)
+        builder.load(Memory.ACC8, b, sram=first + most, at=at, x=count)
+
+    def compute(number: int) -> None:
+        first, _, count = span(number)
+        _add(builder, addition, MicroOp(first, first + most), count)
+
+    def store(number: int) -> None:
+        first, at, count = span(number)
+        builder.store(y, sram=first, at=at, x=count)
+
+    chunks = blocks(y.elements, most)
+    emit_stages(builder, chunks, parts, load=load, compute=compute, store=store)
 
 
 def _add(builder: Builder, addition: Addition, uop: MicroOp, count: int) -> None:

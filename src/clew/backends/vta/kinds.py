@@ -69,7 +69,7 @@ def recognized_match(found: Match, block_in: int) -> AnyLayer:
     return _read(names, found.root, numbers_of_match(found), block_in)
 
 
-def _read(names: set[str | None], body: Expr, number: Number, block_in: int) -> AnyLayer:
+def _read(names: set[str], body: Expr, number: Number, block_in: int) -> AnyLayer:
     for kind in KINDS:
         if kind.operator in names:
             return kind.read(body, number, block_in)

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.isa import MicroOp
-from clew.backends.vta.names import AluOp, Engine, Memory
+from clew.backends.vta.names import AluOp, Memory
 from clew.backends.vta.program import Buffer
+from clew.backends.vta.stages import emit_stages
 from clew.support.errors import InputError
 
 _LEAST = -128
@@ -118,38 +119,42 @@ def emit_max_pool(builder: Builder, pool: MaxPool, x: Buffer, y: Buffer, parts: 
         for row in _axes(pool, pool.height, pool.out_height, rows)
         for column in _axes(pool, pool.width, pool.out_width, columns)
     ]
-    for number, (plane, count, row, column) in enumerate(steps):
-        acc = number % parts * room
-        tops = acc + count * row.pixels * column.pixels
-        if number >= parts:
-            builder.pop(Engine.STORE, Engine.COMPUTE)
-        with builder.origin(label="load"):
-            for n in range(count):
-                builder.load(
-                    Memory.ACC8,
-                    x,
-                    sram=acc + n * row.pixels * column.pixels,
-                    at=((plane + n) * pool.height + row.begin) * pool.width + column.begin,
-                    y=row.pixels,
-                    x=column.pixels,
-                    stride=pool.width,
-                )
-        with builder.origin(label="pool"):
-            _pool(builder, pool, acc, tops, count, row, column)
-        builder.push(Engine.COMPUTE, Engine.STORE)
-        builder.pop(Engine.COMPUTE, Engine.STORE)
-        with builder.origin(label="store"):
-            for n in range(count):
-                builder.store(
-                    y,
-                    sram=tops + n * row.count * column.count,
-                    at=((plane + n) * pool.out_height + row.first) * pool.out_width + column.first,
-                    y=row.count,
-                    x=column.count,
-                    stride=pool.out_width,
-                )
-        if number + parts < len(steps):
-            builder.push(Engine.STORE, Engine.COMPUTE)
+
+    def load(number: int) -> None:
+        plane, count, row, column = steps[number]
+        for n in range(count):
+            builder.load(
+                Memory.ACC8,
+                x,
+                sram=number % parts * room + n * row.pixels * column.pixels,
+                at=((plane + n) * pool.height + row.begin) * pool.width + column.begin,
+                y=row.pixels,
+                x=column.pixels,
+                stride=pool.width,
+            )
+
+    def tops(number: int) -> int:
+        """Returns the first accumulator of a step's results, which follow its pixels."""
+        _, count, row, column = steps[number]
+        return number % parts * room + count * row.pixels * column.pixels
+
+    def compute(number: int) -> None:
+        _, count, row, column = steps[number]
+        _pool(builder, pool, number % parts * room, tops(number), count, row, column)
+
+    def store(number: int) -> None:
+        plane, count, row, column = steps[number]
+        for n in range(count):
+            builder.store(
+                y,
+                sram=tops(number) + n * row.count * column.count,
+                at=((plane + n) * pool.out_height + row.first) * pool.out_width + column.first,
+                y=row.count,
+                x=column.count,
+                stride=pool.out_width,
+            )
+
+    emit_stages(builder, len(steps), parts, load=load, compute=compute, store=store)
 
 
 def _pool(
