@@ -1,4 +1,4 @@
-"""VTA as a backend: it takes quantized convolutions that it computes exactly."""
+"""VTA as a backend: it takes quantized layers that it computes exactly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from clew.backends.backend import Backend, CompiledRegion
 from clew.backends.records import function_of_record, function_record
 from clew.backends.vta.config import Config
-from clew.backends.vta.recognize import Refused, quantized_convolution, recognized_match
+from clew.backends.vta.kinds import KINDS, recognized_match
+from clew.backends.vta.recognize import Refused
 from clew.backends.vta.regions import VtaRegion, compiled_region
 from clew.backends.vta.signed_operands import SignedOperands
 from clew.backends.vta.split_grids import SplitGrids
@@ -22,28 +23,34 @@ from clew.version import package_version
 
 
 class Vta(Backend):
-    """Runs quantized convolutions with their bias, addition, shift and clip on a simulated VTA.
+    """Runs quantized convolutions with their bias, addition, shift and clip on a simulated VTA, and
+    other additions and max pools of bytes.
 
     `overlap` loads, computes and stores at once. Results are those of the graph, bit for bit: a
-    layer whose scales are no powers of two, or whose sums may be ties, stays on the CPU.
+    layer whose scales are no powers of two, or whose sums may be ties, stays on the CPU. `search`
+    chooses the tiles of convolutions in the timing model, not by an estimate: up to a second or so
+    for a layer of a size that the process has not met.
     """
 
     name = "vta"
 
-    def __init__(self, config: Config | None = None, *, overlap: bool = True) -> None:
+    def __init__(
+        self, config: Config | None = None, *, overlap: bool = True, search: bool = False
+    ) -> None:
         self.config = config or Config.default()
         self.overlap = overlap
+        self.search = search
         sizes = json.dumps(dataclasses.asdict(self.config), sort_keys=True)
-        self.key = f"{package_version()} {overlap} {sizes}"
-        self.patterns: Sequence[RegionPattern] = (
-            RegionPattern("vta_conv2d", quantized_convolution(), self._computes),
+        self.key = f"{package_version()} {overlap} {search} {sizes}"
+        self.patterns: Sequence[RegionPattern] = tuple(
+            RegionPattern(kind.name, kind.pattern(), self._computes) for kind in KINDS
         )
 
     def _computes(self, found: Match) -> bool:
         return not self.why_not_match(found)
 
     def why_not_match(self, found: Match) -> str:
-        """Returns why a match of the pattern is not computed exactly; empty if it is."""
+        """Returns why a match of a pattern is not computed exactly; empty if it is."""
         try:
             recognized_match(found, self.config.block_in)
         except Refused as error:
@@ -54,11 +61,14 @@ class Vta(Backend):
         return SignedOperands(self.config.block_in), SplitGrids()
 
     def compile(self, region: Function, target: Target) -> CompiledRegion:
-        return compiled_region(region, self.config, overlap=self.overlap)
+        return self._compiled(region)
 
     def to_record(self, region: CompiledRegion) -> bytes | None:
         assert isinstance(region, VtaRegion)
         return function_record(region.function)
 
     def of_record(self, record: bytes) -> CompiledRegion:
-        return compiled_region(function_of_record(record), self.config, overlap=self.overlap)
+        return self._compiled(function_of_record(record))
+
+    def _compiled(self, region: Function) -> VtaRegion:
+        return compiled_region(region, self.config, overlap=self.overlap, search=self.search)

@@ -12,6 +12,7 @@ A matrix product `x[m, k] · w[n, k]ᵀ` is a convolution of one row of `m` pixe
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -120,6 +121,14 @@ def choose_tile(conv: Convolution, config: Config, parts: int = 2) -> Tile:
 
     Errors: I445 if no tile fits the memories.
     """
+    return likely_tiles(conv, config, parts, 1)[0]
+
+
+def likely_tiles(conv: Convolution, config: Config, parts: int, count: int) -> list[Tile]:
+    """Returns up to `count` tiles, those of the shortest estimated times, the shortest first.
+
+    Errors: I445 if no tile fits the memories.
+    """
     outputs = _divisors(blocks(conv.outputs, config.block_out))
     inputs = _divisors(blocks(conv.inputs, config.block_in))
     heights = sorted({blocks(conv.out_height, n) for n in range(1, conv.out_height + 1)})
@@ -127,12 +136,12 @@ def choose_tile(conv: Convolution, config: Config, parts: int = 2) -> Tile:
     every = (
         Tile(o, h, w, i, parts) for o in outputs for h in heights for w in widths for i in inputs
     )
-    found = min(
+    found = heapq.nsmallest(
+        count,
         (t for t in every if fits(conv, t, config)),
         key=lambda t: (estimate(conv, t, config), t.width != conv.out_width),
-        default=None,
     )
-    if found is None:
+    if not found:
         raise InputError(
             "I445",
             f"VTA: the memories hold no tile of a convolution of {conv.inputs} by {conv.outputs} "

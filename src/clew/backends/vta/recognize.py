@@ -21,6 +21,8 @@ from clew.ir.expr import Call, Constant, Expr, Function
 from clew.patterns import Match, Pattern, is_constant, is_op, wildcard
 
 Array = np.ndarray[Any, Any]
+Number = Callable[[Expr], "int | None"]
+"""Numbers the operands of what is recognized, and returns None for other nodes."""
 _MOST_BIAS: Final = 1 << 28
 _MOST_SHIFT: Final = 24
 
@@ -82,33 +84,35 @@ def fits_machine(conv: Call, block_in: int) -> bool:
     )
 
 
-def recognized(function: Function, block_in: int) -> Layer:
-    """Returns the layer that a function of a match computes.
+def convolution_of(body: Expr, number: Number, block_in: int) -> Layer:
+    """Returns the convolution that ends in `body`; `data` and `skip` are numbers of operands.
 
     Raises `Refused` with the reason if VTA does not compute it exactly.
     """
+    return _Reader(body, number, block_in).layer()
+
+
+def numbers_of(function: Function) -> Number:
+    """Returns what numbers the parameters of a function."""
     numbers = {p.id: n for n, p in enumerate(function.params)}
-    return _Reader(function.body, lambda node: numbers.get(node.id), block_in).layer()
+    return lambda node: numbers.get(node.id)
 
 
-def recognized_match(found: Match, block_in: int) -> Layer:
-    """Returns the layer that a match computes; `data` and `skip` number what it reads, in order.
-
-    Raises `Refused` with the reason if VTA does not compute it exactly.
-    """
+def numbers_of_match(found: Match) -> Number:
+    """Returns what numbers the operands that a match reads, in the order of the questions."""
     inside = {n.id for n in found.nodes}
     numbers: dict[int, int] = {}
 
     def number(node: Expr) -> int | None:
         return None if node.id in inside else numbers.setdefault(node.id, len(numbers))
 
-    return _Reader(found.root, number, block_in).layer()
+    return number
 
 
 class _Reader:
     """Reads from a result to its operands, which `number` numbers; it returns None for others."""
 
-    def __init__(self, body: Expr, number: Callable[[Expr], int | None], block_in: int) -> None:
+    def __init__(self, body: Expr, number: Number, block_in: int) -> None:
         self._number = number
         self._body = body
         self._block_in = block_in
@@ -116,15 +120,15 @@ class _Reader:
     def layer(self) -> Layer:
         node: Any = self._body
         low, high = -128, 127
-        if _is(node, "clip"):
+        if is_call(node, "clip"):
             low, high = int(max(low, node.attrs.min)), int(min(high, node.attrs.max))
             node = node.args[0]
-        if not _is(node, "requantize") or node.tensor.dtype != "i8":
+        if not is_call(node, "requantize") or node.tensor.dtype != "i8":
             raise Refused("its results are not i8")
-        self._no_zero_point(node.args[2:])
-        out_scale = _exponent(node.args[1], "the scale of the result")
+        need_no_zero_point(node.args[2:])
+        out_scale = scale_exponent(node.args[1], "the scale of the result")
         total = node.args[0]
-        if _is(total, "nn.relu"):
+        if is_call(total, "nn.relu"):
             total, low = total.args[0], max(low, 0)
         biased, skip = self._split(total)
         sums_scale, sums, bias = self._sums(biased)
@@ -133,9 +137,9 @@ class _Reader:
             raise Refused(f"its sums are multiplied by 2**{-shift}")
         skip_at, skip_shift = None, 0
         if skip is not None:
-            self._no_zero_point(skip.args[2:])
-            skip_at = self._parameter(skip.args[0])
-            skip_shift = _exponent(skip.args[1], "the scale of the addend") - sums_scale
+            need_no_zero_point(skip.args[2:])
+            skip_at = parameter(skip.args[0], self._number)
+            skip_shift = scale_exponent(skip.args[1], "the scale of the addend") - sums_scale
             if not 0 <= skip_shift < _MOST_SHIFT:
                 raise Refused(f"its addend is multiplied by 2**{skip_shift}")
         conv, data, weight = self._convolution(sums)
@@ -148,47 +152,37 @@ class _Reader:
             skip_shift,
         )  # fmt: skip
 
-    def _no_zero_point(self, points: Any) -> None:
-        if any(not isinstance(p, Constant) or p.data.any() for p in points):
-            raise Refused("it has a zero point")
-
-    def _parameter(self, node: Expr) -> int:
-        number = self._number(node)
-        if number is None or node.tensor.dtype != "i8":
-            raise Refused("an operand is not i8")
-        return number
-
     def _split(self, total: Any) -> tuple[Expr, Any]:
         """Returns the sums with their bias, and the addend, if there is one."""
-        if not _is(total, "add") or any(isinstance(a, Constant) for a in total.args):
+        if not is_call(total, "add") or any(isinstance(a, Constant) for a in total.args):
             return total, None
         for biased, skip in (total.args, total.args[::-1]):
-            if _is(skip, "dequantize") and self._number(skip.args[0]) is not None:
+            if is_call(skip, "dequantize") and self._number(skip.args[0]) is not None:
                 return biased, skip
         raise Refused("it adds floats")
 
     def _sums(self, node: Any) -> tuple[int, Any, Array]:
         """Returns the exponent of the scale of the sums, the sums, and the bias in this scale."""
         bias = np.zeros(1)
-        if _is(node, "add"):
+        if is_call(node, "add"):
             node, added = _with_constant(node)
             bias = added.astype(np.float64).reshape(-1)
-        if not _is(node, "dequantize") or len(node.args) != 2:
+        if not is_call(node, "dequantize") or len(node.args) != 2:
             raise Refused("its sums have a zero point")
-        scale = _exponent(node.args[1], "the scale of the sums")
+        scale = scale_exponent(node.args[1], "the scale of the sums")
         sums = node.args[0]
         more: Array = np.zeros(1, np.int64)
-        if _is(sums, "add"):
+        if is_call(sums, "add"):
             sums, extra = _with_constant(sums)
             more = extra.astype(np.int64).reshape(-1)
         return scale, sums, bias * 2.0**-scale + more
 
     def _convolution(self, node: Any) -> tuple[Convolution, int, Array]:
-        if not _is(node, "nn.conv2d") or not fits_machine(node, self._block_in):
+        if not is_call(node, "nn.conv2d") or not fits_machine(node, self._block_in):
             raise Refused("it is not a convolution that VTA computes")
         data, weight = node.args
         pads = [0, 0, 0, 0]
-        if _is(data, "pad"):
+        if is_call(data, "pad"):
             if data.attrs.get("mode", "constant") != "constant" or data.attrs.value != 0:
                 raise Refused("it pads with other numbers than 0")
             outer = list(data.attrs.pads)
@@ -198,7 +192,7 @@ class _Reader:
         pads = [a + b for a, b in zip(pads, node.attrs.get("padding", (0,) * 4), strict=True)]
         if len(set(pads)) != 1:
             raise Refused("it pads the sides of images by different numbers")
-        at = self._parameter(data)
+        at = parameter(data, self._number)
         if not isinstance(weight, Constant) or weight.data.dtype != np.int8:
             raise Refused("its weight is not a constant of i8")
         images, inputs, height, width = data.tensor.concrete
@@ -210,8 +204,23 @@ class _Reader:
         return conv, at, weight.data
 
 
-def _is(node: Any, name: str) -> bool:
+def is_call(node: Any, name: str) -> bool:
+    """Whether a node calls an operator."""
     return isinstance(node, Call) and node.op_name == name
+
+
+def need_no_zero_point(points: Any) -> None:
+    """Raises `Refused` if an operand for zero points is not 0."""
+    if any(not isinstance(p, Constant) or p.data.any() for p in points):
+        raise Refused("it has a zero point")
+
+
+def parameter(node: Expr, number: Number) -> int:
+    """Returns the number of an operand of bytes; raises `Refused` for others."""
+    found = number(node)
+    if found is None or node.tensor.dtype != "i8":
+        raise Refused("an operand is not i8")
+    return found
 
 
 def _with_constant(node: Any) -> tuple[Any, Array]:
@@ -222,8 +231,8 @@ def _with_constant(node: Any) -> tuple[Any, Array]:
     raise Refused("it adds what is no constant per channel")
 
 
-def _exponent(node: Expr, what: str) -> int:
-    """Returns n for a scale of 2**n."""
+def scale_exponent(node: Expr, what: str) -> int:
+    """Returns n for a scale of 2**n; raises `Refused` for others."""
     if not isinstance(node, Constant) or np.unique(node.data).size != 1:
         raise Refused(f"{what} is not one number")
     mantissa, exponent = math.frexp(float(node.data.reshape(-1)[0]))

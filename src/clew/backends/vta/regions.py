@@ -10,11 +10,16 @@ import numpy as np
 
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
-from clew.backends.vta.convolution import Epilogue, choose_tile, emit_convolution
+from clew.backends.vta.convolution import Epilogue, Tile, choose_tile, emit_convolution
+from clew.backends.vta.elementwise import emit_addition
+from clew.backends.vta.kinds import recognized
 from clew.backends.vta.names import Memory
 from clew.backends.vta.packing import blocks, pack_bias, pack_data, pack_weights, unpack_data
+from clew.backends.vta.pooling import MaxPool, emit_max_pool
 from clew.backends.vta.program import Buffer, Program
-from clew.backends.vta.recognize import Layer, recognized
+from clew.backends.vta.recognize import Layer
+from clew.backends.vta.recognize_operators import AddLayer, PoolLayer
+from clew.backends.vta.search import search_tile
 from clew.backends.vta.simulator import Simulator
 from clew.backends.vta.timing import Timing, time
 from clew.ir.expr import Call, Expr, Function, Tuple
@@ -61,18 +66,22 @@ class VtaRegion:
         Simulator(self.config).run(self.program, given)
 
 
-def compiled_region(region: Function, config: Config, *, overlap: bool = True) -> VtaRegion:
+def compiled_region(
+    region: Function, config: Config, *, overlap: bool = True, search: bool = False
+) -> VtaRegion:
     """Returns the program of a region whose calls are all of composite functions that VTA computes.
-    Without `overlap`, each step waits for the one before.
+    Without `overlap`, each step waits for the one before. `search` times the tiles of convolutions
+    in place of estimating them.
     """
-    return _Compiler(region, config, 2 if overlap else 1).region()
+    return _Compiler(region, config, 2 if overlap else 1, search).region()
 
 
 class _Compiler:
-    def __init__(self, region: Function, config: Config, parts: int) -> None:
+    def __init__(self, region: Function, config: Config, parts: int, search: bool) -> None:
         self._region = region
         self._config = config
         self._parts = parts
+        self._search = search
         self._builder = Builder(config)
         self._buffers: dict[int, Buffer] = {}
 
@@ -94,26 +103,40 @@ class _Compiler:
         return VtaRegion(function, builder.program(), self._config, names, outputs)
 
     def _layer(self, call: Call, number: int, is_result: bool) -> None:
-        builder, config = self._builder, self._config
         assert isinstance(call.op, Function), "every call is of a composite"
-        layer = recognized(call.op, config.block_in)
-        elements = self._elements(_shape(call))
-        make = builder.output if is_result else builder.scratch
-        y = self._buffers[call.id] = make(f"y{number}", elements)
+        layer = recognized(call.op, self._config.block_in)
+        make = self._builder.output if is_result else self._builder.scratch
+        y = self._buffers[call.id] = make(f"y{number}", self._elements(_shape(call)))
+        operands = [self._buffers[a.id] for a in call.args]
+        with self._builder.origin(*call.layers):
+            if isinstance(layer, AddLayer):
+                a, b = operands[layer.a], operands[layer.b]
+                emit_addition(self._builder, layer.addition, a, b, y, self._parts)
+            elif isinstance(layer, PoolLayer):
+                x = call.args[layer.data]
+                self._pool(layer, _shape(x), self._buffers[x.id], y)
+            else:
+                self._convolution(layer, operands, y, number)
+
+    def _convolution(self, layer: Layer, operands: list[Buffer], y: Buffer, number: int) -> None:
+        builder, config = self._builder, self._config
         w = builder.constant(f"w{number}", Memory.WGT, pack_weights(layer.weight, config))
         bias = builder.constant(f"b{number}", Memory.ACC, pack_bias(layer.bias, config))
-        with builder.origin(*call.layers):
-            emit_convolution(
-                builder,
-                layer.conv,
-                self._buffers[call.args[layer.data].id],
-                w,
-                y,
-                bias,
-                epilogue_of(layer),
-                choose_tile(layer.conv, config, self._parts),
-                None if layer.skip is None else self._buffers[call.args[layer.skip].id],
-            )
+        skip = None if layer.skip is None else operands[layer.skip]
+        tile, x = self._tile(layer), operands[layer.data]
+        emit_convolution(builder, layer.conv, x, w, y, bias, epilogue_of(layer), tile, skip)
+
+    def _pool(self, layer: PoolLayer, shape: Shape, x: Buffer, y: Buffer) -> None:
+        height, width = shape[2:]
+        planes = self._elements(shape) // (height * width)
+        pool = MaxPool(planes, height, width, layer.kernel, layer.stride, layer.padding)
+        emit_max_pool(self._builder, pool, x, y, self._parts)
+
+    def _tile(self, layer: Layer) -> Tile:
+        if not self._search:
+            return choose_tile(layer.conv, self._config, self._parts)
+        skips = layer.skip is not None
+        return search_tile(layer.conv, epilogue_of(layer), self._config, self._parts, skips=skips)
 
     def _elements(self, shape: Shape) -> int:
         images, channels, height, width = shape

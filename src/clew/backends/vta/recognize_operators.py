@@ -1,0 +1,134 @@
+"""Recognizes additions and max pools of bytes that no convolution takes.
+
+    round((a * s + b * t) * scale), clipped, and the maximum of windows
+
+Scales are powers of two, and the sums have at most 24 bits, so they are exact in f32. Ties need no
+exception: the program rounds them to even, as the graph does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from clew.backends.vta.elementwise import MOST_SHIFT, Addition
+from clew.backends.vta.recognize import (
+    Number,
+    Refused,
+    is_call,
+    need_no_zero_point,
+    parameter,
+    scale_exponent,
+)
+from clew.ir.expr import Expr
+from clew.patterns import Pattern, is_constant, is_op, wildcard
+
+_MOST_APART = 14
+_DIMENSIONS = 4
+
+
+@dataclass(frozen=True)
+class AddLayer:
+    """An addition of the function's parameters `a` and `b`."""
+
+    addition: Addition
+    a: int
+    b: int
+
+
+@dataclass(frozen=True)
+class PoolLayer:
+    """A max pool of the function's parameter `data`."""
+
+    kernel: int
+    stride: int
+    padding: int
+    data: int
+
+
+def quantized_addition() -> Pattern:
+    """Returns the pattern of an addition of bytes: dequantized, added, requantized, clipped or
+    not.
+    """
+
+    def value() -> Pattern:
+        plain = is_op("dequantize")(wildcard(), is_constant())
+        return is_op("dequantize")(wildcard(), is_constant(), is_constant()) | plain
+
+    total = is_op("add")(value(), value())
+    total = is_op("nn.relu")(total) | total
+    bytes_ = is_op("requantize")(total, is_constant(), is_constant())
+    bytes_ = bytes_ | is_op("requantize")(total, is_constant())
+    return is_op("clip")(bytes_) | bytes_
+
+
+def max_pool() -> Pattern:
+    """Returns the pattern of a max pool."""
+    return is_op("nn.max_pool2d")(wildcard())
+
+
+def addition_of(body: Expr, number: Number, block_in: int) -> AddLayer:
+    """Returns the addition that ends in `body`.
+
+    Raises `Refused` with the reason if VTA does not compute it exactly.
+    """
+    node: Any = body
+    low, high = -128, 127
+    if is_call(node, "clip"):
+        low, high = int(max(low, node.attrs.min)), int(min(high, node.attrs.max))
+        node = node.args[0]
+    if not is_call(node, "requantize") or node.tensor.dtype != "i8":
+        raise Refused("its results are not i8")
+    need_no_zero_point(node.args[2:])
+    out_scale = scale_exponent(node.args[1], "the scale of the result")
+    total = node.args[0]
+    if is_call(total, "nn.relu"):
+        total, low = total.args[0], max(low, 0)
+    if not is_call(total, "add") or not all(is_call(a, "dequantize") for a in total.args):
+        raise Refused("it is no addition of two dequantized values")
+    a, b = (_operand(each, number, block_in) for each in total.args)
+    if total.args[0].tensor.concrete != total.args[1].tensor.concrete:
+        raise Refused("its operands have different shapes")
+    least = min(a[1], b[1])
+    shift = -(least + out_scale)
+    if max(a[1], b[1]) - least > _MOST_APART:
+        raise Refused(f"the scales of its operands differ by more than 2**{_MOST_APART}")
+    if not 0 <= shift <= MOST_SHIFT:
+        raise Refused(f"its sums are multiplied by 2**{-shift}")
+    return AddLayer(Addition(a[1] - least, b[1] - least, shift, low, high), a[0], b[0])
+
+
+def _operand(node: Any, number: Number, block_in: int) -> tuple[int, int]:
+    """Returns the number of a dequantized operand, and the exponent of its scale."""
+    need_no_zero_point(node.args[2:])
+    found = parameter(node.args[0], number)
+    _need_images(node, block_in)
+    return found, scale_exponent(node.args[1], "the scale of an operand")
+
+
+def pool_of(body: Expr, number: Number, block_in: int) -> PoolLayer:
+    """Returns the max pool `body`.
+
+    Raises `Refused` with the reason if VTA does not compute it.
+    """
+    node: Any = body
+    if not is_call(node, "nn.max_pool2d"):
+        raise Refused("it is no max pool")
+    data = parameter(node.args[0], number)
+    _need_images(node, block_in)
+    attrs = node.attrs
+    kernel, strides = set(attrs.kernel), set(attrs.get("strides", (1, 1)))
+    padding = set(attrs.get("padding", (0, 0, 0, 0)))
+    if max(map(len, (kernel, strides, padding))) > 1:
+        raise Refused("its windows differ in height and width")
+    if set(attrs.get("dilation", (1, 1))) != {1} or attrs.get("ceil_mode", False):
+        raise Refused("its windows have gaps, or extend beyond the image")
+    if max(padding) >= max(kernel):
+        raise Refused("it pads by as much as the kernel's size")
+    return PoolLayer(max(kernel), max(strides), max(padding), data)
+
+
+def _need_images(node: Expr, block_in: int) -> None:
+    shape = node.tensor.concrete
+    if len(shape) != _DIMENSIONS or shape[1] < block_in:
+        raise Refused(f"it has no images of {block_in} channels or more")
