@@ -17,6 +17,7 @@ from opinfo.report import by_entry
 LEAST = 575
 # One of each kind of converter.
 FEW = (
+    Task("bincount", "i64"),
     Task("cummax", "f32"),
     Task("div:floor_rounding", "i64"),
     Task("fmod", "bf16"),

@@ -295,8 +295,9 @@ def bincount(layer: Layer) -> Result:
     size = x.tensor.shape[0]
     if size == 0:
         return layer.filled(0)
-    dtype = layer.type("weights").dtype if layer.has("weights") else "i64"
-    dtype = dtype if dtype in ("i64", "f32", "f64") else "f64"
+    dtype = "i64"
+    if layer.has("weights"):  # torch sums all but f32 in f64
+        dtype = "f32" if layer.type("weights").dtype == "f32" else "f64"
     top = call("add", call("max", x, axes=(0,), keepdims=False), scalar(1, "i64"))
     room = call("room", call("maximum", top, scalar(least, "i64")))
     count = room.tensor.shape[0]
