@@ -23,6 +23,7 @@ LIBRARIES: Final = {"onnx": ("clew.frontends", "clew.exporters")}
 """Libraries that only files below some packages may import."""
 BY_NAME: Final = {
     "clew": "public names load when first used; the block for the type check has all of them",
+    "clew.backends.registry": "clew's own backends, each of which needs a library",
     "clew.cli.extract": "a module of the user's, which has a pattern",
     "clew.support.libraries": "libraries that clew can do without",
 }

@@ -528,8 +528,8 @@ export interface Story {
 }
 
 /**
- * An entry of the search: `kind` is layer, kernel, region, operator, attribute, dtype, shape, remark,
- * stage, parameter; `text` is matched and shown, `detail` is shown beside it.
+ * An entry of the search: `kind` is layer, kernel, region, operator, attribute, dtype, shape,
+ * remark, stage, parameter; `text` is matched and shown, `detail` is shown beside it.
  */
 export interface Entry {
   readonly kind: string;

@@ -59,7 +59,7 @@ class Wrong(NumPy):
         return None
 
 
-def inputs() -> dict[str, Array]:
+def inputs() -> dict[str, Any]:
     draw = np.random.default_rng(0).standard_normal
     return {"x": draw((4, 8)).astype("f4"), "w": draw((8, 8)).astype("f4")}
 
@@ -208,6 +208,16 @@ def test_a_saved_model_finds_clew_s_own_backends(
     compiled.save(tmp_path / "m.clew")
     loaded = clew.load_compiled(tmp_path / "m.clew")
     np.testing.assert_array_equal(loaded(*inputs().values()), compiled(*inputs().values()))
+
+
+def test_a_layer_that_shares_its_operators_is_told() -> None:
+    shared = TEXT.replace("// act:Relu#0", "// act:Relu#0, other:Clip#0")
+    given: dict[str, Any] = {"backends": ["numpy"], "cache": False}
+    with pytest.warns(clew.ClewWarning, match="its operators also serve other"):
+        made = clew.compile(parse_module(shared), place={"numpy": ["act"]}, **given)
+    assert made.regions == []
+    made = clew.compile(parse_module(shared), place={"numpy": ["act", "other"]}, **given)
+    assert [r.ops for r in made.regions] == [["nn.relu"]]
 
 
 # --- the command line ---

@@ -106,6 +106,8 @@ def test_a_schedule_from_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Pa
         ("opt-level=1", {"opt_level": 1}),
         ("fuse=none threads=2", {"fuse": False, "threads": 2}),
         ("keep_f32='a b',c*", {"keep_f32": ("a b", "c*")}),
+        ("backend=numpy,openvino place=none", {"backends": ("numpy", "openvino"), "place": ()}),
+        ("place='numpy=a,b; openvino=c*'", {"place": ["numpy=a,b", "openvino=c*"]}),
         ("disabled=A,B extend=none", {"disabled": ("A", "B"), "extend": ()}),
     ],
 )

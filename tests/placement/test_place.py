@@ -54,7 +54,12 @@ def test_the_fastest_plan_is_chosen_and_each_region_told(found: tuple[Any, Path]
     for region in placement.regions:
         assert {a.backend for a in region.others} | {region.backend} == {"cpu", "numpy"}
         assert all(a.seconds is not None for a in region.others)
+    assert placement.closest
+    for moved in placement.closest:
+        assert moved.here != moved.there
+        assert moved.change == moved.there_seconds + moved.borders - moved.here_seconds
     text = str(placement)
+    assert "if moved alone" in text
     assert "chosen" in text
     assert "the search was exact" in text
 

@@ -274,6 +274,14 @@ def test_notes_and_the_table_name_sums() -> None:
     assert "it is added to the sums of down" in notes[0]
 
 
+def test_times_count_conversions_of_sums() -> None:
+    timed = quantized().timed()
+    assert timed.timing is not None
+    assert [t.layer for t in timed.timing.layers] == [p.site.name for p in timed.parameters]
+    assert all(t.quantized_us > 0 for t in timed.timing.layers)
+    assert "two.sum" in str(timed)
+
+
 def test_concatenations_are_as_they_were() -> None:
     constants = {"a": drawn(4, 3, 3, 3, scale=0.2), "b": drawn(4, 3, 1, 1), "c": drawn(6, 8, 1, 1)}
     nodes = [

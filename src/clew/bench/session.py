@@ -20,13 +20,16 @@ from clew.machine.probes.peak import FmaPeak
 from clew.machine.probes.products import ProductPeaks
 from clew.machine.target import host
 from clew.support.settings import usable_cpus
+from clew.support.shown import counted
 
 PEERS = ("onnxruntime", "openvino")
 
 
 @dataclass(frozen=True)
 class Run:
-    """The results for one thread count. `missing` are peers that are not installed."""
+    """The results for one thread count. `missing` are peers that are not installed, `regions` the
+    number of regions on other backends, which are part of clew's time but not of `roofs`.
+    """
 
     threads: int
     gflop: float
@@ -34,6 +37,7 @@ class Run:
     levels: list[Level]
     roofs: list[Roof]
     missing: tuple[str, ...]
+    regions: int = 0
 
     @property
     def total(self) -> Total:
@@ -43,12 +47,17 @@ class Run:
     @property
     def roof_lines(self) -> list[str]:
         """The same in words, and which kernels are large and far below their limits."""
-        return described(self.roofs)
+        lines = list(described(self.roofs))
+        if self.regions:
+            other = counted(self.regions, "region")
+            lines.append(f"{other} of other backends: not among the kernels; see clew profile")
+        return lines
 
     def to_json(self) -> dict[str, Any]:
         """Returns the results as `clew bench --json` prints them."""
         return {
             "threads": self.threads,
+            "regions": self.regions,
             "gflop": self.gflop,
             "peak_gflops": self.measured.peak_gflops,
             "bandwidth_gbps": {level.name: level.gbps for level in self.levels},
@@ -104,7 +113,7 @@ class Session:
         peaks = ProductPeaks(measured.peak_gflops, threads)
         roofs = rooflines(times, peaks, levels)
         missing = tuple(name for name in PEERS if name not in prepares)
-        return Run(threads, flops / 1e9, measured, levels, roofs, missing)
+        return Run(threads, flops / 1e9, measured, levels, roofs, missing, len(compiled.regions))
 
 
 def machine() -> dict[str, Any]:

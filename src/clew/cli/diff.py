@@ -29,7 +29,7 @@ _NONE: Final = ("none", "-", "")
 # Options of one build on the command line; the names are those of `CompileOptions`.
 _LISTS: Final = ("keep_f32", "required", "disabled", "extend")
 _NUMBERS: Final = ("opt_level", "threads")
-_KEYS: Final = (*_NUMBERS, "precision", "target", "fuse", *_LISTS, "schedule")
+_KEYS: Final = (*_NUMBERS, "precision", "target", "fuse", *_LISTS, "schedule", "backend", "place")
 Pair = tuple[str, str]
 
 
@@ -122,7 +122,8 @@ def diff(
     model.onnx --opt-level 0 3; clew diff model.onnx --b "precision=bf16 keep_f32=conv1,fc". Compile
     options take two values, one for A and one for B. The keys of --a and --b are opt_level,
     precision, keep_f32, threads, target, fuse (auto or none), required and disabled (passes),
-    extend (Python files) and schedule (KERNEL=FILE).
+    extend (Python files), schedule (KERNEL=FILE), backend (NAME,...) and place (first, auto, or
+    BACKEND=LAYER,... with semicolons between backends).
     """
     pairs = {
         "opt_level": opt_level, "precision": precision, "threads": threads, "target": target,
@@ -213,6 +214,11 @@ def _value(key: str, text: str, option: str) -> tuple[str, Any]:
         return key, int(text)
     if key in _LISTS:
         return key, () if text in _NONE else listed([text])
+    if key == "backend":
+        return "backends", () if text in _NONE else listed([text])
+    if key == "place":
+        parts = [part.strip() for part in text.split(";") if part.strip()]
+        return key, () if text in _NONE else parts
     if key == "schedule":
         return "schedules", {} if text in _NONE else schedules(listed([text]))
     if key == "fuse":

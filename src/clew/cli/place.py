@@ -54,4 +54,7 @@ def place(
     stdout().print(found.measured_table())
     stdout().print()
     stdout().print(found.table())
+    if found.closest:
+        stdout().print()
+        stdout().print(found.closest_table())
     note(f"{found.summary}{' (from the database)' if found.kept else ''}")

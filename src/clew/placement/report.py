@@ -20,6 +20,7 @@ from clew.support.tables import as_text, table
 
 SCHEMA: Final = "clew.placement/1"
 _LAYERS_SHOWN: Final = 3
+_CLOSEST: Final = 5
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,26 @@ class Alternative:
 
 
 @dataclass(frozen=True)
+class Counterfactual:
+    """One unit moved alone from its backend to another: seconds of the work here and there, and by
+    how much the borders would cost more.
+    """
+
+    layers: tuple[str, ...]
+    ops: tuple[str, ...]
+    here: str
+    there: str
+    here_seconds: float
+    there_seconds: float
+    borders: float
+
+    @property
+    def change(self) -> float:
+        """The seconds that the model would take more."""
+        return self.there_seconds + self.borders - self.here_seconds
+
+
+@dataclass(frozen=True)
 class PlacedRegion:
     """Neighboring operators on one backend: their layers, their cost in seconds and its basis, that
     of their borders, and what other backends would cost.
@@ -74,9 +95,10 @@ class Placement(Shown):
     """Where the operators of a model run (`clew.place`); an argument `place` of `clew.compile`.
 
     `plans` are those that were measured as a whole, each backend alone among them, and `best` is
-    the fastest. `regions` are its parts in the order of the graph. `bound` is a lower bound of the
-    searched sum of costs, `gap` how far the search may be from the optimum (0 if it was exact).
-    `took` is the seconds that placement took.
+    the fastest. `regions` are its parts in the order of the graph. `expected` is the searched sum
+    of costs, and `gap` how far it may be above the least (0 if the search was exact). `closest` are
+    the units that would cost least, or gain most, on another backend, each moved alone. `took` is
+    the seconds that placement took.
     """
 
     plans: tuple[Plan, ...]
@@ -87,6 +109,7 @@ class Placement(Shown):
     units: int
     choices: Mapping[Key, str]
     took: float
+    closest: tuple[Counterfactual, ...] = ()
     kept: bool = False
 
     @property
@@ -103,7 +126,10 @@ class Placement(Shown):
         return f"{self.best.name}, {counted(len(self.regions), 'region')}"
 
     def __str__(self) -> str:
-        return "\n\n".join([as_text(self.measured_table()), self.summary, as_text(self.table())])
+        parts = [as_text(self.measured_table()), self.summary, as_text(self.table())]
+        if self.closest:
+            parts.append(as_text(self.closest_table()))
+        return "\n\n".join(parts)
 
     @property
     def summary(self) -> str:
@@ -136,6 +162,19 @@ class Placement(Shown):
             )
         return made
 
+    def closest_table(self) -> Table:
+        """Returns a table of the units that come closest to another backend."""
+        made = table(
+            "if moved alone", "to", "ms here", "ms there", "borders", "change, ms",
+            right=("ms here", "ms there", "borders", "change, ms"),
+        )  # fmt: skip
+        for c in self.closest:
+            name = f"{listed(c.ops, _LAYERS_SHOWN)} of {listed(c.layers, 1)}"
+            seconds = (c.here_seconds, c.there_seconds, c.borders)
+            cells = [f"{s * 1e3:.3f}" for s in seconds]
+            made.add_row(name, c.there, *cells, f"{c.change * 1e3:+.3f}")
+        return made
+
     def to_json(self) -> dict[str, Any]:
         """Returns the placement as JSON values, for `of_json`."""
         return {
@@ -148,6 +187,7 @@ class Placement(Shown):
             "units": self.units,
             "choices": keys_as_json(self.choices),
             "took": self.took,
+            "closest": [asdict(c) for c in self.closest],
         }
 
     @staticmethod
@@ -166,6 +206,7 @@ class Placement(Shown):
                 int(found["units"]),
                 keys_of_json(found["choices"]),
                 float(found["took"]),
+                tuple(map(_counterfactual, found["closest"])),
                 kept=True,
             )
         except (KeyError, TypeError, ValueError):
@@ -174,6 +215,10 @@ class Placement(Shown):
 
 def _plan(found: Mapping[str, Any]) -> Plan:
     return Plan(**{**found, "names": tuple(found["names"])})
+
+
+def _counterfactual(found: Mapping[str, Any]) -> Counterfactual:
+    return Counterfactual(**{**found, **{k: tuple(found[k]) for k in ("layers", "ops")}})
 
 
 def _region(found: Mapping[str, Any]) -> PlacedRegion:
@@ -195,8 +240,32 @@ def described(
     parts = parts_of(graph, best.names)
     regions = tuple(_described(graph, costs, best.names, part) for part in parts)
     return Placement(
-        tuple(plans), best, regions, search.cost, search.gap, len(graph.units), choices, took
-    )
+        tuple(plans), best, regions, search.cost, search.gap, len(graph.units), choices, took,
+        _closest(graph, costs, best.names),
+    )  # fmt: skip
+
+
+def _closest(graph: UnitGraph, costs: Costs, names: Sequence[str]) -> tuple[Counterfactual, ...]:
+    found = []
+    for unit in graph.units:
+        own = names[unit.number]
+        here = _borders(graph, costs, names, [unit.number], own)
+        for name in (CPU, *unit.takers):
+            if name == own or not costs.takes(unit, name):
+                continue
+            there = _borders(graph, costs, names, [unit.number], name)
+            found.append(
+                Counterfactual(
+                    unit.layers,
+                    unit.ops,
+                    own,
+                    name,
+                    costs.units[unit.number, own].seconds,
+                    costs.units[unit.number, name].seconds,
+                    there - here,
+                )
+            )
+    return tuple(sorted(found, key=lambda c: c.change)[:_CLOSEST])
 
 
 def parts_of(graph: UnitGraph, names: Sequence[str]) -> list[list[int]]:

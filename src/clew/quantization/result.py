@@ -47,7 +47,7 @@ class Quantized(Shown):
     there are any. `floats` has the smallest set of layers in floats, if a bound was given, and
     `frontier` the figures on the way from all layers quantized to none. `sample` is the first call
     of the calibration data. `timing` has the times of layers after `timed`. `sums` has a row for
-    each operand of a sum that is rounded.
+    each of the `addends`, the operands of sums that are rounded.
     """
 
     original: Module

@@ -25,7 +25,7 @@ from clew.quantization.ranges import Grid
 from clew.quantization.scheme import Rule, Scheme
 from clew.quantization.sites import Site, point_name
 
-_MONOTONE: Final = ("nn.relu", "clip")  # integers stay integers of the same grid, or nearly
+_MONOTONE: Final = ("nn.relu", "clip")  # which hardware computes on the sums, before rounding
 
 
 @dataclass(frozen=True, eq=False)

@@ -125,6 +125,16 @@ def test_matrix_products(m: int, n: int, k: int) -> None:
     assert time(program).macs == m * blocks(n, 16) * blocks(k, 16) * 256
 
 
+def test_a_row_of_inputs_is_no_longer_than_a_factor() -> None:
+    """The factor of a loop over rows has 11 bits."""
+    conv = Convolution(16, 16, 3, 600, stride=2)
+    wide = Tile(1, 2, 300, 1, parts=1)
+    assert fits(conv, wide, DEFAULT)
+    assert not fits(Convolution(16, 16, 1, 2000, stride=2), Tile(1, 1, 1000, 1, 1), DEFAULT)
+    run(conv, DEFAULT, wide)
+    run(Convolution(16, 16, 1, 2000, stride=2), DEFAULT)
+
+
 def test_relu_and_rounding() -> None:
     run(Convolution(16, 16, 6, 6, kernel=3, padding=1), DEFAULT, epilogue=Epilogue(11, low=0))
 

@@ -112,6 +112,7 @@ def test_the_program_without_faults_runs() -> None:
         # Fields.
         ({"i0": "load inp sram=0 dram=0 y=1 x=4 x_pad=16,0"}, "I431", ["x_pad_0 is 16", "15"]),
         ({"i1": GOOD[1] + ",prev"}, "I431", ["push_prev", "no such neighbour"]),
+        ({"i5": GOOD[5].replace("push=prev", "push=prev,next")}, "I431", ["push_next", "conv1"]),
         ({"i1": GOOD[1].replace("x=4", "x=4 y_pad=1,0")}, "I431", ["wgt have no padding"]),
         ({"i0": "load out sram=0 dram=0 y=1 x=4"}, "I431", ["the memory is out"]),
         ({"i2": "load uop sram=0 dram=4096 y=2 x=1"}, "I431", ["one row"]),
@@ -150,6 +151,24 @@ def test_a_load_must_wait_until_its_source_was_stored() -> None:
     waiting = "load uop pop=next push=prev"
     out = run(*GOOD[:6], waiting, load + " pop=next push=next", "finish pop=prev")
     assert (out["y"] == 17).all()
+
+
+def test_the_gaps_between_rows_in_dram_are_not_written() -> None:
+    error = failure(
+        *GOOD[:5],
+        "store out sram=0 dram=1280 y=2 x=1 stride=2 pop=prev push=prev",
+        "load uop pop=next push=prev",
+        "load inp sram=8 dram=1281 y=1 x=1 pop=next push=next",
+        "finish pop=prev",
+    )
+    assert error.code == "I437"
+    assert "reads the bytes 0x10 to 0x20 of the buffer y" in str(error)
+
+
+def test_a_load_of_accumulators_does_not_write_out() -> None:
+    error = failure(*GOOD[:4], GOOD[4].replace("push=next", ""), GOOD[3] + " push=next", *GOOD[5:])
+    assert error.code == "I437"
+    assert "reads out[0], and acc[0] was last written by LOAD" in str(error)
 
 
 def test_without_checks_only_ranges_and_tokens_are_checked() -> None:
@@ -227,6 +246,42 @@ def test_a_program_may_need_longer_queues() -> None:
     with pytest.raises(ClewError, match=r"I439.*queues of 1 instructions and 1 tokens") as caught:
         time(late, short)
     assert "instruction 0 (load inp" in str(caught.value)
+
+
+def test_an_engine_waits_for_room_for_its_tokens() -> None:
+    b = Builder()
+    x = b.input("x", Memory.INP, 4)
+    b.gemm([MicroOp(0)], (1, 1000), reset=True)
+    for _ in range(3):
+        b.load(Memory.INP, x)
+        b.push(Engine.LOAD, Engine.COMPUTE)
+    program = b.program()
+
+    def ends(config: Config) -> list[int]:
+        found = time(program, config).slices
+        return [s.end for s in sorted(found, key=lambda s: s.index) if s.engine is Engine.LOAD]
+
+    free, full = ends(DEFAULT), ends(DEFAULT.replace(token_queue_depth=1))
+    assert max(free) < 1000
+    assert full[0] == free[0]
+    assert full[1] > 1000  # once compute, after its GEMM, has taken the first token
+
+
+def test_micro_ops_are_loaded_again_where_their_memory_was_too_small() -> None:
+    config = DEFAULT.replace(uop_bytes=16 * 4)
+    b = Builder(config)
+    b.load(Memory.ACC, b.input("b", Memory.ACC, 40))
+    kernels = [[MicroOp(10 * k + i) for i in range(10)] for k in range(4)]
+    for _ in range(2):
+        for kernel in kernels:
+            b.alu(AluOp.ADD, kernel, imm=1)
+    b.push(Engine.COMPUTE, Engine.STORE)
+    b.pop(Engine.COMPUTE, Engine.STORE)
+    b.store(b.output("y", 40))
+    program = b.program()
+    assert program.buffer("uops").elements == 40  # each once in DRAM
+    out = Simulator(config).run(program, {"b": np.full((40, 1, 16), 4, np.int32)})
+    assert (out["y"] == 6).all()
 
 
 def test_the_builder_knows_which_engines_are_neighbours() -> None:

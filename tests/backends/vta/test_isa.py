@@ -331,6 +331,7 @@ def test_the_published_keys_are_read(tmp_path: Path) -> None:
         ('{"inp_bytes": 48}', "inp_bytes is 48, not a power of two"),
         ('{"LOG_BATCH": -1}', "LOG_BATCH is -1, not a logarithm"),
         ('{"inp_bytes": 65536}', "a micro-op needs 33 bits of 32"),
+        ('{"acc_bytes": 262144, "wgt_bytes": 65536}', "second word of ALU needs 68 bits of 64"),
         ('{"uop_bytes": 131072, "acc_bytes": 32768}', "first word of GEMM and ALU needs 67 bits"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from vta_reference import Reference, unordered
 from vta_streams import CONFIGS, Stream, sizes_of
 
-from clew.backends.vta import Simulator, assemble, decode, disassemble, time
+from clew.backends.vta import Simulator, assemble, decode, disassemble, plans, time
 from clew.support.errors import ClewError
 
 SIMULATORS = [Simulator(config) for config in CONFIGS]
@@ -44,6 +44,21 @@ def test_random_streams_do_what_the_independent_model_does(part: int) -> None:
 def test_ten_thousand_random_streams(part: int) -> None:
     for seed in range(300 + part * 100, 400 + part * 100):
         check(seed)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("MOST_STEPS", 7), ("_F32_BITS", 18), ("_FEW_ROWS", 1 << 20)]
+)
+def test_other_plans_have_the_same_results(
+    name: str, value: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instructions in pieces, sums of one product, destinations that share no weights."""
+    monkeypatch.setattr(plans, name, value)
+    for seed in range(25):
+        made = stream_of(seed)
+        found = Simulator(made.config).run(made.program(), made.inputs)
+        for output, values in made.outputs()[0].items():
+            np.testing.assert_array_equal(found[output], values)
 
 
 def test_a_dropped_token_is_found_wherever_it_matters() -> None:

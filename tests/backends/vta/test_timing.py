@@ -47,8 +47,9 @@ def test_what_instructions_cost() -> None:
     b.alu(AluOp.ADD, [MicroOp(0)], (3, 5))
     timing = time(b.program(), CONFIG)
     cycles = {s.index: s.cycles for s in timing.slices}
-    assert [cycles[i] for i in range(3)] == [32 + 100, 32 + 15 + 20, 32 + 64]
-    assert cycles[3] == 32 + 1  # one micro-op of four bytes: a beat
+    # One micro-op of four bytes is a beat. Its load and the first one share the bandwidth.
+    assert cycles[3] == 32 + 2 * 1
+    assert [cycles[i] for i in range(3)] == [32 + 100 + 1, 32 + 15 + 20, 32 + 64]
     assert [cycles[i] for i in (4, 5, 6)] == [15 + 5, 15 + 5, 2 * 15 + 5]
     assert timing.macs == 0
     assert timing.bytes_moved == {Memory.INP: 115 * 16, Memory.WGT: 1024, Memory.UOP: 4}
@@ -120,7 +121,7 @@ def test_layers_and_utilization() -> None:
     assert one.macs == two.macs == 16 * 256
     assert timing.macs == 2 * 16 * 256
     assert timing.utilization == pytest.approx(32 / timing.cycles)
-    assert one.busy[C] == two.busy[C] + 33  # the first loads the micro-op
+    assert one.busy[C] == two.busy[C] + 34  # the first loads the micro-op, beside the inputs
     text = str(timing)
     assert text.startswith(f"{timing.cycles:,} cycles")
     assert "conv2" in text

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import numpy as np
 
 from clew.backends.vta.recognize import fits_machine
-from clew.ir.expr import Call, Constant, Expr
+from clew.ir.expr import Call, Constant, Expr, Function
 from clew.ir.module import Module
 from clew.ir.rewrite import Rewriter
+from clew.ir.visit import users
 from clew.ops.registry import get_op
 from clew.passes.base import Pass, PassContext
 
-_OFFSET = 128
+_OFFSET: Final = 128
+_MOST_STEPS: Final = 5
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class SignedOperands(Pass):
         %2 = pad(%x, value=0); %3 = nn.conv2d(%2, %w)
 
     Preconditions: runs just before regions are formed. Non-goals: operands with another offset,
-    convolutions that VTA cannot run.
+    convolutions that VTA cannot run, and those whose results stay floats: the CPU runs them.
     """
 
     opt_level: ClassVar[int] = 0
@@ -42,12 +44,32 @@ class SignedOperands(Pass):
 
 
 class _Signed(Rewriter):
+    of_function: ClassVar[tuple[str, ...]] = ("_users",)
+
     def __init__(self, block_in: int) -> None:
         super().__init__()
         self._block_in = block_in
+        self._users: dict[int, list[Expr]] = {}
+
+    def enter(self, function: Function) -> None:
+        self._users = users(function)
+
+    def _becomes_integers(self, sums: Expr) -> bool:
+        """Whether a sum is scaled to integers again, after at most some additions and a relu."""
+        node: Expr = sums
+        for _ in range(_MOST_STEPS):
+            reading = self._users.get(node.id, ())
+            if len(reading) != 1 or not isinstance(reading[0], Call):
+                return False
+            node = reading[0]
+            if node.op_name in ("requantize", "fake_quantize"):
+                return True
+            if node.op_name not in ("add", "dequantize", "nn.relu"):
+                return False
+        return False
 
     def rewrite_call(self, old: Call, new: Call) -> Expr:
-        if new.op_name != "add":
+        if new.op_name != "add" or not self._becomes_integers(old):
             return new
         for conv, extra in (new.args, new.args[::-1]):
             if not isinstance(extra, Constant) or not isinstance(conv, Call):

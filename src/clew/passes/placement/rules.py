@@ -26,6 +26,9 @@ Chooser: TypeAlias = Callable[[Call], str | None]
 class Rule(ABC):
     """Says which backend may have a call of an operator."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self}>"
+
     @property
     def is_builtin(self) -> bool:
         """Whether the rule contains no code of the user."""
@@ -147,12 +150,22 @@ class ByLayers(Rule):
                     continue
                 calls = [c for c in wanted if _fits(c, [name])]
                 if not calls:
+                    shared = [c for c in wanted if any(fitting(name, [la]) for la in c.layers)]
+                    if shared:
+                        ctx.unmet(_shared(name, backend.name, shared))
                     continue
                 reasons = dict.fromkeys(_why_not(c, backend) for c in calls)
                 text = f"{backend.name} takes nothing of {name}: {listed(reasons, 3)}"
                 kind = ClewWarning if is_glob(name) else InputError
                 hint = f"name other layers, or leave {name} to the CPU"
                 ctx.unmet(kind("I354", text, hint=hint))
+
+
+def _shared(name: str, backend: str, calls: Sequence[Call]) -> ClewWarning:
+    """Returns the warning for a layer all of whose operators also serve other layers."""
+    others = dict.fromkeys(la for c in calls for la in c.layers if not fitting(name, [la]))
+    text = f"{backend} takes nothing of {name}: its operators also serve {listed(others, 3)}"
+    return ClewWarning("I354", text, hint=f"give {backend} these layers as well")
 
 
 def _fits(call: Call, names: Sequence[str]) -> bool:

@@ -95,14 +95,9 @@ def node_story(session: Session, stage: int, node: int) -> Story:
     if places:
         text = sentence("It runs in ", kernel_parts(session, places), ".")
         sections.append(Section("kernel", "kernels", f"kernel:{places[0]}", [text]))
-    regions = list(
-        dict.fromkeys(
-            place
-            for ref in ahead.at(trace.last)
-            for table in (session.region_of_node, session.region_of_call)
-            if (place := table.get(ref.node)) is not None
-        )
-    )
+    inside = {**session.region_of_call, **session.region_of_node}
+    regions = [inside[ref.node] for ref in ahead.at(trace.last) if ref.node in inside]
+    regions = list(dict.fromkeys(regions))
     if regions:
         text = sentence("It runs in ", region_parts(session, regions), ".")
         sections.append(Section("region", "regions", f"region:{regions[0]}", [text]))

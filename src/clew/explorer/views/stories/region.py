@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from clew.explorer.schema import RegionInfo, Section, Sentence, Story
+from clew.explorer.schema import Part, RegionInfo, Section, Sentence, Story
 from clew.explorer.session import Session
 from clew.explorer.views.regions import placement, regions
 from clew.explorer.views.stories.parts import (
@@ -15,6 +15,7 @@ from clew.explorer.views.stories.parts import (
     count,
     duration,
     layer_parts,
+    named,
     operator_part,
     percent,
     region_part,
@@ -56,10 +57,9 @@ def _short(session: Session, place: int, facts: RegionInfo) -> Section:
         sentences.append(sentence(f"Takes {took}, {percent(row.share, 1)} of a run."))
     same = [n for n, r in enumerate(session.once(regions)) if r.distinct == facts.distinct]
     if len(same) > 1:
-        others = [region_part(session, n) for n in same if n != place]
+        others = named([region_part(session, n) for n in same if n != place])
         text = f"Compiled once for {count(len(same), 'equal region')}, also for "
-        shown = [part for n, o in enumerate(others) for part in ([", "] if n else []) + [o]]
-        sentences.append(sentence(text, *shown, "."))
+        sentences.append(sentence(text, others, "."))
     sentences.append(sentence("What the backend does inside has no loops or instructions here."))
     return Section("region", "In short", f"region:{place}", sentences)
 
@@ -75,8 +75,8 @@ def _operators(session: Session, place: int, facts: RegionInfo) -> Section:
     sentences = [sentence(f"Holds {count(len(calls), 'operator')}:")]
     for call in calls[:_MOST_OPERATORS]:
         layers = layer_parts(session, call.span.layers)
-        work = [" for ", layers] if layers else []
-        sentences.append(sentence(operator_part(session, call.id), *work, level=1))
+        work = [Part(" for "), *layers] if layers else []
+        sentences.append(sentence(operator_part(session, call.id), work, level=1))
     if len(calls) > _MOST_OPERATORS:
         sentences.append(sentence(f"and {len(calls) - _MOST_OPERATORS} more", level=1))
     return Section("fuse", "operators", f"region:{place}", sentences)
