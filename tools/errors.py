@@ -66,6 +66,7 @@ SUMMARIES: Final = {
     "I430": "a field of a VTA's configuration is unknown or makes no sense",
     "I431": "a value does not fit its field of a VTA instruction, or the instruction's engine",
     "I433": "the buffers of a VTA program do not fit DRAM, overlap, or contradict their data",
+    "I445": "a VTA layer has no result, wrong sizes, or steps that the memories do not hold",
     "P030": "the text does not follow the grammar of `docs/vta.md`",
     "C140": "kernels need more memory at once than the budget, or the machine, allows",
     "C141": "a kernel does more operations than the budget allows",
