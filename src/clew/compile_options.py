@@ -48,6 +48,7 @@ class CompileOptions:
     tuned: str = "auto"
     backends: Sequence[str] = ()
     place: Sequence[str] = ()
+    fallback: bool = False
 
     def __str__(self) -> str:
         """The options that differ from their defaults, in words, except threads and the cache."""
@@ -99,6 +100,7 @@ class CompileOptions:
             "tuned": None if self.tuned == "none" else self.tuned,
             "backends": list(self.backends),
             "place": read_place(self.place),
+            "fallback": self.fallback,
         }
 
 

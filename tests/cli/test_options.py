@@ -79,7 +79,6 @@ def test_every_option_of_compiling_is_an_option_of_commands() -> None:
     """What `clew.compile` takes is offered, but for what no text can say."""
     taken = {f.name for f in fields(CompileOptions)}
     no_text = {"model", "passes", "instruments", "on_progress", "trace", "guard", "budgets"} | {
-        "backends",
         "specialize",
     }
     code = clew.compile.__code__
@@ -88,6 +87,7 @@ def test_every_option_of_compiling_is_an_option_of_commands() -> None:
     assert {names.get(n, n) for n in every - no_text} <= taken
     typed = {f.name for f in fields(Compiling)}
     renamed = {"schedules": "schedule", "choices": "choose", "shapes": "shape"}
+    renamed["backends"] = "backend"
     assert {renamed.get(n, n) for n in taken} | {"budget"} == typed
 
 

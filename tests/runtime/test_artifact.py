@@ -310,7 +310,8 @@ def test_loading_needs_nothing_that_compiles(
     ends = {"support", "version", "rooms", "loading", "profiled"}
     assert folders == {*ends, "machine", "runtime", "codegen", "ir"}
     dims = {
-        f"clew.ir.{name}" for name in ("dims", "dim_code", "dim_places", "dim_records", "dim_text")
+        f"clew.ir.{name}"
+        for name in ("dims", "dim_code", "dim_places", "dim_records", "dim_text", "size_rules")
     }
     assert {m for m in ours if m.startswith("clew.ir.")} == dims
     codegen = {m for m in ours if m.startswith("clew.codegen.")}

@@ -518,7 +518,7 @@ class ProgramBuilder:
 
     def _run_on_host(self, function: Callable[..., Any], reads: list[int], node: Call) -> None:
         slots, layers = self.slots[node.id], tuple(node.span.layers)
-        step = RunHost(function, tuple(reads), slots, node.op_name, layers, node.id)
+        step = RunHost(function, tuple(reads), slots, node.title, layers, node.id)
         self.instructions.append(step)
 
     def _inner(self, function: Function, sizes: Iterable[str]) -> ProgramBuilder:

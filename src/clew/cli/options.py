@@ -165,6 +165,13 @@ class Compiling:
             "or layers and globs by backend (repeatable).",
         ),
     ] = field(default_factory=list)
+    fallback: Annotated[
+        bool,
+        _option(
+            "--fallback/--no-fallback",
+            help="Run parts elsewhere that their backend fails to compile or run.",
+        ),
+    ] = False
     budget: Annotated[list[str], _option("--budget", metavar="NAME=NUMBER", help=BUDGET_HELP)] = (
         field(default_factory=list)
     )
@@ -195,6 +202,7 @@ class Compiling:
             tuned=self.tuned,
             backends=listed(self.backend),
             place=tuple(self.place),
+            fallback=self.fallback,
         )
 
 

@@ -131,7 +131,7 @@ def quantize(
         str | None,
         _field("free|power_of_two", "Any scales, or powers of two and no zero points."),
     ] = None,
-    sums: Annotated[str | None, _field("float|integer", "Operands of residual additions.")] = None,
+    sums: Annotated[str | None, _field("integer|float", "Operands of residual additions.")] = None,
     bias_correction: Annotated[
         bool | None,
         typer.Option(
