@@ -1,4 +1,5 @@
-"""The layers of ResNet-18 on VTA, in the timing model: cycles, use of the matrix unit, bytes.
+"""The layers of ResNet-18 on VTA, in the timing model: cycles, use of the matrix unit, bytes; and
+convolutions with an addition or a max pool as two kernels and as one.
 
     python benchmarks/vta.py --markdown docs/vta.md
 
@@ -20,13 +21,13 @@ from clew.backends.vta import (
     Convolution,
     Epilogue,
     Memory,
-    Program,
     Timing,
     emit_convolution,
     time,
 )
 from clew.backends.vta.elementwise import Addition, emit_addition
 from clew.backends.vta.packing import blocks
+from clew.backends.vta.pooled_convolution import pool_of_convolution
 from clew.backends.vta.pooling import MaxPool, emit_max_pool
 from clew.backends.vta.search import convolution_program, search_tile
 from harness.report import fill, markdown
@@ -40,6 +41,8 @@ LAYERS: Final = (
     *(Convolution(64 << n, 128 << n, 56 >> n, 56 >> n, kernel=1, stride=2) for n in range(3)),
 )
 POOL: Final = MaxPool(4, 112, 112, kernel=3, stride=2, padding=1)
+WINDOWS: Final = ((2, 2, 0), (3, 2, 1))
+"""Kernel, stride and padding of the pools after convolutions."""
 _PARTS: Final = (1, 2)
 
 
@@ -69,15 +72,35 @@ def unfused(conv: Convolution, config: Config, parts: int) -> Timing:
 
 def pooled(config: Config, parts: int) -> Timing:
     """Returns the time of the max pool."""
-    return time(_pool_program(config, parts), config)
-
-
-def _pool_program(config: Config, parts: int) -> Program:
     builder = Builder(config)
     x = builder.input("x", Memory.INP, POOL.planes * POOL.height * POOL.width)
     y = builder.output("y", POOL.planes * POOL.out_height * POOL.out_width)
     emit_max_pool(builder, POOL, x, y, parts)
-    return builder.program()
+    return time(builder.program(), config)
+
+
+def fused_pool(conv: Convolution, pool: MaxPool, config: Config) -> Timing:
+    """Returns the time of a convolution with a max pool of its result, with overlap."""
+    epilogue = Epilogue(10, low=0)
+    tile = search_tile(conv, epilogue, config, pool=pool)
+    return time(convolution_program(conv, config, tile, epilogue, pool=pool), config)
+
+
+def unfused_pool(conv: Convolution, pool: MaxPool, config: Config) -> Timing:
+    """Returns the time of a convolution and of a max pool of its bytes, with overlap."""
+    builder = Builder(config)
+    ins, outs = blocks(conv.inputs, config.block_in), blocks(conv.outputs, config.block_out)
+    x = builder.input("x", Memory.INP, ins * conv.height * conv.width)
+    w = builder.input("w", Memory.WGT, outs * ins * conv.taps)
+    bias = builder.input("bias", Memory.ACC, outs)
+    between = builder.scratch("between", outs * conv.out_height * conv.out_width)
+    y = builder.output("y", pool.planes * pool.out_height * pool.out_width)
+    epilogue = Epilogue(10, low=0)
+    tile = search_tile(conv, epilogue, config)
+    emit_convolution(builder, conv, x, w, between, bias, epilogue, tile)
+    builder.barrier()
+    emit_max_pool(builder, pool, between, y)
+    return time(builder.program(), config)
 
 
 def _moved(timing: Timing) -> str:
@@ -113,9 +136,22 @@ def _fusions(config: Config) -> Iterator[list[str]]:
     for conv in LAYERS:
         if conv.stride == 1:
             one, two = fused(conv, config, 2, skips=True), unfused(conv, config, 2)
-            saved = 1 - one.cycles / two.cycles
-            cycles = (f"{two.cycles:,}", f"{one.cycles:,}", f"{saved:.1%}")
-            yield [_named(conv), *cycles, _moved(two), _moved(one)]
+            yield [_named(conv), *_compared(two, one)]
+
+
+def _pools(config: Config) -> Iterator[list[str]]:
+    for conv in LAYERS:
+        for kernel, stride, padding in WINDOWS if conv.stride == 1 else ():
+            pool = pool_of_convolution(conv, config, kernel, stride, padding)
+            one, two = fused_pool(conv, pool, config), unfused_pool(conv, pool, config)
+            name = f"{_named(conv)}; {kernel}×{kernel}, stride {stride}"
+            yield [name, *_compared(two, one)]
+
+
+def _compared(two: Timing, one: Timing) -> list[str]:
+    """Returns the cells that compare two kernels with one."""
+    saved = f"{1 - one.cycles / two.cycles:.1%}"
+    return [f"{two.cycles:,}", f"{one.cycles:,}", saved, _moved(two), _moved(one)]
 
 
 def main(
@@ -127,9 +163,10 @@ def main(
     config = Config.default()
     columns = ["layer", "cycles in turns", "of peak", "KiB", "with overlap", "of peak", "KiB"]
     first = markdown(columns, list(_layers(config)), numbers=1)
-    columns = ["layer with an addition", "two kernels, cycles", "one kernel", "saved", "KiB of two"]
-    second = markdown([*columns, "KiB of one"], list(_fusions(config)), numbers=1)
-    text = f"{first}\n\n{second}"
+    columns = ["two kernels, cycles", "one kernel", "saved", "KiB of two", "KiB of one"]
+    second = markdown(["layer with an addition", *columns], list(_fusions(config)), numbers=1)
+    third = markdown(["layer with a max pool", *columns], list(_pools(config)), numbers=1)
+    text = "\n\n".join((first, second, third))
     print(text)
     if document is not None:
         fill(document, "layers of ResNet-18", text)

@@ -25,8 +25,8 @@ from clew.backends.vta import (
     time,
     unpack_data,
 )
-from clew.backends.vta.convolution import fits
 from clew.backends.vta.packing import blocks
+from clew.backends.vta.tiles import fits
 from clew.support.errors import ClewError
 
 Array = np.ndarray[Any, Any]

@@ -6,8 +6,8 @@ import pytest
 from vta_networks import Network, check, module_of, operand, regions_of
 
 from clew.backends.vta import Config, Convolution, Epilogue, Tile, choose_tile, time
-from clew.backends.vta.convolution import estimate, fits, likely_tiles
 from clew.backends.vta.search import convolution_program, search_tile
+from clew.backends.vta.tiles import estimate, fits, likely_tiles
 
 CONFIG = Config.default()
 LAYERS = [

@@ -10,13 +10,7 @@ from __future__ import annotations
 from clew.backends.vta.assembler import assemble, disassemble, instruction_text
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
-from clew.backends.vta.convolution import (
-    Convolution,
-    Epilogue,
-    Tile,
-    choose_tile,
-    emit_convolution,
-)
+from clew.backends.vta.convolution import emit_convolution
 from clew.backends.vta.isa import (
     Alu,
     Finish,
@@ -32,6 +26,7 @@ from clew.backends.vta.names import AluOp, Engine, Memory, Opcode
 from clew.backends.vta.packing import pack_bias, pack_data, pack_weights, unpack_data
 from clew.backends.vta.program import Buffer, Origin, Program
 from clew.backends.vta.simulator import Simulator
+from clew.backends.vta.tiles import Convolution, Epilogue, Tile, choose_tile
 from clew.backends.vta.timeline import timeline
 from clew.backends.vta.timing import Timing, time
 

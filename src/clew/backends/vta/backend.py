@@ -10,8 +10,10 @@ from clew.backends.backend import Backend, CompiledRegion
 from clew.backends.records import function_of_record, function_record
 from clew.backends.vta.config import Config
 from clew.backends.vta.kinds import KINDS, recognized_match
+from clew.backends.vta.pooled_convolution import why_not_pooled
 from clew.backends.vta.recognize import Refused
-from clew.backends.vta.regions import VtaRegion, compiled_region
+from clew.backends.vta.recognize_operators import PooledLayer
+from clew.backends.vta.regions import VtaRegion, compiled_region, pool_of_layer
 from clew.backends.vta.signed_operands import SignedOperands
 from clew.backends.vta.split_grids import SplitGrids
 from clew.ir.expr import Function
@@ -23,8 +25,8 @@ from clew.version import package_version
 
 
 class Vta(Backend):
-    """Runs quantized convolutions with their bias, addition, shift and clip on a simulated VTA, and
-    other additions and max pools of bytes.
+    """Runs quantized convolutions with their bias, addition, shift, clip and max pool, and other
+    additions and max pools of bytes, on a simulated VTA.
 
     `overlap` loads, computes and stores at once. Results are those of the graph, bit for bit: a
     layer whose scales are no powers of two, or whose sums may be ties, stays on the CPU. `search`
@@ -50,12 +52,17 @@ class Vta(Backend):
         return not self.why_not_match(found)
 
     def why_not_match(self, found: Match) -> str:
-        """Returns why a match of a pattern is not computed exactly; empty if it is."""
+        """Returns why a match of a pattern is not computed exactly, or why a convolution and its
+        pool are better two layers; empty if it is computed.
+        """
         try:
-            recognized_match(found, self.config.block_in)
+            layer = recognized_match(found, self.config.block_in)
         except Refused as error:
             return str(error)
-        return ""
+        if not isinstance(layer, PooledLayer):
+            return ""
+        pool = pool_of_layer(layer, self.config)
+        return why_not_pooled(layer.layer.conv, pool, self.config, 2 if self.overlap else 1)
 
     def passes(self, target: Target) -> Sequence[Pass]:
         return SignedOperands(self.config.block_in), SplitGrids()

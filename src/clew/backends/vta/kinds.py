@@ -19,35 +19,44 @@ from clew.backends.vta.recognize import (
 )
 from clew.backends.vta.recognize_operators import (
     AddLayer,
+    PooledLayer,
     PoolLayer,
     addition_of,
     max_pool,
     pool_of,
+    pooled_convolution,
+    pooled_convolution_of,
     quantized_addition,
 )
 from clew.ir.expr import Call, Expr, Function
 from clew.ir.visit import post_order
 from clew.patterns import Match, Pattern
 
-AnyLayer: TypeAlias = "Layer | AddLayer | PoolLayer"
+AnyLayer: TypeAlias = "Layer | AddLayer | PoolLayer | PooledLayer"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of layer. Those with a call of `operator` are of this kind; the reader raises
-    `Refused` if VTA does not compute one exactly.
+    """A kind of layer. Those with calls of all of `operators` are of the first such kind; the
+    reader raises `Refused` if VTA does not compute one exactly.
     """
 
     name: str
-    operator: str
+    operators: tuple[str, ...]
     pattern: Callable[[], Pattern]
     read: Callable[[Expr, Number, int], AnyLayer]
 
 
 KINDS: Final = (
-    Kind("vta_conv2d", "nn.conv2d", quantized_convolution, convolution_of),
-    Kind("vta_max_pool2d", "nn.max_pool2d", max_pool, pool_of),
-    Kind("vta_add", "add", quantized_addition, addition_of),
+    Kind(
+        "vta_conv2d_max_pool2d",
+        ("nn.conv2d", "nn.max_pool2d"),
+        pooled_convolution,
+        pooled_convolution_of,
+    ),
+    Kind("vta_conv2d", ("nn.conv2d",), quantized_convolution, convolution_of),
+    Kind("vta_max_pool2d", ("nn.max_pool2d",), max_pool, pool_of),
+    Kind("vta_add", ("add",), quantized_addition, addition_of),
 )
 
 
@@ -71,6 +80,6 @@ def recognized_match(found: Match, block_in: int) -> AnyLayer:
 
 def _read(names: set[str], body: Expr, number: Number, block_in: int) -> AnyLayer:
     for kind in KINDS:
-        if kind.operator in names:
+        if names.issuperset(kind.operators):
             return kind.read(body, number, block_in)
     raise Refused("it is no layer that VTA computes")

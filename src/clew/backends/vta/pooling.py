@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from clew.backends.vta.builder import Builder
+from clew.backends.vta.config import Config
 from clew.backends.vta.isa import MicroOp
 from clew.backends.vta.names import AluOp, Memory
 from clew.backends.vta.program import Buffer
@@ -57,7 +58,7 @@ class MaxPool:
 
 
 @dataclass(frozen=True)
-class _Axis:
+class Axis:
     """A range of windows along an axis: the first and how many, and the pixels that they read."""
 
     first: int
@@ -68,6 +69,7 @@ class _Axis:
 
     @property
     def pixels(self) -> int:
+        """How many pixels the windows read."""
         return self.end - self.begin
 
     def inside(self, tap: int, padding: int) -> range:
@@ -77,12 +79,13 @@ class _Axis:
         return range(found[0], found[-1] + 1) if found else range(0)
 
 
-def _axes(pool: MaxPool, size: int, windows: int, step: int) -> Iterator[_Axis]:
+def axes(pool: MaxPool, size: int, windows: int, step: int) -> Iterator[Axis]:
+    """Yields ranges of `step` windows or fewer along an axis of `size` pixels."""
     for first in range(0, windows, step):
         count = min(step, windows - first)
         begin = first * pool.stride - pool.padding
         end = (first + count - 1) * pool.stride - pool.padding + pool.kernel
-        yield _Axis(first, count, max(0, begin), min(size, end), pool.stride)
+        yield Axis(first, count, max(0, begin), min(size, end), pool.stride)
 
 
 def _steps(pool: MaxPool, room: int) -> tuple[int, int, int]:
@@ -105,6 +108,17 @@ def _steps(pool: MaxPool, room: int) -> tuple[int, int, int]:
     return min(pool.planes, room // takes(rows, columns)) if is_whole else 1, rows, columns
 
 
+def estimate_pool(pool: MaxPool, config: Config, parts: int) -> float:
+    """Returns an estimate of the cycles of a max pool. The compute engine loads the pixels."""
+    beats = config.element_bytes(Memory.OUT) / config.dram_bytes_per_cycle
+    results = pool.planes * pool.out_height * pool.out_width
+    taps = pool.kernel * pool.kernel * config.alu_tensor_cycles
+    load = pool.planes * pool.height * pool.width * beats
+    compute = results * (config.gemm_cycles + config.alu_imm_cycles + taps)
+    ends = 2 * config.dram_latency_cycles  # of the first load and the last store
+    return ends + load + compute + (results * beats if parts == 1 else 0)
+
+
 def emit_max_pool(builder: Builder, pool: MaxPool, x: Buffer, y: Buffer, parts: int = 2) -> None:
     """Appends a max pool of bytes to a program. With two parts, a step is computed while the one
     before is stored. No instruction before may be running: `Builder.barrier` waits for them.
@@ -116,8 +130,8 @@ def emit_max_pool(builder: Builder, pool: MaxPool, x: Buffer, y: Buffer, parts: 
     steps = [
         (plane, min(planes, pool.planes - plane), row, column)
         for plane in range(0, pool.planes, planes)
-        for row in _axes(pool, pool.height, pool.out_height, rows)
-        for column in _axes(pool, pool.width, pool.out_width, columns)
+        for row in axes(pool, pool.height, pool.out_height, rows)
+        for column in axes(pool, pool.width, pool.out_width, columns)
     ]
 
     def load(number: int) -> None:
@@ -158,14 +172,24 @@ def emit_max_pool(builder: Builder, pool: MaxPool, x: Buffer, y: Buffer, parts: 
 
 
 def _pool(
-    builder: Builder, pool: MaxPool, acc: int, tops: int, count: int, row: _Axis, column: _Axis
+    builder: Builder, pool: MaxPool, acc: int, tops: int, count: int, row: Axis, column: Axis
 ) -> None:
     """Emits the comparisons of a step: its pixels are at `acc`, its results at `tops`."""
-    size, pixels = row.count * column.count, row.pixels * column.pixels
+    size = row.count * column.count
     results = [MicroOp(tops + n * size) for n in range(count)]
     loop = (row.count, column.count)
     builder.gemm(results, loop, dst=(column.count, 1), reset=True)
     builder.alu(AluOp.ADD, results, loop, dst=(column.count, 1), imm=_LEAST)
+    emit_windows(builder, pool, acc, tops, count, row, column)
+
+
+def emit_windows(
+    builder: Builder, pool: MaxPool, acc: int, tops: int, count: int, row: Axis, column: Axis
+) -> None:
+    """Appends the comparisons of windows of `count` planes to a program. The pixels that they read
+    are at `acc`, and at `tops`, the values to begin with.
+    """
+    size, pixels = row.count * column.count, row.pixels * column.pixels
     taps: dict[tuple[range, range], list[MicroOp]] = defaultdict(list)
     for ky in range(pool.kernel):
         for kx in range(pool.kernel):

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from clew.backends.vta.convolution import Convolution
+from clew.backends.vta.tiles import Convolution
 from clew.ir.expr import Call, Constant, Expr, Function
 from clew.patterns import Match, Pattern, is_constant, is_op, wildcard
 

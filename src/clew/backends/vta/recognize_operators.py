@@ -1,4 +1,4 @@
-"""Recognizes additions and max pools of bytes that no convolution takes.
+"""Recognizes additions and max pools of bytes, and convolutions with a max pool of their results.
 
     round((a * s + b * t) * scale), clipped, and the maximum of windows
 
@@ -13,11 +13,14 @@ from typing import Any
 
 from clew.backends.vta.elementwise import MOST_SHIFT, Addition
 from clew.backends.vta.recognize import (
+    Layer,
     Number,
     Refused,
+    convolution_of,
     is_call,
     need_no_zero_point,
     parameter,
+    quantized_convolution,
     scale_exponent,
 )
 from clew.ir.expr import Expr
@@ -37,13 +40,28 @@ class AddLayer:
 
 
 @dataclass(frozen=True)
-class PoolLayer:
-    """A max pool of the function's parameter `data`."""
+class Windows:
+    """The windows of a max pool, with the same sizes in both directions."""
 
     kernel: int
     stride: int
     padding: int
+
+
+@dataclass(frozen=True)
+class PoolLayer:
+    """A max pool of the function's parameter `data`."""
+
+    windows: Windows
     data: int
+
+
+@dataclass(frozen=True, eq=False)
+class PooledLayer:
+    """A convolution with its epilogue, and a max pool of its result."""
+
+    layer: Layer
+    windows: Windows
 
 
 def quantized_addition() -> Pattern:
@@ -65,6 +83,11 @@ def quantized_addition() -> Pattern:
 def max_pool() -> Pattern:
     """Returns the pattern of a max pool."""
     return is_op("nn.max_pool2d")(wildcard())
+
+
+def pooled_convolution() -> Pattern:
+    """Returns the pattern of a max pool of a convolution of bytes to bytes."""
+    return is_op("nn.max_pool2d")(quantized_convolution())
 
 
 def addition_of(body: Expr, number: Number, block_in: int) -> AddLayer:
@@ -111,11 +134,25 @@ def pool_of(body: Expr, number: Number, block_in: int) -> PoolLayer:
 
     Raises `Refused` with the reason if VTA does not compute it.
     """
-    node: Any = body
+    windows, value = _windows(body)
+    data = parameter(value, number)
+    _need_images(body, block_in)
+    return PoolLayer(windows, data)
+
+
+def pooled_convolution_of(body: Expr, number: Number, block_in: int) -> PooledLayer:
+    """Returns the convolution and the max pool `body` of its result.
+
+    Raises `Refused` with the reason if VTA does not compute them exactly.
+    """
+    windows, value = _windows(body)
+    return PooledLayer(convolution_of(value, number, block_in), windows)
+
+
+def _windows(node: Any) -> tuple[Windows, Expr]:
+    """Returns the windows of a max pool, and the value that it reads."""
     if not is_call(node, "nn.max_pool2d"):
         raise Refused("it is no max pool")
-    data = parameter(node.args[0], number)
-    _need_images(node, block_in)
     attrs = node.attrs
     kernel, strides = set(attrs.kernel), set(attrs.get("strides", (1, 1)))
     padding = set(attrs.get("padding", (0, 0, 0, 0)))
@@ -125,7 +162,7 @@ def pool_of(body: Expr, number: Number, block_in: int) -> PoolLayer:
         raise Refused("its windows have gaps, or extend beyond the image")
     if max(padding) >= max(kernel):
         raise Refused("it pads by as much as the kernel's size")
-    return PoolLayer(max(kernel), max(strides), max(padding), data)
+    return Windows(max(kernel), max(strides), max(padding)), node.args[0]
 
 
 def _need_images(node: Expr, block_in: int) -> None:

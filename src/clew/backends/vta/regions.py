@@ -10,17 +10,23 @@ import numpy as np
 
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
-from clew.backends.vta.convolution import Epilogue, Tile, choose_tile, emit_convolution
+from clew.backends.vta.convolution import emit_convolution
 from clew.backends.vta.elementwise import emit_addition
 from clew.backends.vta.kinds import recognized
 from clew.backends.vta.names import Memory
 from clew.backends.vta.packing import blocks, pack_bias, pack_data, pack_weights, unpack_data
+from clew.backends.vta.pooled_convolution import (
+    emit_pooled_convolution,
+    likely_pooled_tiles,
+    pool_of_convolution,
+)
 from clew.backends.vta.pooling import MaxPool, emit_max_pool
 from clew.backends.vta.program import Buffer, Program
 from clew.backends.vta.recognize import Layer
-from clew.backends.vta.recognize_operators import AddLayer, PoolLayer
+from clew.backends.vta.recognize_operators import AddLayer, PooledLayer, PoolLayer
 from clew.backends.vta.search import search_tile
 from clew.backends.vta.simulator import Simulator
+from clew.backends.vta.tiles import Epilogue, Tile, choose_tile
 from clew.backends.vta.timing import Timing, time
 from clew.ir.expr import Call, Expr, Function, Tuple
 from clew.ir.visit import post_order
@@ -115,28 +121,45 @@ class _Compiler:
             elif isinstance(layer, PoolLayer):
                 x = call.args[layer.data]
                 self._pool(layer, _shape(x), self._buffers[x.id], y)
+            elif isinstance(layer, PooledLayer):
+                pool = pool_of_layer(layer, self._config)
+                self._convolution(layer.layer, operands, y, number, pool)
             else:
                 self._convolution(layer, operands, y, number)
 
-    def _convolution(self, layer: Layer, operands: list[Buffer], y: Buffer, number: int) -> None:
-        builder, config = self._builder, self._config
+    def _convolution(
+        self,
+        layer: Layer,
+        operands: list[Buffer],
+        y: Buffer,
+        number: int,
+        pool: MaxPool | None = None,
+    ) -> None:
+        builder, config, conv = self._builder, self._config, layer.conv
         w = builder.constant(f"w{number}", Memory.WGT, pack_weights(layer.weight, config))
         bias = builder.constant(f"b{number}", Memory.ACC, pack_bias(layer.bias, config))
         skip = None if layer.skip is None else operands[layer.skip]
-        tile, x = self._tile(layer), operands[layer.data]
-        emit_convolution(builder, layer.conv, x, w, y, bias, epilogue_of(layer), tile, skip)
+        tile, x, epilogue = self._tile(layer, pool), operands[layer.data], epilogue_of(layer)
+        if pool is None:
+            emit_convolution(builder, conv, x, w, y, bias, epilogue, tile, skip)
+        else:
+            emit_pooled_convolution(builder, conv, pool, x, w, y, bias, epilogue, tile, skip)
 
     def _pool(self, layer: PoolLayer, shape: Shape, x: Buffer, y: Buffer) -> None:
         height, width = shape[2:]
         planes = self._elements(shape) // (height * width)
-        pool = MaxPool(planes, height, width, layer.kernel, layer.stride, layer.padding)
+        windows = layer.windows
+        pool = MaxPool(planes, height, width, windows.kernel, windows.stride, windows.padding)
         emit_max_pool(self._builder, pool, x, y, self._parts)
 
-    def _tile(self, layer: Layer) -> Tile:
-        if not self._search:
-            return choose_tile(layer.conv, self._config, self._parts)
-        skips = layer.skip is not None
-        return search_tile(layer.conv, epilogue_of(layer), self._config, self._parts, skips=skips)
+    def _tile(self, layer: Layer, pool: MaxPool | None) -> Tile:
+        conv, config, parts = layer.conv, self._config, self._parts
+        if self._search:
+            skips = layer.skip is not None
+            return search_tile(conv, epilogue_of(layer), config, parts, skips=skips, pool=pool)
+        if pool is None:
+            return choose_tile(conv, config, parts)
+        return likely_pooled_tiles(conv, pool, config, parts, 1)[0]
 
     def _elements(self, shape: Shape) -> int:
         images, channels, height, width = shape
@@ -147,6 +170,14 @@ class _Compiler:
 def epilogue_of(layer: Layer) -> Epilogue:
     """Returns the epilogue of a layer."""
     return Epilogue(layer.shift, layer.low, layer.high, layer.skip_shift)
+
+
+def pool_of_layer(layer: PooledLayer, config: Config) -> MaxPool:
+    """Returns the max pool of a layer's convolution."""
+    windows = layer.windows
+    return pool_of_convolution(
+        layer.layer.conv, config, windows.kernel, windows.stride, windows.padding
+    )
 
 
 def _shape(node: Expr) -> Shape:

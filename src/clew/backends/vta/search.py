@@ -11,16 +11,13 @@ from typing import Final
 
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
-from clew.backends.vta.convolution import (
-    Convolution,
-    Epilogue,
-    Tile,
-    emit_convolution,
-    likely_tiles,
-)
+from clew.backends.vta.convolution import emit_convolution
 from clew.backends.vta.names import Memory
 from clew.backends.vta.packing import blocks
+from clew.backends.vta.pooled_convolution import emit_pooled_convolution, likely_pooled_tiles
+from clew.backends.vta.pooling import MaxPool
 from clew.backends.vta.program import Program
+from clew.backends.vta.tiles import Convolution, Epilogue, Tile, likely_tiles
 from clew.backends.vta.timing import time
 
 CANDIDATES: Final = 16
@@ -35,27 +32,38 @@ def search_tile(
     parts: int = 2,
     *,
     skips: bool = False,
+    pool: MaxPool | None = None,
     candidates: int = CANDIDATES,
 ) -> Tile:
     """Returns the fastest in the timing model of the `candidates` tiles of the shortest estimated
-    times. The convolution has a bias and, if `skips`, a residual addend.
+    times. The convolution has a bias and, if `skips`, a residual addend. With a pool, the tile is
+    one of its results.
 
     Errors: I445 if no tile fits the memories.
     """
-    tiles = likely_tiles(conv, config, parts, candidates)
+    if pool is None:
+        tiles = likely_tiles(conv, config, parts, candidates)
+    else:
+        tiles = likely_pooled_tiles(conv, pool, config, parts, candidates)
 
     def cycles(tile: Tile) -> int:
-        program = convolution_program(conv, config, tile, epilogue, skips=skips)
+        program = convolution_program(conv, config, tile, epilogue, skips=skips, pool=pool)
         return time(program, config).cycles
 
     return min(tiles, key=cycles)
 
 
 def convolution_program(
-    conv: Convolution, config: Config, tile: Tile, epilogue: Epilogue, *, skips: bool = False
+    conv: Convolution,
+    config: Config,
+    tile: Tile,
+    epilogue: Epilogue,
+    *,
+    skips: bool = False,
+    pool: MaxPool | None = None,
 ) -> Program:
     """Returns the program of one convolution with a bias whose operands are its inputs: `x`, `w`,
-    `bias` and, if `skips`, the addend `skip`. Its output is `y`.
+    `bias` and, if `skips`, the addend `skip`. Its output is `y`: with a pool, that of its results.
 
     Errors: I445 if the tile does not fit the memories.
     """
@@ -67,7 +75,11 @@ def convolution_program(
     w = builder.input("w", Memory.WGT, outs * ins * conv.taps)
     bias = builder.input("bias", Memory.ACC, outs)
     skip = builder.input("skip", Memory.INP, elements) if skips else None
-    y = builder.output("y", elements)
     with builder.origin("conv"):
-        emit_convolution(builder, conv, x, w, y, bias, epilogue, tile, skip)
+        if pool is None:
+            y = builder.output("y", elements)
+            emit_convolution(builder, conv, x, w, y, bias, epilogue, tile, skip)
+        else:
+            y = builder.output("y", pool.planes * pool.out_height * pool.out_width)
+            emit_pooled_convolution(builder, conv, pool, x, w, y, bias, epilogue, tile, skip)
     return builder.program()
