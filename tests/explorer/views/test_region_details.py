@@ -14,13 +14,13 @@ from clew.backends.details import DetailSlice
 from clew.backends.vta.backend import Vta
 from clew.backends.vta.names import Engine
 from clew.explorer import schema
-from clew.explorer.contents import paths
+from clew.explorer.contents import gather, paths
 from clew.explorer.routes import answer
 from clew.explorer.session import Session
 from clew.explorer.views.region_details import joined
 from clew.ir.expr import Function
 from clew.machine.target import Target
-from clew.support.errors import InputError
+from clew.support.errors import InputError, RunError
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "backends" / "vta"))
 
@@ -59,6 +59,8 @@ def test_a_region_of_vta_shows_its_engines_layers_and_instructions(session: Sess
 
 def test_reports_hold_the_inside_of_described_regions(session: Session) -> None:
     assert "details/0" in list(paths(session))
+    held = gather({"a": session}, None, lambda _: None)
+    assert "a/details/0" in held["answers"]
 
 
 def test_regions_of_the_cache_name_the_layers_of_the_build(session: Session) -> None:
@@ -92,6 +94,18 @@ def test_a_backend_that_tells_nothing_is_refused() -> None:
     assert caught.value.code == "I244"
     told = str(answer(other, "story/region:0"))
     assert "tells nothing about the inside" in told
+
+
+def test_an_exception_of_a_backend_is_a_coded_error(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(region: Function) -> None:
+        raise KeyError("lost")
+
+    monkeypatch.setattr(_compiled(session), "describe", fails)
+    with pytest.raises(RunError, match="KeyError: 'lost'") as caught:
+        answer(session, "details/0")
+    assert caught.value.code == "I361"
 
 
 def test_too_many_slices_are_joined_within_layers() -> None:

@@ -15,7 +15,7 @@ from clew.explorer.session import Session
 from clew.explorer.views.regions import compiled_regions
 from clew.ir.expr import Function
 from clew.passes.placement.claims import with_composites
-from clew.support.errors import InputError
+from clew.support.errors import InputError, RunError
 
 MOST_SLICES: Final = 2_000
 MOST_LINES: Final = 2_000
@@ -45,7 +45,8 @@ class Piece:
 def region_details(session: Session, region: int) -> RegionDetails:
     """Returns the details of a region.
 
-    Errors: I244 for a place without a region, or a region whose backend tells nothing.
+    Errors: I244 for a place without a region, or a region whose backend tells nothing; I361 for an
+    exception in the backend's code.
     """
     use = session.region(region)
     compiled = session.once(compiled_regions).get(use.call.id)
@@ -55,7 +56,15 @@ def region_details(session: Session, region: int) -> RegionDetails:
     assert isinstance(function, Function)
     backends = session.compiled.options.backends
     backend = next((b for b in backends if b.name == use.backend), None)
-    told = compiled.describe(function if backend is None else with_composites(function, backend))
+    if backend is not None:
+        function = with_composites(function, backend)
+    try:
+        told = compiled.describe(function)
+    except Exception as error:  # whatever a backend's code raises
+        why = f"{type(error).__name__}: {error}"
+        raise RunError(
+            "I361", f"the backend {use.backend} failed to describe {use.name}: {why}"
+        ) from error
     most = MOST_SLICES // max(1, len(told.tracks))
     lines = told.lines[:MOST_LINES]
     return RegionDetails(
