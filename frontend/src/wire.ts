@@ -60,6 +60,21 @@ export interface RegionCopy {
 }
 
 /**
+ * What a region's backend tells about its inside. `lines` are the first of `total_lines` lines,
+ * whose name is `lines_are`; `line_layers` has the layers of each.
+ */
+export interface RegionDetails {
+  readonly summary: string;
+  readonly tables: RegionTable[];
+  readonly unit: string;
+  readonly tracks: RegionTrack[];
+  readonly lines_are: string;
+  readonly total_lines: number;
+  readonly lines: string[];
+  readonly line_layers: number[][];
+}
+
+/**
  * A region of the last stage's graph that a backend runs, in the order of `compiled.regions`.
  *
  * `ops` are its operators' names in order and `numbers` their nodes in the last stage; `call` is
@@ -80,6 +95,36 @@ export interface RegionInfo {
   readonly reads: string[];
   readonly results: string[];
   readonly copies: RegionCopy[];
+  readonly described: boolean;
+}
+
+/**
+ * A table about the inside of a region; `layers` has those of each row.
+ */
+export interface RegionTable {
+  readonly title: string;
+  readonly columns: string[];
+  readonly rows: string[][];
+  readonly layers: number[][];
+}
+
+/**
+ * A track of a region's timeline, in columns. `total` counts the pieces of work; where there
+ * are too many, neighbors are joined: `counts` of them, which work for `busy` units between
+ * `begins` and `ends`, and wait for `waited` units before or between. `texts` and `waited_for`
+ * are those of the first and of the longest wait.
+ */
+export interface RegionTrack {
+  readonly name: string;
+  readonly total: number;
+  readonly begins: number[];
+  readonly ends: number[];
+  readonly counts: number[];
+  readonly busy: number[];
+  readonly waited: number[];
+  readonly waited_for: string[];
+  readonly texts: string[];
+  readonly layers: number[][];
 }
 
 /**
@@ -701,6 +746,8 @@ export interface Answers {
   readonly schedule: ScheduleView;
   /** `code/{kernel}`: a kernel's loops, LLVM text and instructions */
   readonly code: Code;
+  /** `details/{region}`: a region's inside */
+  readonly details: RegionDetails;
   /** `heat/{metric}`: figures to color by, such as time */
   readonly heat: Heat;
   /** `values/{which}`: a layer's value: ITERATION/RESULT/LAYER */

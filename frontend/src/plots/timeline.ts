@@ -11,11 +11,13 @@ export interface View {
   readonly to: number;
 }
 
-export interface Drawn {
+export interface Drawn<S extends Slice = Slice> {
   readonly x: number;
   readonly width: number;
   /** Null if several slices are drawn together. */
-  readonly slice: Slice | null;
+  readonly slice: S | null;
+  /** The slice, or the first of those drawn together. */
+  readonly first: S;
   readonly count: number;
 }
 
@@ -34,13 +36,16 @@ export function spanOf(timeline: Timeline): number {
   return timeline.slices.reduce((end, slice) => Math.max(end, slice.start_ns + slice.ns), timeline.wall_ns || 1);
 }
 
-/** Returns the drawn slices of a track, whose slices follow each other, over `width` pixels. */
-export function drawn(slices: readonly Slice[], view: View, width: number): Drawn[] {
+/** Returns the drawn slices of a track, whose slices follow each other, over `width` pixels. Only
+ * slices that are alike are drawn together. */
+export function drawn<S extends Slice>(slices: readonly S[], view: View, width: number, alike: (a: S, b: S) => boolean = () => true): Drawn<S>[] {
   const scale = width / (view.to - view.from);
-  const found: Drawn[] = [];
+  const found: Drawn<S>[] = [];
+  let first: S | null = null;
   let [start, end, count] = [0, -1, 0];
   const flush = (): void => {
-    if (count) found.push({ x: start, width: Math.max(NARROW, end - start), slice: null, count });
+    if (first) found.push({ x: start, width: Math.max(NARROW, end - start), slice: null, first, count });
+    first = null;
     count = 0;
   };
   for (let n = firstAfter(slices, view.from); n < slices.length; n++) {
@@ -50,10 +55,10 @@ export function drawn(slices: readonly Slice[], view: View, width: number): Draw
     const right = Math.min(width + 2, (slice.start_ns + slice.ns - view.from) * scale);
     if (right - x >= NARROW) {
       flush();
-      found.push({ x, width: right - x, slice, count: 1 });
+      found.push({ x, width: right - x, slice, first: slice, count: 1 });
     } else {
-      if (count && right - start > 2 * NARROW) flush();
-      if (!count) start = x;
+      if (first && (right - start > 2 * NARROW || !alike(first, slice))) flush();
+      if (!first) [start, first] = [x, slice];
       end = right;
       count++;
     }

@@ -9,6 +9,7 @@ import type { Ref } from "../refs";
 import { current, story } from "../state";
 import { copyStory, saveStory } from "./exports";
 import { Figures } from "./Figures";
+import { Inside } from "./Inside";
 import { Sections } from "./Sections";
 import { Summary } from "./Summary";
 import { told, type Told } from "./told";
@@ -67,6 +68,7 @@ function Tale({ now }: { readonly now: Told }) {
       {tale.subtitle && <p class="story-subtitle">{tale.subtitle}</p>}
       <Figures build={build} about={ref} />
       {ref.kind === "layer" && <Values build={build} layer={ref.name} />}
+      {ref.kind === "region" && <Inside build={build} region={ref.region} />}
       <Sections build={build.id} sections={tale.sections} />
     </article>
   );

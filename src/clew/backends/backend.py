@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
+from clew.backends.details import RegionDetails
 from clew.ir.expr import Call, Function
 from clew.machine.target import Target
 from clew.passes.base import Pass
@@ -17,6 +18,19 @@ from clew.support.errors import InputError
 CompiledRegion: TypeAlias = Callable[..., Any]
 """A function that runs a region. It takes one buffer per parameter and returns one per result (a
 tuple or list if there are several). All buffers are in the backend's memory space."""
+
+
+@runtime_checkable
+class DescribedRegion(Protocol):
+    """A compiled region that tells about its inside, which is optional."""
+
+    def describe(self, region: Function) -> RegionDetails:
+        """Returns the details of `region`: the function that was compiled, or an equal one whose
+        calls belong to other layers, since equal regions are compiled once and records keep no
+        layers.
+        """
+        ...
+
 
 Watched: TypeAlias = Literal["first", "always", "never"]
 

@@ -19,6 +19,7 @@ from clew.explorer.routes import ROUTES, answer
 from clew.explorer.session import Session
 from clew.explorer.views.code import code
 from clew.explorer.views.links import links
+from clew.explorer.views.regions import regions
 from clew.explorer.views.story import story_refs
 from clew.explorer.views.values import values_in_report
 from clew.explorer.wire import to_plain
@@ -57,6 +58,7 @@ def paths(session: Session) -> Iterator[str]:
     values: dict[str, Callable[[], Iterable[object]]] = {
         "stage": lambda: [n for n, s in enumerate(session.trace.stages) if s.changed or not n],
         "kernel": lambda: range(len(session.kernels)),
+        "region": lambda: [n for n, r in enumerate(session.once(regions)) if r.described],
         "metric": lambda: get_args(schema.Metric),
         "ref": lambda: stories(session),
         "which": lambda: values_in_report(session),

@@ -18,6 +18,7 @@ from clew.explorer.views.heat import heat
 from clew.explorer.views.index import index
 from clew.explorer.views.links import links
 from clew.explorer.views.overview import overview, totals
+from clew.explorer.views.region_details import region_details
 from clew.explorer.views.roofline import roofline
 from clew.explorer.views.schedule import schedule
 from clew.explorer.views.source import source
@@ -53,6 +54,7 @@ ROUTES: Final = (
     Route("story/{ref:path}", schema.Story, story, "the story of a layer or kernel"),
     Route("schedule/{kernel:int}", schema.ScheduleView, schedule, "a kernel's recorded schedule"),
     Route("code/{kernel:int}", schema.Code, code, "a kernel's loops, LLVM text and instructions"),
+    Route("details/{region:int}", schema.RegionDetails, region_details, "a region's inside"),
     Route("heat/{metric:path}", schema.Heat, heat, "figures to color by, such as time"),
     Route("values/{which:path}", schema.Values, values, "a layer's value: ITERATION/RESULT/LAYER"),
     Route("roofline", schema.Roofline, roofline, "kernels and the machine's roofline"),

@@ -20,7 +20,10 @@ from clew.explorer.schema_regions import PlacedPlan as PlacedPlan
 from clew.explorer.schema_regions import PlacedRegion as PlacedRegion
 from clew.explorer.schema_regions import Placement as Placement
 from clew.explorer.schema_regions import RegionCopy as RegionCopy
+from clew.explorer.schema_regions import RegionDetails as RegionDetails
 from clew.explorer.schema_regions import RegionInfo as RegionInfo
+from clew.explorer.schema_regions import RegionTable as RegionTable
+from clew.explorer.schema_regions import RegionTrack as RegionTrack
 from clew.explorer.schema_runs import Heat as Heat
 from clew.explorer.schema_runs import LoopIteration as LoopIteration
 from clew.explorer.schema_runs import Metric as Metric

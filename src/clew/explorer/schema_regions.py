@@ -40,6 +40,53 @@ class RegionInfo:
     reads: list[str]
     results: list[str]
     copies: list[RegionCopy]
+    described: bool
+
+
+@dataclass(frozen=True)
+class RegionTable:
+    """A table about the inside of a region; `layers` has those of each row."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    layers: list[list[Number]]
+
+
+@dataclass(frozen=True)
+class RegionTrack:
+    """A track of a region's timeline, in columns. `total` counts the pieces of work; where there
+    are too many, neighbors are joined: `counts` of them, which work for `busy` units between
+    `begins` and `ends`, and wait for `waited` units before or between. `texts` and `waited_for`
+    are those of the first and of the longest wait.
+    """
+
+    name: str
+    total: int
+    begins: list[int]
+    ends: list[int]
+    counts: list[int]
+    busy: list[int]
+    waited: list[int]
+    waited_for: list[str]
+    texts: list[str]
+    layers: list[list[Number]]
+
+
+@dataclass(frozen=True)
+class RegionDetails:
+    """What a region's backend tells about its inside. `lines` are the first of `total_lines` lines,
+    whose name is `lines_are`; `line_layers` has the layers of each.
+    """
+
+    summary: str
+    tables: list[RegionTable]
+    unit: str
+    tracks: list[RegionTrack]
+    lines_are: str
+    total_lines: int
+    lines: list[str]
+    line_layers: list[list[Number]]
 
 
 @dataclass(frozen=True)

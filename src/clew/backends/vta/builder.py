@@ -100,6 +100,11 @@ class Builder:
 
     # -------------------------------------------------------------------------------------- tokens
 
+    @property
+    def count(self) -> int:
+        """The number of instructions so far."""
+        return len(self._instructions)
+
     def push(self, source: Engine, target: Engine) -> None:
         """Lets the last instruction of an engine give a token to a neighbour.
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from clew.backends.details import RegionDetails
 from clew.backends.vta.builder import Builder
 from clew.backends.vta.config import Config
 from clew.backends.vta.convolution import emit_convolution
+from clew.backends.vta.details import details_of
 from clew.backends.vta.elementwise import emit_addition
 from clew.backends.vta.kinds import recognized
 from clew.backends.vta.names import Memory
@@ -21,7 +24,7 @@ from clew.backends.vta.pooled_convolution import (
     pool_of_convolution,
 )
 from clew.backends.vta.pooling import MaxPool, emit_max_pool
-from clew.backends.vta.program import Buffer, Program
+from clew.backends.vta.program import Buffer, Origin, Program
 from clew.backends.vta.recognize import Layer
 from clew.backends.vta.recognize_operators import AddLayer, PooledLayer, PoolLayer
 from clew.backends.vta.search import search_tile
@@ -39,6 +42,7 @@ Shape = tuple[int, int, int, int]
 class VtaRegion:
     """A region, `function`, as a program. A call packs its operands, runs the program on the
     simulator, and unpacks the results. `seconds` is the time of the program on the machine.
+    `ends` has the number of instructions up to the end of each call of the function.
     """
 
     function: Function
@@ -46,6 +50,7 @@ class VtaRegion:
     config: Config
     inputs: Sequence[str]
     outputs: Sequence[tuple[str, Shape]]
+    ends: Sequence[int]
 
     def __post_init__(self) -> None:
         self._simulator = Simulator(self.config, check=False)
@@ -70,6 +75,20 @@ class VtaRegion:
             for name, array in zip(self.inputs, arrays, strict=True)
         }
         Simulator(self.config).run(self.program, given)
+
+    def describe(self, region: Function) -> RegionDetails:
+        """Returns cycles, engines, memories and instructions, with the layers of `region`."""
+        layers = [call.layers for call in _calls(region)]
+        origins = {
+            n: Origin(layers[bisect_right(self.ends, n)], origin.label)
+            for n, origin in self.program.origins.items()
+        }
+        program = replace(self.program, origins=origins)
+        return details_of(replace(self.timing, program=program))
+
+
+def _calls(region: Function) -> list[Call]:
+    return [n for n in post_order(region.body) if isinstance(n, Call)]
 
 
 def compiled_region(
@@ -99,14 +118,15 @@ class _Compiler:
         for number, param in enumerate(function.params):
             elements = self._elements(_shape(param))
             self._buffers[param.id] = builder.input(f"x{number}", Memory.INP, elements)
-        calls = [n for n in post_order(body) if isinstance(n, Call)]
-        for number, call in enumerate(calls):
+        ends: list[int] = []
+        for number, call in enumerate(_calls(function)):
             if number:
                 builder.barrier()
             self._layer(call, number, call.id in kept)
+            ends.append(builder.count)
         outputs = [(self._buffers[r.id].name, _shape(r)) for r in results]
         names = [self._buffers[p.id].name for p in function.params]
-        return VtaRegion(function, builder.program(), self._config, names, outputs)
+        return VtaRegion(function, builder.program(), self._config, names, outputs, ends)
 
     def _layer(self, call: Call, number: int, is_result: bool) -> None:
         assert isinstance(call.op, Function), "every call is of a composite"

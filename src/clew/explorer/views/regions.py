@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from clew.backends.backend import DescribedRegion
 from clew.explorer.schema import (
     Alternative,
     PlacedPlan,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 def regions(session: Session) -> list[RegionInfo]:
     """Returns the regions of a build; for `Session.once`."""
     copies = _copies(session.compiled.build.program)
+    compiled = session.once(compiled_regions)
     distinct: dict[str, int] = {}
     return [
         RegionInfo(
@@ -39,9 +41,20 @@ def regions(session: Session) -> list[RegionInfo]:
             reads=[str(arg.type) for arg in use.call.args],
             results=list(map(str, leaves(use.call.type))),
             copies=copies.get(use.call.id, []),
+            described=isinstance(compiled.get(use.call.id), DescribedRegion),
         )
         for place, use in enumerate(session.regions)
     ]
+
+
+def compiled_regions(session: Session) -> dict[int, object]:
+    """Returns the compiled regions by the ids of their calls; for `Session.once`."""
+    return {
+        step.node: step.function.compiled
+        for part in _programs(session.compiled.build.program)
+        for step in part.instructions
+        if isinstance(step, RunRegion)
+    }
 
 
 def _copies(program: Program) -> dict[int, list[RegionCopy]]:

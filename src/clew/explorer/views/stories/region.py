@@ -60,7 +60,8 @@ def _short(session: Session, place: int, facts: RegionInfo) -> Section:
         others = named([region_part(session, n) for n in same if n != place])
         text = f"Compiled once for {count(len(same), 'equal region')}, also for "
         sentences.append(sentence(text, others, "."))
-    sentences.append(sentence("What the backend does inside has no loops or instructions here."))
+    if not facts.described:
+        sentences.append(sentence("The backend tells nothing about the inside of its regions."))
     return Section("region", "In short", f"region:{place}", sentences)
 
 
